@@ -62,7 +62,8 @@ attn_status attn_model_save(const attn_model *model, const char *directory)
     attn_status status = attn_directory_create(attn_model_context(model), directory);
     if (status == ATTN_OK)
         status = attn__model_config_create(&config, model, NULL, NULL);
-    if (status == ATTN_OK) /* weights first: if they are packed, saving them fails before the directory changes */
+    /* weights are written before config.json: if they are packed, saving them fails, and config.json must not change */
+    if (status == ATTN_OK)
         status = save_weights(model, directory);
     if (status == ATTN_OK)
         status = attn__model_config_write(config, attn_model_context(model), directory);
@@ -70,8 +71,8 @@ attn_status attn_model_save(const attn_model *model, const char *directory)
     return status;
 }
 
-/* Writes a classifier's directory. Class names come from id2label, or from timm's label_names, or else are numbers.
- * The names are stored one after the other in `text`. */
+/* Writes a classifier's directory. The class names come from id2label, or from timm's label_names. A class without a
+ * name gets its number as name. `text` is the memory of the names. */
 static attn_status write_classifier(const attn_model *model, const attn_config *labels, const attn__pixels *pixels,
                                     const char *directory)
 {
@@ -83,7 +84,7 @@ static attn_status write_classifier(const attn_model *model, const attn_config *
     char *text = names ? attn__alloc(context, attn__size_mul((size_t)n, MOST)) : NULL;
     const attn_config_value *named = attn_config_get(labels, "label_names");
     named = named && named->type == ATTN_CONFIG_TYPE_TEXTS ? named : NULL;
-    attn_config *settings = NULL; /* default settings in place of a training's */
+    attn_config *settings = NULL; /* default settings, because there was no training */
     attn_status status = text ? attn_trainer_settings(&settings, context, "classify", NULL) : ATTN_ERROR_MEMORY;
     for (int64_t i = 0; status == ATTN_OK && i < n; i++) {
         char key[40], number[24];
@@ -184,8 +185,8 @@ bool attn_model_has_adapter(attn_context *context, const char *directory)
     return own && attn__adapter_is_in(&is, context, directory) == ATTN_OK && is;
 }
 
-/* Checks the target directory. It must not contain an adapter, because loading would merge that adapter a second time.
- */
+/* Checks the target directory `to`. It must not contain an adapter, because loading the merged model would merge
+ * that adapter too. */
 static attn_status check_target(attn_context *context, const char *directory, const char *to)
 {
     bool adapted = false;

@@ -15,42 +15,44 @@
 #include "attn/io.h"
 
 typedef enum attn_checkpoint_kind {
-    ATTN_CHECKPOINT_OTHER = 0, /* no known kind: the names of its tensors match no known model */
+    ATTN_CHECKPOINT_OTHER = 0, /* unknown: the names of the tensors match no known model */
     ATTN_CHECKPOINT_MSA,       /* a checkpoint of facebookresearch/esm, which contains its arguments */
     ATTN_CHECKPOINT_VIT,       /* a Vision Transformer of Hugging Face or timm */
     ATTN_CHECKPOINT_MARIAN     /* a translator's directory in Marian's own form: decoder.yml, an .npz, vocabularies */
 } attn_checkpoint_kind;
 
-/* Determines the kind of a file of weights or of a Hugging Face directory, without reading any tensor. Statuses of
- * attn_weights_read. */
+/* Determines the kind of a file of weights or of a Hugging Face directory. It reads no tensors. Returns the statuses
+ * of attn_weights_read. */
 attn_status attn_checkpoint_kind_of(attn_checkpoint_kind *kind, attn_context *context, const char *path);
 
-/* Converts a directory in Marian's own form to Hugging Face's MarianMT form. Statuses of attn_translator_load, and
- * ATTN_ERROR_IO if a file cannot be written. */
+/* Converts a directory in Marian's own form to Hugging Face's MarianMT form. Returns the statuses of
+ * attn_translator_load. Returns ATTN_ERROR_IO if a file cannot be written. */
 attn_status attn_marian_convert(attn_context *context, const char *path, const char *directory);
 
-/* Writes all tensors of a file to a .safetensors file. Names and numbers are unchanged. Types follow keep_types of
- * attn_weights_options (io.h). Other numbers and texts of a .pt file are stored in __metadata__. *tensors (may be NULL)
- * gets the number of tensors. `report` is as in attn_weights_read. Statuses of attn_weights_read, and ATTN_ERROR_IO. */
+/* Writes all tensors of a file to a .safetensors file. Names and values do not change. The types are those that
+ * keep_types of attn_weights_options (io.h) gives. Other numbers and texts of a .pt file are stored in __metadata__.
+ * *tensors gets the number of tensors; `tensors` may be NULL. `report` is as in attn_weights_read. Returns the statuses
+ * of attn_weights_read, or ATTN_ERROR_IO. */
 attn_status attn_weights_convert(attn_context *context, const char *path, const char *to, int64_t *tensors,
                                  attn_bytes *report);
 
-/* Reports whether a directory holds attn's config.json and a low-rank adapter (adapter_config.json and
- * adapter_model.safetensors). Readers of weights merge the adapter while reading. */
+/* Reports whether a directory contains attn's config.json and a low-rank adapter (adapter_config.json and
+ * adapter_model.safetensors). Functions that read the weights of such a directory merge the adapter into them. */
 bool attn_model_has_adapter(attn_context *context, const char *directory);
 /* Merges the adapter of a directory into its model, and writes the model to another directory: config.json,
  * vocabularies and model.safetensors. ATTN_ERROR_ARGUMENT: `to` is the same directory, or contains an adapter.
- * Otherwise the statuses of attn_weights_read. */
+ * Otherwise returns the statuses of attn_weights_read. */
 attn_status attn_model_merge_adapter(attn_context *context, const char *directory, const char *to);
 
 /* Writes the model of one of attn's directories to another directory or to the same directory. The weights of its
  * linear layers are stored in fewer bytes: as BF16, or as INT8, which is I8 [out,in] with the scales "NAME.int8_scale",
- * F32 [out]. All other tensors are unchanged. Reading converts the weights to f32 again, and in that precision the
- * model gives the same bits as before. Some weights have no exact int8 form and stay unchanged. These are weights with
- * infinite or NaN numbers, with numbers close to the largest float, or with rows of more than 130,000 numbers.
- * config.json and vocabularies are copied. ATTN_ERROR_ARGUMENT: the precision is neither bf16 nor int8, or `to`
- * contains an adapter. ATTN_ERROR_UNSUPPORTED: the layers of the architecture do not support int8 (the MSA Transformer
- * and its layers, the axial image transformer). Statuses of attn_weights_read. */
+ * F32 [out]. All other tensors are unchanged. When the weights are read, they are converted to f32 again. In the
+ * requested precision, the model then gives the same bits as before. Some weights have no exact int8 form and stay
+ * unchanged. These are weights with infinite or NaN elements, with elements close to the largest float, or with rows of
+ * more than 130,000 elements. config.json and vocabularies are copied. ATTN_ERROR_ARGUMENT: the precision is neither
+ * bf16 nor int8, or `to` contains an adapter. ATTN_ERROR_UNSUPPORTED: the layers of the architecture do not support
+ * int8 (the MSA Transformer and its layers, the axial image transformer). Otherwise returns the statuses of
+ * attn_weights_read. */
 attn_status attn_model_quantize(attn_context *context, const char *directory, const char *to, attn_precision precision);
 /* Reports whether attn_model_quantize supports this architecture in this precision. Any thread may call it, without
  * a context. */

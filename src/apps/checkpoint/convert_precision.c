@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The tensors of a file, in their old and new types. int8[i] tells whether tensor i of `to` holds integers. */
+/* The tensors of a file: `from` in their old types and `to` in their new types. int8[i] is true if tensor i of `to`
+ * holds int8 integers. */
 typedef struct store {
     attn_context *context;
     attn_precision precision;
@@ -52,7 +53,7 @@ static attn_status add_rounded(store *s, const attn_named *named)
     return add(s, named->name, y, false);
 }
 
-/* Adds a weight as integers and scales if these reproduce the weight exactly. Otherwise it adds nothing and sets
+/* Adds a weight as int8 integers and scales, if these represent the weight exactly. Otherwise adds nothing and sets
  * *stored to false. */
 static attn_status add_integers(store *s, const attn_named *named, bool *stored)
 {
@@ -77,7 +78,7 @@ static attn_status add_integers(store *s, const attn_named *named, bool *stored)
     return status == ATTN_OK ? add(s, name, scales, false) : status;
 }
 
-/* Converts a matrix of real numbers of any type to f32, as models do when reading. The caller destroys *wide. */
+/* Converts a matrix of reals of any type to f32, as models do when they read it. The caller destroys *wide. */
 static attn_status widen(const store *s, const attn_named *named, attn_tensor **wide)
 {
     attn_status status = attn_tensor_create(wide, s->context, ATTN_F32, 2, named->tensor->shape);
@@ -87,7 +88,8 @@ static attn_status widen(const store *s, const attn_named *named, attn_tensor **
     return status == ATTN_OK ? attn_weights_assign(&made, &read, NULL, NULL) : status;
 }
 
-/* Adds a linear layer's weight in the requested precision. A weight without an exact int8 form is added unchanged. */
+/* Adds the weight of a linear layer in the requested precision. If int8 is requested and does not represent the
+ * weight exactly, the weight is added unchanged. */
 static attn_status add_linear(store *s, const attn_named *named)
 {
     attn_tensor *wide = NULL;
@@ -136,9 +138,9 @@ static attn_status copy_others(attn_context *context, const char *directory, con
     return same ? ATTN_OK : attn__model_files_copy(context, directory, to);
 }
 
-/* Reports whether the architecture's layers can use stored int8 weights. Some layers of the listed models would
- * compute other integers. They run in place, quantize only some columns of their weights at a time, or run along
- * another axis than the last, in bf16 even under int8. */
+/* Reports whether the architecture's layers can use stored int8 weights. The listed models have layers that would
+ * compute other integers from the weights: these layers run in place, quantize only some columns of a weight at a
+ * time, or run in bf16 because they are along another axis than the last. */
 static bool can_be_int8(const attn_architecture *architecture)
 {
     static const char *const names[] = {"msa-transformer",       "axial-transformer-layer", "row-self-attention",

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* Tensors that show that a checkpoint belongs to another network. */
+/* Names of tensors. If a checkpoint has such a tensor, it belongs to another network than DETR. */
 static const struct {
     const char *tensor, *what;
 } others[] = {
@@ -43,8 +43,8 @@ attn_status attn__detr_check(attn_context *context, const attn_checkpoint *weigh
                 : ATTN_OK;
 }
 
-/* Sets the key `to` of config to the value of the key `from` of source. Does nothing if `to` is set already, or
- * `from` is missing or of another type. */
+/* Sets the key `to` of `config` to the value of the key `from` of `source`. Does nothing if `to` is already set, or
+ * if `from` is missing or has another type. */
 static attn_status take(attn_config *config, const char *to, const attn_config *source, const char *from,
                         attn_config_type type)
 {

@@ -8,18 +8,18 @@
 #include "attn/config.h"
 #include "attn/io.h"
 
-/* Returns the name of the network of a checkpoint that shares DETR's tensor names but is another network, such as
- * the extension for panoptic segmentation. *tensor gets the name of a tensor that only that network has. Returns
- * NULL if the checkpoint is not such a network. */
+/* Detects checkpoints that have the tensor names of DETR but belong to another network, such as the extension for
+ * panoptic segmentation. For such a checkpoint, returns the name of the network, and sets *tensor to the name of a
+ * tensor that only this network has. Returns NULL for other checkpoints. */
 const char *attn__detr_other(const attn_checkpoint *weights, const char **tensor);
-/* Checks that the checkpoint `weights` of the file `path` is no other network that shares DETR's names. Otherwise it
- * returns ATTN_ERROR_UNSUPPORTED. */
+/* Checks that the checkpoint `weights` of the file `path` does not belong to another network with DETR's tensor
+ * names. If it does, returns ATTN_ERROR_UNSUPPORTED. */
 attn_status attn__detr_check(attn_context *context, const attn_checkpoint *weights, const char *path);
 
-/* Adds the number of heads, dilation and dropout to *config, from the arguments stored in the checkpoint `weights`.
- * A config of Hugging Face, which is the file `settings`, is replaced by a config with attn's keys for these
- * settings and its class names (id2label.N). ATTN_ERROR_UNSUPPORTED: attn's DETR does not have these settings.
- * Otherwise the statuses of attn__detr_check and attn_checkpoint_open. */
+/* Adds the number of heads, dilation and dropout to *config, from the arguments stored in the checkpoint `weights`. A
+ * config of Hugging Face, which is the file `settings`, is replaced by a config with attn's keys for these settings and
+ * its class names (id2label.N). ATTN_ERROR_UNSUPPORTED: attn's DETR does not have these settings. Otherwise returns the
+ * statuses of attn__detr_check and attn_checkpoint_open. */
 attn_status attn__detr_settings(attn_config **config, attn_context *context, const char *settings, const char *weights);
 
 #endif

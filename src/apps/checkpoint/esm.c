@@ -31,15 +31,15 @@ static bool keep_name(const char *name, char *to, size_t size)
 
 static const char *const regression_names[] = {"contact_head.regression.weight", "contact_head.regression.bias"};
 
-/* Selects the model's parameters. The head's weight is left out because it is the embedding's table stored twice.
- * The regression is read separately. */
+/* Selects the tensors that are parameters of the model. The weight of the head is left out, because it is a second
+ * copy of the embedding's table. The contact regression is left out, because it is read separately. */
 static bool parameter_name(void *user, const char *name, char *to, size_t size)
 {
     (void)user;
     return strcmp(name, "lm_head.weight") != 0 && after(name, "contact_head.") == name && keep_name(name, to, size);
 }
 
-/* Selects the tensors that are needed before the model can be built. */
+/* Selects the tensors that must be read before the model can be built, because settings depend on their shapes. */
 static bool early_name(void *user, const char *name, char *to, size_t size)
 {
     (void)user;
@@ -50,8 +50,8 @@ static bool early_name(void *user, const char *name, char *to, size_t size)
 
 /* ---------------------------------------------------------------------------------------------- arguments */
 
-/* Copies the checkpoint's arguments to the model's config. In some files the arguments have the prefix "encoder_",
- * in others they have no prefix, depending on the age of the file. */
+/* Copies the checkpoint's arguments to the model's config. Depending on the age of the file, the names of the
+ * arguments have the prefix "encoder_" or no prefix. */
 static attn_status copy_arguments(const attn_architecture *a, const attn_config *arguments, attn_config *config)
 {
     attn_status status = ATTN_OK;
@@ -87,8 +87,8 @@ static attn_status check_architecture(attn_context *context, const char *path, c
     return ATTN_OK;
 }
 
-/* Sets the settings of row positions from the shape of their table, not from the arguments. ESM-MSA-1's table has
- * one channel. */
+/* Sets the settings of row positions from the shape of their table. The arguments are not used for this, because the
+ * table of ESM-MSA-1 has one channel. */
 static attn_status set_row_positions(const attn_named_list *early, attn_config *config)
 {
     const attn_tensor *table = attn_named_find(early, "msa_position_embedding");
@@ -108,8 +108,8 @@ static attn_status check_tied(attn_context *context, const char *path, const att
     return ATTN_OK;
 }
 
-/* Makes the config from a checkpoint's arguments and shapes. *regression tells whether the file contains the contact
- * regression. ESM's own files never contain it, but other programs may have saved all tensors in one file. */
+/* Makes the config from the arguments and the shapes of a checkpoint. *regression becomes true if the file contains
+ * the contact regression. ESM's own files never contain it, but other programs may save all tensors in one file. */
 static attn_status read_config(attn_context *context, const char *path, const attn_msa_load_options *options,
                                const attn_name_map *names, attn_config *config, bool *regression)
 {
@@ -137,8 +137,8 @@ static attn_status read_config(attn_context *context, const char *path, const at
 
 /* --------------------------------------------------------------------------------------------- regression */
 
-/* Returns the path of the contact regression: NAME.pt becomes NAME-contact-regression.pt. Returns NULL without
- * memory. Free the path with attn__free. */
+/* Returns the path of the file with the contact regression: NAME.pt becomes NAME-contact-regression.pt. Returns NULL
+ * if there is no memory. Free the path with attn__free. */
 static char *path_beside(attn_context *context, const char *path)
 {
     size_t length = strlen(path), stem = length > 3 && strcmp(path + length - 3, ".pt") == 0 ? length - 3 : length;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Describes models in directories, and models in checkpoints with foreign names.
+ * Reads descriptions of models: those in directories, and those in checkpoints with foreign tensor names.
  */
 #include "apps/checkpoint/foreign_model.h"
 
@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Checks the architectures that the names file and config.json give, and sets the key "architecture". */
+/* Checks that the architectures in the names file and in config.json agree, and sets the key "architecture". */
 static attn_status check_architecture(attn__foreign *f, attn_context *context, const char *wanted)
 {
     const char *file = f->names->file, *name = attn_name_map_architecture(f->names);
@@ -33,8 +33,8 @@ static attn_status check_architecture(attn__foreign *f, attn_context *context, c
     return name ? attn_config_set_text(f->config, "architecture", name) : ATTN_OK;
 }
 
-/* Checks that the number of heads is given. It has no default, because any number of heads would fit the same shapes.
- */
+/* Checks that the number of heads is given. It must be given, because it has no default and cannot be determined
+ * from shapes. */
 static attn_status check_heads(const attn__foreign *foreign, attn_context *context)
 {
     const attn_architecture *a = attn__foreign_architecture(foreign);
@@ -52,7 +52,8 @@ static attn_status check_heads(const attn__foreign *foreign, attn_context *conte
                    : ATTN_OK;
 }
 
-/* Sets the paths of settings and weights. These are the usual files of a directory, or the same file for both. */
+/* Sets the paths of the settings and of the weights. If `path` is a directory, these are its usual files. If it is a
+ * file, both paths are `path`. */
 static attn_status find_files(attn__foreign *f, attn_context *context, const char *path, bool named)
 {
     size_t size = strlen(path) + 1;
@@ -66,8 +67,8 @@ static attn_status find_files(attn__foreign *f, attn_context *context, const cha
     return status == ATTN_OK && !named ? attn__model_weights_path(context, f->weights, path) : status;
 }
 
-/* Adds the settings in the names file, and those that the rules of the names file derive from the checkpoint's shapes.
- */
+/* Adds the settings that the names file contains, and the settings that its rules derive from the checkpoint's
+ * shapes. */
 static attn_status measure(attn__foreign *f, attn_context *context, const char *names, const char *architecture)
 {
     attn_checkpoint *weights = NULL;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * foreign_model.h - models in directories, and in checkpoints with foreign names that a names file maps (attn_name_map
- * of io.h). */
+ *
+ * foreign_model.h - models that are described by a directory, or by a checkpoint with foreign tensor names and a names
+ * file (attn_name_map of io.h).
+ */
 #ifndef ATTN_APPS_FOREIGN_MODEL_H
 #define ATTN_APPS_FOREIGN_MODEL_H
 
@@ -8,36 +10,38 @@
 #include "attn/io.h"
 #include "attn/models.h"
 
-/* A model to load: a directory with its config.json, or any checkpoint with a names file that maps its tensors to a
- * model's own names. */
+/* A model to load. It is a directory with a config.json, or any checkpoint together with a names file, which maps
+ * the names of its tensors to a model's own names. */
 typedef struct attn__foreign {
-    attn_name_map *names; /* the names file; NULL: none */
-    /* settings of config.json; with a names file, also settings from that file and from shapes */
+    attn_name_map *names; /* the names file; NULL: there is none */
+    /* settings of config.json; if there is a names file, also those that follow from it and from the shapes */
     attn_config *config;
-    char settings[ATTN__PATH]; /* path of the settings, for messages */
-    char weights[ATTN__PATH];  /* path of the weights, a file or a directory */
+    char settings[ATTN__PATH]; /* path of the file with the settings, for messages */
+    char weights[ATTN__PATH];  /* path of the weights: a file or a directory */
     attn_bytes *report;        /* gets the report of attn_weights_load about the weights; may be NULL */
 } attn__foreign;
 
-/* How a model is loaded. With zero fields it is described by config.json, and can have any architecture. */
+/* Requests of the caller about the model to load. If all fields are zero, config.json describes the model, which can
+ * have any architecture. */
 typedef struct attn__foreign_wish {
-    const char *names;         /* a names file; NULL: none */
-    const char *architecture;  /* the only accepted architecture; NULL: any */
-    const attn_config *config; /* settings that replace config.json, which is then not read; NULL: config.json */
+    const char *names;        /* path of a names file; NULL: none is used */
+    const char *architecture; /* the only architecture that is accepted; NULL: all are accepted */
+    /* settings that are used instead of config.json, which is then not read; NULL: config.json is read */
+    const attn_config *config;
 } attn__foreign_wish;
 
-/* Reads config.json (optional with a names file), then the names file, then the settings that its rules derive from
- * the checkpoint's shapes. Settings in config.json override the others. Call attn__foreign_end afterwards, on
- * failure too. ATTN_ERROR_FORMAT: the names file and config.json give no architecture, or different architectures,
- * or another architecture than `architecture` (NULL: any). ATTN_ERROR_FORMAT also: both lack the number of heads,
- * which no shape shows. Otherwise the statuses of attn_name_map_read and attn_checkpoint_open. */
+/* Reads config.json, then the names file, then the settings that the names file's rules derive from the checkpoint's
+ * shapes. If there is a names file, config.json may be missing. Settings in config.json override the others.
+ * attn__foreign_end must be called afterwards, even on failure. ATTN_ERROR_FORMAT: the names file and config.json give
+ * no architecture, two different ones, or not the requested one; or both lack the number of heads, which cannot be
+ * determined from shapes. Otherwise returns the statuses of attn_name_map_read and attn_checkpoint_open. */
 attn_status attn__foreign_begin(attn__foreign *foreign, attn_context *context, const char *path,
                                 const attn__foreign_wish *wish);
 void attn__foreign_end(attn__foreign *foreign);
-/* Returns the model's architecture, or NULL if config.json names no known architecture. */
+/* Returns the architecture of the described model. Returns NULL if config.json names no known architecture. */
 const attn_architecture *attn__foreign_architecture(const attn__foreign *foreign);
-/* Makes the described model with its parameters, in the type and precision of `options` (NULL: the defaults).
- * ATTN_ERROR_FORMAT: `foreign` describes no model. */
+/* Makes the described model with its parameters. Type and precision are those in `options`, or the defaults if
+ * `options` is NULL. ATTN_ERROR_FORMAT: `foreign` does not describe a model. */
 attn_status attn__foreign_model(attn_model **model, attn_context *context, const attn__foreign *foreign,
                                 const attn_model_options *options);
 

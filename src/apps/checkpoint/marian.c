@@ -24,7 +24,7 @@ bool attn__marian_is(const attn_config *config)
 
 /* -------------------------------------------------------------------------------------------- settings */
 
-/* Checks keys of old files that have one fixed value in all MarianMT models. */
+/* Checks keys that have the same fixed value in all MarianMT models. Old files contain these keys. */
 static attn_status check_kind(const attn_translator *t, const char *path)
 {
     static const struct {
@@ -102,7 +102,7 @@ static attn_status model_config(const attn_translator *t, const char *path, attn
         status = attn_config_set_bool(to, "use_bias", true);
     if (status == ATTN_OK)
         status = attn_config_set_bool(to, "decoder_bias", true);
-    /* a key of attn, needed because Marian's eps differs from the default */
+    /* "layer_norm_eps" is attn's own key, which exists because Marian's eps differs from the default */
     if (status == ATTN_OK && attn_config_get(t->config, "layer_norm_eps"))
         status = attn_config_set(to, "eps", attn_config_get(t->config, "layer_norm_eps"));
     return status == ATTN_OK ? attn_config_set_real(to, "dropout", attn_config_real(t->config, "dropout", 0.1))
@@ -138,8 +138,8 @@ static attn_status build_model(attn_translator *t, const char *path)
 
 /* ------------------------------------------------------------------------------------------ parameters */
 
-/* Returns the names file of the checkpoint. It depends on the form (`native`: Marian's own), and on whether both
- * sides share one table of embeddings. */
+/* Returns the names file for the checkpoint. It depends on the form (`native` means Marian's own), and on whether
+ * both sides share one embedding table. */
 static const char *names_of(const attn_config *model, bool native)
 {
     static const char *const names[2][2] = {{"marian-huggingface-two", "marian-huggingface"},
@@ -147,14 +147,15 @@ static const char *names_of(const attn_config *model, bool native)
     return names[native][strcmp(attn_config_text(model, "tie", ""), "all") == 0];
 }
 
-/* How a checkpoint stores the tables that may be shared. */
+/* The form of the checkpoint's tables. Several layers may share one table. */
 typedef struct loading {
     const attn_translator *t;
-    bool head_is_table; /* the shared table is stored as the output layer's tensor, not as the decoder's */
+    /* true: the shared table is stored under the name of the output layer; false: under the name of the decoder */
+    bool head_is_table;
 } loading;
 
-/* Selects the checkpoint's parameters. The output layer's table may be stored under its own name although it equals
- * the decoder's. This copy is ignored. */
+/* Selects the checkpoint's parameters. The table of the output layer may be stored a second time under its own name.
+ * This copy is ignored. */
 static bool is_parameter(void *user, const char *name, char *to, size_t size)
 {
     const loading *l = user;
@@ -182,8 +183,8 @@ static attn_status check_equal(const attn_translator *t, const attn_checkpoint *
     return status;
 }
 
-/* Finds out whether the checkpoint has a bias of the output layer, and a separate table of the output layer. If the
- * tables must be shared, this table must equal the decoder's. */
+/* Finds out whether the checkpoint has a bias of the output layer, and a table of the output layer. If the model
+ * shares its tables, the output layer's table must equal the decoder's. */
 static attn_status look_through(attn_translator *t, const char *path, const attn_name_map *names, loading *l)
 {
     attn_checkpoint *weights;
@@ -205,7 +206,7 @@ static attn_status look_through(attn_translator *t, const char *path, const attn
     return status;
 }
 
-/* Checks a stored table of positions. The model computes its positions, so the table must hold the same numbers. */
+/* Checks a stored table of positions. It must hold the same values as the positions that the model computes. */
 static attn_status check_sines(const attn_translator *t, const attn_checkpoint *weights, int64_t i,
                                const attn_checkpoint_entry *entry)
 {
@@ -265,8 +266,9 @@ static attn_status load_parameters(attn_translator *t, const char *path, bool na
     return status;
 }
 
-/* Moves the row of <pad>, which was appended to an archive's tables. In the longer table it moves to the id of <pad>,
- * which is the same in both vocabularies. The row that had this id becomes the last row, as in the vocabulary. */
+/* Moves the row of <pad>, which was appended to an archive's tables. In the longer table, the row moves to the index
+ * that is the id of <pad> in both vocabularies. The row that was at this index becomes the last row, as in the
+ * vocabulary. */
 static attn_status place_pad(const attn_translator *t)
 {
     static const char *const tables[] = {"encoder.embedding.weight", "decoder.embedding.weight", "decoder.dense.weight",
@@ -334,7 +336,8 @@ attn_status attn__marian_load(attn_translator *t, const char *directory, const a
     if (status == ATTN_OK)
         status = read_vocabularies(t, directory, archive);
     if (status == ATTN_OK) {
-        attn__system_trim(); /* free gaps left by the parsed JSON, which are too small for the weights */
+        /* return the memory of the parsed JSON to the system, because its gaps are too small for the weights */
+        attn__system_trim();
         status = build_model(t, config);
     }
     if (status != ATTN_OK)

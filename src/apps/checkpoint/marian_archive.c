@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads a directory in Marian's own form, such as an archive of OPUS-MT. The settings of decoder.yml and of the .npz
- * are converted to a config like a MarianMT directory's config.json.
+ * Reads a directory in Marian's own form, such as an archive of OPUS-MT. The settings in decoder.yml and in the .npz
+ * are converted to a config with the keys of MarianMT's config.json.
  */
 #include "apps/checkpoint/marian.h"
 
@@ -19,9 +19,9 @@ typedef struct reading {
     attn_context *context;
     attn__archive *archive;
     const char *directory;
-    const char *file; /* the file being read, for messages */
+    const char *file; /* path of the file that is read at the moment, for messages */
     json_t *decoder, *model;
-    attn_config *config; /* the resulting settings */
+    attn_config *config; /* gets the converted settings */
 } reading;
 
 bool attn__archive_is(attn_context *context, const char *directory)
@@ -59,7 +59,8 @@ static bool is_value(const json_t *value, const char *text)
     }
 }
 
-/* A key that decides the kind of model or search, and its supported values. The first value is the default. */
+/* A key that decides the kind of the model or of the search, with the values that are supported. The first value is
+ * the default. */
 typedef struct fixed {
     const char *key, *values[3];
 } fixed;
@@ -95,7 +96,8 @@ static bool is_on(const json_t *from, const char *key)
 
 /* --------------------------------------------------------------------------------------------- decoder.yml */
 
-/* Finds a file that decoder.yml names. Each file must be in the directory itself, whatever its path was for Marian. */
+/* Finds a file that decoder.yml names. The file must be in the directory itself, even if decoder.yml gives another
+ * folder. */
 static attn_status find_file(const reading *r, const char *key, size_t i, char *path)
 {
     const char *name = json_string_value(json_array_get(json_object_get(r->decoder, key), i));
@@ -105,8 +107,8 @@ static attn_status find_file(const reading *r, const char *key, size_t i, char *
     return attn__path(r->context, path, r->directory, slash ? slash + 1 : name);
 }
 
-/* Reads `shortlist`: a lexicon, the number of first tokens, and the number of tokens for each token of the line. A
- * fourth element, the pruning limit of training, is ignored. */
+/* Reads the setting `shortlist`. Its elements are a lexicon, the number of most frequent tokens, and the number of
+ * translations per token of the line. A fourth element, a limit of the training, is ignored. */
 static attn_status find_shortlist(reading *r)
 {
     const json_t *list = json_object_get(r->decoder, "shortlist");
@@ -135,8 +137,8 @@ static attn_status find_files(reading *r)
     return status == ATTN_OK ? find_shortlist(r) : status;
 }
 
-/* Reads the search settings. `normalize` is the power of the length by which a score is divided. If it is missing,
- * scores are not divided; `true` means 1. `max-length-factor` has Marian's default, 3. */
+/* Reads the search settings. `normalize` is a power of the length, by which scores are divided; `true` means 1. If
+ * `normalize` is missing, scores are not divided. `max-length-factor` has the default of Marian, 3. */
 static attn_status set_search(reading *r)
 {
     static const fixed rules[] = {{"word-penalty", {"0", "false"}}, {"output-sampling", {"[]", "", "false"}}};
@@ -155,7 +157,7 @@ static attn_status set_search(reading *r)
         status = attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"max-length-factor\" is no number above 0", r->file);
     if (status == ATTN_OK)
         status = attn_config_set_real(r->config, "max_length_factor", factor ? json_number_value(factor) : 3);
-    if (status == ATTN_OK) /* Marian's softmax does not include <pad>, so probabilities are computed without it */
+    if (status == ATTN_OK) /* probabilities are computed without <pad>, because Marian's softmax does not include it */
         status = attn_config_set_bool(r->config, "renormalize_logits", true);
     r->archive->prefixed = is_on(r->decoder, "force-decode");
     return status;
@@ -174,7 +176,7 @@ static attn_status read_file(reading *r, const char *path)
 
 /* --------------------------------------------------------------------------------------- special:model.yml */
 
-/* Parses the settings in tensor i of the .npz. The tensor holds the bytes of a text, up to the final 0. */
+/* Parses the settings in tensor i of the .npz. The elements of the tensor are the bytes of a text that ends with 0. */
 static attn_status parse_settings(reading *r, const attn_checkpoint *weights, int64_t i, int64_t size)
 {
     attn_tensor *numbers;
@@ -264,7 +266,7 @@ static attn_status set_sizes(const reading *r)
     return status == ATTN_OK && decoder > 0 ? attn_config_set_int(r->config, "decoder_ffn_dim", decoder) : status;
 }
 
-/* Adds the tokens that a translation never contains: <pad>, and <unk> unless decoder.yml allows it. */
+/* Adds the tokens that must not occur in a translation: <pad>, and also <unk> if decoder.yml does not allow it. */
 static attn_status ban(const reading *r, int64_t pad)
 {
     const int64_t unknown = 1;
@@ -276,8 +278,8 @@ static attn_status ban(const reading *r, int64_t pad)
                : status;
 }
 
-/* Sets the sizes of the vocabularies, which have one token more than Marian's: <pad>. Decoding starts with <pad>,
- * and its embedding is zero. */
+/* Sets the sizes of the vocabularies. They have one token more than Marian's vocabularies: <pad>. Decoding starts
+ * with <pad>, whose embedding is zero. */
 static attn_status set_vocabularies(const reading *r, bool all)
 {
     static const char *const keys[] = {"vocab_size", "decoder_vocab_size"};
@@ -294,7 +296,8 @@ static attn_status set_vocabularies(const reading *r, bool all)
         status =
             attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"tied-embeddings-all\" with vocabularies of %lld and %lld",
                        r->file, (long long)n[0], (long long)n[1]);
-    int64_t pad = n[0] < n[1] ? n[0] : n[1]; /* <pad> has the same id on both sides, as transformers requires */
+    /* <pad> gets the same id on both sides, because transformers requires it */
+    int64_t pad = n[0] < n[1] ? n[0] : n[1];
     if (status == ATTN_OK)
         status = attn_config_set_int(r->config, "pad_token_id", pad);
     if (status == ATTN_OK)
@@ -313,7 +316,7 @@ static attn_status set_activation(const reading *r)
     return refuse(r, "transformer-ffn-activation", "none of swish, relu, gelu");
 }
 
-/* Sets the settings that are equal for all these models. */
+/* Sets the settings that have the same value for all models in this form. */
 static attn_status set_rest(const reading *r, bool all)
 {
     static const char *const flags[] = {"scale_embedding", "static_position_embeddings"};

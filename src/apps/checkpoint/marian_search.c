@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Converts generation_config.json of a MarianMT model to search options, with the meaning of generate() in Hugging Face
- * transformers. */
+ * Converts generation_config.json of a MarianMT model to search options. The settings mean the same as for generate()
+ * in Hugging Face transformers.
+ */
 #include "apps/checkpoint/marian.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -35,8 +36,8 @@ static attn_status ban(attn_translator *t, int64_t token, const char *key, const
     return ATTN_OK;
 }
 
-/* Reads the lists of banned tokens. Each list must have one token, which is the only form in Marian's files. A list
- * that bans the end token is ignored, as in transformers. */
+/* Reads the lists of banned tokens. Each list must have exactly one token, because Marian's files have no other
+ * lists. As in transformers, a list that bans the end token is ignored. */
 static attn_status read_bad_words(attn_translator *t, const attn_config *how, const char *path)
 {
     const int32_t end = attn_vocab_special(t->target, ATTN_SPECIAL_EOS);
@@ -59,7 +60,7 @@ static attn_status read_bad_words(attn_translator *t, const attn_config *how, co
     return status;
 }
 
-/* Reads the suppressed tokens. Negative numbers are no tokens and are skipped. */
+/* Reads the suppressed tokens. Negative values are not tokens and are skipped. */
 static attn_status read_suppressed(attn_translator *t, const attn_config *how, const char *path)
 {
     static const char key[] = "suppress_tokens";
@@ -95,8 +96,8 @@ static bool is_neutral(const attn_config_value *value, double neutral)
     }
 }
 
-/* Reports whether entry i changes translations. It must be `key` with an effective value, or a member of a list or
- * object of that name. */
+/* Reports whether entry i of the file changes translations. The entry must be `key` with an effective value, or a
+ * member of a list or object with this name. */
 static bool changes(const attn_config *how, int64_t i, const char *key, double neutral)
 {
     const char *name = attn_config_key(how, i);
@@ -105,8 +106,8 @@ static bool changes(const attn_config *how, int64_t i, const char *key, double n
            (name[n] == '.' || (!name[n] && !is_neutral(attn_config_get(how, name), neutral)));
 }
 
-/* Refuses settings that would change translations but are not supported. With the neutral value NAN, only null has
- * no effect. */
+/* Refuses settings that would change translations but are not supported. A setting with its neutral value is
+ * accepted. If the neutral value is NAN, only null is accepted. */
 static attn_status check_rest(const attn_translator *t, const attn_config *how, const char *path)
 {
     const double eos = attn_vocab_special(t->target, ATTN_SPECIAL_EOS);
@@ -145,8 +146,8 @@ static attn_status check_rest(const attn_translator *t, const attn_config *how, 
     return ATTN_OK;
 }
 
-/* Checks that decoding starts with <pad>. If "decoder_start_token_id" is missing, transformers starts with
- * "bos_token_id". */
+/* Checks that decoding starts with <pad>. If "decoder_start_token_id" is missing, "bos_token_id" is checked, because
+ * transformers then starts with that token. */
 static attn_status check_start(const attn_translator *t, const attn_config *how, const char *path)
 {
     const int32_t start = attn_vocab_special(t->target, ATTN_SPECIAL_BOS);
@@ -161,7 +162,7 @@ static attn_status check_start(const attn_translator *t, const attn_config *how,
         path, bos, (int)start);
 }
 
-/* Checks that each numeric setting is a number and not below its minimum. Null counts as missing. */
+/* Checks that each numeric setting is a number that is not below its minimum. A null value counts as missing. */
 static attn_status check_numbers(const attn_translator *t, const attn_config *how, const char *path)
 {
     static const struct {
@@ -200,7 +201,8 @@ static attn_status read_flag(const attn_translator *t, const attn_config *how, c
 
 /* ------------------------------------------------------------------------------------------- settings */
 
-/* Sets the minimum and maximum length. transformers counts the start token in max_length, but not in max_new_tokens. */
+/* Sets the minimum and the maximum length. As in transformers, max_length includes the start token, but
+ * max_new_tokens does not. */
 static attn_status set_lengths(attn_translator *t, const attn_config *how, const char *path)
 {
     double longest = number_of(how, "max_length", (double)t->max_tokens);
@@ -213,7 +215,7 @@ static attn_status set_lengths(attn_translator *t, const attn_config *how, const
     double shortest = number_of(how, "min_new_tokens", 0);
     shortest = shortest > 0 ? shortest + 1 : number_of(how, "min_length", 0);
     t->search.min_len = (int64_t)shortest;
-    /* a key of attn, which stores a setting of decoder.yml */
+    /* "max_length_factor" is attn's own key, which holds a setting of decoder.yml */
     t->search.length_factor = number_of(how, "max_length_factor", 0);
     return ATTN_OK;
 }
@@ -240,7 +242,7 @@ static attn_status set_search(attn_translator *t, const attn_config *how, const 
     t->search.length_penalty = number_of(how, "length_penalty", 1);
     t->search.repetition_penalty = number_of(how, "repetition_penalty", 1);
     t->search.no_repeat_ngram = (int64_t)number_of(how, "no_repeat_ngram_size", 0);
-    /* the value is the end token, or a list with it */
+    /* the setting is the id of the end token, or a list that contains only this id */
     const attn_config_value *forced = attn_config_get(how, "forced_eos_token_id");
     t->search.force_end = forced && (forced->type == ATTN_CONFIG_TYPE_INT || forced->n > 0);
     status = set_lengths(t, how, path);
@@ -249,7 +251,7 @@ static attn_status set_search(attn_translator *t, const attn_config *how, const 
     return status == ATTN_OK ? read_suppressed(t, how, path) : status;
 }
 
-/* Reads the search settings from generation_config.json, or from config.json if that file is missing. */
+/* Reads the search settings from generation_config.json. If this file is missing, reads them from config.json. */
 attn_status attn__marian_search(attn_translator *t, const char *directory)
 {
     char path[ATTN__PATH];

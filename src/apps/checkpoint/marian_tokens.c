@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads tokenizer settings of a MarianMT model in addition to its vocabulary: added tokens, and the cleanup of decoded
- * text.
+ * Reads settings of a MarianMT model's tokenizer: the added tokens, and how decoded text is cleaned up.
  */
 #include "apps/checkpoint/marian.h"
 
@@ -16,7 +15,7 @@
 
 enum { MOST_BYTES = 64 << 20, MOST_VALUES = 1 << 20, DEPTH = 16 };
 
-/* Parses a JSON file of a directory. *root is NULL if the file does not exist. */
+/* Parses a JSON file of a directory. If the file does not exist, *root is NULL. */
 static attn_status read_json(json_t **root, attn_context *context, const char *directory, const char *name)
 {
     char path[ATTN__PATH];
@@ -96,7 +95,7 @@ static int by_id(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-/* Reports whether a text is one of the special tokens, which exist already and need not be added. */
+/* Reports whether a text is one of the special tokens. These need not be added, because they exist already. */
 static bool is_own(const char *text)
 {
     return text && (strcmp(text, "</s>") == 0 || strcmp(text, "<unk>") == 0 || strcmp(text, "<pad>") == 0);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Reads a MarianMT model's vocabulary: pieces as keys and ids as values, in JSON or YAML, or one piece per line. The
- * .spm that splits texts has other ids, which are ignored unless the .spm itself is the vocabulary. */
+ *
+ * Reads the vocabulary of a MarianMT model. It is a JSON or YAML file with pieces as keys and ids as values, or a text
+ * with one piece per line. A .spm splits texts into pieces. Its own ids are ignored, unless the .spm itself is the
+ * vocabulary.
+ */
 #include "apps/checkpoint/marian.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -17,8 +20,8 @@ typedef struct reading {
     const char *path;
     attn_bytes bytes;
     json_t *root;
-    attn__subword *pieces; /* a parsed .spm, which replaces `root` */
-    int64_t lines;         /* number of lines of a text, which replaces `root` and `pieces` */
+    attn__subword *pieces; /* pieces of a parsed .spm; used instead of `root` */
+    int64_t lines;         /* number of lines of a text; used instead of `root` and `pieces` */
     attn__word *words;     /* pieces by id */
     int64_t n;
     const attn__marian_vocab_source *source;
@@ -86,7 +89,7 @@ static attn_status place_pieces(reading *r)
     return ATTN_OK;
 }
 
-/* Reads the pieces of a text. The id of a piece is its line number, from 0. */
+/* Reads the pieces from the lines of a text. The id of a piece is the number of its line, counted from 0. */
 static attn_status place_lines(reading *r)
 {
     const char *line;
@@ -109,8 +112,8 @@ static attn_status check_twice(const reading *r, const attn_vocab *vocab)
     return ATTN_OK;
 }
 
-/* Reads all pieces in the order of their ids. There are as many ids as pieces and no id twice, so each id from 0 has
- * a piece. The array has room for <pad> at the end. */
+/* Puts all pieces in the order of their ids. Ids are unique and less than the number of pieces, so each id has a
+ * piece. The array has room for <pad> at the end. */
 static attn_status place_all(reading *r)
 {
     const char *piece;
@@ -162,8 +165,8 @@ static attn_status set_specials(const reading *r, attn_vocab *vocab, const attn_
     return ATTN_OK;
 }
 
-/* Adds <pad>, with which decoding starts because Marian has no begin token. The piece that had the id of <pad>
- * becomes the last. */
+/* Adds <pad>, because decoding starts with <pad>: Marian has no begin token. The piece that had the id of <pad>
+ * becomes the last piece. */
 static attn_status add_pad(reading *r, const attn_config *config)
 {
     static const char pad[] = "<pad>";
@@ -179,8 +182,8 @@ static attn_status add_pad(reading *r, const attn_config *config)
     return ATTN_OK;
 }
 
-/* Appends the added tokens, whose ids follow the vocabulary's own. An added token with an id inside the vocabulary
- * must be the token with that id. */
+/* Appends the added tokens. Their ids must follow the ids of the vocabulary. If the id of an added token is inside
+ * the vocabulary, the vocabulary must have the same token at this id. */
 static attn_status add_tokens(reading *r)
 {
     attn_status status = attn__marian_added_tokens(&r->added, &r->nadded, r->context, r->path, r->source->tokenizer);

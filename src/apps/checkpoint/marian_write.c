@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writes a MarianMT model in Hugging Face's form: its parameters under their names in that form, and the other files.
+ * Writes a MarianMT model in Hugging Face's form: its parameters with the names of this form, and the other files.
  */
 #include "apps/checkpoint/marian.h"
 
@@ -24,7 +24,7 @@ static attn_status copy_files(attn_context *context, const char *directory, cons
     return status;
 }
 
-/* Ends the JSON object and writes it to a file. */
+/* Ends the JSON object, and writes the text to a file of the directory. */
 static attn_status write_json(attn_json *json, const char *directory, const char *name)
 {
     char path[ATTN__PATH];
@@ -39,8 +39,8 @@ static attn_status write_json(attn_json *json, const char *directory, const char
     return status;
 }
 
-/* Reports whether a key belongs to generation_config.json, from which transformers reads the search settings. *both:
- * the key belongs to config.json too. */
+/* Reports whether a key belongs to generation_config.json, where transformers reads the search settings. *both
+ * becomes true if the key also belongs to config.json. */
 static bool is_of_search(const char *key, bool *both)
 {
     static const char *const keys[] = {"bad_words_ids",     "length_penalty", "max_length",
@@ -57,7 +57,8 @@ static bool is_of_search(const char *key, bool *both)
     return *both;
 }
 
-/* Writes the lists of banned tokens as a list of lists. In the config they are the keys "bad_words_ids.0" and so on. */
+/* Writes the banned tokens as a list of lists. In the config, each list has a key of its own: "bad_words_ids.0" and
+ * so on. */
 static void write_lists(attn_json *json, const attn_config *config)
 {
     attn_json_array(json, "bad_words_ids");

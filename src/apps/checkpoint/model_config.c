@@ -59,9 +59,10 @@ attn_config *attn__model_config_try(attn_context *context, const char *directory
         return NULL;
     bool read = attn__path(context, path, directory, "config.json") == ATTN_OK &&
                 attn_config_read(&config, context, path) == ATTN_OK;
-    /* if config.json cannot be read, the kind is unknown and only missing memory is an error */
+    /* If config.json cannot be read, the kind of the directory is unknown. This is an error only if there was no
+     * memory. */
     if (!read && attn__call_status(context) != ATTN_ERROR_MEMORY)
-        attn_context_clear_error(context); /* loading the model later reports the error */
+        attn_context_clear_error(context); /* the error is not lost, because loading the model reports it again */
     return read ? config : NULL;
 }
 

@@ -8,33 +8,36 @@
 #include "attn/io.h"
 #include "attn/models.h"
 
-/* Makes a config that describes a model: its architecture, the architecture's settings, and those of the training's
- * `settings` that `kept` names (NULL-terminated; NULL: none). The caller destroys the config, on failure too. */
+/* Makes a config that describes a model. It contains the architecture, the architecture's settings, and those settings
+ * of the training that `kept` names. `kept` ends with NULL, and may itself be NULL. The caller destroys the config,
+ * even on failure. */
 attn_status attn__model_config_create(attn_config **config, const attn_model *model, const attn_config *settings,
                                       const char *const *kept);
 /* Writes a config to DIRECTORY/config.json. */
 attn_status attn__model_config_write(const attn_config *config, attn_context *context, const char *directory);
-/* Makes a blank model of the architecture for the weights in the file `weights`, with the settings of `file` that
- * the architecture has. If the settings need much more memory than the weights have numbers, they are refused before
- * memory is allocated. Type and precision are those of `options` (NULL: the defaults). */
+/* Makes a blank model of the architecture for the weights in the file `weights`, with the settings of `file` that the
+ * architecture has. Settings that need much more memory than the weights have elements are refused before memory is
+ * allocated. Type and precision are those of `options`, or the defaults if `options` is NULL. */
 attn_status attn__model_of_config(attn_model **model, attn_context *context, const attn_architecture *architecture,
                                   const attn_config *file, const char *weights, const attn_model_options *options);
 
-/* Reads a directory's config.json, which the caller destroys. If the file cannot be read, it returns NULL without an
- * error. Only ATTN_ERROR_MEMORY is kept in the context. */
+/* Reads the config.json of a directory. The caller destroys the config. If the file cannot be read, returns NULL
+ * without recording an error. Only ATTN_ERROR_MEMORY is recorded. */
 attn_config *attn__model_config_try(attn_context *context, const char *directory);
 /* Reports whether a directory's config.json names this architecture. */
 bool attn__model_config_names(attn_context *context, const char *directory, const char *architecture);
 
-/* Writes the path of a directory's weights to a buffer of ATTN__PATH bytes. This is its model.safetensors, or the
- * directory itself if it has a low-rank adapter. Readers of weights accept either. */
+/* Writes the path of a directory's weights to a buffer of ATTN__PATH bytes. The path is that of model.safetensors.
+ * If the directory has a low-rank adapter, the path is that of the directory. Functions that read weights accept
+ * both. */
 attn_status attn__model_weights_path(attn_context *context, char *path, const char *directory);
-/* Makes the blank model that a directory's config.json describes. ATTN_ERROR_FORMAT: the file describes no model. */
+/* Makes the blank model that the config.json of a directory describes. ATTN_ERROR_FORMAT: the file does not describe
+ * a model. */
 attn_status attn__model_of_directory(attn_model **model, attn_context *context, const char *directory);
-/* Makes a model with the parameters and settings of `from`. Settings in `over` replace those of `from`. */
+/* Makes a copy of the model `from` with its parameters and settings. Settings in `over` override those of `from`. */
 attn_status attn__model_copy(attn_model **copy, const attn_model *from, const attn_config *over);
-/* Writes one line "NAME, shape, taken" for each parameter. `fresh` (NULL: none) is the prefix of parameters that are
- * not taken from a checkpoint. */
+/* Writes one line for each parameter: its name, its shape, and whether it was taken from a checkpoint. Parameters
+ * whose names begin with `fresh` were not taken. `fresh` may be NULL. */
 attn_status attn__model_tell_taken(const attn_model *model, const char *fresh, attn_bytes *table);
 
 #endif

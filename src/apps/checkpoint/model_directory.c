@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Paths in a model's directory, and its lock. The lock file is never removed, but the system releases the lock when the
- * process ends.
+ * Handles paths in a model's directory, and the lock of the directory. The lock file is never removed. The system
+ * releases the lock when the process ends.
  */
 #include "apps/checkpoint/model_directory.h"
 
@@ -42,8 +42,8 @@ attn_status attn__file_copy(attn_context *context, const char *directory, const 
     return status;
 }
 
-/* Reports whether a file is a temporary file of one of the names. Writers create `.NAME.PROCESS-NUMBER` next to NAME
- * and rename it, so only a killed writer leaves it. */
+/* Reports whether a file is a temporary file for one of the names. Writers create a temporary file
+ * `.NAME.PROCESS-NUMBER` and rename it to NAME. Such a file is left over only if its writer was killed. */
 static bool is_leftover(const char *entry, const char *const *names)
 {
     for (int i = 0; names && names[i]; i++) {

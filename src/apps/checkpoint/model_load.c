@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-/* Checks that the path exists and that the caller gave enough information to load the model. */
+/* Checks that the path exists, and that the caller gave enough information to load a model from it. */
 static attn_status check_wish(attn_context *context, const char *path, const attn_model_load_options *o)
 {
     if (ATTN__CHECK_RESERVED(context, o, attn_model_load_options) != ATTN_OK)
@@ -37,12 +37,12 @@ static attn_status load(attn_model **model, attn_context *context, const char *p
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
                           "%s: which architecture?  There is no setting \"architecture\" in %s", path,
                           o->config ? "the config" : from->settings);
-    /* the architecture comes from the caller, so the error names no file */
+    /* the error names no file, because the architecture was given by the caller */
     if ((o->architecture || o->config) && !attn__foreign_architecture(from))
         return attn__fail(context, ATTN_ERROR_NOT_FOUND, "there is no architecture \"%.80s\"",
                           attn_config_text(from->config, "architecture", ""));
     from->report = o->report;
-    /* use the path itself: readers of weights find the files of a directory */
+    /* the path is used as it is, because functions that read weights accept a directory */
     snprintf(from->weights, sizeof from->weights, "%s", path);
     return attn__foreign_model(model, context, from, &how);
 }

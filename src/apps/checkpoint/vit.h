@@ -14,15 +14,15 @@
 
 #include "attn/models.h"
 
-/* Options of attn_vit_load. Zero means the default in each field. */
+/* Options of attn_vit_load. A field that is zero has its default. */
 typedef struct attn_vit_options {
-    /* number of heads; default: the value in config.json, or in the training arguments stored in the file */
+    /* number of heads; default: the number in config.json, or in the training arguments that are stored in the file */
     int64_t num_heads;
-    /* height and width of pictures; default: the checkpoint's. For another size the positions are interpolated along
-     * each axis (bicubic, like Hugging Face or timm) */
+    /* height and width of pictures; default: those of the checkpoint. For another size, the positions are
+     * interpolated along each axis, with a bicubic filter as in Hugging Face or timm. */
     int64_t img_size[2];
-    /* number of classes; default: the checkpoint's. If the number differs, or the checkpoint has no head, the head
-     * is new */
+    /* number of classes; default: that of the checkpoint. The head is new if the number differs or the checkpoint
+     * has no head. */
     int64_t num_classes;
     uint64_t seed; /* seed of a new head's initial values */
 } attn_vit_options;
@@ -41,7 +41,7 @@ typedef struct attn_vit_options {
  * arXiv:2010.11929. */
 attn_status attn_vit_load(attn_model **model, attn_context *context, const char *path, const attn_vit_options *options);
 
-/* How pictures are normalized for a classifier: (value / 255 - mean) / std, for each of three channels. */
+/* The normalization of pictures for a classifier: (value / 255 - mean) / std, for each of three channels. */
 typedef struct attn_pixel_scale {
     float mean[3], std[3];
 } attn_pixel_scale;
@@ -49,8 +49,8 @@ typedef struct attn_pixel_scale {
  * checkpoint's config.json, or timm's "label_names", else by their numbers. `scale` NULL: the values of
  * preprocessor_config.json in the same directory, or of "pretrained_cfg" in timm's config.json. Without these files,
  * mean and deviation are 0.5, as in the training of google/vit and of timm's own models. (DeiT and others were trained
- * with ImageNet's mean and deviation.) The same files determine the filter for resizing pictures. Statuses of
- * attn_vit_load, and ATTN_ERROR_IO. */
+ * with ImageNet's mean and deviation.) The same files determine the filter for resizing pictures. Returns the statuses
+ * of attn_vit_load, or ATTN_ERROR_IO. */
 attn_status attn_vit_convert(attn_context *context, const char *path, const attn_vit_options *options,
                              const attn_pixel_scale *scale, const char *directory);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads configuration files that accompany the weights of a foreign Vision Transformer.
+ * Reads the configuration files in the directory of a foreign Vision Transformer's weights.
  */
 #include "apps/checkpoint/vit_config.h"
 
@@ -16,7 +16,7 @@
 
 /* ---------------------------------------------------------------------------------------------- reading */
 
-/* Reads the file `name` in the directory of the weights. *config is empty if the file does not exist. */
+/* Reads the file `name` in the directory of the weights. If the file does not exist, *config is empty. */
 static attn_status read_beside(const attn__vit_config *v, const char *name, char path[ATTN__PATH], attn_config **config)
 {
     const char *slash = strrchr(v->weights, '/');
@@ -44,7 +44,8 @@ void attn__vit_config_close(attn__vit_config *v)
     attn_config_destroy(v->saved);
 }
 
-/* Returns the i-th number of a list of integers or reals, or the single number if the setting is no list. */
+/* Returns element i of a setting that is a list of integers or reals. If the setting is a single number, returns
+ * this number. If the setting is missing, returns `fallback`. */
 static double number_at(const attn_config *config, const char *key, int i, double fallback)
 {
     char name[64];
@@ -53,15 +54,15 @@ static double number_at(const attn_config *config, const char *key, int i, doubl
         return (double)list->integers[i < list->n ? i : list->n - 1];
     snprintf(name, sizeof name, "%s.%d", key, i);
     if (!attn_config_get(config, name))
-        /* a list with one value holds it for all channels, as for grey pictures */
+        /* if a list has only one element, it holds for all channels, as for grey pictures */
         snprintf(name, sizeof name, "%s.0", key);
     return attn_config_real(config, name, attn_config_real(config, key, fallback));
 }
 
 /* ------------------------------------------------------------------------------------------------ heads */
 
-/* Returns the number of heads of timm's plain models of this width, whose names are vit_SIZE_patch... or
- * deit_SIZE_patch.... Returns 0 for other names. */
+/* Returns the number of heads of a plain model of timm with this width. The names of such models are
+ * vit_SIZE_patch... and deit_SIZE_patch.... For other names, returns 0. */
 static int64_t timm_heads(const char *name, int64_t width)
 {
     static const struct {
@@ -104,14 +105,15 @@ attn_status attn__vit_heads(const attn__vit_config *v, int64_t width, int64_t *h
 
 /* ----------------------------------------------------------------------------------------------- shapes */
 
-/* Properties that no tensor shows. Each has one fixed value in a plain ViT of timm. */
+/* Properties of a model that no tensor shows. In a plain ViT of timm, each has the fixed value given here. */
 static const struct {
     const char *key, *plain, *what;
 } forms[] = {{"global_pool", "token", "only the class token is read by the classifier here"},
              {"act_layer", "gelu", "timm's Vision Transformers here have gelu"},
              {"norm_layer", "layernorm", "timm's Vision Transformers here have layernorm"}};
 
-/* Parts of timm's architecture names that mean another form of model, and their description. */
+/* Parts of timm's architecture names. A name with such a part belongs to another form of model, which the second
+ * text describes. */
 static const char *const named_forms[][2] = {{"_quickgelu", "quickgelu"}, {"_gap_", "a mean over the patches"}};
 
 static attn_status check_form(const attn__vit_config *v, const char *path, const attn_config *config,
@@ -138,7 +140,7 @@ static attn_status check_architecture(const attn__vit_config *v, const char *pat
     return ATTN_OK;
 }
 
-/* Checks that config.json and the training arguments both describe a plain ViT. Otherwise it returns
+/* Checks that config.json and the training arguments both describe a plain ViT. If not, returns
  * ATTN_ERROR_UNSUPPORTED. */
 static attn_status timm_is_plain(const attn__vit_config *v)
 {
@@ -157,8 +159,8 @@ static attn_status timm_is_plain(const attn__vit_config *v)
     return status == ATTN_OK ? check_architecture(v, v->weights, trained) : status;
 }
 
-/* Checks the class names. If there are fewer names than classes, the remaining classes get numbers. A name for a
- * class beyond the last means that config.json belongs to another model. */
+/* Checks the class names. There may be fewer names than classes; the remaining classes then get numbers. A name for
+ * a class that does not exist is an error, because config.json then belongs to another model. */
 static attn_status check_labels(const attn__vit_config *v, int64_t classes)
 {
     char key[40];
@@ -189,12 +191,13 @@ attn_status attn__vit_agrees(const attn__vit_config *v, const attn_config *model
     return v->hugging_face ? check_labels(v, attn_config_int(model, "num_classes", 0)) : timm_is_plain(v);
 }
 
-/* Returns the key that holds height and width. *first gets the index of the height. */
+/* Returns the key of the setting that holds height and width. *first becomes the index of the height in this
+ * setting. */
 static const char *sides_key(const attn__vit_config *v, int *first)
 {
     const char *key = v->hugging_face ? "image_size" : "model_args.img_size";
     bool timm = !v->hugging_face && !attn_config_get(v->config, key);
-    *first = timm ? 1 : 0; /* timm's list begins with the number of channels */
+    *first = timm ? 1 : 0; /* in timm's list, the number of channels comes before the height */
     return timm ? "pretrained_cfg.input_size" : key;
 }
 
@@ -240,11 +243,12 @@ static attn_status check_pixels(const attn__vit_config *v, const attn__pixels *p
     return ATTN_OK;
 }
 
-/* Reads preprocessor_config.json, with the defaults of transformers' ViTImageProcessor. */
+/* Reads preprocessor_config.json. Missing settings have the defaults of transformers' ViTImageProcessor. */
 static void read_preparation(const attn_config *p, attn__pixels *pixels)
 {
     bool centred = attn_config_bool(p, "do_normalize", true);
-    /* The file's factor applies to values from 0 to 255, but the library's mean and std apply to values from 0 to 1. */
+    /* conversion: the file's factor is for values from 0 to 255, but mean and std of this library are for values
+     * from 0 to 1 */
     double scale = 255;
     if (attn_config_bool(p, "do_rescale", true))
         scale *= attn_config_real(p, "rescale_factor", 1.0 / 255);
@@ -254,7 +258,7 @@ static void read_preparation(const attn_config *p, attn__pixels *pixels)
     }
 }
 
-/* Returns the name of the resizing filter. Hugging Face's files give it as Pillow's number. */
+/* Returns the name of the filter for resizing. Files of Hugging Face give the number that the filter has in Pillow. */
 static const char *filter_of(const attn__vit_config *v)
 {
     static const char *const numbered[] = {"nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"};
@@ -264,7 +268,7 @@ static const char *filter_of(const attn__vit_config *v)
     return number >= 0 && number < 6 ? numbered[number] : "an unknown";
 }
 
-/* Returns a length that is given as a number, in a list, or under a name in an object. */
+/* Returns a length from a setting that is a number, a list (element i), or an object (member `name`). */
 static int64_t length_of(const attn_config *p, const char *key, const char *name, int i)
 {
     char inside[64];
@@ -279,8 +283,8 @@ static attn_status refuse_fitting(const attn__vit_config *v, const char *what)
                       v->weights, what);
 }
 
-/* Reads how pictures are resized and cropped from preprocessor_config.json, for a model of this picture size. An
- * integer "size" means both sides, except for CLIP's processor. */
+/* Reads from preprocessor_config.json how pictures are resized and cropped, for a model with pictures of this size.
+ * An integer "size" is the length of both sides; for CLIP's processor it is the length of the shorter side. */
 static attn_status read_fitting(const attn__vit_config *v, const int64_t sides[2], attn__image_fitting *f)
 {
     const attn_config *p = v->preparation;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * vit_config.h - configuration of a foreign Vision Transformer: config.json, preprocessor_config.json, and data that a
- * training saved with the weights. */
+ *
+ * vit_config.h - the configuration of a foreign Vision Transformer. It consists of config.json,
+ * preprocessor_config.json, and data that a training saved with the weights.
+ */
 #ifndef ATTN_APPS_VIT_CONFIG_H
 #define ATTN_APPS_VIT_CONFIG_H
 
@@ -12,36 +14,37 @@
 typedef struct attn__vit_config {
     attn_context *context;
     const char *weights;      /* path of the weights, for messages */
-    char path[ATTN__PATH];    /* path of config.json, which may not exist */
+    char path[ATTN__PATH];    /* path of config.json; the file may not exist */
     attn_config *config;      /* settings of config.json; empty if the file does not exist */
     attn_config *preparation; /* settings of preprocessor_config.json; empty if the file does not exist */
-    attn_config *saved;       /* metadata in the file of weights; a reader of weights fills it */
-    bool hugging_face;        /* true: Hugging Face, false: timm; set by the caller */
+    attn_config *saved;       /* metadata in the file of weights, filled by the function that reads the weights */
+    bool hugging_face;        /* true: the checkpoint has Hugging Face's form; false: timm's form; set by the caller */
 } attn__vit_config;
 
-/* Reads the files in the directory `path`, or in the directory of the file `path`. Close the result with
- * attn__vit_config_close in any case. */
+/* Reads the files in the directory `path`, or in the directory of the file `path`. attn__vit_config_close must be
+ * called even if this fails. */
 attn_status attn__vit_config_open(attn__vit_config *v, attn_context *context, const char *path);
 void attn__vit_config_close(attn__vit_config *v);
 
-/* Finds the number of heads of a model of this width. ATTN_ERROR_ARGUMENT: no file gives the number. */
+/* Determines the number of heads of a model with this width. ATTN_ERROR_ARGUMENT: no file gives the number. */
 attn_status attn__vit_heads(const attn__vit_config *v, int64_t width, int64_t *heads);
-/* Checks the settings against the config `model`, which was made from shapes. ATTN_ERROR_SHAPE: a setting
- * contradicts a shape. ATTN_ERROR_UNSUPPORTED: a plain ViT does not have a setting. */
+/* Checks the settings against the config `model`, which was derived from shapes. ATTN_ERROR_SHAPE: a setting
+ * contradicts a shape. ATTN_ERROR_UNSUPPORTED: a plain ViT does not have this setting. */
 attn_status attn__vit_agrees(const attn__vit_config *v, const attn_config *model);
-/* Finds the side of square pictures, for patches of `side` pixels and positions for grid x grid patches.
- * ATTN_ERROR_SHAPE: the settings contradict this side. */
+/* Determines the size of square pictures, given patches of `side` pixels and positions for grid x grid patches.
+ * ATTN_ERROR_SHAPE: the settings contradict this size. */
 attn_status attn__vit_picture(const attn__vit_config *v, int64_t grid, int64_t side, int64_t *size);
 /* Finds the height and width of the pictures in the settings. Returns false if the settings do not give them. */
 bool attn__vit_sides(const attn__vit_config *v, int64_t sides[2]);
-/* Finds how pictures are prepared. They are normalized by `scale` (NULL: as the files say, else 0.5 for means and
- * deviations). They are resized to the model's height and width as the files say, else bicubic.
- * ATTN_ERROR_UNSUPPORTED: this library's classifiers do not have this preparation. */
+/* Determines how pictures are prepared. If `scale` is NULL, pictures are normalized as the files specify, or with means
+ * and deviations of 0.5 if the files specify nothing. Otherwise they are normalized by `scale`. They are resized to the
+ * model's height and width with the filter that the files specify, or a bicubic one. ATTN_ERROR_UNSUPPORTED: this
+ * library's classifiers do not have this preparation. */
 attn_status attn__vit_pixels(const attn__vit_config *v, const int64_t sides[2], const attn_pixel_scale *scale,
                              attn__pixels *pixels);
 
-/* Loads a model like attn_vit_load, and also returns the configuration that it read. Close the configuration in any
- * case. */
+/* Does the same as attn_vit_load, and also returns the configuration that it has read. attn__vit_config_close must
+ * be called even if this fails. */
 attn_status attn__vit_load(attn_model **model, attn_context *context, const char *path, const attn_vit_options *options,
                            attn__vit_config *beside);
 

@@ -21,7 +21,7 @@ typedef struct checkpoint {
     attn__vit_config *beside;
     attn_named_list tensors;
     attn_name_map *names;
-    /* height and width of a patch in pixels; number of patches with positions, down and across */
+    /* height and width of a patch in pixels; number of patches that have positions, along height and width */
     int64_t patch[2], grid[2];
     bool has_head;
 } checkpoint;
@@ -64,7 +64,7 @@ static attn_status read_files(checkpoint *c)
                : status;
 }
 
-/* Returns the checkpoint's tensor for the model's parameter `own`, or NULL if the checkpoint has none. */
+/* Returns the checkpoint's tensor for the model's parameter `own`. Returns NULL if the checkpoint does not have it. */
 static attn_tensor *tensor_for(const checkpoint *c, const char *own)
 {
     return attn_named_find(&c->tensors, own);
@@ -72,15 +72,15 @@ static attn_tensor *tensor_for(const checkpoint *c, const char *own)
 
 /* --------------------------------------------------------------------------------------------- settings */
 
-/* Settings that follow from shapes, and the tensors that have these shapes. */
+/* Settings that are determined from shapes, each with the tensor whose shape is used. */
 static const char *const needed[][2] = {{"num_hiddens", "patch_embedding.conv.weight"},
                                         {"in_channels", "patch_embedding.conv.weight"},
                                         {"patch_size", "patch_embedding.conv.weight"},
                                         {"mlp_num_hiddens", "blks.0.mlp.dense1.weight"},
                                         {NULL, NULL}};
 
-/* Adds settings from config.json, and then from the shapes. All other settings keep the defaults of transformers'
- * ViTConfig. */
+/* Adds the settings of config.json and then those determined from shapes. All other settings have the defaults of
+ * transformers' ViTConfig. */
 static attn_status measure(checkpoint *c, attn_config *config)
 {
     attn_checkpoint *weights;
@@ -112,8 +112,8 @@ static attn_status measure_patch(checkpoint *c)
     return ATTN_OK;
 }
 
-/* Reports whether the pictures or the patches are not square and the settings fit the positions. Shapes do not show
- * rows and columns separately, so only the settings can decide. */
+/* Reports whether the pictures or the patches are not square, according to settings that fit the positions. Only
+ * settings can tell this, because the shape of the positions gives only the total number of patches. */
 static bool is_oblong(checkpoint *c, int64_t patches)
 {
     int64_t sides[2] = {0, 0};
@@ -149,7 +149,7 @@ static attn_status measure_grid(checkpoint *c, attn_config *config)
     return ATTN_OK;
 }
 
-/* Chooses the height and width of the model's pictures: those of the caller, else those of the checkpoint. */
+/* Chooses the height and width of the model's pictures. If the caller gives no size, it is the checkpoint's. */
 static attn_status choose_sides(const checkpoint *c, const attn_vit_options *o, int64_t sides[2])
 {
     bool asked = o->img_size[0] != 0, square = c->grid[0] == c->grid[1] && c->patch[0] == c->patch[1];
@@ -162,7 +162,7 @@ static attn_status choose_sides(const checkpoint *c, const attn_vit_options *o, 
     return status;
 }
 
-/* Chooses the settings that no shape determines, and those that the caller overrides. */
+/* Chooses the settings that shapes do not determine, and the settings that the caller overrides. */
 static attn_status choose(checkpoint *c, const attn_vit_options *o, attn_config *config)
 {
     int64_t width = attn_config_int(config, "num_hiddens", 0), sides[2] = {0, 0};
@@ -217,8 +217,8 @@ static attn_status interpolate(const checkpoint *c, const float *from, float *to
     return map ? ATTN_OK : attn_context_status(c->context);
 }
 
-/* Interpolates positions like Hugging Face or like timm. timm's filter widens when the map shrinks. The class
- * token's position stays unchanged. */
+/* Interpolates positions in the same way as Hugging Face or as timm. timm's filter becomes wider when the map
+ * shrinks. The position of the class token stays unchanged. */
 static attn_status resize_positions(const checkpoint *c, const attn_tensor *from, attn_tensor *to,
                                     const int64_t grid[2])
 {
@@ -232,7 +232,8 @@ static attn_status resize_positions(const checkpoint *c, const attn_tensor *from
                                    : attn__resize_map(c->context, data + width, c->grid, out + width, grid, width);
 }
 
-/* If the model has another picture size, replaces the checkpoint's positions by interpolated positions. */
+/* If the model's picture size differs from the checkpoint's, replaces the checkpoint's positions by interpolated
+ * positions. */
 static attn_status fit_positions(checkpoint *c, const attn_model *model)
 {
     const attn_tensor *own = attn_named_find(attn_model_parameters(model), "pos_embedding");
@@ -259,7 +260,7 @@ static attn_status fit_positions(checkpoint *c, const attn_model *model)
     return ATTN_OK;
 }
 
-/* Adds the tensors of a list to another list. Without `head` it leaves out the classifier. */
+/* Adds the tensors of a list to another list. If `head` is false, the classifier's tensors are left out. */
 static attn_status borrow(attn_named_list *to, const attn_named_list *from, bool head)
 {
     attn_status status = ATTN_OK;

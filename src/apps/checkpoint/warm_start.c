@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Copies a checkpoint's parameters to a new model with other classes. */
+ *
+ * Copies the parameters of a checkpoint to a new model that has other classes.
+ */
 #include "apps/checkpoint/warm_start.h"
 
 #include "base/context.h"
@@ -8,8 +10,8 @@
 
 #include <string.h>
 
-/* Reports whether two tensors may be a head for different classes: their shapes differ only in the first axis, the
- * number of outputs. */
+/* Reports whether two tensors can be heads for different numbers of classes. Their shapes may differ only in the
+ * first axis, which is the number of outputs. */
 static bool is_head(const attn__warm_start *s, const attn_tensor *from, const attn_tensor *to)
 {
     int rank = attn_tensor_rank(to);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * warm_start.h - starts a new model with other classes from the parameters of a checkpoint (a warm start).
+ * warm_start.h - a warm start: the parameters of a new model with other classes are copied from a checkpoint.
  */
 #ifndef ATTN_APPS_WARM_START_H
 #define ATTN_APPS_WARM_START_H
@@ -10,16 +10,18 @@
 
 typedef struct attn__warm_start {
     attn_context *context;
-    const char *path;           /* path of the weights */
-    const attn_name_map *names; /* names file for reading the weights; NULL: the weights have the model's own names */
-    /* number of outputs of the model's head; the head is new if the checkpoint has another number */
+    const char *path; /* path of the weights */
+    /* names file for reading the weights; NULL: the weights already have the model's own names */
+    const attn_name_map *names;
+    /* number of outputs of the model's head; if the checkpoint's head has another number, the model's head is new */
     int64_t outputs;
-    const char *fresh; /* prefix of parameters that are always new; NULL: no prefix */
+    const char *fresh; /* parameters whose names begin with this prefix are always new; NULL: no such prefix */
 } attn__warm_start;
 
-/* Copies the checkpoint's tensors to the parameters. The checkpoint must have all parameters except the new ones. */
+/* Copies the checkpoint's tensors to the model's parameters. The checkpoint must have all parameters that are not
+ * new. */
 attn_status attn__warm_start_fill(const attn__warm_start *start, const attn_named_list *parameters);
-/* Writes one line per parameter: its name, its shape, and its source. */
+/* Writes one line for each parameter: its name, its shape, and its source (the checkpoint or new). */
 attn_status attn__warm_start_tell(const attn__warm_start *start, const attn_model *model, attn_bytes *table);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Collects the attention of a classifier. The model runs once with attention weights requested. The optional outputs
- * show which kind of attention the layers have.
+ * Collects the attention of a classifier. The model runs once, and all its optional outputs are requested. Which
+ * outputs exist shows the kind of attention that its layers have.
  */
 #include "apps/classifier/classifier.h"
 
@@ -18,8 +18,7 @@ static int64_t root(int64_t n)
     return (int64_t)lround(sqrt((double)n));
 }
 
-/* Adds the layers of weights [L,1,H,1+N,1+N], whose first token is the class token, followed by the N patches row by
- * row. */
+/* Adds the layers of weights [L,1,H,1+N,1+N]. The first token is the class token. The N patches follow, row by row. */
 static attn_status add_tokens(attn__attention *a, const attn_classifier *c, const attn_tensor *weights)
 {
     int64_t heads = attn_tensor_length(weights, 2), t = attn_tensor_length(weights, 3), patch[2] = {1, 1};
@@ -40,7 +39,8 @@ static attn_status add_tokens(attn__attention *a, const attn_classifier *c, cons
     return ATTN_OK;
 }
 
-/* Adds one layer with the weights map [1,N,Nk]. The keys' grid may be coarser than the queries' grid. */
+/* Adds one layer with the weights `map` [1,N,Nk], of N queries and Nk keys. The grid of the keys may be coarser than
+ * the grid of the queries. */
 static attn_status add_map(attn__attention *a, const attn_tensor *map)
 {
     int64_t side = root(attn_tensor_length(map, 1)), keys = root(attn_tensor_length(map, 2));
@@ -52,7 +52,7 @@ static attn_status add_map(attn__attention *a, const attn_tensor *map)
     return ATTN_OK;
 }
 
-/* Adds n layers that attend in windows, from weights [n,1,H,Y,X,k,k]. */
+/* Adds n layers that attend in windows of k x k pixels, from weights [n,1,H,Y,X,k,k]. */
 static attn_status add_windows(attn__attention *a, const attn_tensor *windows, bool shifted)
 {
     int64_t heads = attn_tensor_length(windows, 2), rows = attn_tensor_length(windows, 3),
@@ -74,7 +74,7 @@ static attn_status add_windows(attn__attention *a, const attn_tensor *windows, b
     return ATTN_OK;
 }
 
-/* Adds layers that attend along rows and columns, from weights [L,1,H,Y,X,Y+X]. */
+/* Adds L layers that attend along columns and rows, from weights [L,1,H,Y,X,Y+X]. */
 static attn_status add_lines(attn__attention *a, const attn_tensor *weights)
 {
     int64_t layers = attn_tensor_length(weights, 0), size = attn_tensor_size(weights) / layers;

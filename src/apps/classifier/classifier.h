@@ -9,15 +9,16 @@
 #include "apps/run/run.h"
 #include "apps/view/view.h"
 
-/* Statistics of the training pictures: the number of statistics, and the minimum and maximum of each. */
+/* Number of statistics of the training pictures. For each of them, the minimum and the maximum over all training
+ * pictures are stored. */
 enum { ATTN__SEEN = 3 };
 typedef struct attn__seen {
     bool known;
     double min[ATTN__SEEN], max[ATTN__SEEN];
 } attn__seen;
 
-/* How pictures are prepared: they are resized to the model's size, and then each channel becomes (value / 255 -
- * mean) / std. */
+/* How pictures are prepared. They are resized to the model's size. Then each channel becomes (value / 255 - mean) /
+ * std. */
 typedef struct attn__pixels {
     float mean[3], std[3];
     attn__image_fitting fitting;
@@ -34,23 +35,22 @@ struct attn_classifier {
     attn__seen seen;
 };
 
-/* Reports whether the directory's config.json is that of a classifier. Returns false also if the file cannot be read.
- */
+/* Reports whether the config.json of a directory is that of a classifier. If the file cannot be read, returns false. */
 bool attn_classifier_is_at(attn_context *context, const char *directory);
 /* Returns the model, which the classifier owns. */
 attn_model *attn_classifier_model(const attn_classifier *classifier);
 attn_image_shape attn_classifier_shape(const attn_classifier *classifier);
 
 /* Compares a picture with the training pictures by three statistics: "border" (mean of the outermost pixels),
- * "brightness" (mean of all pixels) and "contrast" (standard deviation). The result tells the first statistic that
- * is outside the range of all training pictures. */
+ * "brightness" (mean of all pixels) and "contrast" (standard deviation). The result names the first statistic whose
+ * value is outside the range of the training pictures. */
 typedef struct attn_likeness {
-    /* the first statistic outside the range; NULL: all three are within, or the classifier was made elsewhere and
-     * has no record of its training pictures */
+    /* name of the first statistic outside the range; NULL: all are inside, or the ranges are unknown because another
+     * program made the classifier */
     const char *unlike;
-    /* the picture's value of this statistic, and the range of the training pictures; 0 black, 1 white */
+    /* value of this statistic for the picture, and range of the training pictures; 0 is black, 1 is white */
     double found, min, max;
-    bool inverted; /* the picture's negative would be within the range */
+    bool inverted; /* true: the negative of the picture would be inside the range */
 } attn_likeness;
 /* Compares a picture with the training pictures. ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_classifier_compare(const attn_classifier *classifier, const attn_image *image,
@@ -61,8 +61,9 @@ typedef struct attn_classifier_score {
     double loss; /* loss in nats per image */
     double images_per_second;
     int64_t classes;
-    int64_t *confusion;  /* confusion matrix [classes][classes]: rows are true classes, columns are predicted classes */
-    int64_t passed_over; /* number of files in class folders whose names do not end like a picture's */
+    int64_t *confusion; /* confusion matrix [classes][classes]: rows are true classes, columns are predicted classes */
+    /* number of files in class folders that were skipped, because their names do not end like a picture's */
+    int64_t passed_over;
 } attn_classifier_score;
 /* Classifies a part of the data, divided as in the training. The caller frees the score with
  * attn_classifier_score_free. ATTN_ERROR_ARGUMENT: the data does not exist or has other classes. ATTN_ERROR_NOT_FOUND,
@@ -75,16 +76,16 @@ void attn_classifier_score_free(attn_context *context, attn_classifier_score *sc
 extern const attn__keys attn__classifier_keys;
 extern const attn_trainer attn__classifier_trainer;
 
-/* Makes a new model by `settings` for images of this shape. ATTN_ERROR_UNSUPPORTED: the architecture does not accept
- * the shape. */
+/* Makes a new model for images of this shape. `settings` are those of the training. ATTN_ERROR_UNSUPPORTED: the
+ * architecture does not accept the shape. */
 attn_status attn__classifier_model(attn_model **model, attn_context *context, const attn_config *settings,
                                    attn_image_shape shape, int64_t classes);
-/* Reports whether the setting "compat" selects Dive into Deep Learning, with its initial weights and its pixels from
- * 0 to 1 without normalization. */
+/* Reports whether the setting "compat" requests compatibility with Dive into Deep Learning: its initial weights, and
+ * pixels from 0 to 1 without normalization. */
 bool attn__classifier_is_d2l(const attn_config *settings);
-/* Loads the model of the checkpoint that the setting "from" names, with its parameters, for pictures of this shape
- * and for this number of classes. `table` gets the source of each parameter. ATTN_ERROR_SHAPE: the model does not
- * accept the pictures. Otherwise the statuses of attn_vit_load. */
+/* Loads the model of the checkpoint that the setting "from" names, with its parameters, for pictures of this shape and
+ * for this number of classes. `table` gets the source of each parameter. ATTN_ERROR_SHAPE: the model does not accept
+ * the pictures. Otherwise returns the statuses of attn_vit_load. */
 attn_status attn__classifier_from(attn_model **model, attn_context *context, const attn_config *settings,
                                   attn_image_shape shape, int64_t classes, attn_bytes *table);
 /* Writes config.json of a directory: the model's own settings, and those that determine how images are split and
@@ -95,21 +96,22 @@ attn_status attn__classifier_write(const attn_model *model, const attn_config *s
 void attn__classifier_see(attn__seen *seen, const attn_image_set *set);
 attn_status attn__seen_write(attn_config *config, const attn__seen *seen);
 void attn__seen_read(attn__seen *seen, const attn_config *config);
-/* Converts a picture to the size and channels of the model. The caller frees `fitted`, on failure too. */
+/* Converts a picture to the size and the number of channels of the model. The caller frees `fitted`, even on
+ * failure. */
 attn_status attn__classifier_fit(const attn_classifier *c, const attn_image *image, attn_image *fitted);
-/* Runs the model on a picture of its size, and collects its attention and prediction. Free *attention on failure
- * too. ATTN_ERROR_UNSUPPORTED: the architecture returns no weights. */
+/* Runs the model on a picture that has the model's size. Collects the attention and the prediction. *attention must
+ * be freed even on failure. ATTN_ERROR_UNSUPPORTED: the architecture returns no attention weights. */
 attn_status attn__classifier_attention(attn__attention *attention, attn_classifier *c, const attn_image *fitted,
                                        attn_prediction *guess);
 
-/* Returns the logits [B,classes] of a batch x [B,channels,height,width], or NULL on error. */
+/* Returns the logits [B,classes] for a batch x [B,channels,height,width]. Returns NULL on error. */
 attn_tensor *attn__classifier_logits(attn_model *model, attn_tape *tape, attn_image_shape shape, const float *x,
                                      int64_t n);
-/* Checks that `value`, which is computed from the logits of all classes, is finite. Otherwise it sets an error and
+/* Checks that `value`, which is computed from the logits of all classes, is finite. If it is not, sets an error and
  * returns ATTN_ERROR_UNSUPPORTED. */
 attn_status attn__classifier_check(attn_context *context, double value);
-/* Measures the mean loss and the number of correct predictions over `batches`, from their start. `confusion` (may be
- * NULL) is incremented. */
+/* Computes the mean loss and the number of correct predictions over all of `batches`. If `confusion` is not NULL, it
+ * is a matrix [classes,classes] to which each prediction is added. */
 attn_status attn__classifier_measure(attn_model *model, attn_tape *tape, attn_image_shape shape, int64_t classes,
                                      attn_image_batches *batches, double *loss, int64_t *right, int64_t *confusion);
 

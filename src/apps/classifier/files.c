@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Settings of the training that determine how images are split. */
+/* The settings of the training that determine how images are split. They are written to config.json. */
 static const char *const kept[] = {"model", "seed", "valid", "test", NULL};
 
 static const char *const filters[] = {
@@ -42,7 +42,7 @@ static attn_status set_inputs(attn_config *config, attn_image_shape shape, char 
     return status == ATTN_OK ? attn_config_set(config, "class_names", &names) : status;
 }
 
-/* Stores how pictures are resized. Only settings that differ from the default are written. */
+/* Adds the settings for resizing pictures to the config. Settings with their default are left out. */
 static attn_status set_fitting(attn_config *config, const attn__image_fitting *fitting)
 {
     attn_status status = ATTN_OK;
@@ -78,7 +78,7 @@ attn_status attn__classifier_write(const attn_model *model, const attn_config *s
 
 /* ---------------------------------------------------------------------------------------------- loading */
 
-/* Keys of config.json in addition to the architecture's keys, with their defaults. */
+/* Keys that config.json has in addition to the keys of the architecture, and their defaults. */
 static const attn_setting input_keys[] = {
     {"model", ATTN_CONFIG_TYPE_TEXT, "vit", 0, 0, NULL, "the kind of model"},
     {"seed", ATTN_CONFIG_TYPE_INT, "1", 0, 9e15, NULL, "of the split"},
@@ -100,8 +100,8 @@ static const attn_setting input_keys[] = {
      "pixels from which the middle is cut out; 0: as many as the input has"},
 };
 
-/* Checks that a directory is that of a classifier. For a directory of another kind, the error names that kind
- * instead of a missing key. */
+/* Checks that a directory is that of a classifier. If it is of another kind, the error names this kind, which is
+ * clearer than a missing key. */
 static attn_status check_kind(const attn_classifier *c, const char *path)
 {
     static const struct {
@@ -178,8 +178,9 @@ static attn_status number_classes(attn_config *config, attn_context *context, in
     return status;
 }
 
-/* Adds defaults of settings that may be missing, as in a foreign checkpoint or in the output of attn_model_save.
- * These are the model's own sizes, numbers as class names, and pixels from -1 to 1, as in attn_vit_convert. */
+/* Adds defaults for settings that may be missing, as in a foreign checkpoint or in the output of attn_model_save. The
+ * size of pictures is the model's own, class names are numbers, and pixels are scaled to the range -1 to 1, as in
+ * attn_vit_convert. */
 static attn_status complete_inputs(attn_classifier *c)
 {
     static const char *const half[] = {"mean.0", "mean.1", "mean.2", "std.0", "std.1", "std.2"};

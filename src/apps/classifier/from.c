@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Starts the fine-tuning of a classifier for other classes and pictures from a model of attn or from a foreign Vision
- * Transformer.
+ * Starts the fine-tuning of a classifier for other classes and pictures. The initial model is one of attn or a foreign
+ * Vision Transformer.
  */
 #include "apps/classifier/classifier.h"
 
@@ -21,7 +21,7 @@
 typedef struct source {
     attn_context *context;
     const char *path;
-    const char *names; /* a names file; NULL: there is none */
+    const char *names; /* path of a names file; NULL: there is none */
     attn_image_shape shape;
     int64_t classes;
     uint64_t seed;
@@ -44,7 +44,8 @@ static attn_status check_channels(const source *s, const attn_config *config)
 static attn_status check_size(const source *s, const attn_config *config)
 {
     int64_t sides[2] = {s->shape.height, s->shape.width};
-    (void)attn__config_sides(config, "img_size", sides); /* any size fits if the model's config has no size */
+    /* if the config has no size, `sides` stays unchanged, so any size is accepted */
+    (void)attn__config_sides(config, "img_size", sides);
     if (sides[0] != s->shape.height)
         return fail(s, "a height of", sides[0], s->shape.height);
     if (sides[1] != s->shape.width)
@@ -57,7 +58,7 @@ static bool counts_classes(const attn_setting *key)
     return strcmp(key->name, "num_classes") == 0 || strcmp(key->name, "classes") == 0;
 }
 
-/* Makes a model as a config.json or a names file describes it, but with the number of classes of this training. */
+/* Makes a model as a config.json or a names file describes it, but with the number of classes of the new training. */
 static attn_status build_own(const source *s, const attn_config *file, attn_model **model)
 {
     const attn_architecture *architecture = attn_architecture_find(attn_config_text(file, "architecture", ""));
@@ -79,7 +80,7 @@ static attn_status build_own(const source *s, const attn_config *file, attn_mode
     return status;
 }
 
-/* Makes the model by the settings of a config.json or of a names file, and fills its parameters. */
+/* Makes a model with the settings of a config.json or a names file, and fills its parameters from the checkpoint. */
 static attn_status load_by(const source *s, const attn_config *file, const attn_name_map *names, attn_model **model)
 {
     const attn__warm_start start = {.context = s->context, .path = s->path, .names = names, .outputs = s->classes};
@@ -96,7 +97,8 @@ static attn_status load_own(const source *s, attn_model **model)
     return status;
 }
 
-/* Reports whether an architecture has a setting for the number of classes and takes pictures as its first input. */
+/* Reports whether an architecture is a classifier of pictures: it has a setting for the number of classes, and its
+ * first input is pictures. */
 static bool classifies_pictures(const attn_architecture *a)
 {
     bool counts = false;
@@ -121,7 +123,7 @@ static attn_status load_foreign(const source *s, attn_model **model)
 
 /* ----------------------------------------------------------------------------------------------- table */
 
-/* Writes one line per parameter: its name, its shape, and its source. */
+/* Writes one line for each parameter: its name, its shape, and its source (the checkpoint or new). */
 static attn_status tell(const source *s, const attn_model *model, bool own, attn_bytes *table)
 {
     attn_checkpoint *plain = NULL;

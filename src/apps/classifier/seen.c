@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Statistics of the training pictures, by which a picture is detected that differs from all of them.
+ * Computes statistics of the training pictures. With them, a picture can be recognized that differs from all training
+ * pictures.
  */
 #include "apps/classifier/classifier.h"
 
@@ -11,8 +12,8 @@
 
 static const char *const names[ATTN__SEEN] = {"border", "brightness", "contrast"};
 
-/* Computes the mean of the outermost pixels, and the mean and the standard deviation of all pixels; 0 is black and 1
- * is white. */
+/* Computes three statistics of a picture: the mean of the outermost pixels, the mean of all pixels and the standard
+ * deviation of all pixels. 0 is black and 1 is white. */
 static void measure(attn_image_shape shape, const unsigned char *pixels, double found[ATTN__SEEN])
 {
     double sum = 0, squares = 0, edge = 0;
@@ -62,7 +63,8 @@ attn_status attn__seen_write(attn_config *config, const attn__seen *seen)
     return status;
 }
 
-/* Reads the statistics from a config. Older classifiers, and classifiers made elsewhere, have none. */
+/* Reads the statistics from a config. Configs of older classifiers, or of classifiers from other programs, do not
+ * have them. */
 void attn__seen_read(attn__seen *seen, const attn_config *config)
 {
     seen->known = true;
@@ -76,10 +78,11 @@ void attn__seen_read(attn__seen *seen, const attn_config *config)
     }
 }
 
-/* Returns the index of the first statistic outside the range of the training pictures, or -1 if there is none. */
+/* Returns the index of the first statistic whose value is outside the range of the training pictures. Returns -1 if
+ * there is none. */
 static int outside(const attn__seen *seen, const double found[ATTN__SEEN])
 {
-    const double slack = 0.02; /* tolerance, because resizing smooths pictures a little */
+    const double slack = 0.02; /* tolerance of the range, because resizing smooths pictures a little */
     for (int s = 0; s < ATTN__SEEN; s++) {
         if (found[s] < seen->min[s] - slack || found[s] > seen->max[s] + slack)
             return s;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The table of a classifier's settings, and the architecture of each kind of model.
+ * Contains the table of a classifier's settings, and makes the model from these settings.
  */
 #include "apps/classifier/classifier.h"
 
@@ -38,10 +38,11 @@ static const attn_setting keys[] = {
     ATTN__RUN_KEYS("images", "classes", "15", "128", "adamw", "0.001", "cosine", "200", "0.05", "0.1"),
 };
 
-/* Defaults for pictures of 28 x 28 on a small machine; docs/images.md has the results. With sasa a picture costs
- * about twelve times as much as with the other models, mostly at full resolution in the first two blocks. sasa
- * therefore has few epochs, and small batches so that there are enough steps. In few epochs, large shifts of the
- * pictures harm small models more than they help. So axial and sasa shift by one pixel. */
+/* Defaults for pictures of 28 x 28 pixels on a small machine; docs/images.md has the results. The model sasa needs
+ * about twelve times as much time per picture as the other models. Most of this time is spent at full resolution in the
+ * first two blocks. sasa therefore has few epochs. Its batches are small, so that few epochs still have enough steps.
+ * If there are few epochs, large shifts of the pictures harm small models more than they help. Therefore axial and sasa
+ * shift pictures by only one pixel. */
 static const attn__preset presets[] = {
     {{"sasa", NULL}, "width", "16"},          {{"sasa", NULL}, "depth", "26"},
     {{"sasa", NULL}, "rate", "0.002"},        {{"sasa", NULL}, "epochs", "3"},
@@ -77,7 +78,8 @@ const attn_trainer attn__classifier_trainer = {
 
 /* ----------------------------------------------------------------------------------------------- models */
 
-/* Settings, and the architectures' keys that they set. An architecture without the key does not need the setting. */
+/* For each setting, the keys of architectures that it sets. If an architecture does not have the key, the setting
+ * has no effect. */
 static const struct name {
     const char *setting, *key;
 } names[] = {
@@ -105,7 +107,7 @@ bool attn__classifier_is_d2l(const attn_config *settings)
     return strcmp(attn_config_text(settings, "compat", "none"), "d2l") == 0;
 }
 
-/* Sets the key img_size. An architecture without this key accepts images of any size. */
+/* Sets the key img_size. An architecture without this key accepts images of any size, so nothing is set. */
 static attn_status set_image_size(attn_config *config, attn_context *context, const attn_architecture *a,
                                   attn_image_shape shape)
 {
@@ -126,11 +128,12 @@ static attn_status fill(attn_config *config, const attn_architecture *a, const a
         if (value && key_of(a, names[i].key))
             status = attn_config_set(config, names[i].key, value);
     }
-    /* Dive into Deep Learning uses PyTorch's initial weights. */
+    /* D2L compatibility uses PyTorch's initial weights, as Dive into Deep Learning does */
     if (status == ATTN_OK && attn__classifier_is_d2l(settings))
         status = attn_config_set_text(config, "init", "torch");
     int64_t heads = attn_config_int(settings, "heads", 0);
-    /* The usual stem halves the sides twice, which leaves too little of a small picture. */
+    /* For small pictures another stem is used, because the usual stem halves the sides twice and would leave too
+     * little. */
     if (status == ATTN_OK && key_of(a, "stem") && shape.height <= 64)
         status = attn_config_set_text(config, "stem", "small");
     int64_t mlp = attn_config_int(settings, "mlp", 0), width = attn_config_int(settings, "width", 0);
@@ -147,7 +150,7 @@ static attn_status fill(attn_config *config, const attn_architecture *a, const a
     return status;
 }
 
-/* Returns the name of the architecture for a kind of model. */
+/* Returns the name of the architecture for a value of the setting "model". */
 static const char *architecture_of(const char *model)
 {
     static const char *const architectures[] = {"vit", "sasa-resnet", "non-local-net", "axial-classifier",

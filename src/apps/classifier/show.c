@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Draws a picture or an interactive page of a classifier's attention. */
+ *
+ * Draws a classifier's attention as a picture or as an interactive page.
+ */
 #include "apps/classifier/classifier.h"
 
 #include "base/context.h"
@@ -23,8 +25,8 @@ static const char *about(const attn__attention *a)
     }
 }
 
-/* Resizes the picture to the model's size (*fitted) and to the size that is drawn (*large). The drawn picture is as
- * large as the original up to a limit, and has the proportions of the model's input. */
+/* Resizes the picture twice: to the model's size (*fitted), and to the size in which it is drawn (*large). The drawn
+ * picture has the proportions of the model's input. It is as large as the original, up to a limit. */
 static attn_status prepare(const attn_classifier *c, const attn_image *image, attn_image *fitted, attn_image *large)
 {
     attn_image_shape s = c->shape;

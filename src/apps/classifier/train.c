@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Trains a classifier: makes batches from the data, and defines the callbacks of a run (run.h).
+ * Trains a classifier. Makes batches from the data, and implements the callbacks of a run (run.h).
  */
 #include "apps/classifier/classifier.h"
 

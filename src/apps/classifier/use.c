@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Computes the predictions of a classifier, and its accuracy.
+ * Computes the predictions of a classifier on pictures, and its accuracy on data.
  */
 #include "apps/classifier/classifier.h"
 
@@ -189,7 +189,7 @@ static attn_status prepare(const attn_classifier *c, const attn_image *image, fl
     return status;
 }
 
-/* Finds the `top` likeliest classes. It passes over all classes once for each of them. */
+/* Finds the `top` likeliest classes. It searches all classes once for each of them. */
 static attn_status rank(attn_context *context, const float *logits, int64_t classes, int64_t top,
                         attn_prediction *guesses)
 {

@@ -14,14 +14,15 @@ attn__augmentation attn__augment_none(const attn__picture_view *view, int64_t wi
     return a;
 }
 
-/* Returns of/800 of a length, which is at least 1. DETR's lengths are for a short side of 800 pixels. */
+/* Returns size * of / 800, but at least 1. Lengths in DETR's code are for a short side of 800 pixels, so they are
+ * scaled by the actual size. */
 static int64_t share(int64_t size, int64_t of)
 {
     int64_t n = (size * of + 400) / 800;
     return n < 1 ? 1 : n;
 }
 
-/* Draws a random number from `least` to `most`. Both limits are reduced to `side` if they are larger. */
+/* Draws a random length from `least` to `most`. Both limits are reduced to `side` if they are larger than `side`. */
 static int64_t draw_side(attn__rng *rng, int64_t least, int64_t most, int64_t side)
 {
     most = most < side ? most : side;
@@ -56,8 +57,8 @@ attn__augmentation attn__augment_draw(const attn__picture_view *view, bool flip,
     return a;
 }
 
-/* Converts the span [low, high) of a box along one axis to fractions of the crop, and clips it to the crop. Returns
- * false if nothing is left. */
+/* Converts the range [low, high) of a box along one axis to fractions of the cropped picture, and clips it. Returns
+ * false if nothing of the range is inside. */
 static bool cut_span(double *low, double *high, double length, double resized, double begin, double cut)
 {
     *low = fmin(fmax(*low * resized / length - begin, 0), cut) / cut;
@@ -97,7 +98,7 @@ static attn_status cut(const attn__augmentation *a, attn_context *context, const
 attn_status attn__augment_image(const attn__augmentation *a, attn_context *context, const attn_image *image,
                                 attn_image *to)
 {
-    enum { MIRRORED = 2 }; /* EXIF's number of the mirrored orientation */
+    enum { MIRRORED = 2 }; /* the number of the mirrored orientation in EXIF */
     attn_image part = {0};
     attn__raster mirrored = {0};
     *to = (attn_image){0};

@@ -13,7 +13,7 @@
 
 /* ---------------------------------------------------------------------------------------------- members */
 
-/* The element of a list that is being read, for messages. */
+/* The list element that is read at the moment, for messages. */
 typedef struct place {
     const attn__input *text;
     const char *list;
@@ -105,7 +105,7 @@ typedef struct reader {
     bool given[LISTS];
 } reader;
 
-/* Reads the width or the height of an image. A missing value is 0. */
+/* Reads the width or the height of an image. If the value is missing, it is 0. */
 static attn_status get_side(const place *at, const char *key, int64_t *side)
 {
     *side = 0;

@@ -15,7 +15,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Random streams of the seed: for dividing the data, for the order of an epoch, and for augmenting a picture. */
+/* Random streams of the seed. There is one for dividing the data, one for the order of an epoch, and one for
+ * augmenting a picture. */
 enum { STREAM_PARTS = 0x6276, STREAM_ORDER = 0x626f, STREAM_AUGMENT = 0x6261 };
 
 /* ------------------------------------------------------------------------------------------------ dividing */
@@ -33,7 +34,7 @@ static attn_status add_image(attn__box_set *to, const attn__box_set *from, int64
     return status;
 }
 
-/* Makes a set of only the pictures in `order`, with all categories. */
+/* Makes a set of the n pictures listed in `order`. It has all categories of `set`. */
 static attn_status make_part(attn__box_set **part, const attn__box_set *set, const int64_t *order, int64_t n)
 {
     attn_status status = attn__box_set_create(part, set->context);
@@ -53,8 +54,8 @@ static attn_status count_up(attn__boxed_part *part, attn_context *context)
     return part->order ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* Moves a random share of the training part to the validation part. If the share is above 0 and there are at least
- * two pictures, each part gets at least one. */
+/* Moves a random share of the pictures from the training part to the validation part. If `valid` is above 0 and
+ * there are at least two pictures, neither part is empty. */
 static attn_status divide(attn__boxed_data *data, double valid)
 {
     attn__boxed_part *train = &data->train;
@@ -144,7 +145,7 @@ int64_t attn__boxed_data_steps(const attn__boxed_part *part, int64_t batch)
 
 /* -------------------------------------------------------------------------------------------------- objects */
 
-/* Returns the model's class for a category's id, or -1 if the model has no such class. */
+/* Returns the model's class for a category with this id. Returns -1 if the model does not have this class. */
 static int64_t class_of(const attn__boxed_data *data, int64_t id)
 {
     for (int64_t i = 0; i < data->classes.n; i++) {
@@ -154,7 +155,8 @@ static int64_t class_of(const attn__boxed_data *data, int64_t id)
     return -1;
 }
 
-/* Finds the objects of a picture that are learned, and returns their number. `labels` and `boxes` may be NULL. */
+/* Finds the objects of a picture that are used for training, and returns their number. `labels` and `boxes` may be
+ * NULL. */
 static int64_t objects_of(const attn__boxed_data *data, const attn__box_set *set, int64_t index,
                           const attn__augmentation *a, int32_t *labels, double *boxes)
 {
@@ -177,7 +179,7 @@ static int64_t objects_of(const attn__boxed_data *data, const attn__box_set *set
 
 /* -------------------------------------------------------------------------------------------------- pictures */
 
-/* Returns the path of a picture, which the caller frees. Sets an error and returns NULL if there is no path. */
+/* Returns the path of a picture. The caller frees the path. If there is no path, sets an error and returns NULL. */
 static char *path_of(const attn__boxed_data *data, const attn__boxed_part *part, int64_t index)
 {
     const attn__boxed_image *image = &part->set->images[index];
@@ -203,7 +205,7 @@ static attn_status read_image(const attn__boxed_data *data, const attn__boxed_pa
     return status;
 }
 
-/* Reads and augments the pictures of a batch. `plans` has one augmentation per picture. */
+/* Reads and augments the pictures of a batch. plans[i] is the augmentation of picture i of the batch. */
 static attn_status read_batch(attn__boxed_data *data, const attn__boxed_part *part, attn_tape *tape,
                               const attn__augmentation *plans, attn__boxed_batch *batch)
 {
@@ -237,7 +239,8 @@ static attn__augmentation plan_of(const attn__boxed_data *data, const attn__boxe
                    : attn__augment_none(&data->view, image->width, image->height);
 }
 
-/* Makes the batch of pictures [begin, begin + whole) in the part's order. This process gets the share batch->share. */
+/* Makes the batch of the pictures [begin, begin + whole) in the order of the part. This process gets only its share,
+ * batch->share. */
 static attn_status make_batch(attn__boxed_data *data, const attn__boxed_part *part, attn_tape *tape, int64_t begin,
                               bool augment, attn__boxed_batch *batch)
 {
@@ -271,8 +274,8 @@ static attn_status make_batch(attn__boxed_data *data, const attn__boxed_part *pa
 
 /* --------------------------------------------------------------------------------------------------- steps */
 
-/* Shuffles the pictures for an epoch. The order depends only on seed and epoch, so a training can continue at any
- * epoch. */
+/* Shuffles the pictures for an epoch. The order depends only on the seed and the epoch, so a training can continue
+ * at any epoch. */
 static void order_epoch(attn__boxed_data *data, int64_t epoch)
 {
     attn__rng rng = {.seed = data->seed, .stream = attn__mix64(STREAM_ORDER ^ attn__mix64((uint64_t)epoch))};
@@ -301,7 +304,7 @@ attn_status attn__boxed_data_valid(attn__boxed_data *data, attn_tape *tape, int6
 
 /* ------------------------------------------------------------------------------------------------- beginning */
 
-/* Reads the size of a picture from its file if the annotations do not give it. */
+/* Reads the size of a picture from the picture's file, if the annotations do not give the size. */
 static attn_status complete_size(const attn__boxed_data *data, attn__boxed_image *its, const char *path)
 {
     attn_image image = {0};
@@ -313,7 +316,8 @@ static attn_status complete_size(const attn__boxed_data *data, attn__boxed_image
     return status;
 }
 
-/* Returns the number of objects of a picture that are learned, and adds the other objects to data->left_out. */
+/* Returns the number of a picture's objects that are used for training. Adds the number of its other objects to
+ * data->left_out. */
 static int64_t count_objects(attn__boxed_data *data, const attn__boxed_part *part, int64_t index)
 {
     const attn__boxed_image *image = &part->set->images[index];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * data.h - batches of pictures with boxes. The order of pictures depends on seed and epoch, and their augmentation on
- * seed, epoch and picture.
+ * data.h - makes batches of pictures with boxes. The order of the pictures depends on the seed and the epoch. The
+ * augmentation of a picture depends on the seed, the epoch and the picture.
  */
 #ifndef ATTN_APPS_DETECTOR_DATA_H
 #define ATTN_APPS_DETECTOR_DATA_H
@@ -10,7 +10,7 @@
 #include "tensor/tape_state.h"
 #include "train/detection_loss.h"
 
-/* The pictures of one part of the data: those in `order` of a finished set. */
+/* The pictures of one part of the data. `order` lists them, and `set` is a finished set. */
 typedef struct attn__boxed_part {
     attn__box_set *set;
     const char *folder; /* of the files */
@@ -20,49 +20,53 @@ typedef struct attn__boxed_part {
 
 typedef struct attn__boxed_data {
     attn_context *context;
-    /* sets that this struct owns; valid_set: set of the validation part, NULL if there is none */
+    /* valid_set: set of the validation part, or NULL; this struct owns both sets */
     attn__box_set *set, *valid_set;
     attn__boxed_part train, valid;
     attn__picture_view view;
-    attn__classes classes; /* the model's classes; objects with other ids are left out */
+    attn__classes classes; /* classes of the model; objects of other classes are left out */
     uint64_t seed;
     int64_t batch, queries;
     bool flip, crop;
-    /* number of objects that are not learned: crowds, objects without area in the picture, and objects of classes
-     * that the model lacks */
+    /* number of objects that are not used for training: crowds, objects without area in the picture, and objects of
+     * classes that the model does not have */
     int64_t left_out;
-    int64_t *base; /* [train.n] the pictures of the training part, which each epoch shuffles */
-    int64_t epoch; /* the epoch of train.order; -1: none yet */
+    /* [train.n]: the pictures of the training part in their initial order; each epoch shuffles a copy of this list */
+    int64_t *base;
+    int64_t epoch; /* the epoch whose order is in train.order; -1: none so far */
     /* Buffers for the objects of one batch. */
     int64_t *begin;
     int32_t *labels;
     double *boxes;
 } attn__boxed_data;
 
-/* Reads the data of `path` and divides it by the settings "seed", "valid", "valid_data" and "images".  Every error
- * names the file. */
+/* Reads the data at `path`, and divides it as the settings "seed", "valid", "valid_data" and "images" require. Every
+ * error names the file. */
 attn_status attn__boxed_data_read(attn__boxed_data *data, attn_context *context, const char *path,
                                   const attn_config *settings);
-/* Prepares the data for batches. The view, classes, number of queries and options must be set. ATTN_ERROR_ARGUMENT:
- * a picture has more objects than there are queries. ATTN_ERROR_NOT_FOUND: a picture's file does not exist. */
+/* Prepares the data for batches. The view, the classes, the number of queries and the options must be set before.
+ * ATTN_ERROR_ARGUMENT: a picture has more objects than there are queries. ATTN_ERROR_NOT_FOUND: the file of a
+ * picture does not exist. */
 attn_status attn__boxed_data_begin(attn__boxed_data *data);
 void attn__boxed_data_free(attn__boxed_data *data);
-/* Returns a checksum of the pictures' names and sizes and of the boxes. */
+/* Returns a checksum of the boxes and of the names and sizes of the pictures. */
 uint64_t attn__boxed_data_fingerprint(const attn__boxed_data *data);
 int64_t attn__boxed_data_steps(const attn__boxed_part *part, int64_t batch);
 
 typedef struct attn__boxed_batch {
     attn_tensor *x, *mask; /* on the tape */
-    attn__targets targets; /* objects of this process's share */
-    const int64_t *images; /* [targets.images] indices of the share's pictures in the set */
-    attn_shard share;      /* this process's share; if count is 0, it has one picture that does not count */
-    int64_t objects;       /* number of objects of the whole batch */
-    int64_t sides[2];      /* height and width of the whole batch, in pixels */
+    attn__targets targets; /* objects in this process's share of the batch */
+    const int64_t *images; /* [targets.images]: for each picture of the share, its index in the set */
+    /* this process's share of the batch; if its count is 0, the batch holds one placeholder picture, which does not
+     * count */
+    attn_shard share;
+    int64_t objects;  /* number of objects in the whole batch */
+    int64_t sides[2]; /* height and width of the pictures of the whole batch, in pixels */
 } attn__boxed_batch;
-/* Makes the batch of a step of the training part. This process gets its share. */
+/* Makes the batch of one training step. This process gets only its share of the batch. */
 attn_status attn__boxed_data_train(attn__boxed_data *data, attn_tape *tape, int64_t epoch, int64_t step,
                                    attn__boxed_batch *batch);
-/* Makes the batch of a step of the validation part. This process gets the whole batch, without augmentation. */
+/* Makes the batch of one validation step. This process gets the whole batch. The pictures are not augmented. */
 attn_status attn__boxed_data_valid(attn__boxed_data *data, attn_tape *tape, int64_t step, attn__boxed_batch *batch);
 
 #endif

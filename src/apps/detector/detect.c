@@ -13,8 +13,8 @@ int64_t attn__detector_queries(const attn__detector *d)
     return attn_config_int(attn_model_config(d->model), "num_queries", 0);
 }
 
-/* Runs the model on the pictures `x` and their padding `mask` (NULL: no padding). With `aux`, it also requests the
- * outputs of the other decoder blocks. */
+/* Runs the model on the pictures `x` with their padding `mask`, which may be NULL. If `aux` is true, the outputs of
+ * the earlier decoder blocks are also requested. */
 attn_status attn__detector_run(attn_model *model, attn_tape *tape, attn_tensor *x, attn_tensor *mask, bool aux,
                                attn__set_outputs *outputs)
 {
@@ -39,8 +39,8 @@ attn_status attn__detector_run(attn_model *model, attn_tape *tape, attn_tensor *
     return status;
 }
 
-/* Returns the likeliest class other than the last class, "no object". Its score is its probability among all classes.
- */
+/* Returns the likeliest class of a query. The last class, "no object", is left out. The score is the probability of
+ * the class among all classes. */
 static attn__found best_class(const float *logits, int64_t outputs)
 {
     attn__found found = {0};
@@ -55,7 +55,7 @@ static attn__found best_class(const float *logits, int64_t outputs)
     return found;
 }
 
-/* Sorts by falling score with a stable insertion sort, which is fast for few elements. */
+/* Sorts detections by falling score. Insertion sort is used, because it is stable and fast for few elements. */
 static void sort(attn__found *found, int64_t n)
 {
     for (int64_t i = 1; i < n; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * detector.h - object detection (DETR): a model with class names and picture preparation, its directory, and its
- * detections.
+ * detector.h - object detection with DETR. A detector is a model with class names and rules for preparing pictures. The
+ * header also declares its directory and its detections.
  */
 #ifndef ATTN_APPS_DETECTOR_H
 #define ATTN_APPS_DETECTOR_H
@@ -15,29 +15,31 @@
 #include "base/keys.h"
 #include "data/boxes.h"
 
-/* How pictures are prepared: they are resized, and then each channel becomes (value / 255 - mean) / std. */
+/* How pictures are prepared. They are resized. Then each channel becomes (value / 255 - mean) / std. */
 typedef struct attn__picture_view {
-    int64_t size;    /* pixels of the short side; 0: not resized */
-    int64_t longest; /* approximate maximum of the long side, to which the picture is reduced; 0: no limit */
+    int64_t size; /* length of the short side in pixels; 0: pictures are not resized */
+    /* approximate maximum length of the long side in pixels; longer pictures are reduced; 0: no limit */
+    int64_t longest;
     float mean[3], std[3];
 } attn__picture_view;
 
-/* DETR's view: the short side is 800 pixels, the long side at most 1333, and mean and deviation are those of ImageNet.
- */
+/* The view of DETR. The short side has 800 pixels, and the long side at most 1333. Mean and deviation are those of
+ * ImageNet. */
 extern const attn__picture_view attn__detr_view;
 
-/* Computes the size to which a picture is resized, like facebookresearch/detr, with the long side truncated. */
+/* Computes the size to which a picture is resized. As in facebookresearch/detr, the length of the long side is
+ * truncated to an integer. */
 void attn__view_size(const attn__picture_view *view, int64_t width, int64_t height, int64_t *to_width,
                      int64_t *to_height);
-/* Puts prepared pictures with three channels into one batch on the tape: x [n,3,H,W] with the maximum height and width,
- * or with the height and width in `sides` (may be NULL) if these are larger. *mask (I32 [n,H,W]) is 1 at padding, or
- * NULL if there is no padding. Returns NULL on error. */
+/* Puts n prepared pictures with three channels into one batch x [n,3,H,W] on the tape. H and W are the maximum height
+ * and width of the pictures. If `sides` is not NULL, H and W are at least the lengths in `sides`. *mask is I32 [n,H,W],
+ * and 1 at padding. It is NULL if there is no padding. Returns NULL on error. */
 attn_tensor *attn__view_batch(const attn__picture_view *view, attn_tape *tape, const attn_image *images, int64_t n,
                               const int64_t *sides, attn_tensor **mask);
 
-enum { ATTN__COCO_OUTPUTS = 91 }; /* number of outputs of a model with COCO's ids 0 to 90 */
+enum { ATTN__COCO_OUTPUTS = 91 }; /* number of outputs of a model whose classes are COCO's ids, 0 to 90 */
 
-/* The classes of a model, in the order of its outputs: their ids in the data, and their names. */
+/* The classes of a model in the order of its outputs. For each class, this is its id in the data and its name. */
 typedef struct attn__classes {
     int64_t n;
     const int64_t *ids;
@@ -47,70 +49,74 @@ typedef struct attn__classes {
 typedef struct attn__detector {
     attn_context *context;
     attn_model *model;
-    attn_config *config; /* settings of config.json with defaults filled in; owns the strings of the classes */
+    attn_config *config; /* settings of config.json with defaults filled in; it owns the strings in `classes` */
     attn_tape *tape;
     attn__picture_view view;
     attn__classes classes;
 } attn__detector;
 
-/* One detected box in pixels of the picture; it may extend beyond the picture. */
+/* One detected box, in pixels of the picture. The box may extend beyond the picture. */
 typedef struct attn__found {
     double score;
-    int64_t class; /* class, as the index of the model's output */
+    int64_t class; /* index of the model's output for the class */
     int64_t query; /* index of the query that predicted the box */
     double left, top, right, bottom;
 } attn__found;
 
 /* Loads a directory of attn or of Hugging Face, or a checkpoint of DETR's authors. `names` is a names file for other
- * checkpoints (NULL: chosen by the tensors' names). `class_names` is a text file with one class name per line (NULL:
- * the names in the checkpoint). The caller destroys the detector. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO,
- * ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY: a file cannot be read. ATTN_ERROR_UNSUPPORTED: the model is no detector. */
+ * checkpoints. If it is NULL, the built-in names file that fits the tensors is used. `class_names` is a text file with
+ * one class name per line. If it is NULL, the names in the checkpoint are used. The caller destroys the detector.
+ * ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY: a file cannot be read.
+ * ATTN_ERROR_UNSUPPORTED: the model is no detector. */
 attn_status attn__detector_load(attn__detector **detector, attn_context *context, const char *path, const char *names,
                                 const char *class_names);
 void attn__detector_destroy(attn__detector *detector); /* Frees the detector, which may be NULL. */
-/* Reports whether the directory's config.json is that of a detector. Returns false also if the file cannot be read. */
+/* Reports whether the config.json of a directory is that of a detector. If the file cannot be read, returns false. */
 bool attn__detector_is_at(attn_context *context, const char *directory);
-/* Returns the number of boxes that the model predicts for each picture. Their scores tell which boxes are objects. */
+/* Returns the number of boxes that the model predicts for each picture, one per query. Only boxes with a high score
+ * are objects. */
 int64_t attn__detector_queries(const attn__detector *detector);
-/* Fills found[queries] by falling score. Equal scores are in the order of the queries. Grey pictures are converted
- * to colour. ATTN_ERROR_UNSUPPORTED: the model's outputs are not finite. ATTN_ERROR_MEMORY: there is no memory. */
+/* Writes the predicted boxes to found[queries], sorted by falling score. Boxes with equal scores are in the order of
+ * their queries. Grey pictures are converted to colour. ATTN_ERROR_UNSUPPORTED: the model's outputs are not finite.
+ * ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn__detector_detect(attn__detector *detector, const attn_image *image, attn__found *found);
 
-/* Which boxes and which attention are drawn. */
+/* Which boxes to draw, and which attention to draw. */
 typedef struct attn__detector_view {
-    double threshold; /* minimum score of the boxes */
-    /* block of decoder or encoder, head and cell; block 0: the decoder's last block, or all blocks of the encoder */
+    double threshold; /* boxes with a lower score are not drawn */
+    /* view: block, head and cell to draw; block 0 means the last block of the decoder, or all blocks of the encoder */
     attn_classifier_view view;
 } attn__detector_view;
-/* Draws a panel for each box with the weights of its query over the picture. If the view names a cell, it draws the
- * encoder's weights of that cell. ATTN_PLOT_HTML gives an interactive page of the encoder's weights of all cells.
- * ATTN_ERROR_ARGUMENT: no box has the minimum score, or the block, head or cell does not exist. */
+/* Draws one panel for each box, which shows the weights of the box's query over the picture. If the view gives a cell,
+ * draws the encoder's weights of that cell instead. ATTN_PLOT_HTML gives an interactive page of the encoder's weights
+ * of all cells. ATTN_ERROR_ARGUMENT: no box has the minimum score, or the block, head or cell does not exist. */
 attn_status attn__detector_show(attn__detector *detector, const attn_image *image, const attn__detector_view *view,
                                 attn_plot_format format, attn_bytes *picture);
 
 /* --------------------------------------------------------------------------------- between this folder's files */
 
-/* Computes the boxes of picture i, which has this width and height, from logits [B,Q,C+1] and boxes [B,Q,4]. */
+/* Computes the predicted boxes of picture i of a batch from logits [B,Q,C+1] and boxes [B,Q,4]. The picture has this
+ * width and height. */
 attn_status attn__found_of(attn_context *context, const attn_tensor *logits, const attn_tensor *boxes, int64_t i,
                            int64_t width, int64_t height, attn__found *found);
-/* Prepares a picture as input of the model. The caller frees `prepared`, on failure too. */
+/* Prepares a picture as input of the model. The caller frees `prepared`, even on failure. */
 attn_status attn__view_prepare(const attn__picture_view *view, attn_context *context, const attn_image *image,
                                attn_image *prepared);
-/* The outputs of attn__detector_run, which runs the model on a batch. With `aux` they include the outputs of all
- * decoder blocks. The tape owns the outputs. */
+/* The outputs of attn__detector_run, which runs the model on a batch. If `aux` is true, they include the outputs of
+ * the earlier decoder blocks. The tape owns the outputs. */
 typedef struct attn__set_outputs {
-    attn_tensor *logits, *boxes, *aux_logits, *aux_boxes; /* the aux outputs are NULL unless requested */
+    attn_tensor *logits, *boxes, *aux_logits, *aux_boxes; /* aux_logits and aux_boxes are NULL unless `aux` is true */
 } attn__set_outputs;
 attn_status attn__detector_run(attn_model *model, attn_tape *tape, attn_tensor *x, attn_tensor *mask, bool aux,
                                attn__set_outputs *outputs);
-/* attn__detector_describe writes classes and view as keys of config.json, and attn__detector_read reads them. The
- * strings in `classes` are valid as long as the config. */
+/* attn__detector_describe writes the classes and the view to keys of a config.json. attn__detector_read reads them.
+ * The strings in `classes` are valid as long as the config. */
 attn_status attn__detector_describe(attn_config *config, const attn__classes *classes, const attn__picture_view *view);
 attn_status attn__detector_read(const attn_config *config, attn_context *context, const char *path,
                                 attn__classes *classes, attn__picture_view *view);
 /* Opens the files that attn__detector_load reads, without making the model. Returns the config, in which classes and
- * view are filled in, and the names of the tensors. Call attn__foreign_end afterwards, on failure too. The classes
- * are valid until then. */
+ * view are filled in, and the names of the tensors. attn__foreign_end must be called afterwards, even on failure. The
+ * classes are valid until that call. */
 attn_status attn__detector_open(attn__foreign *foreign, attn_context *context, const char *path, const char *names,
                                 const char *class_names, attn__classes *classes, attn__picture_view *view);
 

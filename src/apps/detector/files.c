@@ -83,13 +83,14 @@ attn_status attn__detector_read(const attn_config *config, attn_context *context
 
 /* ------------------------------------------------------------------------------------ what others leave out */
 
-/* The ids and names of a checkpoint's classes. `text` is a file that names them, one per line. */
+/* State of finding the ids and names of a checkpoint's classes. `text` holds the contents of a file with one class
+ * name per line. */
 typedef struct naming {
     attn_context *context;
     int64_t n;
     int64_t *ids;
     const char **names;
-    char *numbers; /* n buffers for names that are numbers */
+    char *numbers; /* memory for the names of n classes that have no name but their number */
     attn_bytes text;
 } naming;
 
@@ -117,7 +118,7 @@ static void end_naming(naming *m)
     attn__free(m->context, m->numbers);
 }
 
-/* Takes the classes' names from the lines of a file. Each line is terminated in place. */
+/* Takes the names of the classes from the lines of a file. The end of each line is overwritten by 0. */
 static attn_status name_by_lines(naming *m, const char *path)
 {
     enum { MOST = 1 << 24 };
@@ -128,7 +129,7 @@ static attn_status name_by_lines(naming *m, const char *path)
     while (status == ATTN_OK && attn__next_line(m->text.data, m->text.size, &at, &line, &length)) {
         if (n < m->n)
             m->names[n] = line;
-        /* the text has a zero after its last byte, which may be overwritten */
+        /* this write is always inside the text, because a zero follows the text's last byte */
         m->text.data[line + length - m->text.data] = '\0';
         n++;
     }
@@ -138,8 +139,8 @@ static attn_status name_by_lines(naming *m, const char *path)
     return status;
 }
 
-/* Takes the classes' names from "id2label" of Hugging Face's config.json. Without it, a model with as many outputs
- * as COCO has ids gets COCO's names. */
+/* Takes the names of the classes from "id2label" in Hugging Face's config.json. If it is missing and the model has
+ * as many outputs as COCO has ids, the names are those of COCO. */
 static void name_by_config(naming *m, const attn_config *config)
 {
     bool labelled = attn_config_get(config, "id2label.0") || attn_config_get(config, "id2label.1");
@@ -170,8 +171,8 @@ static attn_status complete_classes(attn_config *config, attn_context *context, 
     return status;
 }
 
-/* Reads the view from Hugging Face's preprocessor_config.json, which is next to config.json. If the file does not
- * exist, the view is DETR's own. */
+/* Reads the view from Hugging Face's preprocessor_config.json, which is in the same directory as config.json. If the
+ * file does not exist, the view is DETR's own. */
 static attn_status read_view(attn__picture_view *view, attn_context *context, const char *settings)
 {
     char path[ATTN__PATH];
@@ -216,7 +217,7 @@ static attn_status detect_names(attn_context *context, const char *path, const c
     return status;
 }
 
-/* Reads classes and view. attn's own config.json has both, and other configs may lack them. */
+/* Reads the classes and the view. A config.json of attn contains both. In other configs they may be missing. */
 static attn_status complete(attn_config *config, attn_context *context, const char *settings, const char *class_names,
                             attn__classes *classes, attn__picture_view *view)
 {

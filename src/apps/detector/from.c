@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Starts the fine-tuning of a detector from the parameters of a checkpoint. For other classes the head is new.
+ * Starts the fine-tuning of a detector from the parameters of a checkpoint. If the classes differ, the head is new.
  */
 #include "apps/detector/training.h"
 
@@ -24,7 +24,7 @@ static attn_status list_categories(attn__classes *own, attn_context *context, co
     return ids && names ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* Reports whether `all` contains each class of `some`, by id and name. Upper and lower case are equal in names. */
+/* Reports whether `all` contains each class of `some`, with the same id and name. Names are compared ignoring case. */
 static bool has_all(const attn__classes *all, const attn__classes *some)
 {
     for (int64_t i = 0; i < some->n; i++) {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The table of a detector's settings. */
+ *
+ * Contains the table of a detector's settings.
+ */
 #include "apps/detector/training.h"
 
 #include "apps/run/run.h"

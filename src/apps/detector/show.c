@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Draws a detector's attention: the decoder's queries of the detected boxes, or the encoder's cells. */
+ *
+ * Draws a detector's attention: the attention of the decoder's queries for the detected boxes, or that of the encoder's
+ * cells.
+ */
 #include "apps/detector/detector.h"
 
 #include "apps/view/view.h"
@@ -8,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The long side of the drawn picture in pixels, and the maximum number of panels. */
+/* SIDE: length of the drawn picture's long side in pixels; MOST: maximum number of panels. */
 enum { SIDE = 168, MOST = 40 };
 
 typedef struct drawing {
@@ -16,8 +19,8 @@ typedef struct drawing {
     const attn__detector_view *view;
     attn__attention attention;
     attn__found *found;
-    int64_t rows, cols; /* rows and columns of the feature map */
-    attn_image small;   /* the picture in the drawn size */
+    int64_t rows, cols; /* number of rows and columns of the feature map */
+    attn_image small;   /* the picture, resized to the drawn size */
     attn_image framed[MOST];
     attn_overlay panels[MOST];
     char titles[MOST][128];
@@ -25,8 +28,8 @@ typedef struct drawing {
     int64_t n;
 } drawing;
 
-/* Finds the feature map's rows and columns from its number of cells. Each halving of the picture rounds up, so a
- * stride of 2^k leaves ceil(side / 2^k). The number of cells tells k. */
+/* Finds the feature map's rows and columns from its number of cells. A backbone of stride 2^k leaves ceil(side / 2^k)
+ * rows or columns, because each halving rounds up. k is found by comparing the number of cells. */
 static attn_status find_grid(drawing *w, int64_t places, const attn_image *prepared)
 {
     for (int64_t stride = 1; stride <= 64; stride *= 2) {
@@ -98,7 +101,7 @@ static attn_status choose(const drawing *w, int64_t blocks, int64_t heads, int64
     return ATTN_OK;
 }
 
-/* Draws the box as a white rectangle with dark rims, which is visible on any background. */
+/* Draws a box as a white rectangle with dark rims, because these are visible on any background. */
 static void frame(attn_image *image, const attn__found *f, double scale)
 {
     const double at[] = {f->left * scale, f->top * scale, f->right * scale, f->bottom * scale};

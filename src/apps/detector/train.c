@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Training of a detector: makes batches of the data, and defines the callbacks of a run (run.h).
+ * Trains a detector. Makes batches from the data, and implements the callbacks of a run (run.h).
  */
 #include "apps/detector/training.h"
 
@@ -18,7 +18,7 @@ typedef struct training {
     attn__boxed_data data;
     attn__detector_start start;
     double valid_loss;
-    bool aux; /* the decoder has several blocks, and the outputs of all blocks are trained */
+    bool aux; /* true: the decoder has several blocks, so the outputs of all blocks have a loss */
 } training;
 
 /* ------------------------------------------------------------------------------------------------- job */
@@ -29,9 +29,9 @@ static int64_t job_steps(void *user)
     return attn__boxed_data_steps(&t->data.train, t->data.batch);
 }
 
-/* Returns the loss of a batch. Its divisors are those of the whole batch. When the gradients of several processes
- * are added, each is weighted by its process's share of the batch. The divisors are multiplied by the share here,
- * which cancels this weight. */
+/* Returns the loss of a batch. Its divisors are those of the whole batch, multiplied by this process's share of the
+ * batch. The multiplication is needed because the gradient of each process is weighted by its share when gradients are
+ * added. It cancels this weight. */
 static attn_tensor *loss_of(const training *t, attn_tape *tape, const attn__set_outputs *out,
                             const attn__boxed_batch *batch)
 {
@@ -66,15 +66,15 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
 
 /* ---------------------------------------------------------------------------------------------- validation */
 
-/* Number of values stored for a detection: the box, the score, and the category's index plus 1 (0: the data lacks
- * the category). */
+/* Number of values that are stored for a detection: four of the box, the score, and the index of the category plus 1
+ * (0: the data does not have the category). */
 enum { NUMBERS = 6 };
-/* The detections and losses of the validation part. Each rank fills the places of its own pictures. The sum over all
- * ranks fills all places, so that the result is the same for any number of ranks. */
+/* The detections and losses of the validation part. Each rank writes only the values of its own pictures. The sum
+ * over all ranks then has the values of all pictures. The result is thus the same for any number of ranks. */
 typedef struct results {
     attn__found *found; /* [queries] detections of one picture */
-    /* [pictures,queries,NUMBERS] detections, followed by the losses of the steps, each multiplied by its number of
-     * pictures */
+    /* [pictures,queries,NUMBERS] values of the detections, followed by the loss of each step, multiplied by the
+     * step's number of pictures */
     double *numbers;
     double *losses;
     int64_t n, steps; /* number of detections; number of steps */
@@ -170,9 +170,9 @@ static attn_status job_validate(void *user, attn_tape *tape, double *loss)
     return status;
 }
 
-/* Returns the number by which epochs are compared: the precision, and among equal precisions (such as 0 at the
- * beginning) the smallest loss. A precision of -1 means that the validation part has no objects, so the loss decides.
- */
+/* Returns the value by which epochs are compared. It is the precision. Among epochs with equal precision, such as 0
+ * at the beginning, the smallest loss decides. If the validation part has no objects, the precision is -1, so only
+ * the loss decides. */
 static double job_judge(const void *user)
 {
     const training *t = user;
@@ -200,8 +200,8 @@ static attn_status prepare_model(training *t)
 {
     attn__run *run = &t->run;
     const attn_config *s = run->settings;
-    /* A checkpoint's backbone is already trained, so it learns at a tenth of the rate, as in the code of DETR's
-     * authors. */
+    /* The backbone is trained at a tenth of the rate if it comes from a checkpoint, because it is already trained.
+     * DETR's authors do the same. */
     attn_status status = attn_config_get(s, "from") && !attn_config_get(s, "rates") && !run->resume
                              ? attn_config_set_text(run->settings, "rates", "backbone\\..*=0.1")
                              : ATTN_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Prepares pictures for a detector: resizes them, and puts pictures of different sizes into one batch.
+ * Prepares pictures for a detector. Resizes pictures, and puts pictures of different sizes into one batch.
  */
 #include "apps/detector/detector.h"
 
@@ -19,7 +19,8 @@ void attn__view_size(const attn__picture_view *view, int64_t width, int64_t heig
     int64_t size = view->size > 0 ? view->size : width < height ? width : height;
     double shorter = (double)(width < height ? width : height), longer = (double)(width < height ? height : width);
     if (view->longest > 0 && longer / shorter * (double)size > (double)view->longest)
-        size = (int64_t)rint((double)view->longest * shorter / longer); /* round ties to even, like Python's round */
+        /* rint rounds half to even, like Python's round */
+        size = (int64_t)rint((double)view->longest * shorter / longer);
     size = size < 1 ? 1 : size;
     if ((width <= height && width == size) || (height <= width && height == size)) {
         *to_width = width;
@@ -45,7 +46,7 @@ attn_status attn__view_prepare(const attn__picture_view *view, attn_context *con
     return status;
 }
 
-/* Copies the channels of one picture to its place in a batch. Rows of the batch have `cols` columns. */
+/* Copies the channels of one picture to its place in a batch. A plane of the batch has `rows` x `cols` pixels. */
 static void place(const attn__picture_view *view, const attn_image *image, float *to, int64_t rows, int64_t cols)
 {
     for (int c = 0; c < 3; c++) {

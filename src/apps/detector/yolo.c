@@ -20,7 +20,7 @@ enum { MOST_CLASSES = 100000, MOST_BYTES = 64 << 20, MOST_LINE = 1024 };
 
 /* ----------------------------------------------------------------------------------------------- a line */
 
-/* Parses a class and four numbers. */
+/* Parses a line of five numbers: the class and the four values of the box. */
 static bool parse_line(const char *line, double numbers[5])
 {
     char *end = NULL;
@@ -81,7 +81,7 @@ attn_status attn__yolo_parse(attn__box_set *set, const attn__input *text, int64_
 
 typedef struct folders {
     attn_context *context;
-    char *images, *labels, *base; /* base: the folder that contains images/ and labels/ */
+    char *images, *labels, *base; /* images, labels: the two folders; base: the folder that contains both */
 } folders;
 
 static void folders_free(folders *f)
@@ -91,7 +91,7 @@ static void folders_free(folders *f)
     attn__free(f->context, f->base);
 }
 
-/* Returns the last component "images" of a path, or NULL if the path has none. */
+/* Returns the address of the last component "images" in a path. Returns NULL if the path has no such component. */
 static const char *find_images(const char *path)
 {
     static const char word[] = "images";
@@ -143,7 +143,7 @@ static attn_status add_name(attn__box_set *set, const char *path, const json_t *
     return attn__box_set_add_category(set, set->ncategories, json_is_string(value) ? json_string_value(value) : number);
 }
 
-/* Adds the class names of "names", which is a list or a mapping from 0, 1, ... to names. */
+/* Adds the class names in `names`, which is a list of names or a mapping from class numbers to names. */
 static attn_status add_names(attn__box_set *set, const char *path, const json_t *names)
 {
     attn_status status = ATTN_OK;
@@ -190,7 +190,7 @@ static attn_status read_text_names(attn__box_set *set, const char *path)
     return status;
 }
 
-/* Adds a class for each number up to the largest class in the labels. The classes' names are their numbers. */
+/* Adds a class for each number, from 0 to the largest class in the labels. The name of a class is its number. */
 static attn_status number_classes(attn__box_set *set)
 {
     int64_t n = 0;

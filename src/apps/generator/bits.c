@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Measures the cost of images in bits per dimension, for a generator and for independent pixels.
+ * Measures how many bits per dimension images cost, for a generator and for a baseline of independent pixels.
  */
 #include "apps/generator/generator.h"
 
@@ -17,7 +17,8 @@ attn_tensor *attn__generator_numbers(attn_tape *tape, const attn_image_batch *ba
 {
     int64_t dims[] = {batch->size, shape.frames * shape.channels, shape.height, shape.width};
     attn_tensor *x = attn_tape_tensor(tape, ATTN_I32, 4, dims, NULL);
-    /* Batches hold samples divided by 255 as floats, from which each sample is recovered exactly. */
+    /* Batches hold each sample divided by 255, as a float. Multiplying by 255 and rounding gives the exact sample
+     * again. */
     for (int64_t i = 0; x && i < attn_tensor_size(x); i++)
         ((int32_t *)attn_tensor_data(x))[i] = attn__level_of((unsigned char)lrintf(batch->x[i] * 255), levels);
     return x;
@@ -27,7 +28,7 @@ attn_status attn__generator_bits(attn_model *model, attn_tape *tape, attn_image_
                                  attn_image_shape shape, int64_t levels, double *bits)
 {
     attn_context *context = attn_model_context(model);
-    double sums[2] = {0, 0}; /* sum of losses, number of images */
+    double sums[2] = {0, 0}; /* sum of the losses, and number of images */
     int64_t done = 0;
     attn_image_batch batch;
     attn_status status = ATTN_OK;
@@ -72,7 +73,8 @@ static attn_status measure_model(attn_generator *g, const attn_image_set *set, a
 
 /* -------------------------------------------------------------------------------------------- baseline */
 
-/* Counts the levels of a set's images: counts[number * levels + level] is the number of images with this level. */
+/* Counts the levels in the images of a set. counts[i * levels + level] becomes the number of images whose sample i
+ * has this level. */
 static void count(const attn_image_set *set, int64_t dims, int64_t levels, int64_t *counts)
 {
     for (int64_t i = 0; i < attn_image_set_size(set); i++) {
@@ -82,8 +84,8 @@ static void count(const attn_image_set *set, int64_t dims, int64_t levels, int64
     }
 }
 
-/* Returns the mean over all numbers of `set` of -log2 of (count + 1) / (images + K), where K is the number of
- * levels. The added 1 keeps it finite. */
+/* Returns the mean of -log2 p over all samples of all images of `set`. p is (count + 1) / (images + K), where K is
+ * the number of levels. The added 1 keeps the logarithm finite. */
 static double independent_bits(const attn_image_set *set, int64_t dims, int64_t levels, const int64_t *counts,
                                int64_t learned)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Draws images, and completes images whose first rows are known.
+ * Draws new images, and completes images whose first rows are given.
  */
 #include "apps/generator/generator.h"
 
@@ -9,8 +9,8 @@
 
 #include <string.h>
 
-/* Number of images that are drawn together, which is enough to fill the vector units. The groups are fixed, so an
- * image's noise does not depend on the number of requested images. */
+/* Number of images that are drawn together. It is enough to fill the vector units. The groups are fixed, so the
+ * noise of an image does not depend on the number of requested images. */
 enum { AT_ONCE = 16 };
 
 /* -------------------------------------------------------------------------------------- levels and samples */
@@ -34,7 +34,7 @@ void attn__generator_put_rows(const attn_generator *g, const attn_image *image, 
     }
 }
 
-/* Converts rows [first, height) of levels x [C,Y,X] to samples of an image. */
+/* Converts the rows [first, height) of the levels x [C,Y,X] to samples of an image. */
 static void take_rows(const attn_generator *g, const int32_t *x, int64_t first, attn_image *image)
 {
     for (int64_t p = first * g->shape.width; p < plane_of(g); p++) {
@@ -45,8 +45,8 @@ static void take_rows(const attn_generator *g, const int32_t *x, int64_t first, 
 
 /* ---------------------------------------------------------------------------------------------- drawing */
 
-/* Returns the options for a group of images. `before` of `all` rows were drawn by earlier groups, which progress
- * reports include. */
+/* Returns the sampler's options for one group of images. For the progress reports, `before` of `all` rows were drawn
+ * by earlier groups. */
 static attn_axial_transformer_options sampling(const attn_generator *g, const attn_generator_options *options,
                                                int64_t group, int64_t before, int64_t all)
 {
@@ -119,7 +119,7 @@ attn_status attn__generator_fit(const attn_generator *g, const attn_image *image
     return status;
 }
 
-/* The known part of a video's frames: all frames before `last`, and the first rows of `last`. */
+/* The given part of a video: all frames before `last`, and the first rows of frame `last`. */
 typedef struct given_part {
     int64_t last, rows;
 } given_part;
@@ -129,7 +129,7 @@ static int64_t rows_given(const attn_generator *g, given_part given, int64_t fra
     return frame < given.last ? g->shape.height : frame == given.last ? given.rows : 0;
 }
 
-/* Draws the unknown rows of all frames. */
+/* Draws the rows of all frames that are not given. */
 static attn_status draw_rest(attn_generator *g, attn_image *images, given_part given,
                              const attn_generator_options *options)
 {

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* Settings of the training that determine how images were split. */
+/* Settings of the training that determine how images were split. They are written to config.json. */
 static const char *const kept[] = {"seed", "valid", "test", NULL};
 
 /* ---------------------------------------------------------------------------------------------- writing */
@@ -27,7 +27,7 @@ attn_status attn__generator_write(const attn_model *model, const attn_config *se
 
 /* ---------------------------------------------------------------------------------------------- loading */
 
-/* Keys for images in config.json, in addition to the keys that the architecture checks. */
+/* Keys in config.json that concern images. The architecture's own keys are checked elsewhere. */
 static const attn_setting input_keys[] = {
     {"seed", ATTN_CONFIG_TYPE_INT, "1", 0, 9e15, NULL, "of the split"},
     {"valid", ATTN_CONFIG_TYPE_REAL, "0.05", 0, 0.9, NULL, "share for validation"},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The table of a generator's settings, and the model that is made from them.
+ * Contains the table of a generator's settings, and makes the model from these settings.
  */
 #include "apps/generator/generator.h"
 
@@ -27,15 +27,15 @@ static const attn_setting keys[] = {
     ATTN__INT("outer_blocks", "4", 0, 64, "blocks over the rows above, rows and columns in turn"),
     ATTN__INT("inner_blocks", "4", 0, 64, "blocks over the pixels to the left"),
     ATTN__REAL("dropout", "0", 0, 0.95, "share of activations dropped in training"),
-    /* Settings of the training. The loss counts bits, so labels are not smoothed: smoothed labels would give the
-     * bits of another distribution. */
+    /* These are settings of the training. Labels are not smoothed, because the loss counts bits. Smoothed labels
+     * would give the bits of another distribution. */
     ATTN__RUN_KEYS("images", "levels", "20", "32", "adam", "0.001", "cosine", "200", "0", "0"),
     ATTN__REAL("ema", "0.9995", 0, 0.9999999,
                "decay of the moving average of the weights, which is what is validated and kept; 0: none"),
 };
 
-/* The paper counts a row block and a column block as one block. It has 8 such pairs in the encoder, 4 in the outer
- * decoder, and 4 row blocks in the inner decoder. */
+/* The paper counts a row block and a column block as one block. Its encoder has 8 such pairs, its outer decoder has 4
+ * such pairs, and its inner decoder has 4 row blocks. */
 static const attn__preset presets[] = {
     {{"paper", NULL}, "exterior_blocks", "16"},
     {{"paper", NULL}, "outer_blocks", "8"},

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Draws a picture or an interactive page of a generator's attention while it predicts one number. */
+ *
+ * Draws a generator's attention while it predicts one value, as a picture or as an interactive page.
+ */
 #include "apps/generator/generator.h"
 
 #include "base/context.h"
@@ -21,7 +23,7 @@ static attn_status refuse(const attn__generator_look *s, const char *what, int64
                       (long long)asked, (long long)most);
 }
 
-/* Checks the view, and fills in its defaults for a video with n given frames. */
+/* Checks the view and fills in its defaults. n is the number of given frames of a video. */
 static attn_status resolve(attn__generator_look *s, int64_t n)
 {
     attn_image_shape shape = s->g->shape;
@@ -56,8 +58,8 @@ static attn_status plane_of(const attn_generator *g, attn_image *plane, const in
     return status;
 }
 
-/* Converts the frames up to the chosen frame to levels, fills later frames with zeros, and makes images of the drawn
- * planes. */
+/* Converts the frames up to the chosen frame to levels. Fills later frames with zeros. Makes images of the two
+ * planes that are drawn. */
 static attn_status put_frames(attn__generator_look *s, const attn_image *images, attn_tensor *x)
 {
     attn_image_shape shape = s->g->shape;
@@ -81,7 +83,7 @@ static attn_status put_frames(attn__generator_look *s, const attn_image *images,
 
 /* ------------------------------------------------------------------------------------------------- layers */
 
-/* Adds the n blocks of one stack, whose weights begin at block *from. *from is increased by n. */
+/* Adds the n blocks of one stack. Their weights begin at index *from of `weights`. Adds n to *from. */
 static attn_status add_stack(attn__generator_look *s, const attn_tensor *weights, int64_t *from, const char *stack)
 {
     char key[32];
@@ -130,7 +132,7 @@ static attn_status add_layers(attn__generator_look *s)
 
 /* ------------------------------------------------------------------------------------------------ running */
 
-/* Computes the probability of the number from logits [1,Y,X,K]. */
+/* Computes the probability of the chosen value from logits [1,Y,X,K]. */
 static attn_status predict(attn__generator_look *s, const attn_tensor *logits, const attn_tensor *x)
 {
     attn_generator_prediction *f = &s->found;
@@ -199,7 +201,8 @@ static attn_status draw(const attn__generator_look *s, attn_plot_format format, 
         used = snprintf(channel, sizeof channel, ", frame %lld", (long long)f->frame);
     if (s->g->shape.channels > 1)
         snprintf(channel + used, sizeof channel - (size_t)used, ", channel %lld", (long long)f->channel);
-    if (format == ATTN_PLOT_HTML) /* the page shows the attention of all pixels of the plane */
+    /* the title of the page names no pixel, because the page shows the attention of all pixels */
+    if (format == ATTN_PLOT_HTML)
         snprintf(title, sizeof title, "Attention of each pixel%s", channel);
     else
         snprintf(title, sizeof title, "row %lld, column %lld%s: level %d has %.0f %%", (long long)f->row,

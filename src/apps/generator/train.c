@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Training of a generator: makes batches of levels, and defines the callbacks of a run (run.h).
+ * Trains a generator. Makes batches of levels, and implements the callbacks of a run (run.h).
  */
 #include "apps/generator/generator.h"
 
@@ -35,15 +35,15 @@ static int64_t job_steps(void *user)
     return attn_image_batches_count(((const training *)user)->data.train_batches);
 }
 
-/* Draws one random slice (a channel of a frame) for each image, I32 [B]. It depends only on seed, epoch and step, so
- * a resumed run draws the same slices. */
+/* Draws one random slice for each image, I32 [B]. A slice is a channel of a frame. The slices depend only on the
+ * seed, the epoch and the step, so a resumed run draws the same slices. */
 static attn_tensor *random_slices(const training *t, attn_tape *tape, const attn_image_batch *batch, int64_t epoch,
                                   int64_t step)
 {
     attn_tensor *slices = attn_tape_tensor(tape, ATTN_I32, 1, &batch->size, NULL);
     attn__rng rng = {.seed = attn__mix64((uint64_t)attn_config_int(t->run.settings, "seed", 1) ^ (uint64_t)epoch),
                      .stream = (uint64_t)step};
-    /* the first draws are for images of other ranks */
+    /* the draws before batch->first belong to images of other ranks and are not used */
     for (int64_t i = 0; slices && i < batch->first + batch->size; i++) {
         int32_t drawn = (int32_t)attn__rng_below(&rng, (uint64_t)(t->data.shape.channels * t->data.shape.frames));
         if (i >= batch->first)
@@ -71,7 +71,7 @@ static attn_status job_validate(void *user, attn_tape *tape, double *loss)
 
 /* ------------------------------------------------------------------------------------------------- run */
 
-/* Loads the model of a directory, which must be for pictures of the same size. Its dropout becomes that of this
+/* Loads the model of a directory. It must be for pictures of the same size. Its dropout is set to that of this
  * training. */
 static attn_status model_from(attn__run *run, const char *path, attn_image_shape shape)
 {

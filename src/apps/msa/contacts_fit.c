@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fits the contact regression to structures. It computes features from the row attention maps, and then fits a logistic
- * regression.
+ * Fits the contact regression to structures. First computes features from the row attention maps, then fits a logistic
+ * regression to the features.
  */
 #include "apps/msa/contacts.h"
 
@@ -19,9 +19,9 @@ typedef struct fitting {
     attn_msa *msa;
     attn_contacts_fit_options options;
     int64_t pairs, features, filled;
-    float *x; /* [features,pairs] inputs of the regression */
+    float *x; /* [features,pairs]: inputs of the regression */
     uint8_t *labels;
-    double *rows; /* row sums of one map, for the average product correction */
+    double *rows; /* sums of the rows of one map, which the average product correction needs */
 } fitting;
 
 static bool counts(const fitting *f, const attn_contact_example *e, int64_t i, int64_t j)
@@ -40,7 +40,8 @@ static int64_t count_pairs(const fitting *f, const attn_contact_example *e)
     return n;
 }
 
-/* Computes the row sums of M + M^T for an attention map M without <cls>. Returns the sum of the whole matrix. */
+/* Computes the sums of the rows of M + M^T. M is an attention map without the row and column of <cls>. Returns the
+ * sum of all elements. */
 static double sum_map(const fitting *f, const float *map, int64_t columns)
 {
     int64_t line = columns + 1;
@@ -54,8 +55,8 @@ static double sum_map(const fitting *f, const float *map, int64_t columns)
     return all;
 }
 
-/* Computes one feature of all pairs: M + M^T of an attention map M, with the average product correction (Dunn, Wahl
- * and Gloor 2008, doi:10.1093/bioinformatics/btm604). */
+/* Computes one feature for all pairs of residues: M + M^T for an attention map M, with the average product correction
+ * (Dunn, Wahl and Gloor 2008, doi:10.1093/bioinformatics/btm604). */
 static void fill_feature(const fitting *f, const attn_contact_example *e, const float *map, float *to)
 {
     int64_t columns = attn_alignment_columns(e->alignment), line = columns + 1;
@@ -121,14 +122,15 @@ typedef struct scored {
     uint8_t label;
 } scored;
 
-/* Sorts by falling score. Among equal scores contacts come last, so that ties do not count as found. */
+/* Compares pairs for sorting: by falling score, and contacts last among equal scores. A contact that is tied with
+ * other pairs thus does not count as found. */
 static int better(const void *left, const void *right)
 {
     const scored *a = left, *b = right;
     return a->score != b->score ? (a->score < b->score) - (a->score > b->score) : a->label - b->label;
 }
 
-/* Counts the contacts among the n likeliest pairs, where n is the number of contacts. */
+/* Counts how many of the n likeliest pairs are contacts, where n is the number of contacts. */
 static attn_status count_found(const fitting *f, const double *w, attn_contacts_fit_result *fitted)
 {
     scored *pairs = attn__alloc_zero(f->context, attn__size_mul((size_t)f->pairs, sizeof *pairs));
@@ -174,7 +176,7 @@ static attn_status fit(fitting *f, const attn_contact_example *examples, int64_t
     f->labels = attn__alloc(f->context, (size_t)f->pairs);
     attn_status status = f->x && f->labels ? ATTN_OK : ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
-        if (n > 1) /* with one alignment, the progress of its layers is finer */
+        if (n > 1) /* with a single alignment, its layers report the progress instead, which is finer */
             status = attn__work_around(f->context, "alignments", i, n);
         if (status == ATTN_OK)
             status = add_example(f, &examples[i]);

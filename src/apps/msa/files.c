@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Creates, loads and saves an MSA Transformer.
+ * Creates, loads and saves MSA Transformers.
  */
 #include "apps/checkpoint/model_directory.h"
 #include "apps/checkpoint/model_config.h"
@@ -146,8 +146,8 @@ attn_status attn_msa_save(const attn_msa *msa, const char *directory)
     return status;
 }
 
-/* Finds the weights and config.json of a model. "DIR" and "DIR/model.safetensors" mean the same. Both results have
- * room for ATTN__PATH bytes. */
+/* Finds the file of weights and the config.json of a model. "DIR" and "DIR/model.safetensors" mean the same. Both
+ * results must have room for ATTN__PATH bytes. */
 static attn_status find_files(attn_context *context, const char *path, char *weights, char *config)
 {
     char directory[ATTN__PATH];
@@ -188,8 +188,8 @@ static bool regression_name(void *user, const char *name, char *to, size_t size)
            snprintf(to, size, "%s", name) < (int)size;
 }
 
-/* Reads the state of the contact regression from config.json. If the key is missing, as in a file that Python's save
- * wrote, a regression in the file of weights counts as fitted. */
+/* Reads the state of the contact regression from config.json. If the key is missing, and the file of weights has a
+ * regression, the regression counts as fitted. This is the case for files that Python's save wrote. */
 static attn_status regression_of(attn_context *context, const attn_config *file, const char *weights, const char **kind)
 {
     attn_named_list found = {.context = context, .owns = true};

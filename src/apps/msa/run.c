@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Runs an MSA Transformer: it first plans the memory, and then runs the model on its own tape.
+ * Runs an MSA Transformer. It first plans how the run fits the memory limit, and then runs the model on its own tape.
  */
 #include "apps/msa/msa.h"
 
@@ -11,8 +11,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Returns the index in [0, L] of the i-th requested layer. Negative numbers count from the end. If the layer does
- * not exist, it sets the error and returns -1. */
+/* Returns the index of the i-th requested layer, from 0 to L. Negative numbers in the options count from the end. If
+ * the layer does not exist, sets the error and returns -1. */
 static int64_t layer_at(const attn_msa *msa, const attn_msa_options *options, int64_t i)
 {
     int64_t layers = attn__msa_of(msa->model)->layers, layer = options->layers[i];
@@ -26,21 +26,22 @@ static int64_t layer_at(const attn_msa *msa, const attn_msa_options *options, in
 
 /* --------------------------------------------------------------------------------------------- planning */
 
-/* Sizes for planning the memory. They are doubles because a caller's sizes may be too large for integers. A double
- * only loses digits of such sizes. */
+/* Sizes for planning the memory. They are doubles, because products of sizes may be too large for integers. Rounding
+ * of large doubles does not matter here. */
 typedef struct needs {
     double batch, rows, cols, tokens;
-    /* number of tokens that a linear layer processes at once; number of tokens whose hidden channels are in memory
-     * at once */
+    /* at_once: number of tokens that a linear layer processes at once; hidden: number of tokens whose hidden
+     * channels are in memory at once */
     double at_once, hidden;
     double threads;
-    int64_t max_tokens; /* maximum number of tokens without a memory limit; 0: no limit */
-    /* memory of one packed weight in floats: more than 1 on AMX, where a weight has three parts */
+    /* number of tokens that the model itself allows at once if there is no memory limit; 0: no limit */
+    int64_t max_tokens;
+    /* memory of one element of a packed weight in floats; more than 1 on AMX, where an element has three parts */
     double packed;
     const attn__msa *m;
     const attn_msa_options *o;
-    bool bf16; /* projections take half the memory */
-    bool int8; /* rows are quantized separately, and products are stored before they are added */
+    bool bf16; /* true: projections are stored in bf16 and need half the memory */
+    bool int8; /* true: rows of operands are quantized to int8, and products are stored before they are added */
 } needs;
 
 static double results_of(const needs *n)
@@ -51,7 +52,7 @@ static double results_of(const needs *n)
            (n->o->column_maps ? maps * n->rows * n->rows : 0) + (double)n->o->nlayers * n->tokens * (double)n->m->dim;
 }
 
-/* Returns the max_tokens with which `heads` heads are computed at once. */
+/* Returns the value of max_tokens with which the model computes `heads` heads at once. */
 static int64_t tokens_for(const needs *n, int64_t heads)
 {
     return (int64_t)(n->tokens * (double)heads / (double)n->m->heads) + 1;
@@ -63,13 +64,13 @@ static double hidden_together(const needs *n, int64_t heads)
     return fmin(n->hidden, heads < n->m->heads ? fmin(bound, (double)tokens_for(n, heads)) : bound);
 }
 
-/* scratch memory per thread in floats, for packed rows of a product and tiles of attention */
+/* number of floats of scratch memory per thread, for packed rows of a product and for tiles of attention */
 enum { SCRATCH = 1 << 20 };
 
-/* Returns the memory of a layer in floats. It includes x, and with groups of heads also its normalized copy, since x
- * changes after each group. Attention needs queries, keys, values, context and maps of the heads that are computed
- * at once. The feed-forward network needs hidden channels of some tokens. Both include their packed weights. If they
- * share memory, only the larger counts. */
+/* Returns the memory of a layer in floats. It includes x. If heads are computed in groups, it also includes a
+ * normalized copy of x, because x changes after each group. Attention needs queries, keys, values, context and maps of
+ * the heads that are computed at once. The feed-forward network needs the hidden channels of some tokens. Both also
+ * need their packed weights. If one reuses the memory of the other, only the larger of the two counts. */
 static double layer_of(const needs *n, int64_t heads)
 {
     double dim = (double)n->m->dim, share = (double)heads / (double)n->m->heads, number = n->bf16 ? 0.5 : 1;
@@ -82,7 +83,8 @@ static double layer_of(const needs *n, int64_t heads)
     double hidden = together * (2 * dim + wide) + quantized + 2 * n->packed * dim * wide;
     double projections = (n->int8 ? 3 : 2) * part + 3 * n->packed * share * dim * dim;
     double attention = (4 * share + rounded) * n->tokens * dim + maps + projections;
-    /* each of the two reuses the memory of the other, which is allocated in blocks as large as x */
+    /* attention and the feed-forward network share memory if the largest array fits the blocks, which are as large
+     * as x */
     bool reused = largest <= n->tokens * dim;
     return n->tokens * dim * (1 + copy) + (reused ? fmax(attention, hidden) : attention + hidden) +
            n->threads * SCRATCH;

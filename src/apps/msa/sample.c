@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Draws random parts of alignments and hides residues in them. */
+ *
+ * Draws random parts of alignments, and hides residues in these parts.
+ */
 #include "apps/msa/sample.h"
 
 #include "base/context.h"
@@ -9,7 +11,7 @@
 
 #include <string.h>
 
-/* Random streams of one part: for its columns, its rows and its hidden residues. */
+/* Random streams of one part: for the choice of its columns, of its rows and of its hidden residues. */
 enum { OF_COLUMNS, OF_ROWS, OF_MASK, STREAMS };
 
 attn__msa_part attn__msa_part_of(const attn__msa_sampling *sampling, const attn_alignment *alignment, uint64_t stream)
@@ -24,7 +26,8 @@ attn__msa_part attn__msa_part_of(const attn__msa_sampling *sampling, const attn_
                             .rows = attn__min(attn_alignment_rows(alignment), depth > 1 ? depth : 1)};
 }
 
-/* Lists the rows of an alignment in random order, of which the part takes the first. The query is always first. */
+/* Lists the rows of an alignment in random order. The part consists of the first rows of this list. The query is
+ * always first. */
 static bool draw_rows(const attn__msa_sampling *sampling, const attn__msa_part *part, attn_context *context,
                       int64_t **rows)
 {
@@ -39,7 +42,7 @@ static bool draw_rows(const attn__msa_sampling *sampling, const attn__msa_part *
     return true;
 }
 
-/* Writes a part's tokens to the rows of `tokens`. A row has `line` elements. */
+/* Writes the tokens of a part to the rows of `tokens`. The distance between two rows is `line` elements. */
 static bool fill(const attn__msa_sampling *sampling, const attn__msa_part *part, attn_context *context, int64_t line,
                  int32_t *tokens)
 {
@@ -57,7 +60,7 @@ static bool fill(const attn__msa_sampling *sampling, const attn__msa_part *part,
     return true;
 }
 
-/* Hides random residues of a part, and returns their number. If none was chosen, the first residue is hidden, so
+/* Hides random residues of a part, and returns how many. If chance has chosen none, the first residue is hidden, so
  * that every part has a loss. */
 static int64_t hide(const attn__msa_sampling *sampling, uint64_t stream, int64_t n, int32_t *tokens, int32_t *labels)
 {
@@ -83,8 +86,8 @@ bool attn__msa_batch_on_tape(attn__msa_batch *batch, attn_tape *tape, const attn
     batch->tokens = attn_tape_tensor(tape, ATTN_I32, 3, shape, NULL);
     batch->labels = attn_tape_tensor(tape, ATTN_I32, 3, shape, NULL);
     batch->hidden = batch->all_hidden = 0;
-    /* Masks for other ranks' parts are drawn too, because the loss is the mean over the hidden residues of all ranks.
-     */
+    /* Residues are also hidden in the parts of other ranks, because the loss is divided by the number of hidden
+     * residues of all ranks. */
     int32_t *others = taken < n ? attn__alloc(context, attn__size_mul((size_t)map, 2 * sizeof *others)) : NULL;
     bool done = batch->tokens && batch->labels && (taken == n || others);
     for (int64_t i = 0; i < n && done; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Training of an MSA Transformer by masked language modelling: alignments, the model, and the loss of a step. The run
- * (run.h) handles files, stopping and resuming.
+ * Trains an MSA Transformer by masked language modelling. Reads the alignments, makes the model, and computes the loss
+ * of a step. The run (run.h) handles files, stopping and resuming.
  */
 #include "io/directory.h"
 
@@ -41,7 +41,7 @@ static const attn_setting keys[] = {
     ATTN__BOOL("tied", "true", "one map of row attention for all rows; false: each row has its own"),
     ATTN__TEXT("order", "row-column", orders, "which attention of a layer comes first"),
     ATTN__REAL("dropout", "0.1", 0, 0.95, "share of activations dropped in training"),
-    /* Settings of the training. A hidden residue has one right answer, so labels are not smoothed. */
+    /* These are settings of the training. Labels are not smoothed, because a hidden residue has one right answer. */
     ATTN__RUN_KEYS("alignments", "residues", "20", "2", "adamw", "0.001", "cosine", "100", "0.01", "0"),
 };
 
@@ -57,12 +57,12 @@ static const attn_trainer msa_trainer = {
 typedef struct training {
     attn__run run;
     attn_entries names;
-    attn_alignment **alignments; /* alignments for training, followed by those for validation */
+    attn_alignment **alignments; /* the alignments for training, followed by the alignments for validation */
     int64_t n, train, sequences;
     attn__msa_sampling sampling;
     attn__msa_part *parts; /* the parts of one step */
     int64_t batch;
-    bool regression; /* the checkpoint from which the training starts has a contact regression */
+    bool regression; /* true: the initial checkpoint has a contact regression */
 } training;
 
 /* ------------------------------------------------------------------------------------------------- data */
@@ -86,14 +86,14 @@ static attn_status read_one(training *t, const char *name)
     return status;
 }
 
-/* Returns a file's rank in the split. It depends only on the seed and the file's name, so adding a file moves few
- * other files to another part. */
+/* Returns the rank of a file, which decides the part to which it belongs. The rank depends only on the seed and the
+ * file's name. So if a file is added, few other files change their part. */
 static uint64_t rank_of(const training *t, const char *name)
 {
     return attn__mix64(attn__hash_bytes((uint64_t)attn_config_int(t->run.settings, "seed", 1), name, strlen(name)));
 }
 
-/* Sorts the names by falling rank. The names with the lowest ranks are at the end and are used for validation. */
+/* Sorts the names by falling rank. The names at the end, which have the lowest ranks, are used for validation. */
 static void order_names(training *t)
 {
     for (int64_t i = 1; i < t->names.n; i++) {
@@ -148,7 +148,8 @@ static void soften_first_maps(const attn_model *model)
     }
 }
 
-/* Loads the model of a checkpoint, with the dropout of this training. A contact regression is kept. */
+/* Loads the model of a checkpoint, and sets its dropout to that of this training. If the checkpoint has a contact
+ * regression, it is kept. */
 static attn_status model_from(training *t, const char *path)
 {
     attn_msa *msa = NULL;
@@ -189,7 +190,7 @@ static attn_status make_model(training *t)
     status = attn_architecture_select(attn_architecture_find("msa-transformer"), t->run.settings, config);
     if (status == ATTN_OK)
         status = attn_config_set_real(config, "activation_dropout", attn_config_real(t->run.settings, "dropout", 0));
-    if (status == ATTN_OK) /* this limits the memory of inference, not of a training step */
+    if (status == ATTN_OK) /* this limit applies to inference only, not to a training step */
         status = attn_config_set_int(config, "max_tokens_per_msa", 16384);
     if (status == ATTN_OK)
         status = attn_model_create(&t->run.model, t->run.context, "msa-transformer", config, &options);
@@ -211,7 +212,7 @@ static attn_tensor *logits_of(const training *t, attn_tape *tape, attn_tensor *t
     return logits;
 }
 
-/* Returns the loss of parts [first, first + taken) of n. */
+/* Returns the loss of the parts [first, first + taken) of n parts. */
 static attn_tensor *batch_loss(training *t, attn_tape *tape, int64_t n, int64_t first, int64_t taken, int64_t *hidden,
                                attn_tensor **logits, const attn_tensor **labels)
 {
@@ -248,8 +249,8 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
     attn_tensor *logits;
     const attn_tensor *labels;
     int64_t begin, taken = attn__ranks_share(t->run.context, t->batch, &begin);
-    /* With more ranks than alignments in a batch, some ranks run a part that does not count, so that all ranks take
-     * the same steps. */
+    /* If there are fewer parts than ranks, some ranks run a part that does not count. All ranks must take part in
+     * every step. */
     bool stands_in = taken == 0;
     attn__run_share(&t->run, tape, (attn_shard){stands_in ? 0 : begin, taken, t->batch}, 0);
     attn_tensor *loss =
@@ -273,11 +274,12 @@ static int64_t found(const attn_tensor *logits, const attn_tensor *labels)
     return right;
 }
 
-/* Number of parts per validation alignment. They are the same in each validation, because their random streams
- * differ from those of all training steps. */
+/* Number of parts per validation alignment. The parts are the same in every validation, because they have random
+ * streams of their own, which no training step uses. */
 enum { VALID_PARTS = 4 };
 
-/* Validates one part. Adds its loss, number of hidden residues and number of correct predictions to the sums. */
+/* Runs one part of the validation. Adds to `sums`: the loss, the number of hidden residues, and the number of
+ * correct predictions. */
 static attn_status validate_part(training *t, attn_tape *tape, int64_t i, uint64_t part, double sums[3])
 {
     int64_t hidden;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Averages the weights of a run.
+ * Computes averages of a run's weights.
  */
 #include "apps/run/average.h"
 
@@ -17,7 +17,7 @@ static int64_t epochs_of(const attn__run *run)
     return epochs > 1 ? epochs : 0;
 }
 
-/* Adds copies of the parameters to a list, with `prefix` before their names. */
+/* Adds copies of the parameters to a list. The name of a copy is `prefix` followed by the parameter's name. */
 static attn_status add_copies(attn_named_list *list, const attn__run *run, const char *prefix)
 {
     const attn_named_list *parameters = attn_model_parameters(run->model);
@@ -27,7 +27,8 @@ static attn_status add_copies(attn_named_list *list, const attn__run *run, const
         attn_tensor *copy = NULL;
         char name[512];
         snprintf(name, sizeof name, "%s%s", prefix, parameters->items[i].name);
-        bool same = attn__run_lora_is_base(run, i); /* frozen tensors never change, so the same memory is used */
+        /* a frozen tensor is not copied but shared, because it never changes */
+        bool same = attn__run_lora_is_base(run, i);
         status = same ? attn_tensor_share(&copy, p)
                       : attn_tensor_create(&copy, run->context, attn_tensor_dtype(p), attn_tensor_rank(p),
                                            attn_tensor_shape(p));
@@ -63,8 +64,8 @@ void attn__run_average_end(attn__run *run)
 void attn__run_average_step(attn__run *run, int64_t steps)
 {
     const attn_named_list *parameters = attn_model_parameters(run->model);
-    /* At first the average covers only a share of the steps so far. With the decay of "ema", the random start would
-     * keep a weight of exp(-steps (1 - decay)) for long. */
+    /* The decay is smaller at first, so that the average covers only a share of the steps so far. With the decay of
+     * "ema", the random initial weights would keep a share of exp(-steps (1 - decay)) for too long. */
     double most = attn_config_real(run->settings, "ema", 0), rising = (double)(1 + steps) / (double)(10 + steps);
     float keep = (float)(rising < most ? rising : most);
     for (int64_t i = 0; i < run->average.n && most > 0; i++) {
@@ -72,7 +73,8 @@ void attn__run_average_step(attn__run *run, int64_t steps)
         const float *from = attn_tensor_data(parameters->items[i].tensor);
         if (from == (const float *)attn_tensor_data(to))
             continue;
-        if (attn_tensor_dtype(to) != ATTN_F32) { /* integers such as counters are not averaged */
+        /* tensors of integers, such as counters, are copied instead of averaged */
+        if (attn_tensor_dtype(to) != ATTN_F32) {
             memcpy(attn_tensor_data(to), from, attn__tensor_bytes(to));
             continue;
         }
@@ -83,8 +85,8 @@ void attn__run_average_step(attn__run *run, int64_t steps)
     }
 }
 
-/* Sets average i to the mean of the last `known` epochs. It adds in the order of the slots, so that a resumed run
- * gives the same sum. */
+/* Sets tensor i of the average to the mean over the last `known` epochs. The epochs are added in the order of their
+ * slots, so that a resumed run computes the same sum. */
 static void average_one(const attn__run *run, int64_t i, int64_t known)
 {
     attn_tensor *to = run->average.items[i].tensor;
@@ -105,7 +107,7 @@ void attn__run_average_epoch(attn__run *run)
     for (int64_t i = 0; i < parameters->n && epochs > 0; i++) {
         const attn_tensor *from = parameters->items[i].tensor;
         attn_tensor *to = run->snapshots.items[epoch % epochs * parameters->n + i].tensor;
-        /* the frozen base of an adapter shares the memory and never changes */
+        /* skip the frozen base of an adapter, which shares its memory with the average and never changes */
         if (attn_tensor_data(to) == attn_tensor_data(from))
             continue;
         memcpy(attn_tensor_data(to), attn_tensor_data(from), attn__tensor_bytes(from));
@@ -122,7 +124,7 @@ const attn_named_list *attn__run_average_kept(const attn__run *run)
     return known ? &run->average : attn_model_parameters(run->model);
 }
 
-/* Exchanges only addresses, because ranks may share the parameters' memory. */
+/* Exchanges the tensors' addresses and not their contents, because ranks may share the memory of the parameters. */
 void attn__run_average_swap(attn__run *run)
 {
     const attn_named_list *parameters = attn_model_parameters(run->model);

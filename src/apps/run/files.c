@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The files of a training run. Data that must be consistent (parameters, the optimizer's moments, counters) is in one
- * file, checkpoint.safetensors, which is replaced as a whole. model.safetensors is written before the checkpoint. A run
- * can be killed at any moment. Resuming then at most repeats work whose results are already saved. */
+ * file, checkpoint.safetensors, which is replaced as a whole. A run can be killed at any moment. model.safetensors is
+ * written before the checkpoint, so a resumed run at most repeats work whose results are already saved. */
 #include "apps/run/files.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -53,14 +53,14 @@ static attn_status write_settings(const attn__run *run)
     attn_status status = attn_config_create(&all, run->context);
     if (status != ATTN_OK)
         return status;
-    /* in the order of the table, which resuming does not change */
+    /* settings are written in the order of the table, which is the same after resuming */
     for (int i = 0; status == ATTN_OK && i < run->kind->keys->n; i++) {
         const char *key = run->kind->keys->keys[i].name;
         const attn_config_value *value = attn_config_get(run->settings, key);
         status = value ? attn_config_set(all, key, value) : ATTN_OK;
     }
     snprintf(hex, sizeof hex, "%016" PRIx64, run->fingerprint);
-    /* Store an absolute path, so that the data is found from any working directory. */
+    /* The path is stored as an absolute path, so that the data is found from any working directory. */
     char *whole = run->data ? realpath(run->data, NULL) : NULL;
     if (status == ATTN_OK)
         status = attn_config_set_text(all, "data", whole ? whole : run->data ? run->data : run->no_path);
@@ -87,8 +87,8 @@ static attn_status append_history(attn__run *run, const char *line)
     return ATTN_OK;
 }
 
-/* Begins history.tsv with its header. The application's metrics are the last columns, so that the other columns are
- * equal for all kinds. */
+/* Begins history.tsv with its header line. The metrics of the application are the last columns, so that all other
+ * columns are the same for all kinds of trainings. */
 static attn_status begin_history(attn__run *run)
 {
     char head[160];
@@ -100,8 +100,8 @@ static attn_status begin_history(attn__run *run)
 
 static attn_status save_checkpoint(attn__run *run);
 
-/* Creates the run's directory. The first checkpoint is written before the first model. A run that is killed later
- * can be resumed. A run that is killed earlier must start again. */
+/* Creates the run's directory. The first checkpoint is written before the first model. If the run is killed after
+ * that, it can be resumed. If it is killed before, it must be started again. */
 attn_status attn__run_begin_directory(attn__run *run)
 {
     attn_status status = attn_directory_create(run->context, run->directory);
@@ -126,7 +126,7 @@ attn_status attn__run_begin_directory(attn__run *run)
 
 /* -------------------------------------------------------------------------------------------- resuming */
 
-/* Returns the current name of a setting. Older files have the name that the setting had before it was renamed. */
+/* Returns the current name of a setting. In older files, a setting that was renamed later has its earlier name. */
 static const char *name_of_today(const char *key)
 {
     static const char *const renamed[][2] = {{"optimiser", "optimizer"}};
@@ -137,7 +137,7 @@ static const char *name_of_today(const char *key)
     return key;
 }
 
-/* Copies the value of an older name to the current name, unless the current name is set. */
+/* For each setting under an earlier name, copies its value to the current name, unless the current name is set. */
 static attn_status add_names_of_today(attn_config *settings)
 {
     attn_status status = ATTN_OK;
@@ -161,8 +161,8 @@ static attn_status overlay_settings(const attn__run *run, attn_config *settings)
     return status;
 }
 
-/* Checks that all names in training.json are known. An unknown name may be a damaged setting, whose value would be
- * lost, or the file comes from a newer version of attn. */
+/* Checks that all names in training.json are known. A name may be unknown because the file is damaged, in which case
+ * a setting would be lost, or because a newer version of attn wrote it. */
 static attn_status check_names(const attn__run *run, const char *path)
 {
     for (int64_t i = 0; i < attn_config_size(run->stored); i++) {
@@ -176,8 +176,8 @@ static attn_status check_names(const attn__run *run, const char *path)
     return ATTN_OK;
 }
 
-/* Takes the settings of training.json and overrides them by the caller's. They are checked before and after that, so
- * that an error names either the file or the caller. */
+/* Combines the settings of training.json with those of the caller, which override them. The settings are checked
+ * both before and after this, so that an error names the file or the caller. */
 static attn_status select_settings(attn__run *run, const char *path)
 {
     attn_config *then;
@@ -227,7 +227,8 @@ attn_status attn__run_check_data(const attn__run *run)
 static attn_status add_all(const attn__run *run, attn_named_list *list, const char *prefix, const attn_named_list *from,
                            bool whole)
 {
-    int64_t parameters = attn_model_parameters(run->model)->n; /* `from` may hold several copies of each parameter */
+    /* number of the model's parameters; `from` may hold several copies of each, one list after the other */
+    int64_t parameters = attn_model_parameters(run->model)->n;
     attn_status status = ATTN_OK;
     for (int64_t i = 0; i < from->n && status == ATTN_OK; i++) {
         char name[512];
@@ -239,9 +240,9 @@ static attn_status add_all(const attn__run *run, attn_named_list *list, const ch
     return status;
 }
 
-/* Lists the contents of a checkpoint as borrowed tensors: parameters as "p.NAME" and their average as "a.NAME". The
- * epochs of the average and the optimizer's state have their own names. With `whole`, the list includes the tensors of
- * base.safetensors, for the checksum. */
+/* Lists the tensors of a checkpoint. The list borrows them. Parameters are named "p.NAME", and their averages "a.NAME".
+ * The snapshots of epochs and the optimizer's state have names of their own. If `whole` is true, the list also has the
+ * tensors of base.safetensors, which the checksum includes. */
 static attn_status checkpoint_list(const attn__run *run, bool whole, attn_named_list *list)
 {
     *list = (attn_named_list){.context = run->context};
@@ -269,8 +270,8 @@ static attn_status restore_counters(attn__run *run, const attn_config *metadata,
     return status;
 }
 
-/* Checks that the run continues with the settings of the checkpoint. A setting that the checkpoint lacks was added
- * to attn later, and keeps its default. */
+/* Checks that the run continues with the settings that the checkpoint contains. If the checkpoint lacks a setting,
+ * the setting was added to attn later, and has its default. */
 static attn_status check_settings(const attn__run *run, const attn_config *then, const char *path)
 {
     for (int64_t i = 0; i < attn_config_size(then); i++) {
@@ -307,8 +308,8 @@ static attn_status compare_sum(const attn__run *run, const attn_config *metadata
                       path);
 }
 
-/* Checks the checksum and the settings of a checkpoint. Checkpoints of earlier versions contain no settings and are
- * not checked (docs/formats.md). */
+/* Checks the checksum and the settings of a checkpoint. Checkpoints of earlier versions are not checked, because
+ * they contain no settings (docs/formats.md). */
 static attn_status check_whole(const attn__run *run, const attn_config *metadata, const char *path)
 {
     attn_config *then;
@@ -329,8 +330,8 @@ static attn_status check_whole(const attn__run *run, const attn_config *metadata
     return status;
 }
 
-/* Reads history.tsv. It keeps the header and the lines of the epochs that the checkpoint includes. Later epochs are
- * run again. */
+/* Reads history.tsv. Keeps the header, and the lines of the epochs that the checkpoint includes. Later lines are
+ * dropped, because their epochs are run again. */
 static attn_status restore_history(attn__run *run)
 {
     char path[ATTN__PATH];
@@ -354,7 +355,7 @@ attn_status attn__run_restore(attn__run *run)
     char path[ATTN__PATH];
     attn_named_list list = {0};
     attn_config *metadata = NULL;
-    /* among several processes, only rank 0 writes and holds the lock */
+    /* if there are several processes, only rank 0 writes files and holds the lock */
     bool first = attn__ranks_first(run->context);
     attn_status status = path_in(run, path, "checkpoint.safetensors");
     if (status == ATTN_OK && first)
@@ -372,7 +373,8 @@ attn_status attn__run_restore(attn__run *run)
     if (status == ATTN_OK)
         status = restore_history(run);
     if (status == ATTN_OK && first)
-        status = write_settings(run); /* stores settings that the caller changed for the resumed run */
+        /* written again, because the caller may have changed settings for the resumed run */
+        status = write_settings(run);
     attn_named_clear(&list);
     attn_config_destroy(metadata);
     return status;
@@ -390,7 +392,7 @@ void attn__run_note_epoch(attn__run *run, const attn_progress *p)
         n += snprintf(line + n, sizeof line - (size_t)n, "\t%.6f", run->measure_too);
     snprintf(line + n, sizeof line - (size_t)n, "\n");
     attn__text_points(line);
-    (void)append_history(run, line); /* the next save reports a failure */
+    (void)append_history(run, line); /* a failure is not handled here, because the next save reports it */
 }
 
 static attn_status counters_as_text(const attn__run *run, attn_config *metadata)
@@ -456,21 +458,22 @@ static attn_status save_checkpoint(attn__run *run)
 attn_status attn__run_save(attn__run *run, bool improved)
 {
     char model[ATTN__PATH], history[ATTN__PATH];
-    /* If a line of the history was lost without memory, saving must fail, because resuming counts lines as epochs. */
+    /* If there was no memory for a line of the history, saving must fail: resuming counts the lines, so a missing
+     * line would be a missing epoch. */
     attn_status status = attn__call_status(run->context);
     if (status == ATTN_OK)
         status = path_in(run, model, "model.safetensors");
     if (status == ATTN_OK)
         status = path_in(run, history, "history.tsv");
-    /* Before the first validation there is no best epoch, so the current model is saved. */
+    /* Before the first validation, there is no best epoch. The current model is then saved. */
     bool latest = strcmp(attn_config_text(run->settings, "keep", "best"), "last") == 0 || attn__run_epoch(run) == 0;
     const attn_named_list *kept = attn__run_average_kept(run);
     if (status == ATTN_OK && (improved || latest))
         status = run->lora         ? attn__run_lora_save(run, kept)
                  : run->kind->save ? run->kind->save(run, kept, model)
                                    : attn_safetensors_write(kept, model, NULL);
-    /* The history is written before the checkpoint, because resuming can remove extra lines but cannot restore
-     * missing lines. */
+    /* The history is written before the checkpoint. If the run is killed in between, resuming can remove the
+     * additional lines. It could not restore missing lines. */
     if (status == ATTN_OK)
         status = attn_file_write(run->context, history, run->history.data, run->history.size);
     return status == ATTN_OK ? save_checkpoint(run) : status;

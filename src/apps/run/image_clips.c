@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Reads videos: one folder of frames per video, or one array with all videos. */
+ *
+ * Reads videos. They are stored as one folder of frames for each video, or as one array that contains all videos.
+ */
 #include "apps/run/image_source.h"
 
 #include "base/context.h"
@@ -18,7 +20,7 @@ void attn__clip_free(attn__clip *clip)
     *clip = (attn__clip){.context = clip->context};
 }
 
-/* Adds a frame without pixels to a video. Returns NULL without memory. */
+/* Appends an empty frame to a video and returns it. Returns NULL if there is no memory. */
 static attn_image *add_frame(attn__clip *clip)
 {
     attn_image *longer = attn__grow(clip->context, clip->frames, clip->n, sizeof *longer);
@@ -44,7 +46,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Orders file names. Digits are compared as numbers: frame2.png comes before frame10.png. */
+/* Compares file names for sorting. Digits are compared as numbers, so that frame2.png comes before frame10.png. */
 static int in_order(const void *a, const void *b)
 {
     const char *x = *(char *const *)a, *y = *(char *const *)b;
@@ -128,7 +130,7 @@ static attn_status refuse_type(const attn__clip *clip, const char *name, const a
                       name, attn_dtype_name(attn_tensor_dtype(array)));
 }
 
-/* Converts element i of an array to an 8-bit sample. */
+/* Converts element i of an array to a sample of 8 bits. */
 static attn_status read_sample(const attn__clip *clip, const char *name, const attn_tensor *array, int64_t i,
                                unsigned char *sample)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads images in folders, with one folder per class.
+ * Reads images from folders. There is one folder for each class.
  */
 #include "apps/run/image_source.h"
 
@@ -24,25 +24,25 @@ bool attn__is_image_name(const char *name)
     return false;
 }
 
-/* Returns the key by which an image is assigned to a part. It depends only on class and name, so the image stays in
- * its part if the folder moves or other files are added. */
+/* Returns the key by which an image is assigned to a part. The key depends only on the class and the file name. So
+ * the image stays in its part if the folder is moved or other files are added. */
 static uint64_t key_of(const char *class_name, const char *name)
 {
     return attn__mix64(attn__hash_text(attn__hash_text(ATTN__HASH_BEGIN, class_name), name));
 }
 
-/* The folders that are read, for error messages. */
+/* Description of the folders that are read, for error messages. */
 #define KNOWN_FOLDERS "train/CLASS/ is read, beside it test/, val/, valid/ or validation/, or CLASS/ alone"
 
-/* The state while reading a folder of class folders. */
+/* The state of reading a folder that contains one folder per class. */
 typedef struct walk {
     attn__image_source *source;
     const attn__image_wish *wish;
     attn_image_set **set;
-    char *first; /* path of the file that decided the shape of the set */
+    char *first; /* path of the first file, which decided the shape of all images */
 } walk;
 
-/* Keeps the path of an added file or video if it is the first, else frees the path. */
+/* Called after a file or video was added. Keeps its path if it is the first one. Otherwise frees the path. */
 static void keep_first(walk *w, char *path, attn_status status)
 {
     if (status == ATTN_OK && !w->first)
@@ -76,7 +76,7 @@ static attn_status pass_over(attn__image_source *s, const char *folder, const ch
     return s->passed_first ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* Adds the pictures of a folder as the frames of one video. */
+/* Adds a folder of pictures as one video. The pictures are the frames of the video. */
 static attn_status add_video(walk *w, const char *folder, const char *name)
 {
     attn_context *context = w->source->context;
@@ -129,8 +129,8 @@ static bool has_images(const attn__names *names)
     return has;
 }
 
-/* Lists the folders in a folder. With `unlabelled`, a folder that has pictures but no folders is itself listed, as ".".
- */
+/* Lists the folders in a folder. If `unlabelled` is true, and the folder contains pictures but no folders, the list
+ * has the folder itself, as ".". */
 static attn_status classes_of(attn__names *classes, attn_context *context, const char *folder, bool unlabelled)
 {
     attn_status status = attn__names_read(classes, context, folder);
@@ -157,7 +157,8 @@ static attn_status classes_of(attn__names *classes, attn_context *context, const
     return status;
 }
 
-/* Checks that a folder has the training's classes. The error names a class that is missing in one of the two. */
+/* Checks that a folder has the same classes as the training part. If not, the error names a class that one of the
+ * two lacks. */
 static attn_status compare_classes(attn__image_source *s, const attn__names *classes, const char *folder)
 {
     for (int64_t i = 0; i < s->nclasses || i < classes->n; i++) {
@@ -197,11 +198,11 @@ static attn_status read_part(attn__image_source *s, const char *folder, const at
 }
 
 static const char *const train_names[] = {"train", NULL};
-/* names of the test folder; the first folder that exists is used */
+/* names of a test folder, in the order in which they are tried */
 static const char *const held_names[] = {"test", "val", "valid", "validation", NULL};
 
-/* Reports whether the folder `name` matches `wanted`. A name that differs in upper and lower case may be a
- * class, unless the folder contains folders. */
+/* Reports whether the folder `name` is the folder `wanted`. If the names differ in upper and lower case, `name` may
+ * also be a class. It counts as `wanted` only if it contains folders. */
 static bool is_meant(const attn__image_source *s, const char *folder, const char *name, const char *wanted,
                      attn_status *status)
 {
@@ -215,8 +216,8 @@ static bool is_meant(const attn__image_source *s, const char *folder, const char
     return meant;
 }
 
-/* Returns the first folder in `path` that has one of the names. The caller frees it. Returns NULL if there is none,
- * or if *status is not ATTN_OK. */
+/* Returns the path of the first folder in `path` that has one of the names. The caller frees it. Returns NULL if no
+ * such folder exists. If there is an error, sets *status and returns NULL. */
 static char *find_folder(const attn__image_source *s, const char *path, const attn__names *names,
                          const char *const *wanted, attn_status *status)
 {
@@ -231,7 +232,7 @@ static char *find_folder(const attn__image_source *s, const char *path, const at
     return NULL;
 }
 
-/* Counts the folders next to train/ that are not read. */
+/* Counts the folders in the folder of train/ that are not read. */
 static attn_status count_unread(attn__image_source *s, const char *path, const attn__names *names, const char *train,
                                 const char *held)
 {
@@ -246,8 +247,8 @@ static attn_status count_unread(attn__image_source *s, const char *path, const a
     return status;
 }
 
-/* Refuses a test folder that contains folders if there is no train/. It is a test part and not a class. Returns
- * ATTN_ERROR_FORMAT in this case. */
+/* Refuses data that has a folder named like a test folder but no train/. If this folder contains folders, it is a
+ * test part and not a class. In this case returns ATTN_ERROR_FORMAT. */
 static attn_status refuse_alone(const attn__image_source *s, const char *path, const char *held)
 {
     attn__names inside = {0};
@@ -260,7 +261,7 @@ static attn_status refuse_alone(const attn__image_source *s, const char *path, c
     return status;
 }
 
-/* Reads a folder of class folders. If labels are not used, it also reads pictures without class folders. */
+/* Reads a folder that contains one folder per class. If labels are not used, it may also contain pictures directly. */
 static attn_status read_alone(attn__image_source *s, const char *path, const attn__names *names,
                               const attn__image_wish *wish, bool *found)
 {
@@ -275,7 +276,7 @@ static attn_status read_alone(attn__image_source *s, const char *path, const att
     return status == ATTN_OK && *found ? read_part(s, path, wish, &s->train) : status;
 }
 
-/* Reads train/ and a test folder next to it, or one folder that contains all images. */
+/* Reads train/ and a test folder in the same folder. If there is no train/, reads one folder with all images. */
 attn_status attn__read_folders(attn__image_source *s, const char *path, const attn__names *names,
                                const attn__image_wish *wish, bool *found)
 {

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A file that was read into memory; `bytes.name` is its path. */
+/* A file that was read into memory. `bytes.name` is the path of the file. */
 typedef struct whole_file {
     attn_bytes content;
     char *path;
@@ -54,8 +54,8 @@ static bool ends_in(const char *name, const char *ending)
     return a >= b && strcmp(name + a - b, ending) == 0;
 }
 
-/* Sets the class names. They come from classes.txt or from CIFAR's own batches.meta.txt. Without such a file they
- * are numbers. */
+/* Sets the names of the classes. They are read from classes.txt, or from CIFAR's own batches.meta.txt. If neither
+ * file exists, the names are numbers. */
 static attn_status name_classes(attn__image_source *s, const char *folder, const attn__names *names,
                                 const attn__image_wish *wish)
 {
@@ -88,7 +88,7 @@ static bool fits(const attn_image_set *set, const attn__image_wish *wish)
            (w.channels == 0 || w.channels == s.channels);
 }
 
-/* Replaces *set by a set whose images are converted to the requested form. */
+/* Replaces *set by a set in which all images have the requested form. */
 static attn_status bring(attn__image_source *s, attn_image_set **set, const attn__image_wish *wish)
 {
     attn_image_set *to = NULL;
@@ -166,7 +166,7 @@ attn_status attn__read_idx(attn__image_source *s, const char *path, const attn__
     *found = s->train || s->test;
     if (status != ATTN_OK || !*found)
         return status;
-    if (!s->train) { /* if there is only one pair of files, it is split into parts later */
+    if (!s->train) { /* a second pair of files is the test part; if there is only one pair, it is split later */
         s->train = s->test;
         s->test = NULL;
     }
@@ -192,7 +192,7 @@ attn_status attn__read_cifar(attn__image_source *s, const char *path, const attn
                              const attn__image_wish *wish, bool *found)
 {
     attn_status status = ATTN_OK;
-    /* Read the training part first, because test labels must be among its labels. */
+    /* The training part is read first, because the labels of the test part must be among its labels. */
     for (int testing = 0; testing < 2; testing++) {
         int64_t classes = wish->nclasses ? wish->nclasses : testing && s->train ? attn_image_set_classes(s->train) : 0;
         for (int64_t i = 0; status == ATTN_OK && i < names->n; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Finds the kind of data in a folder, and has code that all kinds share.
+ * Determines which kind of data a folder contains. Also contains functions that the readers of all kinds share.
  */
 #include "apps/run/image_source.h"
 
@@ -29,7 +29,7 @@ static attn_status append_name(attn__names *names, attn_context *context, const 
     longer[names->n] = attn__strdup(context, name);
     if (!longer[names->n])
         return ATTN_ERROR_MEMORY;
-    names->n++; /* increased last, so that the list never contains NULL */
+    names->n++; /* increased after the name was allocated, so that the list never contains NULL */
     return ATTN_OK;
 }
 
@@ -102,8 +102,8 @@ static attn_status refuse_shape(attn__image_source *source, const attn_image_sha
                       (long long)shape->height);
 }
 
-/* Appends a frame of the requested size to `pixels`. The first frame decides the shape and allocates memory for all
- * frames. */
+/* Appends a frame to `pixels`, converted to the requested size. The first frame decides the shape, and allocates the
+ * memory for all frames. */
 static attn_status put_frame(attn__image_source *source, const attn__image_wish *wish, const attn_image *image,
                              int64_t frame, attn_image *shape, unsigned char **pixels, int64_t frames)
 {
@@ -164,7 +164,7 @@ attn_status attn__image_source_add(attn__image_source *source, attn_image_set **
 
 /* -------------------------------------------------------------------------------------------- reading */
 
-/* Checks that there are images to train on, and that test images have the same form as training images. */
+/* Checks that there are images for training, and that the images for testing have the same form. */
 static attn_status check_parts(const attn__image_source *s, const char *path)
 {
     if (!s->train || attn_image_set_size(s->train) == 0)
@@ -206,7 +206,8 @@ static attn_status check_classes(const attn__image_source *s, const attn__image_
     return ATTN_OK;
 }
 
-/* Reads a folder of any supported kind. Videos exist in only one kind. */
+/* Reads a folder that contains any supported kind of data. If videos are requested, only one of the kinds is
+ * possible. */
 static attn_status read_folder(attn__image_source *source, const char *path, const attn__image_wish *wish)
 {
     static attn_status (*const kinds[])(attn__image_source *, const char *, const attn__names *,

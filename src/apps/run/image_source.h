@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * image_source.h - reads labelled images from a folder with any supported kind of data, and videos from folders of
- * frames or from an array.
+ * image_source.h - reads labelled images from a folder, which may contain any supported kind of data. Also reads
+ * videos, from folders of frames or from an array.
  */
 #ifndef ATTN_APPS_IMAGE_SOURCE_H
 #define ATTN_APPS_IMAGE_SOURCE_H
@@ -11,23 +11,26 @@
 #include "data/images.h"
 #include "io/images/image.h"
 
-/* The requested form of the images. If the shape is zero, images are unchanged and must all have the same form. */
+/* The form of the images that the caller requests. If the shape is zero, images are not converted, and all of them
+ * must have the same form. */
 typedef struct attn__image_wish {
     attn_image_shape shape;
-    bool videos;                 /* each folder is a video whose pictures are frames; an array always contains videos */
-    attn__image_fitting fitting; /* how images are resized */
-    const char *const *classes;  /* class names that the folder must have, in this order; NULL: any */
-    int64_t nclasses;            /* labels must be less than this number; 0: any label */
-    bool unlabelled;             /* labels are not used, so pictures need no class folders */
+    /* true: each folder is a video, and its pictures are the frames; arrays contain videos in any case */
+    bool videos;
+    attn__image_fitting fitting; /* how images are resized to the requested shape */
+    /* names of the classes, which the folder must have in this order; NULL: all names are accepted */
+    const char *const *classes;
+    int64_t nclasses; /* labels must be less than this number; 0: all labels are accepted */
+    bool unlabelled;  /* true: labels are not used, so pictures need not be in folders of classes */
 } attn__image_wish;
 
 typedef struct attn__image_source {
     attn_context *context;
-    attn_image_set *train, *test; /* test: NULL if the data has no separate test part */
+    attn_image_set *train, *test; /* training part, and test part; the test part is NULL if the data has none */
     char **classes;
     int64_t nclasses;
-    /* number of files in class folders whose names do not end like a picture's, and of folders next to train/ that
-     * are not read */
+    /* number of files in class folders that are not read because their names do not end like a picture's, and of
+     * folders in the folder of train/ that are not read */
     int64_t passed_over;
     char *passed_first; /* path of the first file or folder that was not read; NULL: there is none */
 } attn__image_source;
@@ -36,12 +39,14 @@ typedef struct attn__image_source {
 attn_status attn__image_source_read(attn__image_source *source, attn_context *context, const char *path,
                                     const attn__image_wish *wish);
 void attn__image_source_free(attn__image_source *source);
-/* Splits the source by the keys "seed", "valid" and "test" of a training's settings or of a config.json. Each part
- * may be NULL. Destroy the parts before the source is freed. If the data has its own test part, this part is used
- * whole. Otherwise "test" is the share of the test part. */
+/* Splits the images as the keys "seed", "valid" and "test" require. `settings` are those of a training or of a
+ * config.json. If a pointer to a part is NULL, this part is not made. The parts must be destroyed before the source is
+ * freed. If the data has a test part, the whole test part is used. Otherwise "test" is the share of images for the test
+ * part. */
 attn_status attn__image_source_split(const attn__image_source *source, const attn_config *settings,
                                      attn_image_set **train, attn_image_set **valid, attn_image_set **test);
-/* Makes a set of all images, including those of a separate test part. Destroy the set before the source is freed. */
+/* Makes a set of all images, including those of a separate test part. The set must be destroyed before the source is
+ * freed. */
 attn_status attn__image_source_whole(const attn__image_source *source, attn_image_set **whole);
 
 /* ------------------------------------------------------------------------------------------- one video */
@@ -51,29 +56,31 @@ typedef struct attn__clip {
     attn_context *context;
     int64_t n;
     attn_image *frames;
-    int64_t passed;     /* number of files in the folder whose names do not end like a picture's */
+    /* number of files in the folder that are not read, because their names do not end like a picture's */
+    int64_t passed;
     char *passed_first; /* name of the first of these files; NULL: there is none */
 } attn__clip;
 void attn__clip_free(attn__clip *clip);
-/* Reads the pictures of a folder in the order of their names, where digits are compared as numbers. With `channels` 1
- * or 3, they are converted to that number of channels. ATTN_ERROR_FORMAT: there are fewer than two pictures.
- * ATTN_ERROR_FORMAT also without `sized`, if pictures have different sizes or channels. Free the clip on failure too.
+/* Reads the pictures of a folder as the frames of a video. They are sorted by name, and digits in names are compared as
+ * numbers. If `channels` is 1 or 3, the frames are converted to this number of channels. ATTN_ERROR_FORMAT: there are
+ * fewer than two pictures, or `sized` is false and the pictures differ in size or channels. The clip must be freed even
+ * on failure.
  */
 attn_status attn__clip_of_folder(attn__clip *clip, attn_context *context, const char *folder, int channels, bool sized);
-/* Reads video `number`, from 0, of an array (frames, channels, height, width) or (videos, frames, channels, height,
- * width) of bytes or of real numbers from 0 to 1. ATTN_ERROR_FORMAT: the array has another shape or type, or the video
- * has only one frame. */
+/* Reads a video from an array. The array has the shape (frames, channels, height, width) or (videos, frames, channels,
+ * height, width). `number` is the index of the video. Elements are bytes, or reals from 0 to 1. ATTN_ERROR_FORMAT: the
+ * array has another shape or type, or the video has only one frame. */
 attn_status attn__clip_of_array(attn__clip *clip, attn_context *context, const attn_tensor *array, const char *name,
                                 int64_t number);
-/* Reads one picture as the first frame of a video. */
+/* Reads one picture as a video of one frame. */
 attn_status attn__clip_of_picture(attn__clip *clip, attn_context *context, const char *path);
-/* Reads a folder of frames, or an array if the path ends in .npy. */
+/* Reads a video. If the path ends in .npy, it is an array, otherwise a folder of frames. */
 attn_status attn__clip_read(attn__clip *clip, attn_context *context, const char *path, int64_t number);
 bool attn__is_array(const char *path); /* Reports whether the path ends in .npy. */
 
 /* ----------------------------------------------------------------------- between the files of this reader */
 
-/* The sorted names in a folder, except __MACOSX and names that begin with a dot. */
+/* The sorted names of the entries of a folder. __MACOSX and names that begin with a dot are left out. */
 typedef struct attn__names {
     char **names;
     int64_t n;
@@ -83,16 +90,16 @@ void attn__names_free(attn__names *names, attn_context *context);
 
 /* Reports whether a file's name ends like a picture's, such as .png. */
 bool attn__is_image_name(const char *name);
-/* Returns "folder/name", which the caller frees, or NULL without memory. */
+/* Returns the path "folder/name". The caller frees it. Returns NULL if there is no memory. */
 char *attn__join(attn_context *context, const char *folder, const char *name);
 attn_status attn__class_add(attn__image_source *source, const char *name, size_t length);
-/* Adds a picture or the frames of a video to *set, converted to the requested form. The first picture or video
- * creates the set and decides its shape. `first` is the path of the first file, for messages. */
+/* Adds a picture, or the frames of a video, to *set, converted to the requested form. If *set is NULL, it is created
+ * with the shape of this picture or video. `first` is the path of the first file, for messages. */
 attn_status attn__image_source_add(attn__image_source *source, attn_image_set **set, const attn__image_wish *wish,
                                    const attn__clip *clip, int32_t label, uint64_t key, const char *name,
                                    const char *first);
 
-/* Read one kind of data each. *found is false if the folder contains another kind. */
+/* Each of these functions reads one kind of data. If the folder contains another kind, *found becomes false. */
 attn_status attn__read_idx(attn__image_source *source, const char *path, const attn__names *names,
                            const attn__image_wish *wish, bool *found);
 attn_status attn__read_cifar(attn__image_source *source, const char *path, const attn__names *names,

@@ -19,7 +19,7 @@ static const char prefix[] = "base_model.model.", weight[] = ".weight";
 typedef struct adapted {
     int64_t parameter; /* index of the adapted weight among the model's parameters */
     attn__low_rank low_rank;
-    /* the weight with its adapter merged, by which the weight is replaced; NULL until it is needed */
+    /* the weight with the adapter merged into it, which replaces the weight during a fold; NULL until it is needed */
     attn_tensor *merged;
 } adapted;
 
@@ -27,7 +27,7 @@ struct attn__run_lora {
     adapted *items;
     int64_t n;
     bool *base;
-    int64_t nbase; /* number of the model's parameters, not counting adapters */
+    int64_t nbase; /* number of the model's parameters without the factors of adapters */
     bool folded;
 };
 
@@ -43,7 +43,8 @@ bool attn__run_lora_is_base(const attn__run *run, int64_t i)
 
 /* ------------------------------------------------------------------------------------------ what is frozen */
 
-/* Reports whether the table of taken parameters marks this parameter as new. */
+/* Reports whether this parameter is new. The table run->taken tells for each parameter whether it comes from the
+ * checkpoint. */
 static bool began_anew(const attn__run *run, const char *name)
 {
     size_t size = strlen(name);
@@ -64,8 +65,8 @@ static void keep_whole(void *user, int64_t i)
     run->lora->base[i] = false;
 }
 
-/* Chooses the parameters of the base, which are frozen. New parameters and those of "lora_whole" are trained.
- * Buffers change without being trained, so they are not part of the base either. */
+/* Chooses the parameters that belong to the frozen base. New parameters, and those that the setting "lora_whole"
+ * names, are trained. Buffers do not belong to the base either, because they change without being trained. */
 static attn_status choose_base(attn__run *run)
 {
     const char *whole = attn_config_text(run->settings, "lora_whole", "");
@@ -76,7 +77,8 @@ static attn_status choose_base(attn__run *run)
     return *whole ? attn__run_matching(run, "lora_whole", whole, strlen(whole), keep_whole, run) : ATTN_OK;
 }
 
-/* Reads the base of a resumed run. Parameters that the run's checkpoint lacks are part of the base. */
+/* Reads the parameters of the base for a resumed run. These are the parameters that the run's checkpoint does not
+ * have. */
 static attn_status read_base(attn__run *run)
 {
     char path[ATTN__PATH], name[512];
@@ -102,8 +104,8 @@ static attn_status read_base(attn__run *run)
 
 /* ------------------------------------------------------------------------------------------------ factors */
 
-/* Returns the length of the module's name: that of "blks.0.attention.W_q" in "blks.0.attention.W_q.weight". Returns
- * 0 if the name is not that of a weight. */
+/* Returns the length of the module's name in the name of a weight. In "blks.0.attention.W_q.weight" the module is
+ * "blks.0.attention.W_q". If the name is not that of a weight, returns 0. */
 static int module_length(const char *name)
 {
     size_t n = strlen(name), m = sizeof weight - 1;
@@ -116,8 +118,8 @@ static void add_adapted(void *user, int64_t i)
     run->lora->items[run->lora->n++] = (adapted){.parameter = i};
 }
 
-/* Makes the factors A and B of an adapter. Their initial values are those of peft: A is like a linear layer of
- * PyTorch, and B is zero. */
+/* Makes the two factors of an adapter. As in peft, A has the initial values of a linear layer in PyTorch, and B is
+ * zero. */
 static attn_status make_factors(const attn__run *run, adapted *item)
 {
     const attn_named *p = parameter_at(run, item->parameter);
@@ -217,7 +219,8 @@ static attn_status merge(const attn__run *run, adapted *item)
     return ATTN_OK;
 }
 
-/* Exchanges only addresses, because ranks may share the parameters' memory. */
+/* Exchanges the addresses of two tensors' data. The contents are not exchanged, because ranks may share the memory
+ * of the parameters. */
 static void exchange(attn_tensor *a, attn_tensor *b)
 {
     attn__storage *storage = a->storage;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Freezes parts of a model, or gives parts their own learning rates.
+ * Freezes parts of a model, or sets learning rates for parts of a model.
  */
 #include "apps/run/parts.h"
 
@@ -15,7 +15,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Returns the length of the part of a name that a pattern must match. 0 means that no pattern matches the parameter. */
+/* Returns the length of the text that a pattern must match: the whole name. A length of 0 means that no pattern can
+ * match the parameter. */
 static size_t whole_name(const char *name)
 {
     return strlen(name);
@@ -99,7 +100,8 @@ static void set_rate(void *user, int64_t i)
     attn_optimizer_set_factor(attn_training_optimizer(r->run->training), i, r->factor);
 }
 
-/* Sets learning rates from the setting "rates": "PATTERN=X PATTERN=X". A later pattern overrides an earlier one. */
+/* Sets the learning rates that the setting "rates" contains, in the form "PATTERN=X PATTERN=X". If two patterns
+ * match a parameter, the later one counts. */
 attn_status attn__run_set_rates(const attn__run *run)
 {
     const char *at = attn_config_text(run->settings, "rates", "");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Runs a training from its first step or from its checkpoint. The order matters: settings are read before data, because
- * they control how the data is read. The lock is taken before any file is written, and the first checkpoint is written
- * before the first step.
+ * Runs a training from its first step or from its checkpoint. The order of the operations matters. Settings are read
+ * before the data, because they control how the data is read. The lock is taken before any file is written. The first
+ * checkpoint is written before the first step.
  */
 #include "apps/run/run.h"
 
@@ -37,7 +37,7 @@ static int choice(const char *const *choices, const char *value)
     return i;
 }
 
-/* Returns the optimizer's number of steps in one pass over the data. */
+/* Returns the number of optimizer steps in one epoch. */
 static int64_t epoch_steps(const attn_config *s, int64_t batches)
 {
     return attn__ceil_div(batches, attn_config_int(s, "accumulate", 1));
@@ -105,8 +105,8 @@ static attn_status job_validate(void *user, attn_tape *tape, double *loss)
         status = run->kind->validate(run->self, tape, loss);
     (void)attn__run_lora_fold(run, false);
     attn__run_average_swap(run);
-    /* Check that all ranks have the same parameters: all take the same steps from the same sums. A difference means
-     * a fault of the machine or of MPI, which should be found early. */
+    /* Checks that all ranks have the same parameters. They must, because all ranks take the same steps from the same
+     * sums. A difference would be a fault of the machine or of MPI, which should be found early. */
     if (status == ATTN_OK && attn__ranks_many(run->context))
         status = attn__ranks_same(run->context, attn__run_sum_tensors(attn_model_parameters(run->model)),
                                   "has come to other parameters than rank 0");
@@ -130,10 +130,11 @@ static bool job_progress(void *user, const attn_progress *progress)
     attn__run *run = user;
     attn_progress told = *progress;
     if (progress->epoch_ends && run->no_validation)
-        attn__run_average_epoch(run); /* with validation, the average was updated before the validation */
+        /* only without validation, because a validation has already updated the average */
+        attn__run_average_epoch(run);
     if (progress->epoch_ends)
         attn__run_note_epoch(run, progress);
-    else /* this call follows every step, before data is saved */
+    else /* not an epoch's end: this function is called after every step, before data is saved */
         attn__run_average_step(run, progress->all_steps);
     told.metric = run->measure;
     told.metric2 = run->measure_too;
@@ -156,8 +157,8 @@ int64_t attn__run_parameters(const attn__run *run)
     return count;
 }
 
-/* Chooses the precision of the training. Its name is stored among the settings, so that a resumed training has the
- * same precision. Directories without this setting are older and use f32. */
+/* Chooses the precision of the training. It is stored as a setting, so that a resumed training uses the same
+ * precision. Older directories do not have this setting and use f32. */
 static attn_status choose_precision(attn__run *run)
 {
     attn_precision precision;
@@ -171,7 +172,8 @@ static attn_status choose_precision(attn__run *run)
     return run->resume ? ATTN_OK : attn_config_set_text(run->settings, "precision", attn_precision_name(precision));
 }
 
-/* Reports whether a setting is a key of the model's config, perhaps under another name. */
+/* Reports whether a setting of the training sets this key of the model's config. The setting may have another name
+ * than the key. */
 static bool is_setting_of(const char *setting, const char *key)
 {
     static const char *const names[][2] = {
@@ -184,7 +186,8 @@ static bool is_setting_of(const char *setting, const char *key)
         if (strcmp(names[i][0], setting) == 0 && strcmp(names[i][1], key) == 0)
             return true;
     }
-    /* Dropout belongs to the training. Channels belong to the pictures and are compared with them. */
+    /* Two settings are excluded: dropout may differ from the checkpoint's, and channels are compared with the
+     * pictures. */
     return strcmp(setting, key) == 0 && strcmp(key, "dropout") != 0 && strcmp(key, "channels") != 0;
 }
 
@@ -197,8 +200,8 @@ attn_status attn__run_refuse(const attn__run *run, const char *setting, const at
                       attn_config_text(run->settings, "from", ""), why);
 }
 
-/* Checks the given settings when a training starts from a checkpoint. Settings of the model must have the
- * checkpoint's values. */
+/* Checks the settings that the caller gave, if the training starts from a checkpoint. A setting of the model must
+ * have the value that the checkpoint has. */
 static attn_status check_given(const attn__run *run)
 {
     bool begins = !run->resume && run->given && attn_config_get(run->settings, "from");
@@ -206,7 +209,7 @@ static attn_status check_given(const attn__run *run)
     attn_status status = ATTN_OK;
     for (int64_t i = 0; begins && i < attn_config_size(run->given); i++) {
         const char *setting = attn_config_key(run->given, i);
-        /* with 0 the width decides this setting */
+        /* open: with the value 0, "mlp" is determined by the width, so it does not contradict the checkpoint */
         bool open = strcmp(setting, "mlp") == 0 && attn_config_int(run->given, setting, 0) == 0;
         for (int64_t j = 0; !open && status == ATTN_OK && j < attn_config_size(model); j++) {
             const char *key = attn_config_key(model, j);
@@ -218,8 +221,8 @@ static attn_status check_given(const attn__run *run)
     return status;
 }
 
-/* Reduces the default warm-up to at most a tenth of the run. Otherwise a short run would never reach its learning
- * rate. training.json stores the reduced value. */
+/* If the warm-up is not given, limits it to a tenth of the run. Otherwise a short run would never reach its full
+ * learning rate. training.json contains the limited value. */
 static attn_status fit_warmup(attn__run *run)
 {
     const attn_config *s = run->settings;
@@ -267,7 +270,8 @@ static attn_status prepare(attn__run *run)
     return status;
 }
 
-/* Checks that all ranks have the same settings, data and parameters. Ranks may read from their own disks. */
+/* Checks that all ranks have the same settings, data and parameters. They could differ, because each rank may read
+ * from its own disk. */
 static attn_status compare_ranks(const attn__run *run)
 {
     uint64_t settings;

@@ -24,7 +24,7 @@
 #include "tensor/tape_state.h"
 #include "train/loop.h"
 
-/* A part of the data as divided by the training, or all of the data. */
+/* A part of the data, divided as in the training. ATTN_SPLIT_ALL means all data. */
 typedef enum attn_split { ATTN_SPLIT_ALL = 0, ATTN_SPLIT_TRAIN, ATTN_SPLIT_VALID, ATTN_SPLIT_TEST } attn_split;
 
 typedef struct attn__run attn__run;
@@ -33,28 +33,31 @@ typedef struct attn__run_kind {
     const attn_trainer *about;
     size_t size;            /* size of the application's struct in bytes; its first member is an attn__run */
     const attn__keys *keys; /* table of the settings, including ATTN__RUN_KEYS */
-    /* Names for data without a path, which training.json stores. The list is NULL-terminated, and the first name is
-     * the default. NULL: data always has a path. */
+    /* Names of data that has no path. training.json stores the name instead of a path. The list ends with NULL, and
+     * its first name is the default. NULL: the data always has a path. */
     const char *const *in_memory;
-    /* column name of run->measure, which validate() sets, in history.tsv; NULL: no column */
+    /* name of the column in history.tsv for run->measure, which validate() sets; NULL: there is no column */
     const char *measure;
-    const char *measure_too;      /* column name of run->measure_too */
-    const char *const *own_files; /* names of files that `write` may write, NULL-terminated; NULL: none */
-    /* Reads the data of run->data and builds run->model, by run->settings. It sets run->fingerprint and then calls
-     * attn__run_check_data, which checks that a resumed run has the same data. */
+    const char *measure_too; /* name of the column in history.tsv for run->measure_too */
+    /* names of the files that `write` may write; the list ends with NULL; NULL: no files */
+    const char *const *own_files;
+    /* Reads the data at run->data and makes run->model, as run->settings require. It must set run->fingerprint and then
+     * call attn__run_check_data, which checks that a resumed run has the same data. */
     attn_status (*prepare)(attn__run *run);
-    /* Writes the files that stay unchanged during training: config.json and the files that belong to it. */
+    /* Writes the files that training does not change: config.json and files that belong to it. */
     attn_status (*write)(const attn__run *run);
-    /* Writes parameters as model.safetensors. NULL: the parameters are written with their own names. */
+    /* Writes the parameters to model.safetensors. If this pointer is NULL, they are written with the names that they
+     * have in the model. */
     attn_status (*save)(const attn__run *run, const attn_named_list *parameters, const char *path);
-    /* Fills plan->sizes (`sizes`) and plan->passed_first. It is called once, before the first step. */
+    /* Adds the sizes of the data to `sizes`, which becomes plan->sizes, and sets plan->passed_first. Called once,
+     * before the first step. */
     attn_status (*measure_data)(const attn__run *run, attn_config *sizes, attn_trainer_plan *plan);
     int64_t (*steps)(void *self);
     attn_tensor *(*loss)(void *self, attn_tape *tape, int64_t epoch, int64_t step, int64_t *counted);
-    /* Computes the mean loss on the validation part. It is not called if run->no_validation. */
+    /* Computes the mean loss on the validation part. It is not called if run->no_validation is true. */
     attn_status (*validate)(void *self, attn_tape *tape, double *loss);
-    /* Returns the metric for choosing the best epoch; a larger value is better. If it returns NaN, the loss decides.
-     * NULL: the loss always decides. */
+    /* Returns the metric by which the best epoch is chosen, larger is better. If it returns NaN, the loss decides.
+     * If the pointer is NULL, the loss always decides. */
     double (*judge)(const void *self);
     void (*release)(void *self); /* frees all memory of the application's struct except the model */
 } attn__run_kind;
@@ -63,66 +66,76 @@ struct attn__run {
     attn_context *context;
     const attn__run_kind *kind;
     const attn_trainer_job *job;
-    void *self; /* the application's struct, whose first member is this struct */
+    void *self; /* the application's struct; its first member is this struct */
     const char *directory;
-    const char *data;         /* path of the data, or NULL; a resumed run without a path gets it from training.json */
+    /* path of the data; may be NULL, and for a resumed run without a path it is read from training.json */
+    const char *data;
     const attn_config *given; /* settings that the caller gave; may be NULL */
     bool resume;
-    /* Fields that prepare() sets. */
+    /* The fields from here to `taken` are set by prepare() and by the other callbacks. */
     uint64_t fingerprint; /* checksum of the data */
     attn_model *model;
-    bool no_validation;  /* there is no validation part */
-    int64_t whole;       /* number of labels in the whole batch of the last step, set by attn__run_share */
-    double measure;      /* metric of the last validation, which kind->measure names */
-    double measure_too;  /* metric of the last validation, which kind->measure_too names */
-    const char *no_path; /* name for data without a path, used in training.json and messages; NULL: data has a path */
-    /* the source of each parameter, one per line; empty if the training did not start from a checkpoint */
+    bool no_validation; /* true: there is no validation part */
+    int64_t whole;      /* number of labels in the whole batch of the last step, set by attn__run_share */
+    double measure;     /* metric of the last validation; its column in history.tsv is kind->measure */
+    double measure_too; /* metric of the last validation; its column in history.tsv is kind->measure_too */
+    /* name of data that has no path, used in training.json and in messages; NULL: the data has a path */
+    const char *no_path;
+    /* table with the source of each parameter, one per line; empty if there is no initial checkpoint */
     attn_bytes taken;
-    /* Fields that only the run uses. */
+    /* The fields from here on are used only by the run itself. */
     attn_config *settings; /* settings with defaults filled in */
-    attn_config *stored;   /* settings in training.json of a resumed run */
+    attn_config *stored;   /* the settings in training.json, if the run is resumed */
     attn_training *training;
     int64_t epochs;
-    bool warmup_fitted; /* the default warm-up was reduced to a share of the run */
+    bool warmup_fitted; /* true: the default warm-up was reduced, because the run is short */
     int lock;           /* lock of the directory; -1: not locked */
-    attn__isa isa;      /* the context's instruction set, which a training with precision fma lowers while it runs */
-    attn_bytes history; /* lines of history.tsv, one for each finished epoch */
-    /* The average of the parameters, under the parameters' names. It is a moving average with "ema" > 0, or an
-     * average over the last epochs with "average" > 1, else empty. The average is validated and saved as the model.
-     * In the checkpoint its tensors are named "a.NAME". */
+    /* instruction set of the context; if the precision is fma, training uses a lower one, and this one is restored
+     * afterwards */
+    attn__isa isa;
+    attn_bytes history; /* lines of history.tsv, one for each epoch that is finished */
+    /* The averages of the parameters, with the names of the parameters. If "ema" > 0, they are moving averages. If
+     * "average" > 1, they are means over the last epochs. Otherwise the list is empty. The averages are validated, and
+     * saved as the model. In the checkpoint their names are "a.NAME". */
     attn_named_list average;
-    struct attn__run_lora *lora; /* adapters; NULL: none */
-    /* The parameters at the ends of the last "average" epochs, named "s0.NAME" and so on. The number is the epoch
-     * modulo "average". */
+    struct attn__run_lora *lora; /* the adapters that are trained; NULL: there are none */
+    /* Copies of the parameters at the ends of the last epochs, as many as the setting "average". They are named
+     * "s0.NAME", "s1.NAME" and so on. The digit is the epoch modulo "average". */
     attn_named_list snapshots;
 };
 
 extern const attn__run_kind attn__translator_training_kind, attn__classifier_training_kind,
     attn__generator_training_kind, attn__msa_training_kind, attn__detector_training_kind;
 
-/* The name and value of one size in attn_trainer_plan.sizes. attn__run_set_sizes adds sizes to a config. */
+/* The name and the value of one size. attn__run_set_sizes adds such sizes to a config, which becomes
+ * attn_trainer_plan.sizes. */
 typedef struct attn__run_size {
     const char *name;
     int64_t value;
 } attn__run_size;
 attn_status attn__run_set_sizes(attn_config *sizes, const attn__run_size *list, int n);
 
-/* Trains from the first step, or from the checkpoint, to the last epoch. Statuses of attn_train. */
+/* Trains up to the last epoch. Begins with the first step, or with the state of the checkpoint if the run is
+ * resumed. Returns the statuses of attn_train. */
 attn_status attn__run_train(attn_context *context, const attn__run_kind *kind, const attn_trainer_job *job);
 
-/* Sets this process's share of the batch and the number of labels of the whole batch. `loss` calls it before it puts
- * the batch on the tape. */
+/* Sets this process's share of the batch, and the number of labels of the whole batch. The callback `loss` calls it
+ * before it puts the batch on the tape. */
 void attn__run_share(attn__run *run, attn_tape *tape, attn_shard share, int64_t whole);
 
-/* Checks that the data of a resumed run has the fingerprint of its start. Otherwise it returns ATTN_ERROR_ARGUMENT. */
+/* Checks that the data of a resumed run has the same fingerprint as at the start of the run. If not, returns
+ * ATTN_ERROR_ARGUMENT. */
 attn_status attn__run_check_data(const attn__run *run);
-/* Refuses a given setting that the initial checkpoint decides, unless it has the checkpoint's value `its` (NULL: any
- * value is refused). It returns ATTN_ERROR_ARGUMENT in this case. `why` explains what the checkpoint decides. */
+/* Refuses a setting that the caller gave, although the initial checkpoint decides it. The setting is accepted if it
+ * has the checkpoint's value `its`. If `its` is NULL, no value is accepted. A refusal returns ATTN_ERROR_ARGUMENT.
+ * `why` explains what the checkpoint decides. */
 attn_status attn__run_refuse(const attn__run *run, const char *setting, const attn_config_value *its, const char *why);
-int64_t attn__run_epoch(const attn__run *run);      /* Returns the number of finished epochs. */
-int64_t attn__run_parameters(const attn__run *run); /* Returns the number of the model's trained numbers. */
+int64_t attn__run_epoch(const attn__run *run); /* Returns the number of finished epochs. */
+/* Returns the number of elements of all trained parameters of the model. */
+int64_t attn__run_parameters(const attn__run *run);
 
-/* Returns the optimizer, schedule and length of a training, from settings with the keys of ATTN__RUN_KEYS. */
+/* Returns the options of a training (optimizer, schedule and length) from settings that have the keys of
+ * ATTN__RUN_KEYS. */
 attn_training_options attn__run_options(const attn_config *settings, int64_t steps_per_epoch);
 
 /* ------------------------------------------------------------------------------------- tables of settings */
@@ -135,7 +148,7 @@ attn_training_options attn__run_options(const attn_config *settings, int64_t ste
     {                                                                                                                  \
         name, ATTN_CONFIG_TYPE_INT, otherwise, least, most, NULL, doc                                                  \
     }
-/* Defines a setting that is a number or a list of numbers. */
+/* Defines an entry of a table of settings. The setting is an integer or a list of integers. */
 #define ATTN__INTS(name, otherwise, least, most, doc)                                                                  \
     {                                                                                                                  \
         name, ATTN_CONFIG_TYPE_INTS, otherwise, least, most, NULL, doc                                                 \
@@ -152,7 +165,7 @@ attn_training_options attn__run_options(const attn_config *settings, int64_t ste
 extern const char *const attn__run_optimizers[], *const attn__run_schedules[], *const attn__run_keeps[],
                                                                                    *const attn__run_precisions[];
 
-/* The first settings of every table: the initial checkpoint and the seed. */
+/* The first settings in every table: those for the initial checkpoint and for the seed. */
 #define ATTN__RUN_BEGIN(checkpoints, random)                                                                           \
     ATTN__TEXT("from", "", NULL, "warm start from " checkpoints),                                                      \
         ATTN__TEXT("names", "", NULL,                                                                                  \
@@ -168,8 +181,8 @@ extern const char *const attn__run_optimizers[], *const attn__run_schedules[], *
         ATTN__BOOL("flip", flip, "mirror every other image left to right"),                                            \
         ATTN__INT("shift", shift, 0, 64, "move images by up to this many pixels each way")
 
-/* The settings that every table has. A step counts `things`, and the model predicts `labels`. The other arguments
- * are the settings' defaults. */
+/* The settings that every table has. `things` names what a step counts, and `labels` names what the model predicts.
+ * The other arguments are the defaults of the settings. */
 #define ATTN__RUN_KEYS(things, labels, epochs, batch, optimizer, rate, schedule, warmup, decay, smoothing)             \
     ATTN__INT("epochs", epochs, 0, 1e6, "passes over the data"),                                                       \
         ATTN__INT("batch", batch, 1, 65536, things " in a step"),                                                      \

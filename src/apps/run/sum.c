@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Computes checksums of a run's data. A checkpoint that a disk or a copy has damaged can still be read as numbers, and
- * a training would silently continue from wrong values. A checkpoint therefore contains a checksum of all data of the
- * run. Each word is multiplied by an odd number, which is a one-to-one map, so a change of any single word changes the
- * checksum. */
+ * Computes checksums of a run's data. A checkpoint that was damaged on a disk or by a copy may still be readable. A
+ * training would then silently continue from wrong values. Therefore a checkpoint contains a checksum of all data of
+ * the run. Each word is multiplied by an odd number. This is a one-to-one map, so a change of any single word changes
+ * the checksum. */
 #include "apps/run/sum.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -54,7 +54,8 @@ attn_status attn__run_settings_text(const attn__run *run, bool fixed, attn_json 
 {
     attn_json_begin(json, run->context, false);
     attn_json_object(json, NULL);
-    /* in the table's order, because some settings are set only while data is read */
+    /* in the order of the table, because the order in the config can differ: some settings are set only while data
+     * is read */
     for (int i = 0; i < run->kind->keys->n; i++) {
         const char *key = run->kind->keys->keys[i].name;
         const attn_config_value *value = attn_config_get(run->settings, key);
@@ -88,8 +89,8 @@ static attn_status sum_file(const attn__run *run, const char *name, uint64_t *su
     return status;
 }
 
-/* Adds a file of the application to the checksum if the file exists. Some of these files are only written with
- * certain settings. */
+/* Adds the contents of a file of the application to the checksum. The file may be missing, because some files are
+ * written only with certain settings. */
 static attn_status sum_own_file(const attn__run *run, const char *name, uint64_t *sum)
 {
     char path[ATTN__PATH];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The kinds of training, and the function that runs one of them.
+ * Contains the list of the kinds of training, and the function that runs one of them.
  */
 #include "attn/trainer.h"
 
@@ -38,7 +38,8 @@ const attn_trainer *attn_trainer_find(const char *kind)
     return found ? found->about : NULL;
 }
 
-/* Returns the kind of training with this name. If there is none, it sets the error and returns NULL. */
+/* Returns the kind of training with this name. If there is none, sets an error that lists all kinds, and returns
+ * NULL. */
 static const attn__run_kind *need(attn_context *context, const char *name)
 {
     const attn__run_kind *kind = name ? find(name) : NULL;

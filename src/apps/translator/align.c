@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Finds the word of a line that each word of its translation attends to. The model runs again over the whole
- * translation, because the weights must be summed over the pieces of each word. */
+ * Finds, for each word of a translation, the source word to which it attends. The model runs again over the whole
+ * translation, because the weights must be summed over the pieces of each word.
+ */
 #include "apps/translator/align.h"
 
 #include "base/context.h"
@@ -11,8 +12,8 @@
 
 /* ---------------------------------------------------------------------------------------- words of the target */
 
-/* Numbers the words of a translation. words[i] gets the number of the word of token i, or -1 if the token belongs to
- * no word. Returns the number of words. */
+/* Numbers the words of a translation. words[i] becomes the number of the word to which token i belongs. If the token
+ * belongs to no word, it becomes -1. Returns the number of words. */
 static int64_t number_words(const attn_translator *t, const attn__aligned *a, int64_t *words)
 {
     attn__word_counter counter = {.subwords = attn_vocab_has_subwords(t->target)};
@@ -35,7 +36,7 @@ typedef struct maps {
     int64_t heads, rows, cols;
 } maps;
 
-/* Adds the weights of query `row`, over all heads, to the sums of the source words. */
+/* Adds the weights of query `row` to the sums of the source words. The weights of all heads are added. */
 static void add_query(const maps *m, int64_t row, const attn__aligned *a, int32_t eos, double *sums)
 {
     for (int64_t h = 0; h < m->heads; h++) {
@@ -55,15 +56,15 @@ static int64_t greatest(const double *sums, int64_t n)
     return best;
 }
 
-/* Scratch memory for one sentence: word numbers of the target's tokens, weight sums of the source words, and the text.
- */
+/* Scratch memory for one sentence: the word numbers of the target's tokens, the sums of weights of the source words,
+ * and the text. */
 typedef struct room {
     int64_t *words;
     double *sums;
     char *text;
 } room;
 
-enum { PAIR = 48 }; /* maximum number of characters of one aligned pair */
+enum { PAIR = 48 }; /* maximum length of the text of one aligned pair */
 
 static void write_pairs(const attn_translator *t, const maps *m, attn__aligned *a, const room *r)
 {
@@ -134,7 +135,7 @@ static attn_status stack(const attn_translator *t, attn_tape *tape, const attn__
     return ATTN_OK;
 }
 
-/* Returns the cross-attention weights of the decoder's last layer, or NULL if there are none. */
+/* Returns the cross-attention weights of the decoder's last layer. Returns NULL if there are none. */
 static const attn_tensor *last_layer(const attn_named_list *weights)
 {
     const attn_tensor *found = NULL, *next;
@@ -180,8 +181,8 @@ static attn_status align_batch(const attn_translator *t, attn_tape *tape, attn__
     return status;
 }
 
-/* Returns the number of sentences that are run together. Their number is limited because the weights of all layers
- * are stored, and weights grow with the square of the length. */
+/* Returns how many sentences are run together. The number is limited because the weights of all layers are stored.
+ * They grow with the square of the sentences' length. */
 static int64_t how_many(const attn__aligned *a, int64_t n)
 {
     int64_t longest = 1, count = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A translator's training data: reads, splits and filters pairs, mixes other data into them, encodes them and makes
- * batches.
+ * Prepares the training data of a translator. Reads, splits and filters pairs, mixes other data into them, encodes them
+ * and makes batches.
  */
 #include "apps/translator/training.h"
 
@@ -91,7 +91,8 @@ static attn_status make_batches(training *t, const attn_pairs *pairs, bool shuff
     return status;
 }
 
-/* Parses "FILE=SHARE" into the path, which the caller frees with attn__free, and the share. */
+/* Parses a text "FILE=SHARE". *path becomes the file, which the caller frees with attn__free. *share becomes the
+ * share. */
 static attn_status parse_mix(const training *t, char **path, double *share)
 {
     const char *text = attn_config_text(t->run.settings, "mix", ""), *equals = strrchr(text, '=');
@@ -106,8 +107,8 @@ static attn_status parse_mix(const training *t, char **path, double *share)
     return *path ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* Reads the file of the setting "mix". A resumed run must find the file unchanged, from any working directory, so
- * its absolute path is stored. */
+/* Reads the file that the setting "mix" names. Its absolute path is stored, because a resumed run must find the same
+ * file from any working directory. */
 static attn_status read_mixed(training *t, const attn_pairs_options *options)
 {
     char *path = NULL;
@@ -134,8 +135,9 @@ static attn_status read_mixed(training *t, const attn_pairs_options *options)
     return status;
 }
 
-/* Mixes old data into the training part, so that a fine-tuned model does not forget the old data. Both data are
- * split by the same rule. The test part of the old training therefore stays unused if the seed is the same. */
+/* Mixes old data into the training part, so that a fine-tuned model does not forget what it learned from the old
+ * data. The old data is split by the same rule. So if the seed is the same, the test part of the old training is not
+ * used here. */
 static attn_status mix(training *t)
 {
     attn_pairs_split_options options = attn__setting_split(t->run.settings);
@@ -148,7 +150,8 @@ static attn_status mix(training *t)
     int64_t own = attn_pairs_size(t->train);
     if (status == ATTN_OK)
         status = attn_pairs_split(&other, NULL, NULL, t->mixed_all, &options);
-    double wanted = (double)own * share / (1 - share) + 0.5; /* may be more pairs than the other data has */
+    /* this may be more than the number of pairs in the other data, in which case all of these are used */
+    double wanted = (double)own * share / (1 - share) + 0.5;
     if (status == ATTN_OK)
         status = attn_pairs_mix(&mixed, t->train, other, wanted < 1e15 ? (int64_t)wanted : INT64_MAX, options.seed);
     if (status == ATTN_OK) {
@@ -167,7 +170,7 @@ static attn_status read_pairs(training *t)
                                   .max_examples = attn_config_int(t->run.settings, "max_examples", 0),
                                   .keep_text = attn__setting_vocabulary(t->run.settings) != ATTN_VOCAB_WORDS};
     attn_pairs_destroy(t->all);
-    /* alignments have one line for each line of the data, so bad lines must fail */
+    /* invalid lines must be errors here, because the file of alignments has one line for each line of the data */
     if (attn_config_get(t->run.settings, "guided_alignment"))
         t->data.bad.tell = NULL;
     attn_status status = attn__pairs_read(&t->all, t->run.context, &t->data, &options, &t->run.fingerprint);
@@ -179,8 +182,8 @@ static void pass_over(void *user, int64_t line, const char *error)
     (void)user, (void)line, (void)error;
 }
 
-/* Chooses the kind of vocabulary for "auto". With few pairs, learning pieces is no better than words. training.json
- * stores the choice. */
+/* Chooses the kind of vocabulary if the setting is "auto". If there are few pairs, words are used, because learned
+ * pieces are not better. training.json stores the chosen kind. */
 static attn_status choose_vocabulary(training *t)
 {
     enum { ENOUGH = 4000 };
@@ -192,8 +195,8 @@ static attn_status choose_vocabulary(training *t)
     return status == ATTN_OK && many ? read_pairs(t) : status;
 }
 
-/* Sets defaults of a new Transformer that differ for a vocabulary of pieces. training.json stores them, so that a
- * resumed run has the same model. */
+/* Sets those defaults of a new Transformer that are different for a vocabulary of pieces. training.json stores them,
+ * so a resumed run makes the same model. */
 static attn_status choose_model(training *t)
 {
     attn_config *settings = t->run.settings;
@@ -210,8 +213,8 @@ static attn_status choose_model(training *t)
     return status;
 }
 
-/* Chooses the validation sentences that are translated after each epoch. They are spread over the validation part,
- * since files are often sorted. */
+/* Chooses the validation sentences that are translated after each epoch. They are spread evenly over the validation
+ * part, because files are often sorted. */
 static attn_status choose_judged(training *t)
 {
     attn_config *settings = t->run.settings;
@@ -244,7 +247,8 @@ attn_status attn__training_data(attn__translator_training *t)
     if (status == ATTN_OK)
         status = attn__training_guided(t);
     if (status == ATTN_OK)
-        status = attn__run_check_data(&t->run); /* check the data first, before other files report errors */
+        /* checked first, so that an error in the data is reported before errors in other files */
+        status = attn__run_check_data(&t->run);
     if (status == ATTN_OK)
         status = split_pairs(t);
     if (status == ATTN_OK)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Scores a translator on a part of its data: the loss, and BLEU and chrF of its translations.
+ * Scores a translator on a part of its data. The scores are the loss, and BLEU and chrF of its translations.
  */
 #include "apps/translator/translator.h"
 
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Selects a part of the pairs, divided as in the training. */
+/* Selects a part of all pairs. The pairs are divided as in the training. */
 static attn_status choose_part(const attn_translator *t, const attn_pairs *all, attn_split part, attn_pairs **chosen)
 {
     if (part == ATTN_SPLIT_ALL)
@@ -80,12 +80,15 @@ static attn_status measure_loss(attn_translator *t, const attn_pairs *pairs, dou
     return status;
 }
 
-/* Data for scoring a part: n distinct sentences with `pairs` references in total. */
+/* The data for scoring a part. There are n distinct source sentences, and `pairs` is the total number of their
+ * references. */
 typedef struct results {
     int64_t n, pairs;
-    int64_t *order;                                    /* indices of the pairs, grouped by sentence */
-    int64_t *counts;                                   /* number of references of each sentence */
-    const char **sources, **predictions, **references; /* `references` are detokenized, and this struct owns them */
+    /* indices of the pairs; the pairs of one sentence are adjacent */
+    int64_t *order;
+    int64_t *counts; /* number of references of each sentence */
+    /* texts; the references are detokenized, and this struct owns them */
+    const char **sources, **predictions, **references;
     attn_translation *translations;
 } results;
 
@@ -117,7 +120,7 @@ static void release(attn_context *context, results *r)
     attn__free(context, r->translations);
 }
 
-/* The source and the index of a pair, and the index of the first pair with the same source. */
+/* A pair: its source, its index, and the index of the first pair that has the same source. */
 typedef struct place {
     const char *source;
     int64_t pair, first;
@@ -137,7 +140,8 @@ static int by_first(const void *a, const void *b)
                                 : (x->pair > y->pair) - (x->pair < y->pair);
 }
 
-/* Collects the source sentences in the order of their first pairs. `join` merges equal sentences. */
+/* Lists the source sentences in the order in which they first occur. If `join` is true, equal sentences are listed
+ * once. */
 static attn_status list_sentences(attn_context *context, const attn_pairs *pairs, bool join, results *r)
 {
     place *places = attn__alloc(context, attn__size_mul((size_t)r->pairs, sizeof *places));
@@ -162,8 +166,8 @@ static attn_status list_sentences(attn_context *context, const attn_pairs *pairs
     return ATTN_OK;
 }
 
-/* Raises *bleu to the D2L BLEU of a translation with one reference, if that is larger. D2L's BLEU counts lower case
- * words, but a vocabulary of pieces keeps the original text, so words are normalized first. */
+/* Computes D2L's BLEU of a translation with one reference. If it is larger than *bleu, sets *bleu to it. D2L's BLEU
+ * compares words in lower case. A vocabulary of pieces keeps the original text, so the words are normalized first. */
 static attn_status bleu_d2l(const attn_translator *t, const attn_translation *said, const char *target, double *bleu)
 {
     const char *texts[2] = {said->text, target};
@@ -182,7 +186,7 @@ static attn_status bleu_d2l(const attn_translator *t, const attn_translation *sa
     return status;
 }
 
-/* Counts decoded tokens and source words, and computes the mean of D2L's BLEU. */
+/* Counts the decoded tokens and the words of the sources. Computes the mean of D2L's BLEU over all sentences. */
 static attn_status look(attn_translator *t, const attn_pairs *pairs, results *r, double *tokens, double *source_words,
                         double *bleu)
 {
@@ -218,7 +222,7 @@ static attn_status translate_all(attn_translator *t, const attn_pairs *pairs, co
     if (status != ATTN_OK)
         return status;
     attn_translator_options best = judging->search;
-    best.nbest = 1; /* `translations` has room for one entry per sentence */
+    best.nbest = 1; /* only the best translation is computed, because `translations` has one element per sentence */
     best.prefixes = NULL;
     best.alignments = false;
     best.unscored = true;

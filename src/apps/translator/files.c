@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writes and loads a translator's directory. Loading checks that the directory's parts fit each other.
+ * Writes and loads a translator's directory. When a directory is loaded, its parts are checked against each other.
  */
 #include "apps/translator/translator.h"
 
@@ -40,7 +40,7 @@ attn_status attn__vocab_write(attn_context *context, attn_vocab *vocab, const ch
 }
 
 /* Settings of the training that the translator needs later. They determine how text is prepared and how pairs were
- * split. */
+ * split. They are written to config.json. */
 static const char *const kept[] = {"compat", "vocabulary",   "max_tokens", "space_before_marks", "seed", "valid",
                                    "test",   "max_examples", NULL};
 
@@ -98,13 +98,14 @@ attn_status attn__translator_model(attn_model **model, attn_context *context, co
         status = attn_config_set_int(config, "src_vocab_size", attn_vocab_size(source));
     if (status == ATTN_OK)
         status = attn_config_set_int(config, "tgt_vocab_size", attn_vocab_size(target));
-    /* With pre-norm, blocks do not normalize the last layer's output, so encoder and decoder get their own norms. */
+    /* With pre-norm, encoder and decoder get an additional norm at their end, because the blocks do not normalize
+     * the output of the last block. */
     bool pre = strcmp(attn_config_text(settings, "norm", "post"), "pre") == 0;
     if (status == ATTN_OK && pre && !bahdanau)
         status = attn_config_set_bool(config, "encoder_norm", true);
     if (status == ATTN_OK && pre && !bahdanau)
         status = attn_config_set_bool(config, "decoder_norm", true);
-    /* D2L's initial weights, and an encoder that reads padding, are only used for D2L compatibility. */
+    /* D2L compatibility uses D2L's initial weights and an encoder that does not mask padding. */
     bool d2l = attn__setting_compat(settings) == ATTN_COMPAT_D2L;
     if (status == ATTN_OK && d2l)
         status = attn_config_set_text(config, "init", "torch");
@@ -140,7 +141,8 @@ static attn_status check_vocabularies(const attn_translator *t, const char *dire
     return ATTN_OK;
 }
 
-/* Checks the stored settings against the table of settings, because config.json may come from any source. */
+/* Checks the settings in config.json against the table of settings, because another program may have written
+ * config.json. */
 static attn_status read_kept(attn_translator *t, const char *path)
 {
     attn_config *given, *resolved = NULL;
@@ -159,8 +161,7 @@ static attn_status read_kept(attn_translator *t, const char *path)
     return status;
 }
 
-/* Reads how the data was split, for a published model that was trained further. Its training.json has these settings.
- */
+/* Reads how the data was split, if a published model was trained further. These settings are then in training.json. */
 static attn_status read_split(attn_translator *t, const char *directory)
 {
     static const char *const keys[] = {"seed", "valid", "test", "max_examples"};
@@ -188,9 +189,9 @@ static attn_status load_vocabularies(attn_translator *t, const char *directory)
     return status == ATTN_OK ? check_vocabularies(t, directory) : status;
 }
 
-/* Sets the maximum lengths. A line may be as long as the model has positions, and a recurrent model has no limit. A
- * translation without an end token is limited in proportion to the length of its line, but not below the training's
- * maximum length. With D2L compatibility all lengths are equal. */
+/* Sets the maximum lengths. The length of a line is limited by the number of the model's positions. A recurrent model
+ * has no such limit. The length of a translation is limited in proportion to the length of its line, but the limit is
+ * at least the training's maximum length. With D2L compatibility, all lengths are equal. */
 static void set_lengths(attn_translator *t)
 {
     enum { UNBOUNDED = 1 << 16 };
@@ -203,7 +204,8 @@ static void set_lengths(attn_translator *t)
     t->search.least_limit = trained;
 }
 
-/* Loads a directory of attn, or a directory whose weights a names file maps to attn's names. */
+/* Loads a directory of attn. It can also load a directory whose weights have other names, which a names file maps to
+ * attn's names. */
 static attn_status load_own(attn_translator *t, const char *directory, const attn__foreign *from)
 {
     attn_status status = check_kind(t, from);
@@ -231,7 +233,8 @@ static attn_status load_parts(attn_translator *t, const char *directory, const c
     if (attn__archive_is(t->context, directory))
         return load_archive(t, directory, names);
     attn_config *file = attn__model_config_try(t->context, directory);
-    bool marian = file && attn__marian_is(file); /* MarianMT's form has its own names files */
+    /* MarianMT directories are loaded by another function, because their form has names files of its own */
+    bool marian = file && attn__marian_is(file);
     attn_config_destroy(file);
     if (attn__call_status(t->context) == ATTN_ERROR_MEMORY)
         return ATTN_ERROR_MEMORY;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Starts the fine-tuning of a translator from a directory of attn or of MarianMT's form. The training takes its
- * vocabularies and its model.
+ * Starts the fine-tuning of a translator. The vocabularies and the model are those of a directory of attn or of
+ * MarianMT's form.
  */
 #include "apps/translator/training.h"
 
@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Takes the checkpoint's kind of vocabulary, and refuses settings that would change the vocabularies. */
+/* Sets the kind of vocabulary to that of the checkpoint. Refuses settings that would change the vocabularies. */
 static attn_status take_vocabulary(const attn__translator_training *t, const char *path)
 {
     static const char *const making[] = {"vocabulary_size", "joint_vocabulary", "min_frequency", "max_words"};
@@ -34,7 +34,7 @@ static attn_status take_vocabulary(const attn__translator_training *t, const cha
     return status == ATTN_OK ? attn_config_set_text(t->run.settings, "vocabulary", its) : status;
 }
 
-/* Takes the checkpoint's kind of model, and refuses another kind. */
+/* Sets the kind of model to that of the checkpoint. Refuses a setting that requests another kind. */
 static attn_status take_kind(const attn__translator_training *t)
 {
     bool transformer = strcmp(attn_model_architecture(t->from->model)->name, "transformer") == 0;
@@ -43,7 +43,7 @@ static attn_status take_kind(const attn__translator_training *t)
     return status == ATTN_OK ? attn_config_set(t->run.settings, "model", &its) : status;
 }
 
-/* Takes the checkpoint's sizes in place of those in the settings. */
+/* Replaces the sizes in the settings by those of the checkpoint. */
 static attn_status take_sizes(const attn__translator_training *t)
 {
     static const char *const keys[] = {"num_hiddens", "ffn_num_hiddens", "num_heads", "num_blks", NULL};
@@ -84,7 +84,7 @@ attn_status attn__training_from(attn__translator_training *t)
     const char *path = attn_config_text(t->run.settings, "from", "");
     if (!*path)
         return ATTN_OK;
-    /* A resumed run loads its own directory, which needs no names file. */
+    /* a resumed run loads its own directory, for which no names file is needed */
     attn_status status = attn_translator_load(&t->from, t->run.context, t->run.resume ? t->run.directory : path,
                                               t->run.resume ? NULL : attn_config_text(t->run.settings, "names", NULL));
     if (status == ATTN_OK && !t->run.resume)
@@ -108,7 +108,7 @@ attn_status attn__training_from_model(attn__translator_training *t)
     if (status == ATTN_OK && !t->run.resume)
         status = attn__model_tell_taken(t->run.model, t->from->no_bias ? "decoder.dense.bias" : NULL, &t->run.taken);
     attn_config_destroy(over);
-    attn_model_destroy(t->from->model); /* only the copy is trained */
+    attn_model_destroy(t->from->model); /* the original model is not needed, because the copy is trained */
     t->from->model = NULL;
     return status;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Guided alignment (Chen et al. 2016, arXiv:1607.01628): a translator's attention to the source also learns from word
- * alignments. The cross-entropy between attention and alignment is added to the loss as in Marian: it is summed over
- * aligned target tokens and divided by the number of all target tokens of the batch. Shares of several processes then
- * add up. */
+ * Implements guided alignment (Chen et al. 2016, arXiv:1607.01628). A translator's attention to the source is trained
+ * with word alignments. As in Marian, the cross-entropy between attention and alignment is added to the loss. It is
+ * summed over the aligned target tokens, and divided by the number of all target tokens of the batch. The losses of
+ * several processes can then be added. */
 #include "apps/translator/training.h"
 
 #include "apps/translator/settings.h"
@@ -18,8 +18,9 @@ typedef attn__translator_training training;
 
 static const double usual_weight = 0.1;
 
-/* Links the word alignments in a file to the pairs. Alignments count words between spaces. With a vocabulary of
- * words the pairs were normalized, so the data is read again without normalization. */
+/* Adds the word alignments in a file to the pairs. The file counts the words of the original text, separated by
+ * spaces. If the vocabulary consists of words, the pairs were normalized, so the data is read again without
+ * normalization. */
 static attn_status link_pairs(training *t, const attn_bytes *file, const char *path)
 {
     attn_pairs *kept = NULL;
@@ -36,7 +37,8 @@ static attn_status link_pairs(training *t, const attn_bytes *file, const char *p
     return status;
 }
 
-/* Stores the absolute path and the weight of guided alignment in the settings, and thus in training.json. */
+/* Stores the absolute path of the file, and the weight of guided alignment, in the settings. Both are thus written
+ * to training.json. */
 static attn_status keep_settings(training *t, const char *path)
 {
     attn_config *settings = t->run.settings;

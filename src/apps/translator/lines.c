@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Encodes lines for a translator. Words become ids, and words outside the vocabulary are recorded.
+ * Encodes lines for a translator. Words are converted to ids, and words that are not in the vocabulary are recorded.
  */
 #include "apps/translator/lines.h"
 
@@ -49,7 +49,7 @@ static void note_token(void *user, const char *token, size_t length)
     n->status = append_word(n->t->context, &n->result->unknown_words, token, length);
 }
 
-/* Counts the tokens of a line, and records the tokens outside the vocabulary. */
+/* Counts the tokens of a line, and records the tokens that are not in the vocabulary. */
 static attn_status note_unknown(const attn_translator *t, const char *text, attn_translation *result)
 {
     notes n = {.t = t, .result = result};
@@ -70,7 +70,8 @@ static void number_token(void *user, const char *token, size_t length)
         n->sentence->words[n->sentence->ntokens++] = attn__word_number(&n->counter, token, length);
 }
 
-/* Records the number of the word to which each token of the line belongs, for up to `room` tokens. */
+/* For each token of the line, records the number of the word to which it belongs. At most `room` tokens are
+ * recorded. */
 static attn_status number_words(const attn_translator *t, const char *text, attn__sentence *s, int64_t room)
 {
     numbering n = {.counter = {.subwords = attn_vocab_has_subwords(t->source)}, .sentence = s, .room = room};
@@ -122,8 +123,8 @@ static void take_forced(void *user, const char *token, size_t length)
         s->prefix[s->nprefix++] = id;
 }
 
-/* Encodes the forced prefix of a line's translation. `most` is the maximum length of the translation, including its
- * end token. */
+/* Encodes the forced prefix of a line's translation. `most` is the maximum number of tokens of the translation,
+ * including its end token. */
 static attn_status begin_with(const attn_translator *t, const char *prefix, int64_t most, attn__sentence *s)
 {
     beginning b = {.t = t, .sentence = s, .room = most - 1};

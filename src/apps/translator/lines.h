@@ -5,38 +5,39 @@
 
 #include "apps/translator/align.h"
 
-/* One encoded line, or sentence. */
+/* One line that was encoded for the model, also called a sentence. */
 typedef struct attn__sentence {
-    int64_t line; /* index of the line in the caller's order */
+    int64_t line; /* index of the line in the caller's array */
     int32_t *ids;
-    int64_t n;      /* number of ids; 0: the line is empty */
-    int64_t *words; /* the word to which each token belongs, if alignments are requested */
+    int64_t n; /* number of ids; 0: the line has no tokens */
+    /* for each token, the number of the word to which it belongs; set only if alignments are requested */
+    int64_t *words;
     int64_t ntokens;
-    int32_t *prefix; /* forced prefix of the line's translations */
+    int32_t *prefix; /* tokens of the forced prefix of the line's translations */
     int64_t nprefix;
     int64_t most;     /* maximum number of tokens of a translation, including its end token */
-    int32_t *allowed; /* tokens that translations may contain, if there is a shortlist */
+    int32_t *allowed; /* tokens that a translation may contain; set only if there is a shortlist */
     int64_t nallowed;
 } attn__sentence;
 
-/* Checks that the lexicon in the options is for the translator's vocabularies. Otherwise it returns
+/* Checks that the lexicon in the options was made for the translator's vocabularies. If not, returns
  * ATTN_ERROR_ARGUMENT. */
 attn_status attn__shortlist_fits(const attn_translator *translator, const attn_translator_options *options);
-/* Fills `allowed` of an encoded sentence if there is a shortlist. */
+/* If there is a shortlist, sets the `allowed` tokens of an encoded sentence. */
 attn_status attn__sentence_allow(const attn_translator *translator, const attn_translator_options *options,
                                  attn__sentence *sentence);
 
-/* Fills in the defaults of the caller's options, which may be NULL. `suppressed` then includes the model's tokens;
- * free it with attn__free. All functions below take such options. */
+/* Copies the caller's options, which may be NULL, and fills in the defaults. `suppressed` of the result also contains
+ * the model's suppressed tokens, and must be freed with attn__free. The functions below need such complete options. */
 attn_status attn__search_resolve(const attn_translator *translator, const attn_translator_options *options,
                                  attn_translator_options *resolved);
 /* Returns the maximum number of tokens in the translation of an encoded line, including the end token. */
 int64_t attn__translation_limit(const attn_translator *translator, const attn_translator_options *options,
                                 const attn__sentence *sentence);
 
-/* Encodes the line with the index sentence->line. `result` gets the line's counts and unknown words. Free the
- * sentence on failure too. ATTN_ERROR_ARGUMENT: no translation can have the forced prefix. ATTN_ERROR_MEMORY: there
- * is no memory. */
+/* Encodes the line with the index sentence->line. `result` gets the number of tokens and the unknown words of the line.
+ * The sentence must be freed even on failure. ATTN_ERROR_ARGUMENT: no translation can have the forced prefix.
+ * ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn__sentence_prepare(const attn_translator *translator, const char *line,
                                    const attn_translator_options *options, attn__sentence *sentence,
                                    attn_translation *result);

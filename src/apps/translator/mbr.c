@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Chooses a translation by minimum Bayes risk (Kumar and Byrne 2004; Eikema and Aziz 2020). This is the translation
- * that is most similar to all translations on average.
+ * Chooses a translation by minimum Bayes risk (Kumar and Byrne 2004; Eikema and Aziz 2020). It chooses the translation
+ * that, on average, is most similar to all translations:
  *
  *     argmax_i  sum_j w_j chrF(i, j)          w_j = sqrt(p_j)
  *
@@ -32,7 +32,7 @@ static void set_scores(attn_hypothesis *hypotheses, int64_t n, const double *chr
         hypotheses[i].score /= weights;
 }
 
-/* Sorts by falling score with an insertion sort. Hypotheses with equal scores keep their order. */
+/* Sorts hypotheses by falling score with an insertion sort. Hypotheses with equal scores stay in their order. */
 static void sort(attn_hypothesis *hypotheses, int64_t n)
 {
     for (int64_t i = 1; i < n; i++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The built-in phrasebook. It is data/phrasebook.tsv, which the build converts to an array (cmake/embed.cmake).
+ * Contains the built-in phrasebook, which is the file data/phrasebook.tsv. The build converts it to an array
+ * (cmake/embed.cmake).
  */
 #include "attn/translate.h"
 #include "apps/translator/translator.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Search options of a translator. Options that the caller does not give come from the model's own files.
+ * Determines the search options of a translator. For options that the caller does not give, the values in the model's
+ * own files are used.
  */
 #include "apps/translator/lines.h"
 
@@ -41,7 +42,8 @@ static attn_status join_banned(const attn_translator *t, attn_translator_options
     return ATTN_OK;
 }
 
-/* Fills in the default options. A maximum length that the caller gives replaces a maximum that grows with the line. */
+/* Fills in the defaults of the search options. If the caller gives a maximum length, it is used instead of the
+ * model's maximum, which grows with the line. */
 attn_status attn__search_resolve(const attn_translator *t, const attn_translator_options *options,
                                  attn_translator_options *o)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The table of a translator's settings. Defaults are for the Transformer. Presets change them for the Bahdanau model
- * and for compatibility with Dive into Deep Learning. */
+ * Contains the table of a translator's settings. The defaults are for the Transformer. For the Bahdanau model and for
+ * D2L compatibility, presets change them.
+ */
 #include "apps/translator/settings.h"
 
 #include "apps/run/run.h"
@@ -121,8 +122,8 @@ attn_vocab_kind attn__setting_vocabulary(const attn_config *settings)
                                         : ATTN_VOCAB_WORDS;
 }
 
-/* Returns a share for the library's options. In a setting 0 means no share, but in the options 0 means the default,
- * and -1 means no share. */
+/* Converts a share in the settings to a share in the library's options. In the settings, 0 means no share. In the
+ * options, -1 means no share, and 0 means the default. */
 static double share(const attn_config *settings, const char *key)
 {
     double value = attn_config_real(settings, key, 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Finds the allowed tokens of a translation by a lexicon, and makes lexicons for a translator.
+ * Finds the tokens that a translation may contain by means of a lexicon, and makes lexicons for a translator.
  */
 #include "apps/translator/lines.h"
 
@@ -25,9 +25,9 @@ static void mark(unsigned char *marks, int32_t token)
         marks[token] = 1;
 }
 
-/* Marks the `first` most frequent tokens of text, or all tokens if there are fewer. Vocabularies begin with the most
- * frequent words or the likeliest pieces. Vocabularies of pieces made by attn begin with special tokens and bytes,
- * which are skipped. */
+/* Marks the `first` most frequent tokens, or all tokens if there are fewer. These are the first tokens of a vocabulary,
+ * because vocabularies are sorted by frequency or likelihood. Special tokens and bytes, with which attn's vocabularies
+ * of pieces begin, are skipped. */
 static void mark_first(const attn_vocab *vocab, int64_t first, unsigned char *marks)
 {
     int64_t size = attn_vocab_size(vocab);
@@ -88,7 +88,7 @@ attn_status attn_translator_lexicon(attn_lexicon **lexicon, const attn_translato
     return status;
 }
 
-/* Writes the source word of each target word of all pairs. */
+/* Writes the word alignments of all pairs: for each target word, its source word. */
 static attn_status align(const attn_translator *t, const attn__model1 *model, const attn_pairs_source *data,
                          attn_split part, const attn_pairs *all, attn_bytes *file)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Draws a translator's attention. The sentence is translated. Then the model runs again over the whole translation,
- * which gives all weights. Queries of the decoder are labelled by the word that they produce. */
+ * Draws a translator's attention. First the sentence is translated. Then the model runs again over the whole
+ * translation, to get all weights at once. A query of the decoder is labelled with the word that it produces. */
 #include "apps/translator/translator.h"
 
 #include "base/context.h"
@@ -14,15 +14,15 @@
 
 enum { LAYERS = 64, LABEL = 128 };
 
-/* Labels of tokens. If the pieces of words are joined, they are labels of words. */
+/* The labels of tokens. If the pieces of each word are joined, the labels are words. */
 typedef struct labels {
     int64_t tokens, n;
-    int64_t *of; /* [tokens] the label's index for each token, ascending */
+    int64_t *of; /* [tokens]: for each token, the index of its label; the indices are ascending */
     char (*text)[LABEL];
     const char **pointer;
 } labels;
 
-/* One row of panels: the heads of a layer. */
+/* One row of panels, which are the heads of one layer. */
 typedef struct layer_row {
     char title[64];
     char (*heads)[32];
@@ -33,16 +33,16 @@ typedef struct layer_row {
 typedef struct picture {
     attn_translator *t;
     attn_tape *tape;
-    /* labels of the source, of the words that the decoder writes, and of the words that it reads */
+    /* labels of the source, of the words that the decoder produces, and of the words that it reads */
     labels source, said, read;
-    bool words; /* the pieces of each word share one label */
+    bool words; /* true: the pieces of a word have one label together */
     attn_colours colours;
     layer_row rows[LAYERS];
     attn_panel_row panel_rows[LAYERS];
     int64_t n;
 } picture;
 
-/* Copies a token to a label. A token that is too long is cut between characters. */
+/* Copies the text of a token to a label. If the text is too long, it is cut after a whole character. */
 static void put_label(char *label, const char *token, size_t length)
 {
     if (length >= LABEL) {
@@ -50,7 +50,7 @@ static void put_label(char *label, const char *token, size_t length)
         while (length > 0 && ((unsigned char)token[length] & 0xC0) == 0x80)
             length--;
     }
-    memcpy(label, token, length); /* NOLINT: the next line adds the zero */
+    memcpy(label, token, length); /* NOLINT: the terminating zero is added in the next line */
     label[length] = '\0';
 }
 
@@ -89,8 +89,8 @@ static attn_status label_word(const attn_vocab *vocab, const char *pieces, char 
     return status;
 }
 
-/* Joins the labels of the pieces of each word. A word's label is made when all its pieces are in the buffer
- * `pieces`. Special tokens keep their own labels. */
+/* Joins the labels of the pieces of each word. The pieces of a word are collected in the buffer `pieces`, and then
+ * the word's label is made. Special tokens keep their own labels. */
 static attn_status join_labels(labels *l, const attn_vocab *vocab, const int32_t *ids, char *pieces)
 {
     attn__word_counter counter = {.subwords = true};
@@ -105,7 +105,9 @@ static attn_status join_labels(labels *l, const attn_vocab *vocab, const int32_t
         size_t length = strlen(piece);
         int64_t word = mark ? counter.n++ : attn__word_number(&counter, piece, length);
         counter.space = counter.space || mark;
-        if (l->n == 0 || word != last || mark) { /* spaces before <eos> have the word number of <eos> */
+        /* a mark, such as <eos>, begins a label even if pieces before it that are only spaces have the same word
+         * number */
+        if (l->n == 0 || word != last || mark) {
             status = used > 0 ? label_word(vocab, pieces, l->text[l->n - 1]) : ATTN_OK;
             l->n++;
             used = 0;
@@ -166,7 +168,7 @@ static void free_labels(attn_context *context, labels *l)
     attn__free(context, l->pointer);
 }
 
-/* Returns the index after the last token that shares the label of token i. */
+/* Returns the index of the first token after i that has another label than token i. */
 static int64_t end_of(const labels *l, int64_t i)
 {
     int64_t end = i + 1;
@@ -175,8 +177,8 @@ static int64_t end_of(const labels *l, int64_t i)
     return end;
 }
 
-/* Converts weights between tokens to weights between labels. They are averaged over the tokens of a query's label,
- * and summed over the tokens of a key's label. Masked keys of a causal query become NaN. */
+/* Converts weights between tokens to weights between labels. Weights are averaged over the tokens of the query's
+ * label, and summed over the tokens of the key's label. If the attention is causal, masked keys become NaN. */
 static void join_weights(const float *weights, const labels *queries, const labels *keys, bool causal, float *map)
 {
     memset(map, 0, (size_t)(queries->n * keys->n) * sizeof *map);
@@ -202,7 +204,7 @@ static attn_status add_row(picture *p, const attn_tensor *weights, const char *k
     row->values = attn__alloc(context, attn__size_mul((size_t)(heads * size), sizeof(float)));
     row->heads = attn__alloc(context, attn__size_mul((size_t)heads, sizeof *row->heads));
     row->panels = attn__alloc_zero(context, attn__size_mul((size_t)heads, sizeof *row->panels));
-    p->n++; /* the row's memory belongs to `rows` from now on */
+    p->n++; /* counted now, because the memory of this row is owned by `rows` from here on */
     if (!row->values || !row->heads || !row->panels)
         return ATTN_ERROR_MEMORY;
     const float *all = attn_tensor_data(weights);
@@ -252,8 +254,8 @@ static attn_status add_all(picture *p, const attn_named_list *weights, unsigned 
 
 /* ------------------------------------------------------------------------------------------ the weights */
 
-/* Runs the model on the source (n ids) and the translation (m ids, <eos> last), and collects the attention weights
- * and labels. */
+/* Runs the model on a source of n ids and on its translation of m ids, which ends with <eos>. Collects the attention
+ * weights and the labels. */
 static attn_status collect(picture *p, const int32_t *source, int64_t n, const int32_t *said, int64_t m,
                            attn_named_list *weights)
 {
@@ -292,7 +294,7 @@ static attn_status encode_ids(const attn_translator *t, const char *text, int32_
     return attn_vocab_encode(vocab, text, &encoding, *ids, t->max_tokens, n, NULL);
 }
 
-/* Converts the translation's words to ids, with <eos> at the end. These are the outputs of the decoder. */
+/* Converts the words of a translation to ids, and appends <eos>. These ids are the outputs of the decoder. */
 static attn_status said_ids(const attn_translator *t, const char *tokens, int32_t **ids, int64_t *n)
 {
     *ids = attn__alloc_zero(t->context, attn__size_mul((size_t)t->max_tokens + 2, sizeof **ids));
@@ -327,7 +329,8 @@ static attn_status build(picture *p, const char *text, const char *tokens, unsig
     int64_t n = 0, m = 0;
     attn_named_list weights = {.context = p->t->context};
     attn_status status = encode_ids(p->t, text, &source, &n);
-    if (status == ATTN_OK && (n == 0 || (n == 1 && is_mark(p->t->source, source[0])))) /* the line has only spaces */
+    /* a line that consists only of spaces has at most the end token */
+    if (status == ATTN_OK && (n == 0 || (n == 1 && is_mark(p->t->source, source[0]))))
         status = refuse_empty(p->t);
     if (status == ATTN_OK)
         status = said_ids(p->t, tokens, &said, &m);

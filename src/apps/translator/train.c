@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Training of a translator, as callbacks of a run: the model, the loss of a step, and the loss and scores of a
- * validation. The run (run.h) handles files, stopping and resuming.
+ * Trains a translator. Implements the callbacks of a run: the model, the loss of a step, and the loss and the scores of
+ * a validation. The run (run.h) handles files, stopping and resuming.
  */
 #include "apps/translator/training.h"
 
@@ -66,7 +66,7 @@ attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batch
     attn_seq2seq_options options = {.see_future = see_future};
     attn_cross_entropy_options counted = {.use_ignore_index = true, .ignore_index = pad};
     attn_context *context = attn_model_context(model);
-    double sums[2] = {0, 0}; /* sum of losses, number of tokens */
+    double sums[2] = {0, 0}; /* sum of the losses, and number of tokens */
     attn_batch batch;
     attn_status status = ATTN_OK;
     int64_t done = 0;
@@ -94,8 +94,8 @@ attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batch
     return status;
 }
 
-/* Translates some validation sentences and scores the translations. Rank 0 does this, and every rank gets its scores.
- */
+/* Translates some validation sentences and scores the translations. Only rank 0 does this. It sends the scores to
+ * the other ranks. */
 static attn_status judge_translations(training *t)
 {
     attn_translator view = {.context = t->run.context,
@@ -137,7 +137,7 @@ static double job_judge(const void *self)
 
 /* ------------------------------------------------------------------------------------------------- run */
 
-/* Names for data without a path: the built-in phrasebook, and sentences that the caller passes as text. */
+/* Names of data that has no path: the built-in phrasebook, and sentences that the caller passes as text. */
 static const char *const in_memory[] = {"phrasebook", "text", NULL};
 
 static attn_status run_prepare(attn__run *run)

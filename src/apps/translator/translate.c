@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Translates lines in batches of similar length on several threads. Results are in the order of the lines. */
+ * Translates lines on several threads. Lines of similar length are translated together in a batch. The results are in
+ * the order of the lines.
+ */
 #include "apps/translator/lines.h"
 #include "apps/translator/mbr.h"
 
@@ -35,7 +37,7 @@ static attn_status finish_empty(const attn_translator *t, bool aligned, attn_tra
     return result->tokens && result->text && (result->alignment || !aligned) ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* Returns the number of hypotheses per sentence that the search returns. */
+/* Returns how many hypotheses per sentence the search must return. */
 static int64_t searched(const attn_translator_options *options)
 {
     return options->mbr ? options->beam : options->nbest;
@@ -63,8 +65,8 @@ static attn_beam_search_options decoding_options(const attn_translator *t, const
     };
 }
 
-/* Puts the ids of a batch on the tape, padded to the longest sentence. With D2L compatibility, they are padded to a
- * fixed length. */
+/* Puts the ids of a batch on the tape. They are padded to the length of the longest sentence, or to a fixed length
+ * for D2L compatibility. */
 static attn_status stack(const attn_translator *t, attn_tape *tape, const attn__sentence *batch, int64_t n,
                          attn_tensor **source, attn_tensor **lens)
 {
@@ -85,18 +87,21 @@ static attn_status stack(const attn_translator *t, attn_tape *tape, const attn__
     return ATTN_OK;
 }
 
-/* The tapes of a call: one for the sources, and one for the model, which keeps packed weights during the call. */
+/* The two tapes of a call. One holds the sources. The model runs on the other one, which keeps packed weights during
+ * the call. */
 typedef struct tapes {
     attn_tape *sources, *model;
 } tapes;
 
 /* A batch of sentences, with their forced prefixes and allowed tokens. */
 typedef struct batch_of {
-    const attn_translator *owner; /* the caller's translator, which owns the results; not that of a thread */
+    /* the caller's translator, which owns the results; it differs from the translator of a thread */
+    const attn_translator *owner;
     const attn__sentence *sentences;
     int64_t n;
     const int32_t **prefix, **allowed;
-    int64_t *nprefix, *nallowed, *most, *numbers; /* numbers: sentence numbers for error messages, from 1 */
+    /* numbers: for each sentence, its number in error messages, counted from 1 */
+    int64_t *nprefix, *nallowed, *most, *numbers;
 } batch_of;
 
 /* Translates a batch by beam search and fills `hypotheses`. */
@@ -155,8 +160,8 @@ static attn_status align(const attn_translator *t, const tapes *on, const batch_
     return status;
 }
 
-/* Ranks the hypotheses of each of n sentences by minimum Bayes risk and keeps the first ones. The kept hypotheses
- * become contiguous: those of sentence i begin at i * options->nbest. */
+/* Ranks the hypotheses of each of n sentences by minimum Bayes risk, and keeps the best options->nbest. The kept
+ * hypotheses are moved together: those of sentence i begin at index i * options->nbest. */
 static attn_status choose(const attn_translator *t, int64_t n, const attn_translator_options *options,
                           attn_hypothesis *hypotheses)
 {
@@ -202,21 +207,22 @@ static int longer_first(const void *a, const void *b)
     return (x->line > y->line) - (x->line < y->line);
 }
 
-/* The sentences of a call in batches, longest sentences first, and the destinations of their results. */
+/* The sentences of a call, divided into batches, and the arrays for their results. Batches with the longest
+ * sentences come first. */
 typedef struct batches {
     const attn_translator *t;
     const attn__sentence *sentences;
-    int64_t n, size; /* number of non-empty sentences; maximum number of sentences in a batch */
+    int64_t n, size; /* n: number of sentences that are not empty; size: maximum number of sentences in a batch */
     const attn_translator_options *options;
     attn_translation *results;
     attn_tape *weights; /* tape that keeps packed weights for all threads */
     struct worker *workers;
-    atomic_int_least64_t done; /* number of finished sentences */
-    atomic_bool failed;        /* a batch failed, so no other batch is started */
+    atomic_int_least64_t done; /* number of sentences that are finished */
+    atomic_bool failed;        /* true: a batch failed, so no further batch is started */
 } batches;
 
 /* A translator for another thread, made with attn__model_view. `translator` shares all data with the original and is
- * not destroyed. Do not move the struct, because it points to its own model. */
+ * not destroyed. The struct must not be moved, because it contains a pointer to its own model. */
 typedef struct view {
     attn_translator translator;
     attn_model model;
@@ -231,8 +237,8 @@ static void make_view(view *made, const attn_translator *of, attn_context *conte
 
 /* A thread that translates whole batches. Its translator has a context of its own and the same parameters. */
 typedef struct worker {
-    attn_context *context;    /* context of the thread; NULL: the caller's context */
-    const attn_translator *t; /* the caller's translator, or the translator of `own` */
+    attn_context *context;    /* context of this thread; NULL: the thread uses the caller's context */
+    const attn_translator *t; /* the translator that this thread uses: the caller's, or the one in `own` */
     view own;
     tapes on;
     batch_of batch;
@@ -240,7 +246,7 @@ typedef struct worker {
     attn_status status;
 } worker;
 
-/* Copies the plans of the caller's context to a thread's context, so that both use the same plans. */
+/* Copies the measured plans of the caller's context to the context of a thread. All threads then use the same plans. */
 static attn_status share_wisdom(const attn_context *from, attn_context *to)
 {
     size_t size = attn_wisdom_export(from, NULL, 0) + 1;
@@ -331,8 +337,8 @@ static void translate_item(void *user, int64_t item, int thread)
         atomic_store(&all->failed, true);
 }
 
-/* Returns the first error of the threads, and copies its message to the caller's context. A single thread uses the
- * caller's context, which has the message already. */
+/* Returns the first error of the threads, and copies its message to the caller's context. If there is a single
+ * thread, it uses the caller's context, so the message need not be copied. */
 static attn_status first_error(const batches *all, int threads, bool alone)
 {
     for (int i = 0; i < threads; i++) {
@@ -346,8 +352,8 @@ static attn_status first_error(const batches *all, int threads, bool alone)
     return ATTN_OK;
 }
 
-/* Runs the batches. With `alone`, they run one after the other, and each uses all threads of the context. This is the
- * case for a single batch. Otherwise each thread runs whole batches. */
+/* Runs the batches. If `alone` is true, they run one after the other, and each of them uses all threads of the
+ * context. This is used if there is only one batch. Otherwise, each thread runs whole batches. */
 static void run_batches(batches *all, int64_t count, int threads, bool alone)
 {
     attn_status status = ATTN_OK;
@@ -378,12 +384,13 @@ static void pack_end(attn_tape *weights)
 attn_status attn_translator_pack_weights(attn_translator *translator)
 {
     attn_status status = attn_model_pack_weights(translator->model);
-    attn__system_trim(); /* return the freed weights to the system before translations allocate memory */
+    /* the memory of the original weights is returned to the system before translations allocate memory */
+    attn__system_trim();
     return status;
 }
 
-/* Translates the batches, on several threads if possible. Batches do not depend on the number of threads, and thus
- * neither do the resulting bits. */
+/* Translates the batches, if possible on several threads. How sentences are divided into batches does not depend on
+ * the number of threads. So the results have the same bits for any number of threads. */
 static attn_status translate_batches(batches *all)
 {
     attn_context *context = all->t->context;
@@ -414,7 +421,7 @@ static attn_status translate_sorted(attn_translator *t, const attn__sentence *se
     attn_status status = ATTN_OK;
     while (all.n < n && sentences[all.n].n > 0)
         all.n++;
-    /* limited, because the requested size may be far too large for memory */
+    /* limited to the number of sentences, because the requested size may be too large for memory */
     all.size = options->batch < all.n ? options->batch : all.n;
     if (all.n > 0)
         status = translate_batches(&all);

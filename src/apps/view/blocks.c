@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Attention over a picture: finds the positions of keys, and computes attention rollout.
+ * Finds the positions of keys on a picture, and computes attention rollout.
  */
 #include "apps/view/view.h"
 
@@ -74,7 +74,8 @@ int64_t attn__block_keys(const attn__block_attention *block)
     return (block->where == ATTN_KEYS_PLACES ? block->before : 0) + block->key_rows * block->key_cols;
 }
 
-/* Returns the first row or column of a window of `taps` around `centre`. n is the grid's number of rows or columns. */
+/* Returns the first row or column of a window of `taps` rows or columns around `centre`. n is the number of rows or
+ * columns of the grid. */
 static int64_t window_start(const attn__block_attention *b, int64_t centre, int64_t taps, int64_t n)
 {
     int64_t start = centre - taps / 2;
@@ -105,7 +106,8 @@ bool attn__block_place(const attn__block_attention *b, int64_t row, int64_t col,
 
 /* ----------------------------------------------------------------------------------------------- rollout */
 
-/* Computes the matrix to [T,T] = (mean of the weights over heads + identity) / 2. */
+/* Computes the matrix (M + identity) / 2, where M is the mean of the weights over all heads. The result `to` is
+ * [T,T]. */
 static void mix_heads(const attn__block_attention *b, int64_t t, float *to)
 {
     for (int64_t i = 0; i < t * t; i++) {
@@ -116,7 +118,7 @@ static void mix_heads(const attn__block_attention *b, int64_t t, float *to)
     }
 }
 
-/* Computes the matrix product to [T,T] = mixed * rolled. */
+/* Computes the matrix product `to` = `mixed` * `rolled`. All three matrices are [T,T]. */
 static void multiply(const float *mixed, const float *rolled, int64_t t, float *to)
 {
     memset(to, 0, (size_t)(t * t) * sizeof *to);

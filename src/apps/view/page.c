@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Draws attention over a picture as an interactive page. Layers with the same queries and keys form one map.
+ * Draws attention over a picture as an interactive page. Layers that have the same queries and keys are the layers of
+ * one map.
  */
 #include "apps/view/view.h"
 
@@ -14,7 +15,7 @@ typedef struct gathering {
     attn__block_attention rolled;
     attn_explorer_map *maps;
     char (*names)[64];
-    const float **weights; /* pointers to the weights of each head of each layer */
+    const float **weights; /* for each head of each layer, the address of its weights */
     int64_t n, used;
 } gathering;
 

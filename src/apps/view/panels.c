@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Draws panels of one query's weights over a picture, with one panel for each layer or head.
+ * Draws the weights of one query over a picture. There is one panel for each layer or for each head.
  */
 #include "apps/view/view.h"
 
@@ -23,8 +23,8 @@ typedef struct drawing {
     int64_t n;
 } drawing;
 
-/* Adds a panel with a map of rows x cols zeros over a picture. Returns NULL without memory, or if there are too many
- * panels. */
+/* Adds a panel: a map of rows x cols weights, initially zero, over a picture. Returns NULL if there is no memory, or
+ * if there are too many panels. */
 static attn_overlay *add_panel(drawing *d, const attn_image *picture, int64_t rows, int64_t cols)
 {
     if (d->n >= MOST_PANELS) {
@@ -57,7 +57,7 @@ static attn_status refuse(const attn__attention *a, const char *what, int64_t as
                       (long long)asked, (long long)most);
 }
 
-/* Returns the layer whose grid defines the row and the column of the view's query. */
+/* Returns the layer in whose grid the row and the column of the view's query are counted. */
 static const attn__block_attention *asked(const attn__attention *a, const attn_classifier_view *v)
 {
     return &a->blocks[v->layer > 0 ? v->layer - 1 : 0];
@@ -84,8 +84,8 @@ attn_status attn__view_check(const attn__attention *a, const attn_classifier_vie
 
 /* ------------------------------------------------------------------------------------------------- panels */
 
-/* Places the query in a layer's grid, which may be coarser than the grid of the view. Without a chosen cell the
- * query is the class token, at (-1, -1), or the middle cell. */
+/* Finds the query's cell in the grid of a layer, which may be coarser than the grid of the view. If no cell is
+ * chosen, the query is the class token, with the cell (-1, -1), or the cell in the middle. */
 static void place_query(const drawing *d, const attn__block_attention *b, attn_overlay *panel)
 {
     const attn__block_attention *first = asked(d->attention, &d->view);
@@ -100,8 +100,8 @@ static void place_query(const drawing *d, const attn__block_attention *b, attn_o
     }
 }
 
-/* Writes a key's weight to the cells that the key covers in a finer grid. If keys pool 2 x 2 of an odd number of
- * queries, the last row or column has no key. */
+/* Writes the weight of a key to the cells that the key covers in a finer grid. If keys pool 2 x 2 queries and the
+ * number of rows or columns is odd, the last row or column is covered by no key. */
 static void spread(const attn__block_attention *b, const attn_overlay *panel, float *map, int64_t row, int64_t col,
                    float weight)
 {
@@ -113,8 +113,8 @@ static void spread(const attn__block_attention *b, const attn_overlay *panel, fl
     }
 }
 
-/* Draws a panel of the mean weights of heads [from, to). Where a row and a column cross, the larger of the two
- * weights counts. */
+/* Draws a panel with the mean of the weights of heads [from, to). If keys are a row and a column, their crossing has
+ * two weights, and the larger one is drawn. */
 static attn_status draw_heads(drawing *d, const attn__block_attention *b, int64_t from, int64_t to, const char *title)
 {
     int64_t keys = attn__block_keys(b), queries = attn__block_queries(b);
@@ -137,7 +137,7 @@ static attn_status draw_heads(drawing *d, const attn__block_attention *b, int64_
     return ATTN_OK;
 }
 
-/* Draws one panel for each head of a layer, or one for the requested head. */
+/* Draws one panel for each head of a layer. If the view requests a head, draws only this head. */
 static attn_status draw_layer(drawing *d, const attn__block_attention *b, int64_t layer)
 {
     attn_status status = ATTN_OK;
@@ -154,7 +154,7 @@ static attn_status draw_layer(drawing *d, const attn__block_attention *b, int64_
     return status;
 }
 
-/* Draws one panel for each layer, which shows the mean of its heads or the requested head. */
+/* Draws one panel for each layer. It shows the mean over the heads, or the head that the view requests. */
 static attn_status draw_layers(drawing *d)
 {
     attn_status status = ATTN_OK;
@@ -183,7 +183,7 @@ static attn_status draw_rollout(drawing *d)
     return status == ATTN_OK ? draw_heads(d, &d->rolled, 0, 1, title) : status;
 }
 
-/* Makes all panels. The first panel is the picture alone, because weights may hide dark parts of it. */
+/* Makes all panels. The first panel shows only the picture, because weights may hide its dark parts. */
 static attn_status make_panels(drawing *d)
 {
     const attn__block_attention *b = asked(d->attention, &d->view);
