@@ -45,7 +45,7 @@ static bool copy_texts(attn_context *context, attn_config_value *to, const attn_
     return texts != NULL;
 }
 
-/* Copies n numbers of 8 bytes. */
+/* Copies n elements of 8 bytes each. */
 static void *copy_numbers(attn_context *context, const void *from, int64_t n)
 {
     size_t size = attn__size_mul((size_t)n, sizeof(int64_t));

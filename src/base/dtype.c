@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The sizes and names of element types in one table, and the names of precisions. */
+ *
+ * Contains a table of the element types with their sizes and names, and the names of precisions.
+ */
 #include "attn/attn.h"
 
 #include <string.h>

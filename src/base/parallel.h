@@ -30,8 +30,8 @@ void attn__share_out(attn__shares *shares, int threads, int64_t items);
 int64_t attn__share_take(attn__shares *shares, int thread); /* returns -1 if no item is left */
 
 /* Calls work(user, item, thread) once for each item in [0, items), with 0 <= thread < threads, as attn__shares assigns
- * the items. Use this for large or uneven items. If one region writes data by item and the next region reads it by the
- * same items, a thread finds most of its data in its own caches. */
+ * the items. Use this for large or uneven items. Suppose that two loops have the same items, and the second one reads
+ * what the first one has written. Then a thread finds most of its data in its own caches. */
 void attn__parallel_items(int threads, int64_t items, void (*work)(void *user, int64_t item, int thread), void *user);
 
 /* Calls work(user, begin, end) on disjoint ranges that cover [0, n). Only the last range may be shorter than `grain`.

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * A hash table of words. */
+ *
+ * Implements a hash table of words.
+ */
 #include "base/words.h"
 
 #include "base/hash.h"

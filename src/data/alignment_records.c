@@ -117,7 +117,7 @@ static bool is_extra(const char *name, size_t length)
 typedef struct reading {
     attn__records *records;
     attn__record *record; /* the record to which the current lines belong; NULL: the lines are skipped */
-    bool began;           /* true after the first '>' */
+    bool began;           /* true: the first '>' was read */
     enum { PLAIN, PIR_DESCRIPTION, PIR_SEQUENCE } next;
     int64_t line, most;
 } reading;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The categories of COCO (cocodataset.org). */
+ *
+ * Contains the table of COCO's categories (cocodataset.org).
+ */
 #include "data/boxes.h"
 
 #include <stddef.h>

@@ -53,8 +53,8 @@ typedef struct attn_alignment_options {
 typedef struct attn_alignment attn_alignment;
 
 /* Reads an alignment. `options` may be NULL. `text` is not needed after the call. ATTN_ERROR_FORMAT: the format is
- * unknown, there is no sequence, a sequence is empty, rows differ in length, or a character is not allowed (only
- * letters, '-' and the marks above are); the message begins with `name:line:`. ATTN_ERROR_MEMORY: there is no memory.
+ * unknown, there is no sequence, a sequence is empty, rows differ in length, or a character is not allowed. Allowed are
+ * only letters, '-' and the marks above. The message begins with `name:line:`. ATTN_ERROR_MEMORY: there is no memory.
  */
 attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *context, const char *text, size_t size,
                                  const char *name, const attn_alignment_options *options);
@@ -103,14 +103,16 @@ attn_status attn_alignment_select(attn_alignment **chosen, const attn_alignment 
  * the share `identity` of all columns (0 means 0.8). Gaps count like residues, and row i itself is counted. The sum of
  * the weights is the effective number of sequences, Neff (direct coupling analysis, Morcos et al. 2011,
  * doi:10.1073/pnas.1111471108). Each pair of rows is compared until it differs too much. This takes at most R^2 L / 2
- * comparisons, and about a quarter of that for dissimilar rows. Uses all threads of the context; the result does not
- * depend on their number. Memory: 4 bytes per row. ATTN_ERROR_ARGUMENT: identity not in (0, 1]. ATTN_ERROR_MEMORY. */
+ * comparisons of residues, and about a quarter of that if rows are dissimilar. All threads of the context are used. The
+ * result does not depend on the number of threads. The function needs 4 bytes of memory per row. ATTN_ERROR_ARGUMENT:
+ * `identity` is not in (0, 1]. ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_alignment_weights(const attn_alignment *alignment, double identity, double *weights);
 /* Computes weights[R], position-based weights (Henikoff and Henikoff 1994, doi:10.1016/0022-2836(94)90032-9). In a
  * column with k kinds of residues, a row whose residue occurs in n rows gets 1 / (k n). The weight of a row is the mean
  * of these values over the columns in which the row has one of the twenty amino acids. Weights are scaled so that their
  * mean over all rows is 1. Gaps and ambiguous letters are left out, and a row without any residue has weight 0. The
- * mean per residue (as in HMMER) does not penalize a fragment for being short. Time R L, memory L. ATTN_ERROR_MEMORY.
+ * mean per residue (as in HMMER) does not penalize a fragment for being short. The time is proportional to R L, and the
+ * memory to L. May return ATTN_ERROR_MEMORY.
  */
 attn_status attn_alignment_position_weights(const attn_alignment *alignment, double *weights);
 
@@ -182,16 +184,17 @@ typedef struct attn_structure_match {
     double coverage; /* share of all residues of the query that are aligned */
 } attn_structure_match;
 
-/* Finds the residue of each column: to[c] is an index into the structure, or -1 (a gap of the query, not aligned, or
- * absent from the file). The query is locally aligned with each chain (Smith and Waterman 1981, with the affine gaps of
- * Gotoh 1982; BLOSUM62, 11 to open a gap and 1 per residue). Gaps cost less where the chain is broken. The chain with
- * the highest score is used. Among equal scores the chain with the most known coordinates is used, then the first. The
+/* Finds the residue of each column. to[c] becomes the index of the residue of column c in the structure. It becomes -1
+ * if the query has a gap, or if the residue is not aligned or absent from the file. The query is locally aligned with
+ * each chain (Smith and Waterman 1981, with the affine gaps of Gotoh 1982). Scores are those of BLOSUM62. A gap costs
+ * 11, plus 1 per residue. Gaps cost less where the chain is broken. The chain with the highest score is used. If scores
+ * are equal, the chain with the most known coordinates is used. If these are equal too, the first chain is used. The
  * chain's sequence is the file's SEQRES or entity sequence, so absent residues stay absent. Without such a sequence,
  * the jump in residue numbers at a break gives the number of absent residues. `query` has L characters with gaps.
- * *match (may be NULL) gets the quality of the match. ATTN_ERROR_FORMAT if the structure is of another protein: less
- * than half of the shorter sequence is aligned, less than half of the aligned part is identical, or more than 0.01
- * equally good alignments are expected by chance. ATTN_ERROR_MEMORY. Time and memory: L times the length of the longest
- * chain. */
+ * *match gets the quality of the match; `match` may be NULL. ATTN_ERROR_FORMAT: the structure is of another protein,
+ * because less than half of the shorter sequence is aligned, less than half of the aligned part is identical, or more
+ * than 0.01 equally good alignments are expected by chance. ATTN_ERROR_MEMORY: there is no memory. Time and memory are
+ * proportional to L times the length of the longest chain. */
 attn_status attn_structure_map(const attn_structure *structure, const char *query, int64_t columns, int64_t *to,
                                attn_structure_match *match);
 
@@ -217,7 +220,7 @@ typedef struct attn_contact_range {
 /* Computes which fraction of the judged pairs are true contacts. The judged pairs are the pairs of resolved residues in
  * the range with the highest scores. Pairs with equal scores are ordered by i, then by j. If there are fewer pairs than
  * `count`, all of them are judged. *counted gets the number of judged pairs; `counted` may be NULL. scores and
- * distances are [L,L], and only elements with i < j are read. The fraction is NAN if no pair is resolved.
+ * distances are [L,L], and only elements with i < j are read. The fraction is NAN if no pair is resolved. May return
  * ATTN_ERROR_MEMORY. */
 attn_status attn_contact_precision(attn_context *context, const float *scores, const float *distances, int64_t columns,
                                    const attn_contact_range *range, double *precision, int64_t *counted);

@@ -168,7 +168,7 @@ attn_status attn_vocab_build(attn_vocab **vocab, const attn_pairs *pairs, attn_s
                              const attn_vocab_options *options);
 void attn_vocab_destroy(attn_vocab *vocab); /* NULL is allowed */
 /* Writes a text file with one token per line, where the line number (from 0) is the id. Pieces are written as a
- * SentencePiece file (.spm). The caller frees *file with attn_bytes_free. ATTN_ERROR_MEMORY. */
+ * SentencePiece file (.spm). The caller frees *file with attn_bytes_free. May return ATTN_ERROR_MEMORY. */
 attn_status attn_vocab_format(const attn_vocab *vocab, attn_bytes *file);
 /* Reads the text file. ATTN_ERROR_FORMAT: a line is empty, a token contains a space or occurs twice, UTF-8 is invalid,
  * the newline at the end is missing (a truncated file), or <pad>, <eos> or <unk> is missing. The message begins with
@@ -178,7 +178,7 @@ attn_status attn_vocab_parse(attn_vocab **vocab, attn_context *context, const ch
 
 /* Reads the bytes of a SentencePiece model and keeps its ids. ATTN_ERROR_FORMAT: the model is damaged, or has no <pad>,
  * <eos> or <unk>; the message begins with `name`. ATTN_ERROR_UNSUPPORTED: the library was built without SentencePiece.
- * ATTN_ERROR_MEMORY. */
+ * ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_vocab_parse_subwords(attn_vocab **vocab, attn_context *context, const char *bytes, size_t size,
                                       const char *name);
 /* Returns whether the library was built with SentencePiece. */

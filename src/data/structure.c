@@ -177,9 +177,9 @@ static bool is_better(attn__rank a, attn__rank b)
     return a.occupancy > b.occupancy || (a.occupancy == b.occupancy && a.alternative < b.alternative);
 }
 
-/* Returns whether the atom shows that the file has two residues with the same number. This is the case if neither
- * has an alternative letter, and either their names differ, or the two have the same atom at different positions and
- * their occupancies sum to more than 1. */
+/* Returns whether the atom shows that the file has two residues with the same number. This can only be so if neither
+ * has an alternative letter. Then either the names of the residues differ, or both have the same atom at different
+ * positions and the occupancies sum to more than 1. */
 static bool repeats(const attn__built_residue *r, slot to, const attn__atom *atom)
 {
     if (atom->rank.alternative != ' ' || r->best.alternative != ' ')

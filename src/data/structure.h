@@ -26,7 +26,7 @@ typedef struct attn__rank {
 
 enum { ATTN__BACKBONE = 4 }; /* the atoms that are needed for distances */
 
-/* A residue while its chain is read. */
+/* A residue in the form that is used while its chain is read. */
 typedef struct attn__built_residue {
     attn_residue at;
     int64_t label; /* number in the entity's sequence in mmCIF, counted from 1; 0: there is none */

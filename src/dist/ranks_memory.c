@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Memory that all ranks of one machine share. It is a file without a name, which rank 0 creates and the other ranks
- * open by process id and descriptor. The file has no size limit, unlike /dev/shm, which is often small in containers.
- * The system frees the file in any case when the processes end.
+ * Makes memory that all ranks of one machine share. The memory is a file without a name. Rank 0 creates the file, and
+ * the other ranks open it by process id and descriptor. The file has no size limit, unlike /dev/shm, which is often
+ * small in containers. The system frees the file in any case when the processes end.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* declares memfd_create and mremap */

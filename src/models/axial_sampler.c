@@ -4,7 +4,7 @@
  * inner decoder once per pixel. Unlike in the paper's sampler, nothing is computed twice. The outer decoder computes
  * only the new row, and its masked column attention reads the rows above from a KV cache. The inner decoder computes
  * only the new pixel, and reads the pixels to the left from a KV cache. An image of N pixels therefore costs about one
- * evaluation of the model, instead of the N evaluations of a sampler that evaluates the whole model for each pixel. */
+ * evaluation of the model. A sampler that evaluates the whole model for each pixel needs N evaluations. */
 #include "models/axial_transformer.h"
 
 #include "base/context.h"

@@ -299,8 +299,8 @@ static int64_t follow_prefix(const attn__beam *beam, attn_tensor *logits, int64_
     return 1;
 }
 
-/* Writes the likeliest continuations of a sentence's live hypotheses to `list`, best first. Returns their number.
- * `place` is the sentence's index in the model's batch. */
+/* Writes the likeliest continuations of a sentence's live hypotheses to `list`, best first. Returns the number of
+ * continuations. `place` is the sentence's index in the model's batch. */
 static int64_t find_candidates(const attn__beam *beam, attn_tensor *logits, int64_t place, candidate *list)
 {
     int64_t sentence = beam->live[place], n = 0, room = 2 * beam->width;

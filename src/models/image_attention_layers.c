@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Defines two kinds of self-attention over images: global attention with relative positions, and attention in local
- * windows.
+ * Defines two kinds of self-attention over images: global attention, which has relative positions, and attention in
+ * local windows.
  */
 #include "models/model_keys.h"
 

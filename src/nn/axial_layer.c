@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The axial layer of the MSA Transformer: row attention, column attention and a feed-forward network. Each part reads
- * normalized input, and its result is added to the input.
+ * Implements the axial layer of the MSA Transformer. The layer has three parts: row attention, column attention and a
+ * feed-forward network. Each part reads normalized input, and its result is added to the input.
  *
  * Without gradients the layer runs in place. To save memory, this file computes some heads at a time. A head's scores
  * are always complete sums over all rows, and are masked once. Only the output projection, which is a linear sum over

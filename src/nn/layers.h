@@ -68,7 +68,7 @@ typedef struct attn_nn_builder {
     uint64_t seed;
     attn_nn_policy policy;
     bool blank; /* true: all parameters are zero; set if parameters are loaded afterwards */
-    /* with `blank`: memory for the weights of linear layers is allocated only when they are loaded */
+    /* true, and `blank` is true: memory for the weights of linear layers is allocated only when they are loaded */
     bool waits;
     /* limit: maximum number of bytes of all tensors (0: no limit); held: bytes of all tensors so far */
     size_t limit, held;
@@ -149,7 +149,7 @@ typedef enum attn_nn_position_kind {
 } attn_nn_position_kind;
 /* The table of positions, [max_len,D]. It is a constant unless it is learned. `offset` is the row of position 0. */
 typedef struct attn_nn_positional {
-    attn_tensor *table; /* NULL: no positions */
+    attn_tensor *table; /* table of positions; NULL: there are no positions */
     double dropout;
     int64_t offset;
     bool none;
@@ -242,9 +242,9 @@ attn_tensor *attn_nn_additive_attend(const attn_nn_additive *layer, attn_tape *t
 
 /* The formula for the score of a query and a key of one head. */
 typedef enum attn_nn_score {
-    ATTN_NN_SCORE_DOT = 0,  /* q k^T / sqrt(D/H) */
-    ATTN_NN_SCORE_ADDITIVE, /* as in attn_nn_additive, with D/H hidden channels */
-    ATTN_NN_SCORE_BILINEAR  /* q M k^T, M [D/H,D/H] (Luong et al. 2015, arXiv:1508.04025) */
+    ATTN_NN_SCORE_DOT = 0,  /* q k^T / sqrt(D/H), the scaled dot product */
+    ATTN_NN_SCORE_ADDITIVE, /* the score of attn_nn_additive with D/H hidden channels */
+    ATTN_NN_SCORE_BILINEAR  /* q M k^T with a learned matrix M [D/H,D/H] (Luong et al. 2015, arXiv:1508.04025) */
 } attn_nn_score;
 /* Multi-head attention with H heads of D/H channels. The result is W_o(concatenation of the heads). The parameters are
  * W_q, W_k, W_v and W_o, each with .weight [D,.] and, if requested, .bias. All heads share the parameters of the score:

@@ -49,8 +49,8 @@ typedef struct attn_nn_batch_norm {
     attn_tensor *weight, *bias, *running_mean, *running_var;
     double momentum, eps;
 } attn_nn_batch_norm;
-/* Initializes the layer with PyTorch's momentum 0.1 and eps 1e-5. With `zero`, the weight starts at zero instead of
- * one. */
+/* Initializes the layer with PyTorch's momentum 0.1 and eps 1e-5. If `zero` is true, the weight starts at zero,
+ * otherwise at one. */
 void attn_nn_batch_norm_init(attn_nn_batch_norm *layer, attn_nn_builder *builder, int64_t channels, bool zero);
 /* Normalizes x [B,C,...] and returns the same shape. */
 attn_tensor *attn_nn_batch_norm_forward(const attn_nn_batch_norm *layer, attn_tape *tape, attn_tensor *x);

@@ -14,8 +14,8 @@ typedef struct attn__colour {
     double r, g, b;
 } attn__colour;
 
-/* Returns the colour for a value from 0 to 1. Most maps change from light to dark. DIVERGING changes from dark over light
- * to dark. Steps of equal size look equally large. */
+/* Returns the colour for a value from 0 to 1. Most maps change from light to dark. DIVERGING changes from dark over
+ * light to dark. Steps of equal size look equally large. */
 attn__colour attn__colour_of(attn_colours map, double share);
 extern const attn__colour attn__ink, attn__grey, attn__absent;
 
@@ -39,7 +39,7 @@ void attn__set_colour(cairo_t *cr, attn__colour colour);
 /* Computes the ticks of an axis: at most 12 round numbers within [low, high]. Their distance is 1, 2 or 5 times a
  * power of ten. Returns the number of ticks. */
 int attn__ticks(double low, double high, double ticks[12]);
-/* Formats a tick's number with as few digits as possible for this step between ticks. If the number would have many
+/* Formats a tick's value with as few digits as possible for this step between ticks. If the text would have many
  * digits, it is written with an exponent. */
 void attn__tick_text(double value, double step, char *text, size_t size);
 

@@ -281,7 +281,7 @@ static void draw_x_axis(const frame *f, cairo_t *cr)
         tick_text(&f->x, i, text);
         double half = attn__text_width(cr, text) / 2;
         if (x - half < last + 3)
-            continue; /* this tick gets no number, because the number would touch the previous one */
+            continue; /* this tick gets no text, because the text would touch that of the previous tick */
         attn__text(cr, x, f->y.from + TEXT + 4, text, ATTN_CENTRE, 0);
         last = x + half;
     }

@@ -111,8 +111,8 @@ static double put_rare(cairo_t *cr, const char *text, size_t length, unsigned co
     return width;
 }
 
-/* Measures a text character by character and returns its width. With `draw`, also draws the text at the current point.
- */
+/* Measures a text character by character and returns its width. If `draw` is true, also draws the text at the
+ * current point. */
 static double put_text(cairo_t *cr, const char *text, bool draw)
 {
     size_t whole = strlen(text);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * no_pictures.c - stubs of the drawing functions, for builds without cairo (-DATTN_WITH_PICTURES=OFF). HTML pages are
- * text and need no cairo. */
+ * Contains stubs of the drawing functions for builds without cairo (-DATTN_WITH_PICTURES=OFF). HTML pages are text, so
+ * they can be written without cairo.
+ */
 #include "attn/plot.h"
 
 #include "base/context.h"

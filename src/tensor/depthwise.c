@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * depthwise.c - convolutions in which each output channel reads one input channel. An input plane is padded with zeros
- * and packed so that places with the same remainder modulo the stride (a phase) are adjacent. Along each axis, cell c
- * of phase p is place c * stride + p of the padded plane. Tap k of output o reads cell o + k / stride of phase k mod
+ * Implements convolutions in which each output channel reads one input channel. An input plane is padded with zeros and
+ * packed so that places with the same remainder modulo the stride (a phase) are adjacent. Along each axis, cell c of
+ * phase p is place c * stride + p of the padded plane. Tap k of output o reads cell o + k / stride of phase k mod
  * stride. Each tap thus has the same offset from every output, so the kernel (kernels/depthwise) can process a whole
  * plane as one row of elements. Outputs are also stored as cells. Output cells past the end of a line are computed and
  * not used.

@@ -8,8 +8,9 @@
 #include "attn/attn.h"
 
 /* An L1-regularized logistic regression as in liblinear, where the intercept is penalized too. It finds w[features] and
- * b that minimize |w|_1 + |b| + C * sum_i log(1 + exp(-s_i (w.x_i + b))), where s_i = 1 for label 1, else -1. The
- * method is Newton steps along one coordinate at a time (Yuan, Ho and Lin 2010, JMLR 11:3183). */
+ * b that minimize |w|_1 + |b| + C * sum_i log(1 + exp(-s_i (w.x_i + b))). x_i are the features of row i. s_i is 1 if
+ * the label of row i is 1, otherwise -1. The method takes Newton steps along one coordinate at a time (Yuan, Ho and Lin
+ * 2010, JMLR 11:3183). */
 typedef struct attn_logistic {
     int64_t rows, features;
     const float *x;        /* [features, rows]: each feature is contiguous */

@@ -51,8 +51,8 @@ typedef struct attn_training_options {
 typedef struct attn_training attn_training;
 
 /* Creates a run with its own optimizer for `parameters`, which must outlive the run. The caller destroys the run.
- * ATTN_ERROR_ARGUMENT: options out of range. ATTN_ERROR_UNSUPPORTED: a trained parameter that is not f32.
- * ATTN_ERROR_MEMORY. */
+ * ATTN_ERROR_ARGUMENT: an option is out of range. ATTN_ERROR_UNSUPPORTED: a trained parameter is not f32.
+ * ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_training_create(attn_training **training, attn_context *context, const attn_named_list *parameters,
                                  const attn_training_options *options);
 void attn_training_destroy(attn_training *training); /* NULL is allowed */

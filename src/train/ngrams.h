@@ -21,7 +21,7 @@ attn_status attn__ngrams_add(attn_context *context, const attn__tokens *predicti
 
 /* Counts the n-grams of n texts, for each order from 1 to `orders`. counts[order - 1][i] is the number of n-grams in
  * text i. shared[order - 1][i][j] is the number of n-grams that texts i and j share: the sum over n-grams of min(count
- * in i, count in j). ATTN_ERROR_MEMORY. */
+ * in i, count in j). May return ATTN_ERROR_MEMORY. */
 attn_status attn__ngrams_shared(attn_context *context, const attn__tokens *texts, int64_t n, int orders,
                                 int64_t *counts, int64_t *shared);
 

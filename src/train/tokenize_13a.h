@@ -14,8 +14,8 @@ typedef struct attn__tokens {
 } attn__tokens;
 
 /* Splits UTF-8 text into words. Entities such as "&lt;" are decoded. Punctuation in ASCII becomes a word of its own,
- * with two exceptions: a period or comma between digits does not, and a dash does only after a digit. Free with
- * attn__tokens_free. ATTN_ERROR_MEMORY. */
+ * with two exceptions: a period or comma between digits does not, and a dash does only after a digit. Free the words
+ * with attn__tokens_free. May return ATTN_ERROR_MEMORY. */
 attn_status attn__tokenize_13a(attn__tokens *words, attn_context *context, const char *line);
 /* Returns the number of bytes of the white-space character at `s` (any white space of Unicode). Returns 0 if `s` is
  * not white space. */

@@ -90,7 +90,7 @@ typedef struct naming {
     int64_t n;
     int64_t *ids;
     const char **names;
-    char *numbers; /* memory for the names of n classes that have no name but their number */
+    char *numbers; /* memory for names of n classes; used if a class has no other name than its number */
     attn_bytes text;
 } naming;
 

@@ -20,7 +20,7 @@ enum { MOST_CLASSES = 100000, MOST_BYTES = 64 << 20, MOST_LINE = 1024 };
 
 /* ----------------------------------------------------------------------------------------------- a line */
 
-/* Parses a line of five numbers: the class and the four values of the box. */
+/* Parses a line with five values: the class, and the four values of the box. */
 static bool parse_line(const char *line, double numbers[5])
 {
     char *end = NULL;

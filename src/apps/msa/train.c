@@ -130,10 +130,10 @@ static attn_status read_all(training *t)
 /* ------------------------------------------------------------------------------------------------ model */
 
 /* Halves the initial weights of queries and keys of tied row attention. A tied score is a sum over R rows divided by
- * sqrt(R). Features that all rows share, mostly positions and conserved residues, therefore count sqrt(R) times.
- * With Xavier's initial width, each map would select nearly one column before any training, and such maps hardly
- * learn. A quarter of the score keeps the initial maps flat. (PyTorch's default initial values, which the published
- * model's code uses, give a third of the score.) */
+ * sqrt(R). Features that all rows share, mostly positions and conserved residues, therefore count sqrt(R) times. With
+ * Xavier's initial values, each map would give nearly all weight to one column before any training. Such maps hardly
+ * learn. Halving both weights divides the scores by four, so the initial maps are flat. PyTorch's default initial
+ * values, which the published model's code uses, divide the scores by three. */
 static void soften_first_maps(const attn_model *model)
 {
     const attn_named_list *parameters = attn_model_parameters(model);

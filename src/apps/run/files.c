@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The files of a training run. Data that must be consistent (parameters, the optimizer's moments, counters) is in one
- * file, checkpoint.safetensors, which is replaced as a whole. A run can be killed at any moment. model.safetensors is
- * written before the checkpoint, so a resumed run at most repeats work whose results are already saved. */
+ * Reads and writes the files of a training run. Data that must be consistent (parameters, the optimizer's moments,
+ * counters) is in one file, checkpoint.safetensors, which is replaced as a whole. A run can be killed at any moment.
+ * model.safetensors is written before the checkpoint, so a resumed run at most repeats work whose results are already
+ * saved. */
 #include "apps/run/files.h"
 
 #include "apps/checkpoint/model_directory.h"

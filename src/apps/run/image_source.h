@@ -29,8 +29,8 @@ typedef struct attn__image_source {
     attn_image_set *train, *test; /* training part, and test part; the test part is NULL if the data has none */
     char **classes;
     int64_t nclasses;
-    /* number of files in class folders that are not read because their names do not end like a picture's, and of
-     * folders in the folder of train/ that are not read */
+    /* number of files and folders that were not read: files in class folders whose names do not end like a
+     * picture's, and folders in the folder of train/ */
     int64_t passed_over;
     char *passed_first; /* path of the first file or folder that was not read; NULL: there is none */
 } attn__image_source;

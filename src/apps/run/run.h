@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * run.h - runs one training of any kind in a directory: its lock, settings, checkpoint and history, stopping and
- * resuming. An application defines a kind of training: the data, the model and the loss of a step. All other code is
- * the same for all kinds and is declared here.
+ * run.h - runs one training of any kind in a directory. An application defines a kind of training: the data, the model
+ * and the loss of a step. All other code is the same for all kinds and is declared here: the lock of the directory,
+ * settings, checkpoint and history, stopping and resuming.
  *
  * In addition to the application's own files, the directory contains
  *     training.json           all settings, and the path and fingerprint of the data

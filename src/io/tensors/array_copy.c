@@ -288,8 +288,8 @@ static bool same_type(attn__element element, attn_dtype dtype)
         [ATTN__F32] = ATTN_F32, [ATTN__F64] = ATTN_F64, [ATTN__F16] = ATTN_F16, [ATTN__BF16] = ATTN_BF16,
         [ATTN__I32] = ATTN_I32, [ATTN__I64] = ATTN_I64, [ATTN__U8] = ATTN_U8,
     };
-    /* The types of some elements are not types of tensors. These elements, and booleans, which must become 0 or 1,
-     * are converted even if the table says otherwise. */
+    /* Types that are not in the table have the value 0, which is ATTN_F32. These types must be converted, so
+     * ATTN_F32 counts as the same type only for f32 elements. */
     return same[element] == dtype && (dtype != ATTN_F32 || element == ATTN__F32);
 }
 

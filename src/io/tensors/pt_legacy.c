@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Reads PyTorch's format before 1.6. A file contains five pickles: a magic number, a protocol, the system, the saved
- * object, and the keys of the storages. Then comes, for each key, the number of elements as an int64, and the elements.
+ * object, and the keys of the storages. After the pickles, the file has the elements of each key's storage, preceded by
+ * their number as an int64.
  */
 #include "io/tensors/pt_tensor.h"
 

@@ -33,7 +33,8 @@ void attn__weights_files_close(attn__weights_files *files);
  * assigns to it. */
 attn_status attn__weights_files_find(attn__weights_files *files, attn__findings *findings);
 
-/* Removes the bytes of an array that was copied from the process's memory. It is used as attn__arrays.copied. */
+/* Releases the memory pages of an array of these files, whose elements were copied before. It is used as
+ * attn__arrays.copied. */
 void attn__weights_files_drop(const void *files, const uint8_t *data, size_t size);
 
 /* Finds all arrays of a path, and renames them by the names file in the options. Both results must be cleared even

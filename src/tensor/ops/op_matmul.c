@@ -56,12 +56,12 @@ static void backward_a(attn_tape *tape, const matmul_detail *d, attn_tensor *a, 
         return;
     attn__gemm_problem g = {.dtype = a->dtype, .c = da.data, .ldc = a_width(d), .add = da.add};
     int64_t b_step = d->shared ? 0 : d->k * d->n;
-    if (!d->ta) { /* dA [m,k] = dC op(B)^T */
+    if (!d->ta) { /* the gradient dA [m,k] is dC op(B)^T, where op(B) is B or, if it is stored transposed, B^T */
         g.m = d->m, g.n = d->k, g.k = d->n;
         g.a = attn__matrix_rows(dc, d->n, true);
         g.b = attn__matrix_rows(b, b_width(d), !d->tb);
         tape->failed |= !products(tape, g, d->batch, d->m * d->n, b_step, d->m * d->k);
-    } else { /* dA [k,m] = op(B) dC^T */
+    } else { /* a is stored transposed, so the gradient of the stored matrix, dA [k,m], is op(B) dC^T */
         g.m = d->k, g.n = d->m, g.k = d->n;
         g.a = attn__matrix_rows(b, b_width(d), !d->tb);
         g.b = attn__matrix_rows(dc, d->n, true);
@@ -76,12 +76,12 @@ static void backward_b(attn_tape *tape, const matmul_detail *d, attn_tensor *b, 
         return;
     attn__gemm_problem g = {.dtype = b->dtype, .c = db.data, .ldc = b_width(d), .add = db.add, .k = d->m};
     int64_t c_step = d->shared ? 0 : d->k * d->n;
-    if (!d->tb) { /* dB [k,n] = op(A)^T dC */
+    if (!d->tb) { /* the gradient dB [k,n] is op(A)^T dC, where op(A) is A or, if it is stored transposed, A^T */
         g.m = d->k, g.n = d->n;
         g.a = attn__matrix_rows(a, a_width(d), d->ta);
         g.b = attn__matrix_rows(dc, d->n, false);
         tape->failed |= !products(tape, g, d->batch, d->m * d->k, d->m * d->n, c_step);
-    } else { /* dB [n,k] = dC^T op(A) */
+    } else { /* b is stored transposed, so the gradient of the stored matrix, dB [n,k], is dC^T op(A) */
         g.m = d->n, g.n = d->k;
         g.a = attn__matrix_rows(dc, d->n, false);
         g.b = attn__matrix_rows(a, a_width(d), d->ta);
