@@ -124,7 +124,7 @@ static void wake_next(const region *r, int thread)
 /* --------------------------------------------------------------------------------------------- workers */
 
 /* Leaves the region. After its last worker has left, the region may not exist any more, because it is on the caller's
- * stack. Only if the caller sleeps does the region stay, until `all_left` is set. */
+ * stack. If the caller sleeps, the region exists until `all_left` is set. */
 static void leave(region *r)
 {
     if (atomic_fetch_sub(&r->running, 1) != SLEEPS + 1)

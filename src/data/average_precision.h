@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * average_precision.h - average precision and recall of detections, as in COCO's evaluation of boxes (COCOeval of
- * pycocotools): intersection over union from 0.50 to 0.95 in steps of 0.05, 101 recalls, at most 100 detections of a
- * category in an image. */
+ * pycocotools). The thresholds of intersection over union are 0.50 to 0.95 in steps of 0.05. Precision is computed at
+ * 101 recall levels. At most 100 detections per category and image are evaluated. */
 #ifndef ATTN_DATA_AVERAGE_PRECISION_H
 #define ATTN_DATA_AVERAGE_PRECISION_H
 

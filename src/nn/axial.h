@@ -33,9 +33,9 @@ typedef enum attn_nn_positions_fit {
 } attn_nn_positions_fit;
 
 /* Learned positions with one vector for each index of each axis. The vectors are summed over the axes (Ho et al. 2019,
- * arXiv:1912.12180). The vectors of axis i are the parameter param_{i}, which has length 1 along all other axes except
- * the channels' axis. The batch axis and the channels' axis are not counted by i. An image of Y x X thus has Y + X
- * vectors, not Y * X. */
+ * arXiv:1912.12180). The vectors of axis i are the parameter param_{i}, where i counts all axes except the batch axis
+ * and the channels' axis. The length of param_{i} is 1 along all axes except axis i and the channels' axis. An image of
+ * Y x X thus has Y + X vectors, not Y * X. */
 typedef struct attn_nn_axial_positions {
     int axes, channel; /* axes: number of axes other than batch and channels; channel: index of the channels' axis */
     attn_nn_positions_fit fit;

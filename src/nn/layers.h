@@ -164,8 +164,8 @@ void attn_nn_positional_init(attn_nn_positional *layer, attn_nn_builder *builder
  * are more positions than the table has, or x has another number of channels. */
 attn_tensor *attn_nn_positional_forward(const attn_nn_positional *layer, attn_tape *tape, attn_tensor *x,
                                         int64_t first);
-/* Computes attn_nn_positional_forward of the embeddings of ids I32 [B,T]. The embeddings are not stored: both steps
- * are one pass. */
+/* Computes attn_nn_positional_forward of the embeddings of ids I32 [B,T]. The embeddings are not stored, because
+ * looking them up and adding the positions is one pass. */
 attn_tensor *attn_nn_positional_embed(const attn_nn_positional *layer, const attn_nn_embedding *embedding,
                                       attn_tape *tape, const attn_tensor *ids, int64_t first);
 

@@ -163,8 +163,8 @@ static void describe_lines(attn_problem *p, const sizes *s, bool columns, bool m
     }
 }
 
-/* Returns the type in which the attention is computed. If maps are requested, the type is that of the maps, f32 or
- * f64. This costs little time, because few calls request maps. */
+/* Returns the type in which the attention is computed. If maps are requested, the type is that of the maps, f32 or f64.
+ * This costs little, because this attention is a small share of the work. */
 static attn_dtype number_of(const attn__token_source *source, bool maps)
 {
     return source->bf16 ? maps ? ATTN_F32 : ATTN_BF16 : attn_tensor_dtype(source->x);

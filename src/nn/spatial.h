@@ -71,9 +71,10 @@ typedef struct attn_nn_map_norm {
 /* Initializes the layer with eps 1e-5. ATTN_ERROR_ARGUMENT: the groups do not divide the channels. */
 void attn_nn_map_norm_init(attn_nn_map_norm *layer, attn_nn_builder *builder, attn_nn_map_norm_kind kind,
                            int64_t channels, int64_t groups);
-/* Returns activation(norm(convolution(x)) + addend). The addend has the same shape or is NULL. A norm with fixed
- * statistics is merged into the convolution, as a scale and a shift of its channels. If it is merged and no gradients
- * are recorded, the result takes over the addend's memory. `conv` must have neither bias nor activation. */
+/* Returns activation(norm(convolution(x)) + addend). The addend has the same shape or is NULL. If the statistics of the
+ * norm do not come from the batch, the norm is merged into the convolution, as a scale and a shift of its channels. If
+ * it is merged and no gradients are recorded, the result takes over the addend's memory. `conv` must have neither bias
+ * nor activation. */
 attn_tensor *attn_nn_conv_normed(const attn_nn_conv *conv, const attn_nn_map_norm *norm, attn_tape *tape,
                                  attn_tensor *x, attn_tensor *addend, attn_activation activation);
 

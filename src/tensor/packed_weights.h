@@ -7,7 +7,7 @@
  * a quarter of the bytes.
  *
  * Between begin and end no code may write to a parameter that a linear layer reads on this tape. The caller of
- * attn__packed_weights_begin must keep the model unchanged until the end. Results have the same bits as products that
+ * attn__packed_weights_begin must hold the model until the sharing ends. Results have the same bits as products that
  * pack their own operands (gemm/gemm.h), except with slices. */
 #ifndef ATTN_TENSOR_PACKED_WEIGHTS_H
 #define ATTN_TENSOR_PACKED_WEIGHTS_H

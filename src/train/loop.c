@@ -260,10 +260,10 @@ static attn_status one_step(attn_training *training, const attn_job *job, attn_t
     return ATTN_OK;
 }
 
-/* Aborts a training among ranks. The other ranks are notified first, because memory that their sums may still write to
- * is freed afterwards. Changes of an unfinished step or validation are undone. If the cause is a signal or a process
- * that ended, the state of the last complete step is saved. If no step was in progress, nothing is saved, because the
- * state is saved already or saving has failed. */
+/* Aborts a training among ranks. The other ranks are notified before memory is freed that their sums may still write
+ * to. Changes of an unfinished step or validation are undone. If the cause is a signal or a process that ended, the
+ * state of the last complete step is saved. If no step was in progress, nothing is saved, because the state is saved
+ * already or saving has failed. */
 static attn_status leave(attn_training *training, const attn_job *job, attn_tape *tape, attn_status status)
 {
     char why[512];

@@ -52,7 +52,8 @@ static inline const attn__operation *attn__rule_gathers(const attn__rule *rule)
 /* A kind of setting that is determined from the tensors that the rules make. */
 typedef enum attn__measure_kind {
     ATTN__SIZE, /* the setting is the length of one axis of the target */
-    /* the setting is a count: how many numbers, from 0 on, follow the target's name in names of tensors */
+    /* the setting is a count, such as the number of layers: one more than the largest number that follows the target's
+     * name in names of tensors */
     ATTN__COUNT_OF,
     ATTN__WHEN /* the setting is `value` if the target exists */
 } attn__measure_kind;
