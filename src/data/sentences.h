@@ -117,7 +117,8 @@ attn_status attn_pairs_slice(attn_pairs **part, const attn_pairs *all, int64_t b
 
 /* Options that decide which pairs are left out. If all fields are zero, no pair is left out. */
 typedef struct attn_pairs_filter_options {
-    /* A pair is left out if one side has more than max_ratio times as many characters as the other. 0: no pair is. */
+    /* A pair is left out if one side has more than max_ratio times as many characters as the other. 0: no pair is left
+     * out for this reason. */
     double max_ratio;
     bool unique; /* true: a pair is left out if both its sides equal those of an earlier pair */
 } attn_pairs_filter_options;

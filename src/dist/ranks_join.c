@@ -105,8 +105,8 @@ attn_status attn_ranks_join(attn_context *context)
     status = attn__ranks_join_with(context, ops);
     if (status != ATTN_OK || size == LONG_MAX || attn_ranks_size(context) == size)
         return status;
-    /* If mpirun started several processes but MPI finds only one, the program's MPI is not the one of mpirun. This
-     * is an error, because each process would train alone and write to the same directory. */
+    /* If mpirun started several processes but MPI finds another number of processes, the program's MPI is not the one
+     * of mpirun. This is an error, because each process would train alone and write to the same directory. */
     int found = attn_ranks_size(context);
     attn_ranks_leave(context);
     return attn__fail(context, ATTN_ERROR_UNSUPPORTED,

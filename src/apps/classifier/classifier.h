@@ -45,8 +45,8 @@ attn_image_shape attn_classifier_shape(const attn_classifier *classifier);
  * "brightness" (mean of all pixels) and "contrast" (standard deviation). The result names the first statistic whose
  * value is outside the range of the training pictures. */
 typedef struct attn_likeness {
-    /* name of the first statistic outside the range; NULL: all are inside, or the ranges are unknown because another
-     * program made the classifier */
+    /* name of the first statistic outside the range; NULL: all are inside, or the classifier has no record of its
+     * training pictures */
     const char *unlike;
     /* value of this statistic for the picture, and range of the training pictures; 0 is black, 1 is white */
     double found, min, max;

@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The beginning of the first pickle: opcode LONG1 with the 10-byte magic number 0x1950a86a20f9469cfc6c, and opcode
- * STOP. */
+/* Bytes of the first pickle: opcode LONG1 with the 10-byte magic number 0x1950a86a20f9469cfc6c, and opcode STOP. */
 static const uint8_t magic[] = {0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, '.'};
 
 /* Returns the size in bytes of the first pickle, which holds the magic number. Returns 0 if the file has another
