@@ -109,14 +109,31 @@ static attn_status make_model(attn_context *context, void *given)
     return status;
 }
 
-static void models_survive_failed_allocations(void **state)
+static attn_status make_page(attn_context *context, void *user)
+{
+    static float weights[2][2][4][4];
+    static unsigned char pixels[12];
+    const attn_image picture = {2, 2, 3, pixels};
+    const attn__block_attention block = {
+        .heads = 2, .rows = 2, .cols = 2, .key_rows = 2, .key_cols = 2, .weights = &weights[0][0][0][0]};
+    attn__block_attention blocks[] = {block, block};
+    attn__attention attention = {.context = context, .n = 2, .blocks = blocks};
+    attn_bytes page = {0};
+    (void)user;
+    attn_status status = attn__attention_page(&page, &attention, &picture, "title", "about");
+    attn_bytes_free(context, &page);
+    return status;
+}
+
+static void models_and_pages_survive_failed_allocations(void **state)
 {
     char vit[] = "{\"model\": \"vit\", \"patch\": 4, \"width\": 8, \"depth\": 1, \"heads\": 2, \"compat\": \"d2l\"}",
          axial[] = "{\"model\": \"axial\", \"patch\": 4, \"width\": 8, \"depth\": 1, \"heads\": 2}";
     (void)state;
     assert_true(faults_try_all(make_model, vit) > 50);
     assert_true(faults_try_all(make_model, axial) > 50);
+    assert_true(faults_try_all(make_page, NULL) > 5);
 }
 
 RUN_TESTS(TEST(keys_map_to_grid_positions), TEST(rollout_is_the_product_over_layers),
-          TEST(models_survive_failed_allocations))
+          TEST(models_and_pages_survive_failed_allocations))

@@ -301,6 +301,8 @@ static attn_status batch_with(attn_context *context, void *user)
     attn_status status = attn_config_create(&settings, context);
     (void)user;
     if (status == ATTN_OK)
+        status = attn_config_set_text(settings, "valid_data", folder);
+    if (status == ATTN_OK)
         status = attn__boxed_data_read(&data, context, folder, settings);
     data.queries = data.batch = 2;
     data.crop = data.flip = true;
@@ -315,6 +317,10 @@ static attn_status batch_with(attn_context *context, void *user)
         status = attn__boxed_data_train(&data, tape, 0, 0, &batch);
     if (status == ATTN_OK)
         assert_true(batch.targets.images == 2 && batch.objects <= 2 && data.set->images[1].width == 3);
+    if (status == ATTN_OK)
+        status = attn__boxed_data_valid(&data, tape, 0, &batch);
+    if (status == ATTN_OK) /* 4 x 3 pixels become wider than high */
+        assert_true(batch.targets.images == 2 && batch.sides[0] == 4 && batch.sides[1] == 5);
     attn_tape_destroy(tape);
     attn__boxed_data_free(&data);
     attn_config_destroy(settings);

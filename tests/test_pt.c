@@ -214,6 +214,8 @@ static void hostile_pickles_are_refused(void **state)
         CASE("\x80\x02\x8d\xff\xff\xff\xff\xff\xff\xff\xff"
              "a.",
              "cut off"),
+        CASE("\x80\x02\x8d\x01\0\0\0\0\0\0\0a\xff.", "f: byte 37: pickle: unknown opcode 0xff"),
+        CASE("\x80\x02\x8e\x02\0\0\0\0\0\0\0ab\xff.", "f: byte 38: pickle: unknown opcode 0xff"),
         CASE("\x80\x02K\x01K\x02"
              "a.",
              "takes none such"),
