@@ -170,7 +170,7 @@ static void outputs_may_not_overlap(void **state)
     WRONG(OK, "", p.dims[2].lse = 0); /* If lse is not requested, its strides are not used. */
     WRONG(ERROR_SHAPE, "weights: the indices of dim 3", p.flags = ATTN_WANT_WEIGHTS; p.dims[3].weights = 0);
     WRONG(OK, "", p.dims[1].k = p.dims[1].v = 0); /* Inputs may be broadcast. */
-    WRONG(OK, "", p.dims[2].o = -p.dims[2].o);    /* Outputs may be reversed. */
+    WRONG(OK, "", p.dims[2].o = -p.dims[2].o);    /* The stride of an output may be negative. */
     /* Strides 2 and 3 may interleave, because all sums of {0,2,4} and {0,3} differ. */
     WRONG(OK, "", p.dims[2].n = 3; p.dims[2].o = 2; p.dims[5].n = 2; p.dims[5].o = 3; p.dims[0].o = 100;
           p.dims[1].o = 20);

@@ -179,7 +179,8 @@ static void models_of_any_writer_are_loaded(void **state)
 
 /* ------------------------------------------------------------------------------------------------ running */
 
-/* Plain loops compute the contacts from the maps of the same run: symmetric sums, APC and logistic regression. */
+/* Computes the contacts again, from the maps of the same run, by plain loops for symmetric sums, APC and logistic
+ * regression, and compares them. */
 static void contacts_follow_their_formula(void **state)
 {
     fixture *f = *state;

@@ -494,7 +494,8 @@ static void wrong_curves_are_refused(void **state)
     }
 }
 
-/* Each choice of colours gives a different picture. A page refuses negative numbers and accepts NaN. */
+/* Each choice of colours gives a different picture. A heatmap on a page refuses negative values
+ * and accepts NaN. */
 static void heatmaps_have_the_colours_chosen(void **state)
 {
     attn_context *context = *state;

@@ -32,7 +32,7 @@ MODELS = {
     "Mistral": (hf.MistralForCausalLM, hf.MistralConfig, {**LARGE, "sliding_window": 256}, "Mistral, window 256"),
     "Gemma2": (hf.Gemma2ForCausalLM, hf.Gemma2Config, {**LARGE, "sliding_window": 256}, "Gemma 2 (27B's heads), 4 of 128 on 2"),
     "Gemma2Wide": (hf.Gemma2ForCausalLM, hf.Gemma2Config, {**LARGE, "head_dim": 256, "sliding_window": 256},
-                   "Gemma 2 (9B's heads), 4 of 256 on 2"),
+                   "Gemma 2 with 9B's heads, 4 query and 2 key heads of 256"),
     "GptOss": (hf.GptOssForCausalLM, hf.GptOssConfig, {**GROUPED, "sliding_window": 128, "num_local_experts": 2,
                                                        "num_experts_per_tok": 1}, "gpt-oss, 8 heads of 64 on 2"),
     "T5": (hf.T5ForConditionalGeneration, hf.T5Config, T5, "T5, 8 heads of 64"),

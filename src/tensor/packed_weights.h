@@ -51,7 +51,7 @@ bool attn__weight_can_pack_on_load(const attn_tensor *w, attn_precision precisio
  * error if the weight has only panels, or only rows that this tape's products cannot read. */
 const void *attn__weight_rows(attn_tape *tape, const attn_tensor *w, bool *bf16);
 /* Must be called before a tensor's elements are written. attn__weight_filled must be called after the write. If the
- * tensor packs on load, the first call allocates its memory and the second call packs it. Both return
+ * tensor packs on load, attn__weight_fill allocates its memory and attn__weight_filled packs it. Both return
  * ATTN_ERROR_MEMORY if there is no memory. */
 attn_status attn__weight_fill(attn_tensor *w);
 attn_status attn__weight_filled(attn_tensor *w);

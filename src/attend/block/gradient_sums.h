@@ -36,8 +36,8 @@ enum {
     ATTN__WANT_ROWS = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV,
     ATTN__WANT_OWN = ATTN__WANT_ROWS | ATTN_WANT_DBIAS
 };
-/* Clears the elements of the requested gradients that one batch index writes. If `fixed` is NULL, clears all elements.
- * Otherwise clears one index along each BATCH axis that `fixed` marks, and all indices along the other axes. */
+/* Clears elements of the requested gradients: all elements if `fixed` is NULL, otherwise those at the index `batch`
+ * of the BATCH axes that `fixed` marks. Along the other axes all elements are cleared. */
 void attn__gradients_clear(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch,
                            unsigned gradients, const bool *fixed);
 

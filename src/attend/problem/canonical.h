@@ -78,7 +78,7 @@ static inline bool attn__is_softmax(const attn__canonical *canonical)
     return normalization == ATTN_NORMALIZATION_SOFTMAX || normalization == ATTN_NORMALIZATION_HARDMAX;
 }
 
-/* Returns the group of a role for changes. */
+/* Returns the group of a role, so that the caller can change it. */
 static inline attn__group *attn__group_at(attn__canonical *canonical, attn_role role)
 {
     return (attn__group *)(uintptr_t)attn__group_of(canonical, role);

@@ -668,7 +668,7 @@ bool attn__flash_softmax(attn__flash_item *t, const attn__flash_keys *b, attn__f
     return changed;
 }
 
-/* Computes S^T = K Q^T. If there are tables of queries, adds it to their terms. */
+/* Computes S^T = K Q^T. If the queries have tables, S^T holds the terms of the tables, and K Q^T is added. */
 static void score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;

@@ -90,7 +90,7 @@ static void store_tables(const attn__flash_backward_run *run, const attn__sums *
 
 enum {
     TILE_Q = 64,                     /* 64 to 80 queries, so that S and dS of a strip take 48 KiB */
-    STRIP = 96,                      /* a multiple of the widest register tile of every kernel */
+    STRIP = 96,                      /* divisible by the width of each kernel's widest register tile */
     RESIDENT = 256 * 1024,           /* largest dQ in scratch memory, in bytes; twice that on AMX */
     RESIDENT_BF16 = 2 * 1024 * 1024, /* the same for bf16, so that several thousand queries need no second pass */
     CELLS = 64,                      /* cells that are enough for any number of threads */

@@ -24,7 +24,7 @@ typedef struct attn__softmax_backward_args {
     float *dp;          /* input: dP; output: dS; NULL if dS is not requested */
     const float *lse;   /* [rows], base 2; a row with +inf becomes zeros */
     const float *delta; /* [rows] */
-    /* all rows attend all keys, there is no bias or dropout, and keys fill the lanes */
+    /* every row attends to all keys, there is no bias or dropout, and lanes divide the number of keys */
     bool plain;
     const int32_t *from, *to; /* [rows]: row attends key j if from <= first + j < to and the mask allows it */
     int32_t first;
