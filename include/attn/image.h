@@ -46,7 +46,7 @@ typedef struct attn_image_options {
  *   - Colour becomes grey by ITU-R 601: (19595 R + 38470 G + 7471 B) / 65536, rounded to the nearest.
  *   - JPEG in CMYK or YCCK (inverted as Adobe writes it, or not inverted) becomes RGB: R = C K / 255 of the inverted
  *     values.
- *   - JPEG and WebP are rotated by their EXIF orientation.
+ *   - JPEG and WebP are rotated or mirrored by their EXIF orientation.
  *   - BMP is read with 1, 4, 8, 24 and 32 bits per pixel, uncompressed.
  *   - WebP needs libwebp in the build. An animation is refused.
  *   - Colour profiles and gamma are ignored: samples are treated as sRGB.

@@ -43,8 +43,8 @@ attn_status attn__ranks_memory_make(attn_context *context, size_t bytes, attn__r
 /* Makes later writes of this rank private. The rank still reads what other ranks wrote before. */
 void attn__ranks_memory_part(const attn__ranks_memory *memory);
 void attn__ranks_memory_free(attn__ranks_memory *memory); /* Unmaps the memory in this process only. */
-/* Frees memory that unfinished sums may still write to. The memory is freed at once if no rank has aborted. Otherwise
- * it is freed after MPI has ended, because MPI may write to it until then. */
+/* Frees memory that unfinished sums may still write to. The memory is freed at once while all started sums can be
+ * finished. Otherwise it is freed after MPI has ended, because MPI may write to it until then. */
 void attn__ranks_free(attn_context *context, void *memory);
 /* Returns ATTN_OK, or the reason why this process should stop: another rank aborted, or a stop was requested. */
 attn_status attn__ranks_poll(attn_context *context);

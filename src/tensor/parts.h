@@ -62,8 +62,7 @@ typedef struct attn_reversible_block {
  * last x1 and x2 are kept. The backward pass recomputes the inputs of each block from its outputs, so that memory does
  * not grow with n. This costs one more forward pass. Recomputed inputs differ from the original ones by rounding, which
  * grows slowly with n. `blocks` is copied. ATTN_ERROR_ARGUMENT: a branch reads another of the tape's tensors that needs
- * a gradient. ATTN_ERROR_SHAPE: a branch changes the shape, or n is
- * negative. */
+ * a gradient. ATTN_ERROR_SHAPE: a branch changes the shape or the type, or n is negative. */
 attn_tensor *attn_reversible(attn_tape *tape, attn_tensor *x, const attn_reversible_block *blocks, int n);
 
 /* Runs attn_backward_many for the single result `result` with the gradient `grad`. */

@@ -39,7 +39,8 @@ static bool parameter_name(void *user, const char *name, char *to, size_t size)
     return strcmp(name, "lm_head.weight") != 0 && after(name, "contact_head.") == name && keep_name(name, to, size);
 }
 
-/* Selects the tensors that must be read before the model can be built, because settings depend on their shapes. */
+/* Selects the tensors that must be read before the model can be built. Settings depend on the table of row positions,
+ * the head must equal the embedding's table, and the file may contain the contact regression. */
 static bool early_name(void *user, const char *name, char *to, size_t size)
 {
     (void)user;

@@ -40,7 +40,7 @@ enum {
     SIDE = ATTN__BF16X3_SIDE,
     DEPTH = ATTN__BF16X3_DEPTH,
     TERMS = ATTN__BF16X3_F32,
-    PORTIONS = 2 * TERMS /* portions into which a feed's work is divided */
+    PORTIONS = 2 * TERMS /* portions of a feed per square and step along k */
 };
 _Static_assert((int)ATTN__FEED_COLUMNS == (int)WIDE_CHUNK, "what is left to the vector units has panels of a chunk");
 

@@ -325,8 +325,8 @@ static int64_t independent_sequences(const attn__flash_backward_plan *p, const a
     return n;
 }
 
-/* Returns the row stride of an operand in floats, which is no multiple of 256 bytes. A register tile reads few columns
- * of 64 to 96 rows. With such a stride these columns would share few sets of the L1 cache. */
+/* Returns the row stride of an operand in floats. Without AMX it is no multiple of 256 bytes, because a register tile
+ * reads few columns of 64 to 96 rows, and these columns would share few sets of the L1 cache. */
 static int64_t row_length(const attn__flash_backward_plan *p, int64_t channels)
 {
     enum { STRIDE = 64, LINE = 16 };

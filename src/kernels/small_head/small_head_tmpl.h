@@ -18,7 +18,7 @@
 
 enum { MOST_HELD = HELD > ATTN__SMALL_HEAD_MOST ? HELD : ATTN__SMALL_HEAD_MOST };
 
-/* If the bound of the scores is at most BOUND_MOST, it becomes the reference. Weights are then normal numbers, with
+/* If the bound of the scores is below BOUND_MOST, it becomes the reference. Weights are then normal numbers, with
  * room for products with values. The largest score is at most 2 BOUND_MOST below the reference. A weight below 2^-126
  * becomes 0. It is at most 2^-46 of the largest weight. */
 #define BOUND_MOST 40.0f
