@@ -28,13 +28,14 @@ T5 = {"vocab_size": 500, "d_model": 256, "d_kv": 64, "d_ff": 512, "num_layers": 
 # name: what makes it, its config, how the table calls it
 MODELS = {
     "Bert": (hf.BertModel, hf.BertConfig, {**WIDTH, "num_attention_heads": 4}, "BERT, 4 heads of 64"),
-    "Llama": (hf.LlamaForCausalLM, hf.LlamaConfig, LARGE, "Llama, 4 heads of 128 on 2"),
+    "Llama": (hf.LlamaForCausalLM, hf.LlamaConfig, LARGE, "Llama, 4 query and 2 key heads of 128"),
     "Mistral": (hf.MistralForCausalLM, hf.MistralConfig, {**LARGE, "sliding_window": 256}, "Mistral, window 256"),
-    "Gemma2": (hf.Gemma2ForCausalLM, hf.Gemma2Config, {**LARGE, "sliding_window": 256}, "Gemma 2 (27B's heads), 4 of 128 on 2"),
+    "Gemma2": (hf.Gemma2ForCausalLM, hf.Gemma2Config, {**LARGE, "sliding_window": 256},
+               "Gemma 2 with 27B's heads, 4 query and 2 key heads of 128"),
     "Gemma2Wide": (hf.Gemma2ForCausalLM, hf.Gemma2Config, {**LARGE, "head_dim": 256, "sliding_window": 256},
                    "Gemma 2 with 9B's heads, 4 query and 2 key heads of 256"),
     "GptOss": (hf.GptOssForCausalLM, hf.GptOssConfig, {**GROUPED, "sliding_window": 128, "num_local_experts": 2,
-                                                       "num_experts_per_tok": 1}, "gpt-oss, 8 heads of 64 on 2"),
+                                                       "num_experts_per_tok": 1}, "gpt-oss, 8 query and 2 key heads of 64"),
     "T5": (hf.T5ForConditionalGeneration, hf.T5Config, T5, "T5, 8 heads of 64"),
 }
 IMPLEMENTATIONS = "attn", "eager", "sdpa"
