@@ -112,7 +112,7 @@ typedef struct attn_image_batch {
     const int32_t *labels;  /* [B] */
     const int64_t *indices; /* [B]: for each image of the batch, its index in the set */
     /* Used if the batch is sharded: `whole` is the number of images of the whole batch, and these images begin at
-     * index `first` of it. If the batch is not sharded: B and 0. */
+     * index `first` of it. If the batch is not sharded, `first` is 0 and `whole` is B. */
     int64_t first, whole;
     /* true: the image is only a placeholder, because the batch has fewer images than there are processes. The image
      * belongs to another process and must not be counted. */

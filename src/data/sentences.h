@@ -241,7 +241,8 @@ typedef struct attn_batch {
     const int64_t *indices;                   /* [B]: for each sentence, the index of its pair in the corpus */
     int64_t source_tokens, target_tokens;     /* sums of the lengths of all sources, and of all targets */
     /* Used if the batch is sharded (attn_batches_shard): the whole batch has `whole` sentences with `whole_tokens`
-     * target tokens, and this share begins at sentence `first`. If the batch is not sharded: B, target_tokens and 0. */
+     * target tokens, and this share begins at sentence `first`. If the batch is not sharded, `first` is 0, `whole` is B
+     * and `whole_tokens` is target_tokens. */
     int64_t first, whole, whole_tokens;
     /* true: the sentence is only a placeholder, because the batch has fewer sentences than there are processes. The
      * sentence belongs to another process and must not be counted. */

@@ -79,8 +79,8 @@ bool attn_vocab_has_subwords(const attn_vocab *vocab)
     return vocab->subword != NULL;
 }
 
-/* Replaces the marks of spaces by spaces, and removes them at the ends. Marks remain in pieces that belong to the
- * other side's model. */
+/* Replaces the marks of spaces by spaces, and removes spaces at the ends. The library leaves these marks in pieces that
+ * belong to the other side's model. */
 static void write_spaces(char *text)
 {
     static const char mark[] = "\xe2\x96\x81";
