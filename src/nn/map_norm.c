@@ -72,11 +72,6 @@ static attn_tensor *folded(const attn_nn_conv *conv, const attn_nn_batch_norm *n
         attn__set_number(shift, c, attn__number(norm->bias, c) - factor * attn__number(norm->running_mean, c));
     }
     geometry.activation = activation;
-    if (addend && !tape->options.record && geometry.groups <= 1) {
-        attn_tensor *rows =
-            attn_reshape(tape, scale, attn_tensor_rank(conv->weight), (int64_t[]){channels, 1, 1, 1, 1});
-        return attn_convolve_in_place(tape, x, attn_mul(tape, conv->weight, rows), shift, addend, &geometry);
-    }
     return attn_convolve_scaled(tape, x, conv->weight, scale, shift, addend, &geometry);
 }
 

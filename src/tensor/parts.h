@@ -18,14 +18,10 @@ attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int 
 
 /* Computes attn_convolve and multiplies each output channel by its scale before it adds shift and addend. This is a
  * convolution followed by a norm with fixed statistics in a residual block. scale and shift are [O] and of x's type;
- * scale gets no gradient. addend has the shape of the result, or is NULL. */
-attn_tensor *attn_convolve_scaled(attn_tape *tape, attn_tensor *x, attn_tensor *w, const attn_tensor *scale,
+ * scale gets no gradient. addend has the shape of the result, or is NULL. Without gradients and groups, the result
+ * overwrites the addend. */
+attn_tensor *attn_convolve_scaled(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *scale,
                                   attn_tensor *shift, attn_tensor *addend, const attn_conv *conv);
-
-/* Computes attn_convolve plus an addend of the result's shape. The result uses the addend's memory, so the addend is
- * overwritten. ATTN_ERROR_ARGUMENT: the tape records, or the convolution has groups. */
-attn_tensor *attn_convolve_in_place(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
-                                    attn_tensor *addend, const attn_conv *conv);
 
 /* Computes layer_norm(x + dropout(y, p)), the transformer's "add & norm", in one pass. x, y [...,D] -> the same shape;
  * g, b [D]. */

@@ -537,20 +537,16 @@ attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn
     return convolve(tape, &(convolution){.x = x, .w = w, .b = b}, conv);
 }
 
-attn_tensor *attn_convolve_scaled(attn_tape *tape, attn_tensor *x, attn_tensor *w, const attn_tensor *scale,
+attn_tensor *attn_convolve_scaled(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *scale,
                                   attn_tensor *shift, attn_tensor *addend, const attn_conv *conv)
 {
-    const convolution c = {.x = x, .w = w, .b = shift, .addend = addend, .scale = scale};
-    return scale && shift ? convolve(tape, &c, conv) : NULL;
-}
-
-attn_tensor *attn_convolve_in_place(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
-                                    attn_tensor *addend, const attn_conv *conv)
-{
-    if (tape->options.record || conv->groups > 1) {
-        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "convolve in place: with gradients, or with groups");
+    convolution c = {.x = x, .w = w, .b = shift, .addend = addend, .scale = scale};
+    if (!w || !scale || !shift)
         return NULL;
+    if (addend && !tape->options.record && conv->groups <= 1) { /* the scaled product is added to the addend */
+        c.w = attn_mul(tape, w, attn_reshape(tape, scale, w->rank, (int64_t[]){-1, 1, 1, 1, 1}));
+        c.scale = NULL;
+        c.in_place = true;
     }
-    return addend ? convolve(tape, &(convolution){.x = x, .w = w, .b = b, .addend = addend, .in_place = true}, conv)
-                  : NULL;
+    return convolve(tape, &c, conv);
 }
