@@ -90,17 +90,23 @@ static int64_t count_kinds(const cli_call *cli, const attn_checkpoint *weights, 
     return n;
 }
 
+bool cli_print_other_network(const attn_checkpoint *weights)
+{
+    const char *tensor, *other = attn__detr_other(weights, &tensor);
+    if (other)
+        printf("\nThis is %s, which attn has not.\n", other);
+    return other != NULL;
+}
+
 /* Prints each architecture for which the file has more than half of the parameter names. The file's own names are
  * compared, or the names that a built-in names file makes of them. */
 static attn_status print_fitting(const cli_call *cli, const attn_checkpoint *weights, int64_t tensors)
 {
-    const char *builtin, *tensor, *other = attn__detr_other(weights, &tensor);
+    const char *builtin;
     int64_t known;
     bool any = false;
-    if (other) {
-        printf("\nThis is %s, which attn has not.\n", other);
+    if (cli_print_other_network(weights))
         return ATTN_OK;
-    }
     attn_status status = attn_name_map_detect(&builtin, weights, &known);
     puts("\nWould fit by its names");
     for (int i = 0; status == ATTN_OK && i < attn_architecture_count(); i++) {

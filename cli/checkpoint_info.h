@@ -15,6 +15,9 @@ typedef struct cli_values {
 } cli_values;
 cli_values cli_values_of(const attn_tensor *tensor);
 
+/* Prints a line if the checkpoint belongs to a network that only shares names with DETR. Returns whether it does. */
+bool cli_print_other_network(const attn_checkpoint *weights);
+
 /* Prints the tensors, or writes them as JSON. Returns an exit code. */
 int cli_checkpoint_info(const cli_call *cli, const char *path);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * attn convert --dry-run: prints which tensors of a checkpoint fit a model, and a draft of a names file. */
+#include "checkpoint_info.h"
 #include "foreign.h"
-#include "apps/checkpoint/detr_settings.h"
 #include "io/names/names.h"
 
 #include "io/tensors/array.h"
@@ -213,13 +213,13 @@ static void propose(const dry_run *d)
 
 static int suggest_builtin(const dry_run *d)
 {
-    const char *name, *tensor, *other = attn__detr_other(d->weights, &tensor);
+    const char *name;
     int64_t known;
+    if (cli_print_other_network(d->weights))
+        return CLI_OK;
     if (attn_name_map_detect(&name, d->weights, &known) != ATTN_OK)
         return cli_failed(d->cli, NULL);
-    if (other)
-        printf("\nThis is %s, which attn has not.\n", other);
-    else if (name && known * 2 > d->tensors)
+    if (name && known * 2 > d->tensors)
         printf("\n%lld of %lld tensors have the names of %s: --names %s\n", (long long)known, (long long)d->tensors,
                name, name);
     else
