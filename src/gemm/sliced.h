@@ -65,7 +65,7 @@ enum {
     ATTN__SLICED_GROUP = 8, /* number of panels whose sums are added to C together */
     ATTN__SLICED_WIDTH = ATTN__SLICED_GROUP * ATTN__SLICES_SIDE,
     ATTN__SLICED_STRETCH = 2,      /* K blocks of A in a stretch, which stays in L2 */
-    ATTN__SLICED_BLOCK_ROWS = 256, /* limit of the rows of an item; so many rows take 0.6 MB */
+    ATTN__SLICED_BLOCK_ROWS = 256, /* maximum number of rows of an item; these rows take 0.6 MB */
 };
 
 /* Rows of A that are processed together. `order` has first the rows that slices compute, then all other rows. */

@@ -41,7 +41,7 @@ def _few(query: Tensor, key: Tensor) -> bool:
 
 
 def _fewest_keys(queries: int, channels: int) -> float:
-    """On AVX2, for up to 16 queries: from so many keys on attn is not the slower one."""
+    """On AVX2, for up to 16 queries: the number of keys from which on attn is not the slower one."""
     if 4 < queries <= 8 and channels > 96:
         return math.inf
     return 2048 if 2 < queries <= 4 else 1024

@@ -201,19 +201,19 @@ static const char *const train_names[] = {"train", NULL};
 /* names of a test folder, in the order in which they are tried */
 static const char *const held_names[] = {"test", "val", "valid", "validation", NULL};
 
-/* Reports whether the folder `name` is the folder `wanted`. If the names differ in upper and lower case, `name` may
- * also be a class. It counts as `wanted` only if it contains folders. */
-static bool is_meant(const attn__image_source *s, const char *folder, const char *name, const char *wanted,
-                     attn_status *status)
+/* Reports whether `name`, the name of `folder`, is `expected`. If the two names differ in case, the folder may also be
+ * a class. The function then returns true only if the folder contains folders. */
+static bool is_folder_of_name(const attn__image_source *s, const char *folder, const char *name, const char *expected,
+                              attn_status *status)
 {
     attn__names inside = {0};
-    if (strcasecmp(name, wanted) != 0 || !attn__is_directory(folder))
+    if (strcasecmp(name, expected) != 0 || !attn__is_directory(folder))
         return false;
-    if (strcmp(name, wanted) != 0)
+    if (strcmp(name, expected) != 0)
         *status = classes_of(&inside, s->context, folder, false);
-    bool meant = *status == ATTN_OK && (inside.n > 0 || strcmp(name, wanted) == 0);
+    bool found = *status == ATTN_OK && (inside.n > 0 || strcmp(name, expected) == 0);
     attn__names_free(&inside, s->context);
-    return meant;
+    return found;
 }
 
 /* Returns the path of the first folder in `path` that has one of the names. The caller frees it. Returns NULL if no
@@ -224,7 +224,7 @@ static char *find_folder(const attn__image_source *s, const char *path, const at
     for (size_t i = 0; wanted[i]; i++)
         for (int64_t k = 0; k < names->n && *status == ATTN_OK; k++) {
             char *folder = attn__join(s->context, path, names->names[k]);
-            if (folder && is_meant(s, folder, names->names[k], wanted[i], status))
+            if (folder && is_folder_of_name(s, folder, names->names[k], wanted[i], status))
                 return folder;
             *status = folder ? *status : ATTN_ERROR_MEMORY;
             attn__free(s->context, folder);

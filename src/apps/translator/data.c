@@ -150,10 +150,10 @@ static attn_status mix(training *t)
     int64_t own = attn_pairs_size(t->train);
     if (status == ATTN_OK)
         status = attn_pairs_split(&other, NULL, NULL, t->mixed_all, &options);
-    /* this may be more than the number of pairs in the other data, in which case all of these are used */
-    double wanted = (double)own * share / (1 - share) + 0.5;
+    /* If `count` exceeds the number of pairs in the other data, all of them are used. */
+    double count = (double)own * share / (1 - share) + 0.5;
     if (status == ATTN_OK)
-        status = attn_pairs_mix(&mixed, t->train, other, wanted < 1e15 ? (int64_t)wanted : INT64_MAX, options.seed);
+        status = attn_pairs_mix(&mixed, t->train, other, count < 1e15 ? (int64_t)count : INT64_MAX, options.seed);
     if (status == ATTN_OK) {
         t->mixed = attn_pairs_size(mixed) - own;
         attn_pairs_destroy(t->train);

@@ -21,32 +21,32 @@ static attn__operand operand_of(int which)
 static const unsigned bits[] = {ATTN_WANT_DQ, ATTN_WANT_DK, ATTN_WANT_DV,     ATTN_WANT_DBIAS,
                                 ATTN_WANT_DW, ATTN_WANT_DW, ATTN_WANT_DTABLES};
 
-static bool is_wanted(const attn__canonical *canonical, int which, unsigned wanted)
+static bool is_requested(const attn__canonical *canonical, int which, unsigned gradients)
 {
     const attn_problem *p = &canonical->problem;
-    if (!(p->flags & wanted & bits[attn__min(which, ATTN__SUM_TABLE)]))
+    if (!(p->flags & gradients & bits[attn__min(which, ATTN__SUM_TABLE)]))
         return false;
     return which >= ATTN__SUM_TABLE ? which - ATTN__SUM_TABLE < p->nrelatives
                                     : which != ATTN__SUM_W2 || attn__score_of(p)->vectors > 1;
 }
 
-size_t attn__sums_size(const attn__canonical *canonical, unsigned wanted)
+size_t attn__sums_size(const attn__canonical *canonical, unsigned gradients)
 {
     size_t size = 0;
     attn__array_use use;
     for (int which = 0; which < ATTN__SUMS; which++)
-        if (is_wanted(canonical, which, wanted) && attn__arrays_find(canonical, array_of(which), &use))
+        if (is_requested(canonical, which, gradients) && attn__arrays_find(canonical, array_of(which), &use))
             size = attn__size_add(size, attn__extent_size(&use.extent));
     return attn__size_mul(size, sizeof(double));
 }
 
-void attn__sums_start(attn__sums *sums, const attn__canonical *canonical, unsigned wanted, void *memory)
+void attn__sums_start(attn__sums *sums, const attn__canonical *canonical, unsigned gradients, void *memory)
 {
     double *next = memory;
     attn__array_use use;
     *sums = (attn__sums){{NULL}};
     for (int which = 0; which < ATTN__SUMS; which++) {
-        if (!is_wanted(canonical, which, wanted) || !attn__arrays_find(canonical, array_of(which), &use))
+        if (!is_requested(canonical, which, gradients) || !attn__arrays_find(canonical, array_of(which), &use))
             continue;
         size_t n = attn__extent_size(&use.extent);
         sums->at[which] = n ? next - use.extent.low : next;
@@ -108,7 +108,7 @@ void attn__gradients_clear(const attn__canonical *canonical, const attn_arrays *
     for (int which = ATTN__SUM_Q; which <= ATTN__SUM_BIAS; which++) {
         attn__operand op = operand_of(which);
         size_t size = attn_dtype_size(attn__operand_dtype(&canonical->problem, op));
-        if (!is_wanted(canonical, which, gradients))
+        if (!is_requested(canonical, which, gradients))
             continue;
         attn__extent extent = attn__operand_extent(canonical, op, fixed);
         zero_extent(&extent, size,
@@ -117,12 +117,12 @@ void attn__gradients_clear(const attn__canonical *canonical, const attn_arrays *
 }
 
 /* Reports whether different indices of the batch axis write different elements of every requested gradient. */
-static bool are_disjoint(const attn__canonical *canonical, int batch_axis, unsigned wanted)
+static bool are_disjoint(const attn__canonical *canonical, int batch_axis, unsigned gradients)
 {
     const attn__axis *axis = &canonical->batch.axis[batch_axis];
     bool disjoint = true;
     for (int which = 0; disjoint && which < ATTN__SUMS; which++) {
-        if (!is_wanted(canonical, which, wanted))
+        if (!is_requested(canonical, which, gradients))
             continue;
         int64_t stride = which >= ATTN__SUM_TABLE ? axis->table[which - ATTN__SUM_TABLE]
                                                   : attn__stride(&axis->dim, operand_of(which));
@@ -132,11 +132,11 @@ static bool are_disjoint(const attn__canonical *canonical, int batch_axis, unsig
     return disjoint;
 }
 
-attn__batch_split attn__batch_split_make(const attn__canonical *canonical, unsigned wanted)
+attn__batch_split attn__batch_split_make(const attn__canonical *canonical, unsigned gradients)
 {
     attn__batch_split split = {.items = 1, .rest = 1};
     for (int i = 0; i < canonical->batch.n; i++) {
-        split.apart[i] = are_disjoint(canonical, i, wanted);
+        split.apart[i] = are_disjoint(canonical, i, gradients);
         *(split.apart[i] ? &split.items : &split.rest) *= canonical->batch.axis[i].dim.n;
     }
     return split;
@@ -164,7 +164,7 @@ enum { SHARED = ATTN_WANT_DW | ATTN_WANT_DTABLES }; /* gradients that all items 
 attn__slots attn__slots_make(const attn__canonical *canonical, void *memory)
 {
     attn__slots slots = {.canonical = canonical,
-                         .wanted = SHARED,
+                         .gradients = SHARED,
                          .split = attn__batch_split_make(canonical, ATTN__WANT_OWN),
                          .memory = memory};
     size_t size = attn__sums_size(canonical, SHARED);
@@ -178,7 +178,7 @@ void attn__slots_start(const attn__slots *slots, int64_t slot, attn__sums *sums,
 {
     char *memory = slots->memory + (size_t)slot * slots->size;
     memset(memory, 0, slots->size);
-    attn__sums_start(sums, slots->canonical, slots->wanted, memory);
+    attn__sums_start(sums, slots->canonical, slots->gradients, memory);
     *first = slot * slots->split.items / slots->n;
     *end = (slot + 1) * slots->split.items / slots->n;
 }
@@ -196,7 +196,7 @@ void attn__slots_store(const attn__slots *slots, const attn_arrays *arrays)
         for (size_t i = 0; i < slots->size / sizeof *part; i++)
             total[i] += part[i];
     }
-    attn__sums_start(&sums, slots->canonical, slots->wanted, slots->memory);
+    attn__sums_start(&sums, slots->canonical, slots->gradients, slots->memory);
     attn__sums_store(&sums, slots->canonical, arrays);
 }
 
@@ -218,7 +218,7 @@ unsigned attn__sums_broadcast(const attn__canonical *canonical)
 {
     unsigned found = 0;
     for (int which = ATTN__SUM_Q; which <= ATTN__SUM_BIAS; which++)
-        if (is_wanted(canonical, which, ATTN__WANT_OWN) && is_broadcast(canonical, operand_of(which)))
+        if (is_requested(canonical, which, ATTN__WANT_OWN) && is_broadcast(canonical, operand_of(which)))
             found |= bits[which];
     return found;
 }

@@ -25,10 +25,10 @@ typedef struct attn__sums {
     double *at[ATTN__SUMS]; /* address of the sum at offset 0; NULL if the gradient is not requested */
 } attn__sums;
 
-/* Returns the bytes of the sums of the requested gradients among `wanted`, or SIZE_MAX if the size overflows. */
-size_t attn__sums_size(const attn__canonical *canonical, unsigned wanted);
-/* Places the sums of the requested gradients among `wanted` in `memory`. The contents of `memory` do not change. */
-void attn__sums_start(attn__sums *sums, const attn__canonical *canonical, unsigned wanted, void *memory);
+/* Returns the bytes of the sums of those gradients (ATTN_WANT_*) that the problem requests; on overflow SIZE_MAX. */
+size_t attn__sums_size(const attn__canonical *canonical, unsigned gradients);
+/* Divides `memory` among these sums. The contents of `memory` do not change. */
+void attn__sums_start(attn__sums *sums, const attn__canonical *canonical, unsigned gradients, void *memory);
 /* Rounds the sums and stores them as gradients. With problem.accumulate it adds them to the gradients instead. */
 void attn__sums_store(const attn__sums *sums, const attn__canonical *canonical, const attn_arrays *arrays);
 
@@ -41,12 +41,12 @@ enum {
 void attn__gradients_clear(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch,
                            unsigned gradients, const bool *fixed);
 
-/* Splits the BATCH indices into `items` sets of `rest` indices. Two sets share no element of a gradient in `wanted`. */
+/* Splits the BATCH indices into `items` sets of `rest` indices. The sets write different elements of `gradients`. */
 typedef struct attn__batch_split {
     bool apart[ATTN_MAX_DIMS];
     int64_t items, rest;
 } attn__batch_split;
-attn__batch_split attn__batch_split_make(const attn__canonical *canonical, unsigned wanted);
+attn__batch_split attn__batch_split_make(const attn__canonical *canonical, unsigned gradients);
 /* Returns the linear BATCH index of element `rest` of set `item`. */
 int64_t attn__batch_split_index(const attn__batch_split *split, const attn__canonical *canonical, int64_t item,
                                 int64_t rest);
@@ -60,7 +60,7 @@ int64_t attn__batch_split_index(const attn__batch_split *split, const attn__cano
 
 typedef struct attn__slots {
     const attn__canonical *canonical;
-    unsigned wanted; /* flags of the gradients that all items share */
+    unsigned gradients; /* flags of the gradients that all items share */
     attn__batch_split split;
     int64_t n;
     size_t size, bytes; /* bytes of the sums of one slot (size) and of all slots (bytes) */

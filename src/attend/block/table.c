@@ -98,7 +98,7 @@ void attn__table_memory_take(const attn__table_panel *panel, attn__arena *arena,
         memory->rows = NULL;
 }
 
-enum { RUN = 64 }; /* number of rows per pass; so many rows stay in the L1 cache while all channels are read */
+enum { RUN = 64 }; /* rows per pass; these rows stay in the L1 cache while all channels are read */
 
 /* Reads channel c of n table rows, from row `row` on. Returns whether all numbers read are finite. */
 static bool read_channel(const attn__table_panel *panel, const float *numbers, int64_t step, int64_t row, int64_t n,

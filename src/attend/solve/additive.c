@@ -27,7 +27,7 @@
 
 enum {
     ROWS = 16, /* forward: rows per item; fewer rows would not be worth waking a thread */
-    KEYS = 64  /* backward: the terms of dw are summed in f32 over so many keys */
+    KEYS = 64  /* backward: number of keys over which terms of dw are summed in f32 */
 };
 
 /* The data of the plan. */

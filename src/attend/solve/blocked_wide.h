@@ -228,7 +228,7 @@ static void wide_multiply(wide *w, const attn__gemm_tile_args *whole)
 {
     enum {
         STRIP = 4,  /* vectors of a strip of columns */
-        LONG = 128, /* summands per portion; so many rows of b stay in the L1 cache */
+        LONG = 128, /* summands per portion; the rows of B of a portion stay in the L1 cache */
         ROWS = 6    /* minimum of rows per register tile of a strip */
     };
     const attn__gemm_tile_kernel *tile = w->kernels->tile;

@@ -198,7 +198,7 @@ static void choose_amx(attn__flash *f, const attn__canonical *canonical)
     f->held = attn__round_up(f->values, ATTN__BF16X3_SIDE);
     int64_t part = f->terms * (int64_t)sizeof(uint16_t), l2 = (int64_t)canonical->caches.l2;
     int64_t wide = f->tile->lanes * f->vectors, keys = canonical->key.size;
-    enum { ONE_BLOCK = 256 }; /* so many keys keep all sums of values in AMX tiles */
+    enum { ONE_BLOCK = 256 }; /* maximum number of keys for which AMX tiles hold all sums of values */
     int64_t most = keys <= ONE_BLOCK && f->terms > 1 ? ONE_BLOCK : 128;
     while (most > 32 && most * (f->channels + f->values) * part > l2 / 4)
         most /= 2;

@@ -997,14 +997,14 @@ static void run_backward(item *t)
     pack_all_keys(t);
     pack_all_queries(t);
     run_heads(t);
-    unsigned wanted = t->canonical->problem.flags;
+    unsigned flags = t->canonical->problem.flags;
     double scale = t->canonical->problem.scale;
     double half = t->plan->plain && t->finite ? 2.0 : 1.0; /* the plain kernel computes half of a score's gradient */
-    if (wanted & ATTN_WANT_DQ)
+    if (flags & ATTN_WANT_DQ)
         write_rows(t, ATTN__OP_DQ, t->s.dq, t->padded, half * scale);
-    if (wanted & ATTN_WANT_DK) /* divides by log2(e), since q includes scale * log2(e) */
+    if (flags & ATTN_WANT_DK) /* dK is divided by log2(e), because q includes scale * log2(e) */
         write_rows(t, ATTN__OP_DK, t->s.dk, t->keys, half / ATTN__LOG2E);
-    if (wanted & ATTN_WANT_DV)
+    if (flags & ATTN_WANT_DV)
         write_rows(t, ATTN__OP_DV, t->s.dv, t->keys, 1.0);
 }
 

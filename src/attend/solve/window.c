@@ -188,7 +188,7 @@ static int64_t halo(const attn__window *plan)
     const attn__window_axis *lanes = attn__window_lane_axis(plan);
     if (lanes->last <= lanes->first)
         return 0;
-    return (attn__window_cell(lanes, lanes->last - 1) - attn__window_cell(lanes, lanes->first)) * plan->woven;
+    return (attn__window_cell(lanes, lanes->last - 1) - attn__window_cell(lanes, lanes->first)) * plan->per_cell;
 }
 
 static const attn__group *channels_of(const attn__canonical *canonical, attn__operand op)
@@ -217,12 +217,12 @@ static bool are_alike(const attn__canonical *canonical)
 }
 
 /* Returns how many heads to interleave, at most the lanes of a vector. A few heads are enough to be faster. */
-static int64_t woven_heads(int64_t heads, int64_t lanes)
+static int64_t heads_to_interleave(int64_t heads, int64_t lanes)
 {
-    int64_t woven = 1;
-    while (heads % (2 * woven) == 0 && woven < lanes)
-        woven *= 2;
-    return 8 * woven >= lanes ? woven : 1;
+    int64_t per_cell = 1;
+    while (heads % (2 * per_cell) == 0 && per_cell < lanes)
+        per_cell *= 2;
+    return 8 * per_cell >= lanes ? per_cell : 1;
 }
 
 /* Returns the number of heads along the last batch axis if they are adjacent in all arrays, otherwise 1. */
@@ -236,10 +236,9 @@ static int64_t adjacent_heads(const attn__canonical *canonical)
     return n;
 }
 
-static int64_t woven_of(const attn__canonical *canonical)
+static int64_t heads_of_a_cell(const attn__canonical *canonical, int64_t n)
 {
-    int64_t n = adjacent_heads(canonical);
-    return n > 1 && are_alike(canonical) ? woven_heads(n, attn__window_kernel_for(canonical->isa)->lanes) : 1;
+    return n > 1 && are_alike(canonical) ? heads_to_interleave(n, attn__window_kernel_for(canonical->isa)->lanes) : 1;
 }
 
 /* Chooses the heads of an item: as many as fill whole cache lines, but so few that many items remain. */
@@ -247,8 +246,8 @@ static void choose_heads(attn__window *plan, const attn__canonical *canonical)
 {
     int64_t n = adjacent_heads(canonical), lines = plan->free;
     plan->heads = 1;
-    plan->woven = woven_of(canonical);
-    if (plan->woven > 1)
+    plan->per_cell = heads_of_a_cell(canonical, n);
+    if (plan->per_cell > 1)
         return;
     for (int i = 0; i < plan->naxes - 1; i++)
         lines *= plan->axis[i].n;
@@ -270,10 +269,10 @@ static void choose_tile(attn__window_pass *pass, const attn__window *plan, const
 {
     const attn__window_axis *lanes = attn__window_lane_axis(plan);
     int64_t width = plan->taps->width, beyond = halo(plan), after = 0, least = attn__max(beyond, width);
-    int64_t part = plan->woven > 1 && !pass->once ? 8 : 2, copies = pass->slots * pass->strip_phases * plan->heads;
+    int64_t part = plan->per_cell > 1 && !pass->once ? 8 : 2, copies = pass->slots * pass->strip_phases * plan->heads;
     if (pass->once) {
-        pass->left = attn__round_up(attn__max(attn__window_cell(lanes, lanes->last - 1), 0) * plan->woven, width);
-        after = attn__round_up(attn__max(-attn__window_cell(lanes, lanes->first), 0) * plan->woven, width);
+        pass->left = attn__round_up(attn__max(attn__window_cell(lanes, lanes->last - 1), 0) * plan->per_cell, width);
+        after = attn__round_up(attn__max(-attn__window_cell(lanes, lanes->first), 0) * plan->per_cell, width);
         pass->sums = reach(&plan->axis[0]) + 1;
         pass->recent = pass->left + after + 6 * width;
         copies += pass->sums + 2;
@@ -281,7 +280,7 @@ static void choose_tile(attn__window_pass *pass, const attn__window *plan, const
     }
     int64_t lane = attn__max(copies * (plan->channels + plan->values) * (int64_t)sizeof(float), 1);
     int64_t tile = (int64_t)canonical->caches.l2 / part / lane - pass->left - after - beyond;
-    tile = attn__max(attn__min(attn__max(tile, least), WIDEST * plan->woven), 1);
+    tile = attn__max(attn__min(attn__max(tile, least), WIDEST * plan->per_cell), 1);
     pass->tiles = attn__max((pass->cells + tile - 1) / tile, 1);
     pass->own = attn__max(attn__round_up((pass->cells + pass->tiles - 1) / pass->tiles, width), width);
     pass->tiles = (pass->cells + pass->own - 1) / pass->own;
@@ -293,7 +292,7 @@ static void choose_tile(attn__window_pass *pass, const attn__window *plan, const
  * both ends.  Only the bits of table sums depend on this choice. */
 static void choose_band(attn__window_pass *pass, const attn__window *plan, const attn__canonical *canonical)
 {
-    int64_t others = canonical->batch.size / (plan->heads * plan->woven) * pass->tiles * pass->phases;
+    int64_t others = canonical->batch.size / (plan->heads * plan->per_cell) * pass->tiles * pass->phases;
     int64_t parts = pass->once && !plan->table_floats ? attn__min(4 * canonical->threads, 16) : 16;
     pass->band = attn__min(attn__max(pass->lines * others / parts, 16), 256);
     pass->bands = (pass->lines + pass->band - 1) / pass->band;
@@ -308,7 +307,7 @@ static void find_pass(attn__window_pass *pass, const attn__window *plan, const a
     pass->lines = by_key ? 1 : plan->free;
     for (int i = 0; i < plan->naxes - 1; i++)
         pass->lines *= by_key ? plan->axis[i].window.size : plan->axis[i].n;
-    pass->cells = (by_key ? (w->size + w->step - 1) / w->step : lanes->n) * plan->woven;
+    pass->cells = (by_key ? (w->size + w->step - 1) / w->step : lanes->n) * plan->per_cell;
     pass->phases = by_key ? w->step : 1;
     pass->strip_phases = by_key ? 1 : w->step;
     find_slots(pass, plan);
@@ -368,7 +367,7 @@ static void find_all(attn__window *plan, const attn__canonical *canonical)
     choose_heads(plan, canonical);
     find_masks(plan, canonical);
     const attn_window *w = &attn__window_lane_axis(plan)->window;
-    plan->unit = plan->woven * (w->step == 1 ? w->dilation : 1);
+    plan->unit = plan->per_cell * (w->step == 1 ? w->dilation : 1);
     plan->capped = canonical->backward && canonical->problem.softcap != 0;
     plan->kept = (float)(1 / (1 - canonical->problem.dropout));
     find_pass(&plan->pass[0], plan, canonical, false);
@@ -689,7 +688,7 @@ typedef struct job {
 
 static int64_t items_of(const job *j, int which)
 {
-    return j->canonical->batch.size / (j->plan->heads * j->plan->woven) * j->plan->pass[which].items;
+    return j->canonical->batch.size / (j->plan->heads * j->plan->per_cell) * j->plan->pass[which].items;
 }
 
 static void run_share(const job *j, int which, int64_t slot, int thread)
@@ -703,7 +702,7 @@ static void run_share(const job *j, int which, int64_t slot, int thread)
         heads[h] = (attn__window_work){
             .head = h, .canonical = j->canonical, .plan = j->plan, .pass = pass, .arrays = j->arrays, .s = scratch[h]};
         if (j->plan->slot_share)
-            attn__sums_start(&heads[h].sums, j->canonical, j->shared.wanted,
+            attn__sums_start(&heads[h].sums, j->canonical, j->shared.gradients,
                              j->shared.memory + (size_t)slot * j->shared.size);
     } while (++h < j->plan->heads);
     for (int i = 0; i < j->plan->taps->width; i++)
@@ -740,7 +739,7 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
     const attn__window *plan = recipe->data;
     job j = {.canonical = canonical, .plan = plan, .arrays = arrays, .scratch = workspace};
     j.shared = (attn__slots){.canonical = canonical,
-                             .wanted = shared_of(canonical),
+                             .gradients = shared_of(canonical),
                              .n = ATTN__WINDOW_SLOTS,
                              .size = plan->slot_share,
                              .memory = j.scratch + (size_t)canonical->threads * plan->share};
@@ -765,7 +764,7 @@ static double cost(const attn__canonical *canonical)
     double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
     double channels = (double)(canonical->contract.size + canonical->value.size);
     if (canonical->problem.nwindows == 0 && (double)canonical->key.size * channels <= SMALL &&
-        woven_of(canonical) >= SEVERAL)
+        heads_of_a_cell(canonical, adjacent_heads(canonical)) >= SEVERAL)
         return 0.9 * pairs * channels;
     return pairs * (canonical->backward ? 2 : 1) * (30 + channels);
 }

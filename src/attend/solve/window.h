@@ -11,11 +11,10 @@
  * it therefore reads adjacent cells of one phase's strip.
  *
  * Heads.  A head of 8 channels fills half a cache line of a pixel and half of a transposed square.  Heads that are
- * adjacent in memory and share tables and masks are therefore interleaved in the lanes, cell by cell (`woven` heads). A
- * tap then moves by `woven` lanes per cell, which is half a vector or whole vectors. Loads rarely cross cache lines,
- * and one vector serves several taps.  Other adjacent heads share a work item: the first head reads the strips and
- * blocks of all heads, each head computes its part, and the last head writes all outputs.  Tiles, strips and blocks
- * count lanes, and a cell has `woven` lanes.
+ * adjacent in memory and share tables and masks are interleaved: a cell has `per_cell` lanes, one for each head. A tap
+ * then moves by `per_cell` lanes per cell. Loads rarely cross cache lines, and one vector serves several taps.  Other
+ * adjacent heads share a work item: the first head reads the strips and blocks of all heads, each head computes its
+ * part, and the last head writes all outputs.  Tiles, strips and blocks count lanes.
  *
  * Passes.  In the pass by query, queries are the lanes, and strips hold keys and values.  In the pass by key, which
  * computes their gradients, keys are the lanes, and strips hold queries and output gradients.  Both passes run the same
@@ -109,7 +108,7 @@ typedef struct attn__window {
     int64_t free;                              /* number of indices over free_axis */
     int64_t channels, values;
     int heads;             /* heads of an item; divides the length of the last batch axis */
-    int64_t woven;         /* heads interleaved in the lanes; `heads` or `woven` is 1 */
+    int64_t per_cell;      /* heads interleaved in the lanes; `heads` or `per_cell` is 1 */
     bool masked, by_pairs; /* there are masks or lengths; masks or lengths differ per query */
     int lens_axis;         /* index in `axis` of the axis that the lengths limit */
     float kept;            /* factor of kept weights: 1 / (1 - dropout) */
@@ -270,13 +269,13 @@ static inline int64_t attn__window_channels(const attn__window *plan, attn__oper
 static inline int64_t attn__window_head_stride(const attn__window_work *work, attn__operand op)
 {
     const attn__group *batch = &work->canonical->batch;
-    return work->plan->woven > 1 ? attn__stride(&batch->axis[batch->n - 1].dim, op) : 0;
+    return work->plan->per_cell > 1 ? attn__stride(&batch->axis[batch->n - 1].dim, op) : 0;
 }
 
 /* Returns the cell of a lane of the block. It is the lane's query or, in the pass by key, the cell of its position. */
 static inline int64_t attn__window_lane_cell(const attn__window_work *work, int64_t lane)
 {
-    return (work->cell0 + work->cell + lane) / work->plan->woven;
+    return (work->cell0 + work->cell + lane) / work->plan->per_cell;
 }
 
 /* Runs one item of a pass for all heads (window_run.c). */

@@ -230,7 +230,7 @@ static void read_line(attn__window_work *w)
     attn__window_read_queries(w, ATTN__OP_DOUT, w->arrays->dout, o->dout);
     attn__window_read_queries(w, ATTN__OP_O, w->arrays->o, out);
     w->plan->taps->dot(out, o->dout, w->plan->values, ld, ld, o->delta);
-    attn__window_read_lse(w, w->line.at.lse, w->cell0 / w->plan->woven, ld, o->lse, o->delta);
+    attn__window_read_lse(w, w->line.at.lse, w->cell0 / w->plan->per_cell, ld, o->lse, o->delta);
 }
 
 static meeting meeting_of(attn__window_work *w, int64_t number, int place, int64_t first, int64_t end)
@@ -280,8 +280,8 @@ static void run_line(attn__window_work *w, int64_t line, int64_t first, int64_t 
 static attn__window_block describe_keys(attn__window_work *w, int64_t x)
 {
     const attn__window_axis *axis = attn__window_lane_axis(w->plan);
-    int64_t width = w->plan->taps->width, woven = w->plan->woven;
-    int64_t low = (x - highest(axis) * woven) / width, high = (x - lowest(axis) * woven + width - 1) / width;
+    int64_t width = w->plan->taps->width, per_cell = w->plan->per_cell;
+    int64_t low = (x - highest(axis) * per_cell) / width, high = (x - lowest(axis) * per_cell + width - 1) / width;
     attn__window_block keys = {0};
     for (int64_t i = low; i <= high; i++) {
         attn__window_block b = i * width < w->live ? w->s.block[i] : (attn__window_block){0};
@@ -306,15 +306,15 @@ static void start_band(attn__window_work *w)
     const attn__window_pass *pass = w->pass;
     attn__window_once *o = &w->s.once;
     const attn__window_entries *e = &w->s.entries;
-    int64_t taps = axis->last - axis->first, woven = w->plan->woven, width = w->plan->taps->width;
+    int64_t taps = axis->last - axis->first, per_cell = w->plan->per_cell, width = w->plan->taps->width;
     for (int64_t t = 0; t < taps; t++) {
         int64_t cell = attn__window_cell(axis, axis->first + t);
-        e->a[t] = e->b[t] = e->flag[t] = (cell - lowest(axis)) * woven;
-        o->query_at[t] = (highest(axis) - cell) * woven;
+        e->a[t] = e->b[t] = e->flag[t] = (cell - lowest(axis)) * per_cell;
+        o->query_at[t] = (highest(axis) - cell) * per_cell;
         e->range[t] = e->state[t] = 0;
         e->number[t] = (int32_t)(axis->first + t);
     }
-    o->far = highest(axis) * woven;
+    o->far = highest(axis) * per_cell;
     for (int64_t i = 0; i < width; i++)
         o->marks[i] = -0.0f;
     memset(o->fill, 0, (size_t)(pass->tile / width) * sizeof *o->fill);

@@ -39,7 +39,7 @@ static const attn__axis *side_axis(const attn__window_work *work, attn__operand 
 
 static int64_t lane_offset(const attn__window_work *work, attn__operand op, int64_t lane)
 {
-    int64_t at = attn__window_lane_cell(work, lane), head = lane % work->plan->woven;
+    int64_t at = attn__window_lane_cell(work, lane), head = lane % work->plan->per_cell;
     if (work->pass->by_key)
         at = at * attn__window_lane_axis(work->plan)->window.step + work->phase;
     return attn__stride(&work->line.at, op) + at * attn__stride(&side_axis(work, op)->dim, op) +
@@ -82,9 +82,9 @@ static void list_by_key(const attn__window_axis *axis, int64_t position, attn__w
 /* Computes the offsets of lanes. `step` is the stride between cells. `head` is the stride between interleaved heads. */
 static void lane_offsets(const attn__window_work *work, int64_t first, int64_t step, int64_t head, int64_t lanes)
 {
-    int64_t woven = work->plan->woven, *offset = work->s.offset;
-    for (int64_t h = 0; h < woven; h++, first += head)
-        for (int64_t i = h, at = first; i < lanes; i += woven, at += step)
+    int64_t per_cell = work->plan->per_cell, *offset = work->s.offset;
+    for (int64_t h = 0; h < per_cell; h++, first += head)
+        for (int64_t i = h, at = first; i < lanes; i += per_cell, at += step)
             offset[i] = at;
 }
 
@@ -141,7 +141,7 @@ static void read_flags(const attn__window_work *work, const attn__place *line, c
     int64_t len = length_of(work, line->at.lens, outer_position(work, at));
     const uint8_t *mask = work->canonical->has_mask ? work->arrays->mask + line->at.mask : NULL;
     for (int64_t j = 0; j < n; j++) {
-        int64_t x = position + j / work->plan->woven * axis->window.step;
+        int64_t x = position + j / work->plan->per_cell * axis->window.step;
         flags[j] = x < 0 || x >= axis->window.size || (x < len && (!mask || mask[x * stride]));
     }
 }
@@ -187,11 +187,11 @@ static bool find(const attn__window_work *work, const pair_view *v, int64_t k, i
 static bool gather_pair(const attn__window_work *work, const pair_view *v, const void *base, attn_dtype dtype,
                         float factor, float *tile)
 {
-    const attn__window_axis *axis = attn__window_lane_axis(work->plan);
-    const attn_window *window = &axis->window;
+    const attn_window *window = &attn__window_lane_axis(work->plan)->window;
     int64_t *lane = work->s.offset, *row = work->s.tap_at, first = work->cell0 + work->cell;
-    int64_t start = first / work->plan->woven * window->step + window->offset + work->now.first * window->dilation;
-    int64_t end = start + (work->lanes - 1) / work->plan->woven * window->step + (work->now.n - 1) * window->dilation;
+    int64_t start = first / work->plan->per_cell * window->step + window->offset + work->now.first * window->dilation;
+    int64_t end =
+        start + (work->lanes - 1) / work->plan->per_cell * window->step + (work->now.n - 1) * window->dilation;
     if (work->pass->by_key || first < 0 ||
         (v->own_taps ? window->border == ATTN_BORDER_SHIFT && work->now.ragged : start < 0 || end >= window->size))
         return false;
@@ -650,13 +650,14 @@ static void read_ranges(attn__window_work *work)
 {
     const attn__window_axis *axis = attn__window_lane_axis(work->plan);
     const attn__window_ranges *to = &work->s.ranges;
-    int64_t woven = work->plan->woven, query = work->cell0 / woven - (work->pass->by_key ? last_cell(axis) : 0);
-    for (int64_t j = 0; j < work->pass->ld; j += woven, query++) {
+    int64_t per_cell = work->plan->per_cell,
+            query = work->cell0 / per_cell - (work->pass->by_key ? last_cell(axis) : 0);
+    for (int64_t j = 0; j < work->pass->ld; j += per_cell, query++) {
         attn__window_range r = {0};
         if (query >= 0 && query < axis->n)
             r = attn__window_range_at(axis, query);
         bool none = r.from >= r.to;
-        for (int64_t h = 0; h < woven; h++) {
+        for (int64_t h = 0; h < per_cell; h++) {
             to->query[j + h] = (int32_t)query;
             to->from[j + h] = none ? INT32_MAX : (int32_t)r.from;
             to->to[j + h] = none ? INT32_MIN : (int32_t)r.to;
@@ -668,16 +669,16 @@ static void read_ranges(attn__window_work *work)
 static int64_t shift_of(const attn__window_work *work, int64_t tap)
 {
     const attn__window_axis *axis = attn__window_lane_axis(work->plan);
-    return work->pass->by_key ? (last_cell(axis) - attn__window_cell(axis, tap)) * work->plan->woven : 0;
+    return work->pass->by_key ? (last_cell(axis) - attn__window_cell(axis, tap)) * work->plan->per_cell : 0;
 }
 
 /* Returns how many lanes of the block attend the tap `tap`. */
 static int64_t count_lanes(const attn__window_work *work, int64_t cell, int64_t tap)
 {
-    int64_t count = 0, at = cell + shift_of(work, tap), woven = work->plan->woven;
-    for (int64_t w = 0; w < work->plan->taps->width; w += woven)
+    int64_t count = 0, at = cell + shift_of(work, tap), per_cell = work->plan->per_cell;
+    for (int64_t w = 0; w < work->plan->taps->width; w += per_cell)
         count += work->s.ranges.from[at + w] <= tap && tap < work->s.ranges.to[at + w];
-    return count * woven;
+    return count * per_cell;
 }
 
 static attn__window_block describe_block(const attn__window_work *work, int64_t cell, int64_t first, int64_t count)
@@ -722,7 +723,7 @@ static void tile_start(attn__window_work *work, int64_t item)
     int64_t live = pass->cells - work->cell0;
     if (pass->by_key) /* later phases may have one position less than the first */
         live = (attn__window_lane_axis(work->plan)->window.size - work->phase + pass->phases - 1) / pass->phases *
-                   work->plan->woven -
+                   work->plan->per_cell -
                work->cell0;
     work->live = live < pass->tile ? live : pass->tile;
     for (int64_t slot = 0; slot <= pass->slots; slot++)
@@ -752,16 +753,17 @@ typedef struct strip_source {
 static void read_strip(const attn__window_work *work, const strip_source *t, float *out)
 {
     const attn__online_softmax_kernel *lanes = work->plan->lanes;
-    int64_t ld = work->pass->ld, woven = work->plan->woven, begin = t->low < 0 ? (-t->low + t->step - 1) / t->step : 0;
+    int64_t ld = work->pass->ld, per_cell = work->plan->per_cell,
+            begin = attn__ceil_div(attn__max(-t->low, 0), t->step);
     int64_t end = t->low < t->size ? (t->size - t->low + t->step - 1) / t->step : 0;
-    end = end < ld / woven ? end : ld / woven;
+    end = end < ld / per_cell ? end : ld / per_cell;
     if (begin >= end) {
         memset(out, 0, (size_t)(t->channels * ld) * sizeof *out);
         return;
     }
     int64_t first = t->at + (t->low + begin * t->step) * t->stride, step = t->step * t->stride;
-    begin *= woven;
-    end *= woven;
+    begin *= per_cell;
+    end *= per_cell;
     lane_offsets(work, first, step, t->head, end - begin);
     attn__lane_view view = {(void *)(uintptr_t)t->base, t->dtype, work->s.offset, t->channel, t->channels, end - begin};
     float *to = begin ? work->s.line : out;
@@ -786,7 +788,7 @@ static strip_source strip_of(const attn__window_work *work, attn__operand op, co
     t.channels = attn__window_channels(work->plan, op) * work->plan->heads;
     t.head = attn__window_head_stride(work, op);
     t.step = work->pass->by_key ? 1 : axis->window.step;
-    t.low = work->cell0 / work->plan->woven;
+    t.low = work->cell0 / work->plan->per_cell;
     t.low = work->pass->by_key ? t.low - last_cell(axis) : (t.low + first_cell(axis)) * t.step + phase;
     t.size = work->pass->by_key ? axis->n : axis->window.size;
     return t;
@@ -796,12 +798,12 @@ void attn__window_read_lse(const attn__window_work *work, int64_t lse_at, int64_
                            float *delta)
 {
     const attn__window_axis *axis = attn__window_lane_axis(work->plan);
-    int64_t woven = work->plan->woven, head = attn__window_head_stride(work, ATTN__OP_LSE);
+    int64_t per_cell = work->plan->per_cell, head = attn__window_head_stride(work, ATTN__OP_LSE);
     int64_t stride = work->canonical->query.axis[axis->query].dim.lse;
-    for (int64_t j = 0; j < n; j += woven, low++) {
+    for (int64_t j = 0; j < n; j += per_cell, low++) {
         int64_t at = lse_at + low * stride;
         bool inside = low >= 0 && low < axis->n;
-        for (int64_t h = 0; h < woven; h++) {
+        for (int64_t h = 0; h < per_cell; h++) {
             float lse = inside ? ((const float *)work->arrays->lse)[at + h * head] : -INFINITY;
             rows[j + h] = lse == -INFINITY ? INFINITY : lse * (float)ATTN__LOG2E;
             if (lse != -INFINITY && (work->canonical->extras & ATTN__DLSE))
@@ -813,7 +815,7 @@ void attn__window_read_lse(const attn__window_work *work, int64_t lse_at, int64_
 void attn__window_read_queries(const attn__window_work *work, attn__operand op, const void *base, float *out)
 {
     strip_source t = strip_of(work, op, base, attn__stride(&work->line.at, op), 0);
-    t.low = work->cell0 / work->plan->woven;
+    t.low = work->cell0 / work->plan->per_cell;
     t.size = attn__window_lane_axis(work->plan)->n;
     read_strip(work, &t, out);
 }
@@ -847,8 +849,8 @@ static void read_slot(attn__window_work *work, int64_t slot, const attn_dim *at)
         read_delta(work, slot, at->o);
     if (pass->by_key)
         attn__window_read_lse(work, at->lse,
-                              work->cell0 / work->plan->woven - last_cell(attn__window_lane_axis(work->plan)), pass->ld,
-                              work->s.rows + slot * 2 * pass->ld, work->s.rows + (slot * 2 + 1) * pass->ld);
+                              work->cell0 / work->plan->per_cell - last_cell(attn__window_lane_axis(work->plan)),
+                              pass->ld, work->s.rows + slot * 2 * pass->ld, work->s.rows + (slot * 2 + 1) * pass->ld);
     tables_of_strip(work, slot);
 }
 
@@ -894,7 +896,7 @@ int64_t attn__window_slot_of(attn__window_work *work, const int64_t *at, int64_t
     read_slot(work, slot, &line.at);
     if (pass->by_key && work->canonical->has_dropout)
         attn__window_drop_line(work, slot, line.drop, work->cell0 - last_cell(lanes));
-    int64_t first = (work->cell0 / work->plan->woven + first_cell(lanes)) * lanes->window.step;
+    int64_t first = (work->cell0 / work->plan->per_cell + first_cell(lanes)) * lanes->window.step;
     for (int64_t phase = 0; phase < pass->strip_phases && !pass->by_key && work->plan->masked && !work->plan->by_pairs;
          phase++)
         read_flags(work, &line, at, first + phase, pass->ld,
@@ -996,8 +998,8 @@ static void prefetch_line(const attn__window_work *work, attn__operand op, const
     uintptr_t in_line = ((uintptr_t)base + (uintptr_t)(offset * element)) % 64;
     if (work->head > 0 && in_line >= (uintptr_t)bytes) /* the previous head has prefetched this cache line */
         return;
-    for (int64_t w = 0, x = first * step; w < work->lanes && x < size; w += plan->woven, x += step)
-        for (int64_t b = 0; x >= 0 && b < bytes * plan->woven; b += 64)
+    for (int64_t w = 0, x = first * step; w < work->lanes && x < size; w += plan->per_cell, x += step)
+        for (int64_t b = 0; x >= 0 && b < bytes * plan->per_cell; b += 64)
             __builtin_prefetch((const char *)base + (offset + x * stride) * element + b, 0, 2);
 }
 
@@ -1009,7 +1011,7 @@ static void prefetch_next(const attn__window_work *work)
     const attn__window_axis *outer = &plan->axis[0];
     const attn_window *w = &outer->window;
     const attn_arrays *a = work->arrays;
-    int64_t next = work->index[0] + 1, x = (work->cell0 + work->cell) / plan->woven;
+    int64_t next = work->index[0] + 1, x = (work->cell0 + work->cell) / plan->per_cell;
     int64_t query = work->pass->by_key ? (next - w->offset - outer->first * w->dilation) / w->step : next;
     int64_t key = work->pass->by_key ? next : next * w->step + w->offset + (outer->taps - 1) * w->dilation;
     prefetch_line(work, ATTN__OP_Q, a->q, query, x);
@@ -1037,7 +1039,7 @@ void attn__window_once_prefetch(attn__window_work *work, int64_t pair, int64_t x
     work->lanes = work->plan->taps->width;
     for (int64_t i = pair; i < (int64_t)(sizeof wanted / sizeof *wanted); i += work->pairs)
         if (wanted[i].base)
-            prefetch_line(work, wanted[i].op, wanted[i].base, wanted[i].line, (work->cell0 + x) / work->plan->woven);
+            prefetch_line(work, wanted[i].op, wanted[i].base, wanted[i].line, (work->cell0 + x) / work->plan->per_cell);
 }
 
 static attn__lane_view view_of(const attn__window_work *work, attn__operand op, const void *base)
@@ -1103,7 +1105,7 @@ static void list_taps(attn__window_work *w)
     int64_t low = attn__window_cell(axis, axis->first), high = attn__window_cell(axis, axis->last - 1);
     for (int64_t k = 0; k < w->now.n; k++) {
         int64_t tap = w->now.first + k * w->stride, cell = attn__window_cell(axis, tap);
-        w->s.shift[k] = (w->pass->by_key ? high - cell : cell - low) * w->plan->woven;
+        w->s.shift[k] = (w->pass->by_key ? high - cell : cell - low) * w->plan->per_cell;
         w->s.phase[k] = w->pass->by_key ? 0 : attn__window_phase(axis, tap);
     }
 }
@@ -1433,7 +1435,7 @@ static void run_line(attn__window_work *heads, int64_t line)
 void attn__window_item(attn__window_work *heads, int64_t item)
 {
     const attn__window_pass *pass = heads->pass;
-    int64_t count = heads->plan->heads, members = count * heads->plan->woven;
+    int64_t count = heads->plan->heads, members = count * heads->plan->per_cell;
     int64_t groups = heads->canonical->batch.size / members, group = item % groups;
     item /= groups;
     for (int64_t h = 0; h < count; h++) {

@@ -58,7 +58,7 @@ typedef struct attn__pickle {
 attn_status attn__pickle_read(attn__pickle *pickle, const attn__input *input, size_t *offset);
 void attn__pickle_clear(attn__pickle *pickle);
 
-/* Returns item i of a list or tuple. Returns NULL if there are not so many items. */
+/* Returns item i of a list or tuple. Returns NULL if i is not below the number of items. */
 const attn__pickle_node *attn__pickle_item(const attn__pickle *pickle, const attn__pickle_node *container, uint32_t i);
 bool attn__node_is_global(const attn__pickle_node *node, const char *module, const char *name);
 bool attn__node_is_text(const attn__pickle_node *node, const char *text);

@@ -18,7 +18,7 @@ typedef enum attn__bf16x3_direction {
     ATTN__BF16X3_TRANSPOSED /* tiles of A from rows that are the columns of A, in normal order */
 } attn__bf16x3_direction;
 
-/* Distance in rows of prefetches. Only so many first rows must be in a cache already. */
+/* Prefetch distance in rows. Only this number of rows, the first ones, must be in a cache already. */
 enum { ATTN__BF16X3_SPLIT_NEAR = ATTN__BF16X3_DEPTH };
 
 /* Makes tiles in one direction. Rows and columns are padded with zeros to whole tiles. Needs ATTN_ISA_AMX. Returns

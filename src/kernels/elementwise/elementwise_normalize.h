@@ -134,7 +134,7 @@ static void run_layer_norm_backward(const attn__elementwise_args *a, int64_t beg
     }
 }
 
-enum { PARAMETER_COLUMNS = 256 }; /* columns of a block; so many sums stay in the L1 cache */
+enum { PARAMETER_COLUMNS = 256 }; /* columns of a block; the sums of a block stay in the L1 cache */
 
 /* Sums of the gradients of gain and bias. */
 typedef struct parameter_sums {
