@@ -320,7 +320,7 @@ static attn_status batch_with(attn_context *context, void *user)
     if (status == ATTN_OK)
         status = attn__boxed_data_valid(&data, tape, 0, &batch);
     if (status == ATTN_OK) /* 4 x 3 pixels become wider than high */
-        assert_true(batch.targets.images == 2 && batch.sides[0] == 4 && batch.sides[1] == 5);
+        assert_true(batch.targets.images == 1 && batch.sides[0] == 4 && batch.sides[1] == 5);
     attn_tape_destroy(tape);
     attn__boxed_data_free(&data);
     attn_config_destroy(settings);

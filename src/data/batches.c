@@ -4,23 +4,17 @@
  */
 #include "data/corpus.h"
 
+#include "data/order.h"
 #include "dist/ranks.h"
 #include "base/rng.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Number of batches per window. Sentences are sorted by length within a window. The window is long enough that the
  * sentences of a batch have nearly the same length. It is short enough that batches contain different sentences in
  * each epoch. */
 enum { WINDOW = 128 };
-
-/* A sentence of a window. `place` is its index before sorting. It decides the order of sentences with equal length,
- * so that the result is the same on every machine. */
-typedef struct sortable {
-    int64_t key, place, index;
-} sortable;
 
 struct attn_batches {
     attn_context *context;
@@ -32,19 +26,20 @@ struct attn_batches {
     int64_t *sentences; /* [n]: the sentences in the order of the epoch */
     int64_t *batches;   /* [count]: the order of the batches in the epoch */
     int64_t *begins;    /* [count + 1]: the index in `sentences` at which each batch begins, the same in every epoch */
-    sortable *window;
+    attn__keyed *window;
     int32_t *source, *source_lens, *input, *labels, *target_lens;
     int64_t *indices;
 };
 
 /* ------------------------------------------------------------------------------------------- the order */
 
-static int by_key(const void *a, const void *b)
+/* Returns the key by which sentences are sorted. It compares the target lengths first, because a position of the target
+ * costs more: the loss is computed over the whole vocabulary. */
+static int64_t key_of(const void *user, int64_t index)
 {
-    const sortable *x = a, *y = b;
-    if (x->key != y->key)
-        return x->key < y->key ? -1 : 1;
-    return x->place < y->place ? -1 : x->place > y->place;
+    const attn_batches *b = user;
+    return attn__corpus_length(b->corpus, ATTN_SIDE_TARGET, index) * (b->steps[ATTN_SIDE_SOURCE] + 1) +
+           attn__corpus_length(b->corpus, ATTN_SIDE_SOURCE, index);
 }
 
 static void sort_windows(attn_batches *b)
@@ -52,17 +47,7 @@ static void sort_windows(attn_batches *b)
     int64_t n = b->corpus->n, window = b->options.tokens ? n : WINDOW * b->options.size;
     for (int64_t begin = 0; begin < n; begin += window) {
         int64_t length = n - begin < window ? n - begin : window;
-        for (int64_t i = 0; i < length; i++) {
-            int64_t index = b->sentences[begin + i];
-            /* The key compares the target lengths first, because a position of the target costs more: the loss is
-             * computed over the whole vocabulary. */
-            int64_t key = attn__corpus_length(b->corpus, ATTN_SIDE_TARGET, index) * (b->steps[ATTN_SIDE_SOURCE] + 1) +
-                          attn__corpus_length(b->corpus, ATTN_SIDE_SOURCE, index);
-            b->window[i] = (sortable){key, i, index};
-        }
-        qsort(b->window, (size_t)length, sizeof *b->window, by_key);
-        for (int64_t i = 0; i < length; i++)
-            b->sentences[begin + i] = b->window[i].index;
+        attn__order_by_key(b->sentences + begin, length, key_of, b, b->window);
     }
 }
 

@@ -9,6 +9,7 @@
 #include "apps/run/image_source.h"
 #include "base/context.h"
 #include "base/hash.h"
+#include "base/integers.h"
 #include "dist/ranks.h"
 #include "io/directory.h"
 
@@ -18,6 +19,10 @@
 /* Random streams of the seed. There is one for dividing the data, one for the order of an epoch, and one for
  * augmenting a picture. */
 enum { STREAM_PARTS = 0x6276, STREAM_ORDER = 0x626f, STREAM_AUGMENT = 0x6261 };
+
+/* Pictures are sorted by size within a window of STRIPS * STRIPS batches. A window is long enough that the pictures of a
+ * batch have nearly the same size. It is short enough that batches contain different pictures in each epoch. */
+enum { STRIPS = 8 };
 
 /* ------------------------------------------------------------------------------------------------ dividing */
 
@@ -103,6 +108,9 @@ void attn__boxed_data_free(attn__boxed_data *data)
     attn__free(data->context, data->train.order);
     attn__free(data->context, data->valid.order);
     attn__free(data->context, data->base);
+    attn__free(data->context, data->batches);
+    attn__free(data->context, data->shuffled);
+    attn__free(data->context, data->window);
     attn__free(data->context, data->begin);
     attn__free(data->context, data->labels);
     attn__free(data->context, data->boxes);
@@ -138,9 +146,9 @@ uint64_t attn__boxed_data_fingerprint(const attn__boxed_data *data)
     return attn__mix64(data->valid_set ? hash_set(hash, data->valid_set) : hash);
 }
 
-int64_t attn__boxed_data_steps(const attn__boxed_part *part, int64_t batch)
+int64_t attn__boxed_data_steps(const attn__boxed_data *data)
 {
-    return (part->n + batch - 1) / batch;
+    return attn__ceil_div(data->train.n, data->batch);
 }
 
 /* -------------------------------------------------------------------------------------------------- objects */
@@ -274,14 +282,53 @@ static attn_status make_batch(attn__boxed_data *data, const attn__boxed_part *pa
 
 /* --------------------------------------------------------------------------------------------------- steps */
 
-/* Shuffles the pictures for an epoch. The order depends only on the seed and the epoch, so a training can continue
- * at any epoch. */
+/* Returns the height of a picture of the training part after this epoch's augmentation. */
+static int64_t height_of(const void *user, int64_t index)
+{
+    const attn__boxed_data *data = user;
+    return plan_of(data, &data->train, index, true).height;
+}
+
+static int64_t width_of(const void *user, int64_t index)
+{
+    const attn__boxed_data *data = user;
+    return plan_of(data, &data->train, index, true).width;
+}
+
+/* Sorts the pictures of a window by height, divides them into strips, and sorts each strip by width. */
+static void sort_window(const attn__boxed_data *data, int64_t *pictures, int64_t n)
+{
+    int64_t strip = STRIPS * data->batch;
+    attn__order_by_key(pictures, n, height_of, data, data->window);
+    for (int64_t i = 0; i < n; i += strip)
+        attn__order_by_key(pictures + i, attn__min(strip, n - i), width_of, data, data->window);
+}
+
+/* Shuffles the full batches of the epoch. The last batch stays the last one if it is not full. */
+static void shuffle_batches(attn__boxed_data *data, attn__rng *rng)
+{
+    int64_t full = data->train.n / data->batch;
+    for (int64_t i = 0; i < full; i++)
+        data->batches[i] = i;
+    attn__rng_shuffle(rng, data->batches, full);
+    memcpy(data->shuffled, data->train.order, (size_t)data->train.n * sizeof *data->shuffled);
+    for (int64_t i = 0; i < full; i++)
+        memcpy(data->train.order + i * data->batch, data->shuffled + data->batches[i] * data->batch,
+               (size_t)data->batch * sizeof *data->shuffled);
+}
+
+/* Orders the pictures of an epoch. The order depends only on the seed and the epoch, so a training can continue at any
+ * epoch. */
 static void order_epoch(attn__boxed_data *data, int64_t epoch)
 {
     attn__rng rng = {.seed = data->seed, .stream = attn__mix64(STREAM_ORDER ^ attn__mix64((uint64_t)epoch))};
-    memcpy(data->train.order, data->base, (size_t)data->train.n * sizeof *data->base);
-    attn__rng_shuffle(&rng, data->train.order, data->train.n);
+    int64_t n = data->train.n, window = STRIPS * STRIPS * data->batch;
     data->epoch = epoch;
+    memcpy(data->train.order, data->base, (size_t)n * sizeof *data->base);
+    attn__rng_shuffle(&rng, data->train.order, n);
+    for (int64_t i = 0; i < n; i += window)
+        sort_window(data, data->train.order + i, attn__min(window, n - i));
+    shuffle_batches(data, &rng);
 }
 
 attn_status attn__boxed_data_train(attn__boxed_data *data, attn_tape *tape, int64_t epoch, int64_t step,
@@ -295,11 +342,10 @@ attn_status attn__boxed_data_train(attn__boxed_data *data, attn_tape *tape, int6
     return make_batch(data, &data->train, tape, begin, true, batch);
 }
 
-attn_status attn__boxed_data_valid(attn__boxed_data *data, attn_tape *tape, int64_t step, attn__boxed_batch *batch)
+attn_status attn__boxed_data_valid(attn__boxed_data *data, attn_tape *tape, int64_t index, attn__boxed_batch *batch)
 {
-    int64_t begin = step * data->batch, left = data->valid.n - begin, whole = left < data->batch ? left : data->batch;
-    *batch = (attn__boxed_batch){.share = {.count = whole, .whole = whole}};
-    return make_batch(data, &data->valid, tape, begin, false, batch);
+    *batch = (attn__boxed_batch){.share = {.count = 1, .whole = 1}};
+    return make_batch(data, &data->valid, tape, index, false, batch);
 }
 
 /* ------------------------------------------------------------------------------------------------- beginning */
@@ -359,10 +405,14 @@ attn_status attn__boxed_data_begin(attn__boxed_data *data)
     size_t most = attn__size_mul((size_t)data->batch, (size_t)data->queries);
     size_t bytes = attn__size_mul((size_t)data->train.n, sizeof *data->base);
     data->base = attn__alloc(data->context, bytes);
+    data->batches = attn__alloc(data->context, bytes);
+    data->shuffled = attn__alloc(data->context, bytes);
+    data->window = attn__alloc(data->context, attn__size_mul((size_t)data->train.n, sizeof *data->window));
     data->begin = attn__alloc(data->context, attn__size_mul((size_t)data->batch + 1, sizeof *data->begin));
     data->labels = attn__alloc(data->context, attn__size_mul(most, sizeof *data->labels));
     data->boxes = attn__alloc(data->context, attn__size_mul(most, 4 * sizeof *data->boxes));
-    if (!data->base || !data->begin || !data->labels || !data->boxes)
+    if (!data->base || !data->batches || !data->shuffled || !data->window || !data->begin || !data->labels ||
+        !data->boxes)
         return ATTN_ERROR_MEMORY;
     memcpy(data->base, data->train.order, bytes);
     return ATTN_OK;

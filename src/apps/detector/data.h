@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
  * data.h - makes batches of pictures with boxes. The order of the pictures depends on the seed and the epoch. The
- * augmentation of a picture depends on the seed, the epoch and the picture.
+ * augmentation of a picture depends on the seed, the epoch and the picture. In training, pictures of similar size are
+ * in the same batch, which reduces padding. In validation, each batch has one picture, as in detection.
  */
 #ifndef ATTN_APPS_DETECTOR_DATA_H
 #define ATTN_APPS_DETECTOR_DATA_H
 
 #include "apps/detector/detector.h"
+#include "data/order.h"
 #include "tensor/tape_state.h"
 #include "train/detection_loss.h"
 
@@ -34,6 +36,9 @@ typedef struct attn__boxed_data {
     /* [train.n]: the pictures of the training part in their initial order; each epoch shuffles a copy of this list */
     int64_t *base;
     int64_t epoch; /* the epoch whose order is in train.order; -1: none so far */
+    /* Buffers for the order of an epoch. */
+    int64_t *batches, *shuffled; /* [batches of an epoch]; [train.n] */
+    attn__keyed *window;         /* [train.n] */
     /* Buffers for the objects of one batch. */
     int64_t *begin;
     int32_t *labels;
@@ -51,7 +56,8 @@ attn_status attn__boxed_data_begin(attn__boxed_data *data);
 void attn__boxed_data_free(attn__boxed_data *data);
 /* Returns a checksum of the boxes and of the names and sizes of the pictures. */
 uint64_t attn__boxed_data_fingerprint(const attn__boxed_data *data);
-int64_t attn__boxed_data_steps(const attn__boxed_part *part, int64_t batch);
+/* Returns the number of training steps of an epoch. */
+int64_t attn__boxed_data_steps(const attn__boxed_data *data);
 
 typedef struct attn__boxed_batch {
     attn_tensor *x, *mask; /* on the tape */
@@ -66,7 +72,7 @@ typedef struct attn__boxed_batch {
 /* Makes the batch of one training step. This process gets only its share of the batch. */
 attn_status attn__boxed_data_train(attn__boxed_data *data, attn_tape *tape, int64_t epoch, int64_t step,
                                    attn__boxed_batch *batch);
-/* Makes the batch of one validation step. This process gets the whole batch. The pictures are not augmented. */
-attn_status attn__boxed_data_valid(attn__boxed_data *data, attn_tape *tape, int64_t step, attn__boxed_batch *batch);
+/* Makes a batch of one picture of the validation part, which is not augmented. */
+attn_status attn__boxed_data_valid(attn__boxed_data *data, attn_tape *tape, int64_t index, attn__boxed_batch *batch);
 
 #endif

@@ -26,7 +26,7 @@ typedef struct training {
 static int64_t job_steps(void *user)
 {
     const training *t = user;
-    return attn__boxed_data_steps(&t->data.train, t->data.batch);
+    return attn__boxed_data_steps(&t->data);
 }
 
 /* Returns the loss of a batch. Its divisors are those of the whole batch, multiplied by this process's share of the
@@ -69,51 +69,48 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
 /* Number of values that are stored for a detection: four of the box, the score, and the index of the category plus 1
  * (0: the data does not have the category). */
 enum { NUMBERS = 6 };
-/* The detections and losses of the validation part. Each rank writes only the values of its own pictures. The sum
+/* The detections and losses of the validation part. Each picture is read alone, so the precision is that of detection,
+ * which pads no picture. Each rank writes only the values of its own pictures. The sum
  * over all ranks then has the values of all pictures. The result is thus the same for any number of ranks. */
 typedef struct results {
     attn__found *found; /* [queries] detections of one picture */
-    /* [pictures,queries,NUMBERS] values of the detections, followed by the loss of each step, multiplied by the
-     * step's number of pictures */
-    double *numbers;
-    double *losses;
-    int64_t n, steps; /* number of detections; number of steps */
+    double *numbers;    /* [pictures,queries,NUMBERS] values of the detections, followed by `losses` */
+    double *losses;     /* [pictures] */
+    int64_t n;          /* number of detections */
 } results;
 
-static attn_status keep(const training *t, const attn__set_outputs *out, const attn__boxed_batch *batch, results *r)
+static attn_status keep(const training *t, const attn__set_outputs *out, int64_t index, results *r)
 {
     const attn__box_set *set = t->data.valid.set;
-    double *to = r->numbers + (batch->images - t->data.valid.order) * t->data.queries * NUMBERS;
-    attn_status status = ATTN_OK;
-    for (int64_t i = 0; i < batch->targets.images && status == ATTN_OK; i++) {
-        const attn__boxed_image *image = &set->images[batch->images[i]];
-        status = attn__found_of(t->run.context, out->logits, out->boxes, i, image->width, image->height, r->found);
-        for (int64_t q = 0; q < t->data.queries && status == ATTN_OK; q++, to += NUMBERS) {
-            const attn__found *f = &r->found[q];
-            int64_t category = attn__box_set_category(set, t->start.classes.ids[f->class]);
-            const double of[NUMBERS] = {
-                f->left, f->top, f->right - f->left, f->bottom - f->top, f->score, (double)(category + 1)};
-            memcpy(to, of, sizeof of);
-        }
+    const attn__boxed_image *image = &set->images[t->data.valid.order[index]];
+    double *to = r->numbers + index * t->data.queries * NUMBERS;
+    attn_status status =
+        attn__found_of(t->run.context, out->logits, out->boxes, 0, image->width, image->height, r->found);
+    for (int64_t q = 0; q < t->data.queries && status == ATTN_OK; q++, to += NUMBERS) {
+        const attn__found *f = &r->found[q];
+        int64_t category = attn__box_set_category(set, t->start.classes.ids[f->class]);
+        const double of[NUMBERS] = {
+            f->left, f->top, f->right - f->left, f->bottom - f->top, f->score, (double)(category + 1)};
+        memcpy(to, of, sizeof of);
     }
     return status;
 }
 
-static attn_status validate_batch(training *t, attn_tape *tape, int64_t step, results *r)
+static attn_status validate_image(training *t, attn_tape *tape, int64_t index, results *r)
 {
     attn__boxed_batch batch;
     attn__set_outputs out;
     attn_tape_reset(tape, NULL);
     attn_status status = attn__ranks_poll(t->run.context);
     if (status == ATTN_OK)
-        status = attn__boxed_data_valid(&t->data, tape, step, &batch);
+        status = attn__boxed_data_valid(&t->data, tape, index, &batch);
     if (status == ATTN_OK)
         status = attn__detector_run(t->run.model, tape, batch.x, batch.mask, t->aux, &out);
     attn_tensor *loss = status == ATTN_OK ? loss_of(t, tape, &out, &batch) : NULL;
     if (!loss)
         return status == ATTN_OK ? attn_context_status(t->run.context) : status;
-    r->losses[step] = (double)*(const float *)attn_tensor_data(loss) * (double)batch.share.whole;
-    return keep(t, &out, &batch, r);
+    r->losses[index] = (double)*(const float *)attn_tensor_data(loss);
+    return keep(t, &out, index, r);
 }
 
 static attn_status measure(training *t, const results *r)
@@ -140,16 +137,16 @@ static attn_status measure(training *t, const results *r)
 
 static attn_status validate(training *t, attn_tape *tape, results *r)
 {
-    int64_t first, own = attn__ranks_share(t->run.context, r->steps, &first), n = r->n * NUMBERS + r->steps;
+    int64_t images = t->data.valid.n, first, own = attn__ranks_share(t->run.context, images, &first);
     double sum = 0;
     attn_status status = ATTN_OK;
-    for (int64_t step = first; step < first + own && status == ATTN_OK; step++)
-        status = validate_batch(t, tape, step, r);
+    for (int64_t i = first; i < first + own && status == ATTN_OK; i++)
+        status = validate_image(t, tape, i, r);
     if (status == ATTN_OK)
-        status = attn__ranks_sum(t->run.context, r->numbers, n, ATTN__SUM_F64);
-    for (int64_t step = 0; step < r->steps; step++)
-        sum += r->losses[step];
-    t->valid_loss = sum / (double)t->data.valid.n;
+        status = attn__ranks_sum(t->run.context, r->numbers, r->n * NUMBERS + images, ATTN__SUM_F64);
+    for (int64_t i = 0; i < images; i++)
+        sum += r->losses[i];
+    t->valid_loss = sum / (double)images;
     return status == ATTN_OK ? measure(t, r) : status;
 }
 
@@ -159,9 +156,8 @@ static attn_status job_validate(void *user, attn_tape *tape, double *loss)
     attn_context *context = t->run.context;
     size_t queries = (size_t)t->data.queries;
     results r = {.n = t->data.valid.n * t->data.queries,
-                 .steps = attn__boxed_data_steps(&t->data.valid, t->data.batch),
                  .found = attn__alloc(context, attn__size_mul(queries, sizeof *r.found))};
-    r.numbers = attn__alloc_zero(context, attn__size_mul((size_t)(r.n * NUMBERS + r.steps), sizeof *r.numbers));
+    r.numbers = attn__alloc_zero(context, attn__size_mul((size_t)(r.n * NUMBERS + t->data.valid.n), sizeof *r.numbers));
     r.losses = r.numbers ? r.numbers + r.n * NUMBERS : NULL;
     attn_status status = r.found && r.numbers ? validate(t, tape, &r) : ATTN_ERROR_MEMORY;
     *loss = t->valid_loss;
