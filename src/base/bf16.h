@@ -16,7 +16,7 @@ static inline float attn__from_bf16(uint16_t x)
     return wide;
 }
 
-/* Rounds to the nearest bf16 number, ties to even. A NaN remains a NaN. */
+/* Rounds x to the nearest bf16 number, ties to even. A NaN remains a NaN. */
 static inline uint16_t attn__to_bf16(float x)
 {
     uint32_t bits;

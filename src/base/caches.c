@@ -86,7 +86,7 @@ static int64_t count_listed(const char *list)
     return attn__max(count, 1);
 }
 
-/* Fills in the levels that CPUID does not report, with the values that the system reports. */
+/* Fills in the cache levels that CPUID did not report, with the values that the system reports. */
 static void ask_system(level levels[LEVELS])
 {
     enum { MOST = 8 };

@@ -22,8 +22,8 @@ static bool first_line(const char *dir, const char *name, char line[64])
     return read;
 }
 
-/* Converts `quota` microseconds of CPU in each `period` to whole cores, rounded up. Returns 0 if either value means
- * that there is no limit. */
+/* Converts a quota to whole cores, rounded up. The process may use `quota` microseconds of CPU time in each `period`
+ * microseconds. Returns 0 if either value means that there is no limit. */
 static int cores_of(long long quota, long long period)
 {
     if (quota <= 0 || period <= 0)
@@ -54,9 +54,9 @@ static int least_limit(int a, int b)
     return a == 0 || (b != 0 && b < a) ? b : a;
 }
 
-/* Returns the smallest limit of the group and its parents up to the root of the hierarchy. Directories that do not
- * exist are skipped: in a container the group's path may be a path of the host, while the container's own group is
- * mounted as the root. */
+/* Returns the smallest CPU limit of the group and its parents up to the root of the hierarchy. Directories that do not
+ * exist are skipped. In a container the group's path may be a path of the host, while the container's own group is the
+ * root of the hierarchy. */
 static int quota_up(const char *mount, const char *group, int (*quota_of)(const char *dir))
 {
     char dir[PATH_MAX];

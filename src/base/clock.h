@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * clock.h - measures elapsed seconds. These are used for reported speeds and estimates, and never influence results.
- */
+ * clock.h - measures elapsed seconds. Elapsed times are used only for reported speeds and estimates. They never
+ * influence results. */
 #ifndef ATTN_BASE_CLOCK_H
 #define ATTN_BASE_CLOCK_H
 
 #include <time.h>
 
-/* Returns the time of a monotonic clock in seconds. */
+/* Returns the seconds of a monotonic clock. */
 static inline double attn__now(void)
 {
     struct timespec t;

@@ -17,7 +17,7 @@ struct attn_config {
     attn_context *context;
     entry *entries;
     int64_t n;
-    attn__words keys; /* indices of the keys in `entries` */
+    attn__words keys; /* the keys; the index of a key is the index of its entry in `entries` */
 };
 
 /* ---------------------------------------------------------------------------------------------- values */
@@ -45,7 +45,6 @@ static bool copy_texts(attn_context *context, attn_config_value *to, const attn_
     return texts != NULL;
 }
 
-/* Copies n elements of 8 bytes each. */
 static void *copy_numbers(attn_context *context, const void *from, int64_t n)
 {
     size_t size = attn__size_mul((size_t)n, sizeof(int64_t));
@@ -55,8 +54,7 @@ static void *copy_numbers(attn_context *context, const void *from, int64_t n)
     return numbers;
 }
 
-/* Copies a value, but only the fields that its type uses. If memory runs out, returns false and leaves nothing
- * allocated. */
+/* Copies only the fields that the value's type uses. If memory runs out, returns false and leaves nothing allocated. */
 static bool copy_value(attn_context *context, attn_config_value *to, const attn_config_value *from)
 {
     *to =

@@ -231,7 +231,7 @@ static int default_threads(void)
 }
 
 /* Chooses the instruction set: the set that `name` or ATTN_ISA names, or else the machine's best set. The best set is
- * detected only if no set is named, because detection requests AMX from the system. The state of AMX may not fit the
+ * detected only if no set is named. Detection requests AMX from the system, and then the state of AMX may not fit the
  * signal stacks of a process. */
 static attn_status choose_isa(const char *name, attn__isa *isa)
 {

@@ -96,8 +96,8 @@ static bool has_avx512bf16(const features *f)
     return has_avx512(f) && bits(f->leaf7_1_a, AVX512BF16);
 }
 
-/* Returns whether AMX can be used. AMX has 8 KiB of state, which Linux saves only for processes that requested it. The
- * AMX kernels also use VBMI and VNNI, which every processor with AMX has. */
+/* Returns whether AMX can be used. Linux saves the 8 KiB of AMX state only for processes that requested it. VBMI and
+ * VNNI, which the AMX kernels also use, need no check, because every processor with AMX has them. */
 static bool has_amx(const features *f)
 {
     enum { VBMI = 1 << 1, VNNI = 1 << 11, BF16 = 1 << 22, TILES = 1 << 24, INT8 = 1 << 25 };
@@ -156,7 +156,7 @@ attn__isa attn__isa_best(void)
 #if defined(__x86_64__)
 bool attn__cpu_is_amd(void)
 {
-    /* the registers hold the letters "Auth" (AuthenticAMD) and "Hygo" (HygonGenuine) */
+    /* the registers hold the first four letters of the vendor's name: "Auth" (AuthenticAMD) or "Hygo" (HygonGenuine) */
     const unsigned amd = 0x68747541u, hygon = 0x6f677948u;
     unsigned a = 0, b = 0, c = 0, d = 0;
     __cpuid(0, a, b, c, d);
@@ -203,7 +203,7 @@ bool attn__cpu_has(attn__cpu_extra extra)
     static _Atomic unsigned known;
     unsigned all = atomic_load_explicit(&known, memory_order_relaxed);
     if (!all) {
-        /* ATTN__CPU_ANY is always set, because `known` = 0 means that nothing was detected yet */
+        /* ATTN__CPU_ANY is always set, so that `known` is never 0 after the detection */
         all = read_extras() | 1u << ATTN__CPU_ANY;
         atomic_store_explicit(&known, all, memory_order_relaxed);
     }

@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-/* Instruction sets in ascending order. A machine with one of these sets can also run the kernels of the smaller sets
- * of the same processor family. */
+/* Instruction sets in ascending order. A machine with one of these sets can also run the kernels of all smaller sets of
+ * the same processor family. */
 typedef enum attn__isa {
     ATTN_ISA_SCALAR = 0,
     ATTN_ISA_NEON,
@@ -61,11 +61,10 @@ const char *attn__isa_text(attn__isa isa);
 /* Finds the instruction set with this name. Returns false if there is none. */
 bool attn__isa_parse(const char *name, attn__isa *isa);
 bool attn__isa_runs_here(attn__isa isa);
-/* Returns the instruction set for f32 kernels. For AMX this is the next smaller set, because AMX has no f32
- * multiply-adds. Every other set is returned unchanged. */
+/* Returns the largest instruction set with f32 kernels that is at most `isa`. AMX has no f32 multiply-adds, so for AMX
+ * this is the next smaller set. Every other set is returned unchanged. */
 attn__isa attn__isa_without_amx(attn__isa isa);
 attn__isa attn__isa_best(void);
-/* Returns whether the machine has the feature. The machine is queried once. */
 bool attn__cpu_has(attn__cpu_extra extra);
 /* Returns whether, with this instruction set on this machine, attention is faster in bf16 than in f32. */
 bool attn__isa_gains_by_bf16(attn__isa isa);

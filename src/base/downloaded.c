@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Detects other contents that a clone or a download may leave in place of a file. */
+/* SPDX-License-Identifier: MIT */
 #include "base/downloaded.h"
 
 #include "base/context.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * downloaded.h - detects other contents that a clone or a download may leave in place of a file. */
+ *
+ * downloaded.h - detects a file that does not have its own contents, but a Git LFS pointer or a web page, after a clone
+ * or a download. */
 #ifndef ATTN_BASE_DOWNLOADED_H
 #define ATTN_BASE_DOWNLOADED_H
 

@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * integers.h - functions of sizes and indices: minimum, maximum, multiples, quotients, common divisors. */
+/* SPDX-License-Identifier: MIT */
 #ifndef ATTN_BASE_INTEGERS_H
 #define ATTN_BASE_INTEGERS_H
 
@@ -58,7 +57,7 @@ static inline int64_t attn__common_divisor(int64_t a, int64_t b)
     return a;
 }
 
-/* Returns whether `size` bytes are all zero. Used to check that reserved fields, which later versions may use, are
+/* Returns whether `size` bytes are all zero. It serves to check that reserved fields, which later versions may use, are
  * zero. */
 static inline bool attn__all_zero(const void *bytes, size_t size)
 {

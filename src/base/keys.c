@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The state of attn__keys_resolve. */
 typedef struct work {
     attn_context *context;
     const attn__keys *keys;
@@ -64,7 +63,7 @@ static attn_status check_names(const work *w)
 {
     for (int64_t i = 0; w->given && i < attn_config_size(w->given); i++) {
         const char *name = attn_config_key(w->given, i);
-        /* The key "architecture" is accepted too, because a model's config file contains it. */
+        /* "architecture" is no key of the table, but it is accepted, because a model's config file contains it */
         if (w->options.select || is_known(w->keys, name) || strcmp(name, "architecture") == 0)
             continue;
         line allowed = {0};
@@ -105,7 +104,6 @@ static attn_config_type element_of(const attn_setting *list)
     return list->type == ATTN_CONFIG_TYPE_INTS ? ATTN_CONFIG_TYPE_INT : ATTN_CONFIG_TYPE_REAL;
 }
 
-/* Returns whether a value of type `given` is accepted for type `wanted`. Integers are real numbers, too. */
 static bool takes(attn_config_type wanted, attn_config_type given)
 {
     return given == wanted || (wanted == ATTN_CONFIG_TYPE_REAL && given == ATTN_CONFIG_TYPE_INT) ||
@@ -141,7 +139,7 @@ static attn_status check_type(const work *w, const attn_setting *key, const attn
                       found);
 }
 
-/* Checks each number of a list against a range. The list needs at least one number. */
+/* Checks each number of a list against the key's range. An empty list is refused. */
 static attn_status check_list(const work *w, const attn_setting *key, const attn_config_value *value)
 {
     bool bounded = key->min < key->max;
@@ -196,8 +194,7 @@ static const char *default_of(const work *w, const attn_setting *key)
     return otherwise;
 }
 
-/* Sets a key to its default. If the default is "", the key is not set, and the code that reads this key uses another
- * key instead. */
+/* Sets a key to its default. A key whose default is "" is not set. */
 static attn_status set_default(attn_config *config, const attn_setting *key, const char *text)
 {
     if (!text[0])
@@ -216,8 +213,8 @@ static attn_status set_default(attn_config *config, const attn_setting *key, con
     }
 }
 
-/* Collects the keys NAME.0, NAME.1, ... in the list `to`. A config.json may have a list of numbers that are not all
- * integers. Such a list is stored as one key per number. *found is set if there is such a key. */
+/* Collects the settings NAME.0, NAME.1, ... in one list, which is set in `to`. JSON lists of numbers that are not all
+ * integers are stored in this form. *found becomes true if there is at least one of these settings. */
 static attn_status collect_members(const work *w, const attn_setting *key, attn_config *to, bool *found)
 {
     enum { MOST = 64 };
@@ -266,8 +263,7 @@ static attn_status resolve_key(const work *w, const attn_setting *key, attn_conf
                : attn_config_set(to, key->name, value);
 }
 
-/* Finds the values of the selectors. This must be done before defaults are filled in, because the selectors choose
- * the defaults. */
+/* Finds the values of the selectors, which choose among the defaults. Must be called before defaults are filled in. */
 static void select_presets(work *w)
 {
     for (int s = 0; s < 2; s++) {

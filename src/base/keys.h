@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * keys.h - checks settings against a table of the allowed settings, and completes them with the defaults.
- *
- * Settings of architectures, of trainings and from files are all checked here, so that the error messages are the same
- * everywhere.
- */
+ * keys.h - checks settings against a table of the allowed settings, and fills in the defaults. Settings of
+ * architectures, trainings and files are all checked here, so that they have the same error messages. */
 #ifndef ATTN_BASE_KEYS_H
 #define ATTN_BASE_KEYS_H
 
 #include "attn/config.h"
 
-/* A default that depends on other settings. It applies if the selectors have the values given here (NULL: any
- * value). */
+/* A default that depends on the values of other settings, the selectors. It applies if selector i has the value
+ * values[i]. NULL stands for any value. */
 typedef struct attn__preset {
     const char *values[2];
     const char *key, *otherwise;
@@ -25,17 +22,16 @@ typedef struct attn__keys {
     int npresets;
 } attn__keys;
 
-/* Options of the error messages. A field that is zero has its default. */
+/* Options of attn__keys_resolve. A field that is zero has its default. */
 typedef struct attn__keys_options {
     const char *name;    /* architecture or file that begins each message; NULL: each message begins with the key */
-    attn_status refusal; /* status of a refused value; 0: ATTN_ERROR_ARGUMENT */
+    attn_status refusal; /* status that is returned for a refused value; 0: ATTN_ERROR_ARGUMENT */
     bool select;         /* true: keys that are not in the table are ignored; false: they are refused */
 } attn__keys_options;
 
-/* returns NULL if the table does not have the key */
 const attn_setting *attn__key_find(const attn__keys *keys, const char *name);
 
-/* Returns whether `name` is a member, such as "KEY.0", of a key of type REALS. */
+/* Returns whether `name` has the form "KEY.0", where KEY is the name of `key` and the type of `key` is REALS. */
 bool attn__key_has_member(const attn_setting *key, const char *name);
 
 /* Makes a new config with every key of the table in its order. Each value comes from `given` or, if `given` does not
@@ -44,8 +40,8 @@ bool attn__key_has_member(const attn_setting *key, const char *name);
 attn_status attn__keys_resolve(attn_config **to, attn_context *context, const attn__keys *keys,
                                const attn_config *given, const attn__keys_options *options);
 
-/* Returns whether two values are equal. Their types must match, but integers and real numbers are compared as
- * numbers. */
+/* Returns whether two values are equal. An integer and a real are compared as numbers. Other values of different types
+ * are not equal. */
 bool attn_config_value_equal(const attn_config_value *a, const attn_config_value *b);
 
 /* Reads height and width from a setting, which is one integer for both, or a list of two. Returns false for other
@@ -57,7 +53,7 @@ attn_status attn__config_need_sides(int64_t sides[2], attn_context *context, con
                                     const char *before);
 /* Stores height and width in the form that attn__config_sides reads. Equal sides become one integer. */
 attn_status attn__config_set_sides(attn_config *config, const char *key, const int64_t sides[2]);
-/* Writes height and width for use in messages: as "8" if they are equal, otherwise as "[8, 12]". */
+/* Writes height and width in `text` for messages: as "8" if they are equal, otherwise as "[8, 12]". Returns `text`. */
 const char *attn__sides_text(char text[48], const int64_t sides[2]);
 
 #endif

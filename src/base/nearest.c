@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Finds the word that the user may have meant: the known word with the fewest edits. */
+/* SPDX-License-Identifier: MIT */
 #include "attn/config.h"
 #include "base/nearest.h"
 
@@ -13,8 +12,8 @@ static int least(int a, int b)
     return a < b ? a : b;
 }
 
-/* Returns the number of insertions, deletions and changes of one byte. A swap of adjacent bytes counts as one edit
- * (optimal string alignment). */
+/* Returns the number of edits that change a to b. An edit inserts, deletes or changes one byte, or swaps two adjacent
+ * bytes (optimal string alignment). */
 static int edits(const char *a, const char *b)
 {
     int rows[3][LONGEST + 1];
@@ -42,7 +41,7 @@ static int edits(const char *a, const char *b)
 void attn_nearest_offer(attn_nearest *nearest, const char *candidate)
 {
     int distance = edits(nearest->word, candidate);
-    /* A name that begins with the typed word counts as one edit away. */
+    /* a name that begins with the typed word counts as one edit away from the typed word */
     if (nearest->word[0] && strncmp(candidate, nearest->word, strlen(nearest->word)) == 0)
         distance = 1;
     if (nearest->best[0] && distance >= nearest->distance)

@@ -1,14 +1,12 @@
-/* SPDX-License-Identifier: MIT
- *
- * nearest.h - finds the word that was probably meant.
- */
+/* SPDX-License-Identifier: MIT */
 #ifndef ATTN_BASE_NEAREST_H
 #define ATTN_BASE_NEAREST_H
 
 #include <stdbool.h>
 
-/* Finds the known word nearest to a misspelt word, for "did you mean". Begin with {.word = word} and offer each known
- * word. Then check whether `best` is near enough to be suggested. These functions cannot fail. */
+/* Finds the known word nearest to a misspelt word, for messages with "did you mean". Begin with {.word = word}. Then
+ * call attn_nearest_offer for each known word. Finally attn_nearest_found tells whether `best` is near enough to be
+ * suggested. */
 typedef struct attn_nearest {
     const char *word;
     char best[64];

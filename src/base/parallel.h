@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * parallel.h - loops that several threads share. pool.h has the threads.
+ * parallel.h - loops whose items are run by several threads. pool.h has the threads.
  *
- * Which thread runs an item, and how many threads run, is not specified. Results must not depend on either. So give
- * each item its own output, and give each thread only scratch memory. An item never waits for another item, because one
- * thread may run all items. A loop inside of an item runs only on the thread of the item.
+ * It is not specified which thread runs an item, or how many threads run. Results must not depend on either, so each
+ * item needs its own output, and each thread only scratch memory. An item must not wait for another item, because one
+ * thread may run all items. A parallel loop inside of an item runs on the item's thread only.
  */
 #ifndef ATTN_BASE_PARALLEL_H
 #define ATTN_BASE_PARALLEL_H
@@ -29,9 +29,9 @@ typedef struct attn__shares {
 void attn__share_out(attn__shares *shares, int threads, int64_t items);
 int64_t attn__share_take(attn__shares *shares, int thread); /* returns -1 if no item is left */
 
-/* Calls work(user, item, thread) once for each item in [0, items), with 0 <= thread < threads, as attn__shares assigns
- * the items. Use this for large or uneven items. Suppose that two loops have the same items, and the second one reads
- * what the first one has written. Then a thread finds most of its data in its own caches. */
+/* Calls work(user, item, thread) once for each item in [0, items), with 0 <= thread < threads. attn__shares tells which
+ * thread runs which items. Use this for large or uneven items. A second loop with the same number of items mostly runs
+ * each item on the same thread, and so finds the data of the first loop in that thread's caches. */
 void attn__parallel_items(int threads, int64_t items, void (*work)(void *user, int64_t item, int thread), void *user);
 
 /* Calls work(user, begin, end) on disjoint ranges that cover [0, n). Only the last range may be shorter than `grain`.

@@ -11,30 +11,29 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Number of polls of a waiting thread before it sleeps. The thread first pauses between polls (about 10 microseconds
- * in all), then yields its core (about 50 microseconds more). Usually the next parallel region of a model's pass
- * begins within this time. Sleeping and waking would take about as long. */
+/* How often a waiting thread polls before it sleeps. It first pauses between polls (about 10 microseconds in all), then
+ * yields its core between polls (about 50 microseconds more). The next parallel region usually begins within this time,
+ * and sleeping and waking would take about as long. */
 enum { PAUSES = 500, YIELDS = 100 };
 
-/* A parallel region that is running. It is stored on its caller's stack. */
+/* A running parallel region. It is stored on its caller's stack. */
 typedef struct region {
     void (*work)(void *user, int thread);
     void *user;
     attn__float_mode mode;
-    /* Number of workers that joined and have not left, plus SLEEPS while the caller sleeps. The caller adds the
-     * number of joined workers only at the end of the region. Until then, each worker that leaves subtracts one, so
-     * the value is negative. */
+    /* Number of workers that joined and have not left, plus SLEEPS while the caller sleeps. The caller adds the workers
+     * that joined only at the end of the region. Until then the value is negative if workers have left. */
     atomic_int running;
     bool all_left; /* protected by the mutex `leaving` */
     int threads;   /* number of threads, including the caller */
-    /* workers[t] is the index of the worker that runs thread t; element 0, the caller, is unused */
+    /* workers[t] is the index of the worker that runs thread t; workers[0] is unused, because thread 0 is the caller */
     uint16_t workers[ATTN__MAX_THREADS];
 } region;
 
 enum { SLEEPS = 1 << 20 };
 
-/* A thread of the pool. `offer` is NULL while the thread is free. `offer` is `taken` while the thread works or an
- * offer is being written. Otherwise `offer` is the region that the thread may join. */
+/* A thread of the pool. `offer` is NULL while the thread is free, and TAKEN while the thread works or another thread
+ * writes an offer. Otherwise `offer` is the region that the thread may join. */
 typedef struct worker {
     _Alignas(64) _Atomic(region *) offer;
     int thread; /* index of this thread in the region; written by the thread that makes the offer */
@@ -96,7 +95,7 @@ static void sleep_until_offered(worker *w)
     for (;;) {
         atomic_store(&w->asleep, true);
         /* `asleep` must be written before `offer` is read here. The offering thread writes `offer` before it reads
-         * `asleep`. Therefore at least one of the two threads observes the other's write. */
+         * `asleep`, so at least one of the two threads reads what the other has written. */
         if (offered(w))
             break;
         pthread_cond_wait(&w->wake, &w->lock);
@@ -114,7 +113,7 @@ static void wake(worker *w)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Wakes two other threads of the region. Each thread that wakes does the same, so many threads wake quickly. */
+/* Wakes two other threads of the region. Each woken thread also wakes two, so many threads wake quickly. */
 static void wake_next(const region *r, int thread)
 {
     for (int t = 2 * thread + 1; t <= 2 * thread + 2 && t < r->threads; t++)
@@ -123,8 +122,8 @@ static void wake_next(const region *r, int thread)
 
 /* --------------------------------------------------------------------------------------------- workers */
 
-/* Leaves the region. After its last worker has left, the region may not exist any more, because it is on the caller's
- * stack. If the caller sleeps, the region exists until `all_left` is set. */
+/* Leaves the region. The region must not be read after this, because it is on the caller's stack and may not exist when
+ * its last worker has left. If the caller sleeps, the region exists until `all_left` is set. */
 static void leave(region *r)
 {
     if (atomic_fetch_sub(&r->running, 1) != SLEEPS + 1)
@@ -144,20 +143,20 @@ static void *serve(void *user)
             sleep_until_offered(w);
         region *r = atomic_load(&w->offer);
         if (!r || r == TAKEN || !atomic_compare_exchange_strong(&w->offer, &r, TAKEN))
-            continue; /* no offer was left to take: the region ended before this worker could join */
+            continue; /* another thread took the offer back: the region ended before this worker could join */
         int thread = w->thread;
         wake_next(r, thread);
         attn__float_mode_set(r->mode);
         r->work(r->user, thread);
-        /* written before leave(), so that the caller can use this worker in its next region */
+        /* `offer` is reset before leave(), so that the caller can use this worker in its next region */
         atomic_store(&w->offer, NULL);
         leave(r);
     }
     return NULL;
 }
 
-/* Resets the pool in the child of a fork. The child has none of the pool's threads. A lock that another thread held
- * during the fork would stay locked in the child. */
+/* Makes the pool of a forked child empty, because the child has none of the pool's threads. The locks are also new,
+ * because another thread may have held a lock during the fork. */
 static void begin_anew(void)
 {
     atomic_store(&worker_count, 0);
@@ -176,8 +175,8 @@ static bool start(worker *w)
     return attn__start_thread(serve, w);
 }
 
-/* Starts workers until there are `count`, or until the system refuses. After a refusal, it does not try again for a
- * second, because a refused start may take longer than a whole region. */
+/* Starts workers until the pool has `count` workers, or until the system refuses to start one. After a refusal, no
+ * start is tried for a second, because a refused start may take longer than a whole region. */
 static void grow(int count)
 {
     static atomic_bool heeds_forks;
@@ -216,13 +215,13 @@ static void offer(region *r, int threads)
         w->thread = r->threads;
         r->workers[r->threads++] = (uint16_t)i;
     }
-    /* The offers are made only after the list `workers` is complete, because a worker that joins reads the whole
-     * list. */
+    /* the list `workers` must be complete before the offers are made, because a worker that joins reads the whole
+     * list */
     for (int t = 1; t < r->threads; t++)
         atomic_store(&workers[r->workers[t]].offer, r);
 }
 
-/* Withdraws the offer from the workers that have not joined. Returns how many workers have joined. */
+/* Withdraws the offer from the workers that have not joined. Returns the number of workers that have joined. */
 static int withdraw(region *r)
 {
     int joined = 0;
@@ -256,7 +255,7 @@ void attn__pool_run(int threads, void (*work)(void *user, int thread), void *use
         work(user, 0);
         return;
     }
-    region r; /* only some fields are initialized, because `workers` is kilobytes large */
+    region r; /* not initialized as a whole, because `workers` is kilobytes large */
     r.work = work;
     r.user = user;
     r.mode = attn__float_mode_get();

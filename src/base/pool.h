@@ -2,10 +2,10 @@
  *
  * pool.h - the threads of the process. No other code starts threads.
  *
- * There is one pool for all contexts. Threads are created when a region first needs them, and stay in the pool. A
- * region uses the threads that are free. If several application threads run regions at the same time, these regions
- * share the pool. An idle thread spins for some microseconds, then sleeps. After a fork, the parent keeps the pool, and
- * the child makes its own.
+ * All contexts share one pool. Its threads are created when a parallel region first needs them, and are never ended. A
+ * region uses the threads that are free at the moment. If several application threads run regions at the same time,
+ * these regions divide the free threads among them. An idle thread spins for some microseconds, then sleeps. After a
+ * fork, the child makes its own pool.
  */
 #ifndef ATTN_BASE_POOL_H
 #define ATTN_BASE_POOL_H

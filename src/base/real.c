@@ -14,8 +14,8 @@ double attn__real_of_text(const char *text, char **end)
     char copy[MOST + MARK], *stop;
     if (width > MARK)
         mark = ".", width = 1;
-    /* Copies the characters of a number. The first point is replaced by the locale's decimal mark, so that strtod()
-     * can read the copy. */
+    /* Copy the characters of the number, and replace the first point by the locale's decimal mark, because strtod()
+     * expects this mark. */
     for (size_t i = 0; i < n && i < MOST - 1 && !(text[i] == '.' && point != SIZE_MAX); i++) {
         if (text[i] == '.') {
             point = i;

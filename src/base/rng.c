@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* Computes the hash Philox4x32-10 of the upper bits of rng's counter. Its four words are the random numbers of four
+/* Computes Philox4x32-10 of the upper bits of rng's counter. The four words of `out` are the random numbers of four
  * consecutive counter values. */
 static void philox(const attn__rng *rng, uint32_t out[4])
 {
@@ -38,8 +38,7 @@ static uint64_t next_u64(attn__rng *rng)
 
 uint64_t attn__rng_below(attn__rng *rng, uint64_t n)
 {
-    /* reject = 2^64 mod n. Draws below `reject` are discarded, because they would make some results more likely than
-     * others. */
+    /* reject = 2^64 mod n; smaller draws are discarded, because they would make some results more likely than others */
     uint64_t reject = (0 - n) % n;
     uint64_t x;
     do {

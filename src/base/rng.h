@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * rng.h - counter-based random numbers. The n-th number of a stream is a function of only (seed, stream, n), so that
- * tiles, threads, backward passes and resumed runs get the same numbers.
+ * rng.h - counter-based random numbers. Number n of a stream is a function of only (seed, stream, n). Therefore tiles,
+ * threads, backward passes and resumed runs can all compute the same numbers.
  *
  * Initialization and shuffles use Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
- * Dropout uses a cheaper 32-bit hash, because vector code needs one number per element.
+ * Dropout uses a cheaper 32-bit hash, because it needs one number per element.
  */
 #ifndef ATTN_BASE_RNG_H
 #define ATTN_BASE_RNG_H
@@ -23,7 +23,7 @@ uint64_t attn__rng_below(attn__rng *rng, uint64_t n); /* uniform in [0, n), n >=
 double attn__rng_uniform(attn__rng *rng);             /* uniform in [0, 1), with 53 bits */
 /* normal with mean 0 and variance 1 (Box-Muller, one number per call) */
 double attn__rng_normal(attn__rng *rng);
-void attn__rng_shuffle(attn__rng *rng, int64_t *x, int64_t n); /* shuffles with Fisher-Yates */
+void attn__rng_shuffle(attn__rng *rng, int64_t *x, int64_t n);
 
 /* Mixes the bits of x, so that every output bit depends on every input bit (SplitMix64's finalizer, Steele et al.
  * 2014). */
@@ -35,16 +35,15 @@ static inline uint64_t attn__mix64(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Returns the key of a row for dropout. From the key, attn__dropout_bits computes the bits of each column (taken modulo
- * 2^32). Element (row, column) is dropped if its bits are below attn__dropout_threshold(p). */
+/* Returns the key of a row for dropout. attn__dropout_bits computes an element's random bits from its row's key and its
+ * column (modulo 2^32). The element is dropped if the bits are below attn__dropout_threshold(p). */
 static inline uint64_t attn__dropout_key(uint64_t seed, uint64_t stream, uint64_t row)
 {
     return attn__mix64(attn__mix64(attn__mix64(seed) ^ stream) ^ row);
 }
 
-/* Maps rows of a shard to rows of the whole batch, for dropout. Row r of the shard is row r + first + r / block * skip
- * of the whole batch. Each shard then drops the elements that the whole batch would drop. If block is 0, r is not
- * changed. */
+/* Maps row r of a shard to row r + first + r / block * skip of the whole batch, for dropout. Each shard then drops the
+ * elements that the whole batch would drop. If block is 0, r is not changed. */
 typedef struct attn__drop_rows {
     int64_t first, block, skip;
 } attn__drop_rows;

@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Contains the texts of error statuses and of the version.
- */
+/* SPDX-License-Identifier: MIT */
 #include "attn/attn.h"
 
 #define TEXT_OF(x)      #x

@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Implements a hash table of words.
- */
+/* SPDX-License-Identifier: MIT */
 #include "base/words.h"
 
 #include "base/hash.h"

@@ -1,14 +1,11 @@
-/* SPDX-License-Identifier: MIT
- *
- * words.h - a hash table of words, which are numbered in the order in which they were added.
- */
+/* SPDX-License-Identifier: MIT */
 #ifndef ATTN_BASE_WORDS_H
 #define ATTN_BASE_WORDS_H
 
 #include "base/context.h"
 
 typedef struct attn__word {
-    const char *text; /* length bytes; a terminating 0 may be missing */
+    const char *text; /* `length` bytes, which may lack a terminating 0 */
     uint32_t length;
     int64_t count;
 } attn__word;

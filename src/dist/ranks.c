@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT
- *
- * Implements sums and messages among ranks. A rank stops waiting for a message that can never arrive, and every rank
- * ends after a failure of one rank.
- */
+ * Implements sums and messages among ranks. If one rank fails, all ranks end, because every wait also ends when another
+ * rank reports a failure. */
 #include "dist/ranks.h"
 
 #include <sched.h>
@@ -10,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-/* List entry for memory that an unfinished sum may still write to. */
+/* An entry in the list of memory that MPI may still write to, because a sum is unfinished. */
 typedef struct kept {
     struct kept *next;
     void *memory;
@@ -19,8 +17,8 @@ typedef struct kept {
 struct attn__ranks {
     const attn__ranks_ops *ops;
     int rank, size;
-    attn_status broken; /* ATTN_OK while all started sums can be finished; otherwise the status of the failure */
-    bool agreed;        /* all ranks have received the error message of the failure */
+    attn_status broken; /* ATTN_OK, or the status of the failure after which started sums can never finish */
+    bool agreed;        /* every rank has received the error message of the failure */
     bool left;          /* rank 0 has announced that it leaves the group of ranks */
     kept *kept;
     bool (*stop)(void *user);
@@ -28,8 +26,8 @@ struct attn__ranks {
 };
 typedef struct attn__ranks ranks;
 
-/* A message to all other ranks. An aborting rank sends its error message. Rank 0 sends a notice when it leaves, so
- * that the other ranks stop waiting for rank 0. */
+/* A message to all other ranks. A rank that aborts sends its error message. Rank 0 also sends a message when it leaves,
+ * so that no other rank waits for rank 0 afterwards. */
 typedef struct notice {
     int32_t status;
     int32_t leaving;
@@ -60,7 +58,7 @@ bool attn__ranks_first(const attn_context *context)
 int64_t attn__ranks_share(const attn_context *context, int64_t n, int64_t *first)
 {
     int64_t rank = attn_ranks_rank(context), size = attn_ranks_size(context);
-    /* The quotient and the rest are multiplied separately, because n * rank could overflow. */
+    /* the quotient and the remainder of n / size are multiplied separately, because n * rank could overflow */
     int64_t each = n / size, rest = n % size;
     *first = each * rank + rest * rank / size;
     return each * (rank + 1) + rest * (rank + 1) / size - *first;
@@ -104,7 +102,7 @@ static void tell(const attn_context *context, attn_status status, bool leaving)
 {
     notice said = {.status = (int32_t)status, .leaving = leaving};
     snprintf(said.text, sizeof said.text, "%s", context->error[0] ? context->error : attn_status_text(status));
-    /* the result is ignored: a rank that does not get the message still detects that this process has ended */
+    /* the result is ignored, because a rank that does not get the message still detects that this process has ended */
     (void)context->ranks->ops->tell(&said);
 }
 
@@ -152,8 +150,8 @@ static attn_status hear(attn_context *context)
     return break_with(context, attn__fail(context, status, "rank %d: %.400s", from, heard.text));
 }
 
-/* Handles pending messages first, and only then calls `stop`. When a rank fails, mpirun's SIGTERM may arrive together
- * with that rank's message. The message contains the reason of the failure, so it takes precedence. */
+/* Handles messages of other ranks first, and only then calls `stop`. When a rank fails, its message and mpirun's
+ * SIGTERM may arrive together. The message has the reason of the failure, so the message takes precedence. */
 attn_status attn__ranks_poll(attn_context *context)
 {
     ranks *r = context->ranks;
@@ -231,16 +229,15 @@ void attn__ranks_free(attn_context *context, void *memory)
         return;
     }
     kept *k = attn__alloc(context, sizeof *k);
-    /* If there is no memory for the list entry, `memory` is never freed. This is harmless, because the process is
-     * about to end. */
+    /* If there is no memory for the list entry, `memory` is never freed. This is harmless, because the process is about
+     * to end. */
     if (k) {
         *k = (kept){r->kept, memory};
         r->kept = k;
     }
 }
 
-/* Returns a copy of the caller's data. The sum uses the copy, because the caller may free its own data before the
- * sum ends. */
+/* Copies the data, so that the caller can free them before the sum ends. */
 static void *copy_of(attn_context *context, const void *data, size_t bytes)
 {
     void *copy = attn__alloc(context, bytes);
@@ -289,7 +286,7 @@ attn_status attn__ranks_broadcast(attn_context *context, void *data, size_t byte
 
 /* ---------------------------------------------------------------------------------------------- agreeing */
 
-/* Gathers each rank's `value` in an array *values with one element per rank. The caller frees it. */
+/* Gathers each rank's `value` in a new array *values, with one element per rank. The caller frees the array. */
 static attn_status all_values(attn_context *context, uint64_t value, uint64_t **values)
 {
     const ranks *r = context->ranks;
@@ -343,7 +340,8 @@ attn_status attn_ranks_agree(attn_context *context, attn_status status, const ch
     return attn__fail(context, first, "rank %d: %.480s", failed, line);
 }
 
-/* Broadcasts data in pieces. An MPI module counts bytes in an int, and it copies each piece while sending it. */
+/* Broadcasts data in pieces. Pieces are needed because an MPI module counts bytes in an int, and copies each piece
+ * while it is sent. */
 static attn_status broadcast_pieces(attn_context *context, char *data, size_t bytes, int from)
 {
     attn_status status = ATTN_OK;
@@ -367,7 +365,7 @@ attn_status attn_ranks_text(attn_context *context, int from, char **text, size_t
         *size = (size_t)length;
         *text = attn__alloc_zero(context, attn__size_add((size_t)length, 1));
     }
-    if (!*text) { /* this rank has no memory: abort, because the other ranks wait for this rank */
+    if (!*text) { /* without memory, this rank must abort, because the other ranks wait for it */
         attn__ranks_give_up(context, ATTN_ERROR_MEMORY);
         return ATTN_ERROR_MEMORY;
     }
@@ -386,8 +384,8 @@ void attn_ranks_text_free(attn_context *context, char *text)
 
 /* ----------------------------------------------------------------------------------------------- parting */
 
-/* Waits until rank 0 announces that it is leaving, but at most 20 seconds. Rank 0 needs this time to save and print
- * its results, because mpirun ends all processes when one process ends. */
+/* Waits at most 20 seconds until rank 0 announces that it is leaving. Rank 0 must first save and print its results, and
+ * mpirun ends all processes when one process ends. */
 static void await_first(attn_context *context)
 {
     enum { MILLISECONDS = 20000 };

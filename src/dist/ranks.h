@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * ranks.h - sums and messages among the processes that mpirun started. In a process that was started alone, each
- * function returns at once. A waiting rank never blocks for ever. While it waits, it polls three conditions: the sum is
- * complete, another rank aborted, or this process should stop. If another rank aborted, this rank aborts with the same
- * message. After an abort or a stop, unfinished sums are never finished, and every call returns the status of the
- * abort.
- */
+ * ranks.h - sums and messages among the processes that mpirun started. If a process was started alone, each function
+ * returns at once. A waiting rank polls for three events: the sum is complete, another rank aborted, or this process
+ * should stop. So it never waits for ever. If another rank aborted, this rank aborts with the same message. After an
+ * abort or a stop, unfinished sums are never finished, and every call returns the status of the abort. */
 #ifndef ATTN_DIST_RANKS_H
 #define ATTN_DIST_RANKS_H
 
@@ -25,26 +23,25 @@ attn_status attn__ranks_sum_begin(attn_context *context, void *data, int64_t n, 
 attn_status attn__ranks_test(attn_context *context, attn__ranks_request *request, bool *done);
 attn_status attn__ranks_wait(attn_context *context, attn__ranks_request *request);
 attn_status attn__ranks_sum(attn_context *context, void *data, int64_t n, attn__ranks_sum_kind kind);
-/* Reports whether there are several ranks and all of them run on one machine. */
 bool attn__ranks_together(const attn_context *context);
 /* Copies the data of rank `from` to all ranks. */
 attn_status attn__ranks_broadcast(attn_context *context, void *data, size_t bytes, int from);
 /* Polls done(user) until it returns true. The wait ends early if a rank aborts or this process should stop. */
 attn_status attn__ranks_await(attn_context *context, bool (*done)(const void *user), const void *user);
-/* Memory that all ranks of a machine share. `data` is NULL if there is no shared memory. */
+/* Memory that all ranks of a machine share. */
 typedef struct attn__ranks_memory {
     void *data; /* page-aligned, initially zero */
     size_t bytes;
     int file;
 } attn__ranks_memory;
-/* Makes memory that all ranks share. All ranks must call it. memory->data is NULL if the ranks run on several
- * machines, if ATTN_RANKS_APART is set, if the system has no shared memory, or if one rank requests 0 bytes. */
+/* Makes memory that all ranks share. All ranks must call it. memory->data becomes NULL in four cases: the ranks run on
+ * several machines, ATTN_RANKS_APART is set, the system has no shared memory, or a rank requests 0 bytes. */
 attn_status attn__ranks_memory_make(attn_context *context, size_t bytes, attn__ranks_memory *memory);
-/* Makes later writes of this rank private. The rank still reads what other ranks wrote before. */
+/* Makes later writes of this rank private. Earlier writes of all ranks stay readable. */
 void attn__ranks_memory_part(const attn__ranks_memory *memory);
-void attn__ranks_memory_free(attn__ranks_memory *memory); /* Unmaps the memory in this process only. */
-/* Frees memory that unfinished sums may still write to. The memory is freed at once while all started sums can be
- * finished. Otherwise it is freed after MPI has ended, because MPI may write to it until then. */
+void attn__ranks_memory_free(attn__ranks_memory *memory);
+/* Frees memory that unfinished sums may still write to. If all started sums can still be finished, the memory is freed
+ * at once. Otherwise it is freed after MPI has ended, because MPI may write to it until then. */
 void attn__ranks_free(attn_context *context, void *memory);
 /* Returns ATTN_OK, or the reason why this process should stop: another rank aborted, or a stop was requested. */
 attn_status attn__ranks_poll(attn_context *context);
@@ -54,7 +51,7 @@ attn_status attn__ranks_same(attn_context *context, uint64_t value, const char *
 
 /* Aborts this rank with the context's error. Each of the other ranks gets this error when it next waits. */
 void attn__ranks_give_up(attn_context *context, attn_status status);
-/* Records that the last error occurred on all ranks. No rank then announces this error to the other ranks. */
+/* Records that all ranks have the last error. No rank then sends this error to the other ranks. */
 void attn__ranks_all_know(attn_context *context);
 
 /* Divides n items among the ranks in contiguous ranges. Sets *first to this rank's first item and returns its number

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT
- *
  * Detects whether mpirun started this process, and opens the module for MPI.
  */
 #include "dist/ranks.h"
@@ -19,8 +18,7 @@
 #endif
 static const char module_name[] = "attn-mpi.so";
 
-/* Returns the value of the first of these environment variables that is set, converted to a number. Returns 0 if
- * none is set. */
+/* Returns the value, as a number, of the first variable in the list that is set. Returns 0 if none is set. */
 static long number_in(const char *const *names)
 {
     for (; *names; names++) {
@@ -31,13 +29,13 @@ static long number_in(const char *const *names)
     return 0;
 }
 
-/* Returns the number of processes that the launcher started, or 0 if there was no launcher. It supports Open MPI,
- * MPICH and its relatives, and PMIx. */
+/* Returns the number of processes that the launcher started, or 0 if there was no launcher. Supports Open MPI,
+ * MPICH, MPIs derived from MPICH, and PMIx. */
 static long launched(void)
 {
     static const char *const own[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", NULL};
-    /* PMIx gives the number of processes only through its API. These variables are set by launchers that use PMIx,
-     * such as srun and flux run. */
+    /* PMIx itself does not give the number of processes in an environment variable, but srun and flux run, which use
+     * PMIx, do. */
     static const char *const with_pmix[] = {"SLURM_STEP_NUM_TASKS", "FLUX_JOB_SIZE", "SLURM_NTASKS", NULL};
     long size = number_in(own);
     if (size > 0 || !getenv("PMIX_RANK"))
@@ -46,9 +44,9 @@ static long launched(void)
     return size > 0 ? size : LONG_MAX;
 }
 
-/* Writes the i-th path where the MPI module is looked for: the user's setting, the program's folder (as built), a
- * path relative to that folder (an unpacked archive), or the installation's folder. After the last path it writes
- * "". */
+/* Writes path i of the paths where the MPI module is looked for. These are the user's setting, the folder of the
+ * program, a folder relative to that folder (in an unpacked archive), and the folder of the installation. After the
+ * last path it writes "". */
 static void candidate(int i, char path[PATH_MAX])
 {
     const char *given = getenv("ATTN_MPI_MODULE");
@@ -105,8 +103,8 @@ attn_status attn_ranks_join(attn_context *context)
     status = attn__ranks_join_with(context, ops);
     if (status != ATTN_OK || size == LONG_MAX || attn_ranks_size(context) == size)
         return status;
-    /* If mpirun started several processes but MPI finds another number of processes, the program's MPI is not the one
-     * of mpirun. This is an error, because each process would train alone and write to the same directory. */
+    /* If mpirun started several processes but MPI finds another number, the program uses another MPI than mpirun. This
+     * is an error, because each process would then train alone and write to the same directory. */
     int found = attn_ranks_size(context);
     attn_ranks_leave(context);
     return attn__fail(context, ATTN_ERROR_UNSUPPORTED,

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT
- *
- * Makes memory that all ranks of one machine share. The memory is a file without a name. Rank 0 creates the file, and
- * the other ranks open it by process id and descriptor. The file has no size limit, unlike /dev/shm, which is often
- * small in containers. The system frees the file in any case when the processes end.
- */
+ * Makes memory that all ranks of one machine share. The memory is a file without a name, which rank 0 creates. The
+ * other ranks open it by rank 0's process id and file descriptor. Such a file has no size limit, unlike /dev/shm, which
+ * is often small in containers. The system frees the file when the processes end, even if they crash. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* declares memfd_create and mremap */
 #endif
@@ -23,11 +21,11 @@
 #include <sys/resource.h>
 #include <time.h>
 
-/* The value of MFD_CLOEXEC. memfd_create and MFD_CLOEXEC need glibc 2.27, but wheels are built for glibc 2.17. */
+/* memfd_create and MFD_CLOEXEC need glibc 2.27, but wheels are built for glibc 2.17, so the value is defined here */
 enum { CLOSE_ON_EXEC = 1 };
 
-/* Identifies rank 0's file: its process id, its file descriptor and its name. The name is not a path. A rank that has
- * opened the descriptor compares the name, to check that it opened this file. */
+/* Identifies rank 0's file by process id, file descriptor and name. The name is not a path: a rank that has opened the
+ * descriptor compares the file's name, to check that it opened the right file. */
 typedef struct file {
     int64_t process, descriptor;
     char name[32];
@@ -39,8 +37,8 @@ static size_t whole_pages(size_t bytes)
     return attn__size_add(bytes, huge - 1) / huge * huge;
 }
 
-/* Reports whether this process may make a file of `bytes`. This must be checked first, because extending a file
- * beyond the process's limit ends the process with SIGXFSZ. */
+/* Reports whether this process may make a file of `bytes` bytes. Without this check, extending a file beyond the
+ * process's limit would end the process with SIGXFSZ. */
 static bool may_have(size_t bytes)
 {
     struct rlimit most;
@@ -79,7 +77,8 @@ static void *map_file(int descriptor, size_t bytes)
     if (memory == MAP_FAILED)
         return NULL;
 #ifdef MADV_HUGEPAGE
-    (void)madvise(memory, bytes, MADV_HUGEPAGE); /* the result is ignored: without huge pages, the memory still works */
+    /* the result is ignored, because the memory also works without huge pages */
+    (void)madvise(memory, bytes, MADV_HUGEPAGE);
 #endif
     return memory;
 }
@@ -93,11 +92,11 @@ static attn_status all_can(attn_context *context, bool can, bool *all)
     return status;
 }
 
-/* Sets *all to whether all ranks request the same number of bytes, and more than 0. Different numbers must be
+/* Sets *all to whether all ranks request the same number of bytes, and that number is not 0. Different numbers must be
  * refused, because a rank with a larger model would write beyond the file's end. */
 static attn_status all_want(attn_context *context, size_t bytes, bool *all)
 {
-    /* one maximum gives both: the minimum of `bytes` is the complement of the maximum of ~bytes */
+    /* one call for both maximum and minimum: the minimum of `bytes` is ~maximum of ~bytes */
     uint64_t most[] = {bytes, ~(uint64_t)bytes};
     attn_status status = attn__ranks_sum(context, most, 2, ATTN__MAX_U64);
     *all = status == ATTN_OK && most[0] > 0 && most[0] == ~most[1];
@@ -131,8 +130,8 @@ void attn__ranks_memory_part(const attn__ranks_memory *memory)
 {
     if (!memory->data)
         return;
-    /* Map the same pages copy-on-write at a new address first, so that the pages stay shared if this fails. Mapping
-     * over the old address directly could fail and leave no memory at that address. */
+    /* Map the pages copy-on-write at a new address first. If this fails, the pages stay shared. A mapping directly over
+     * the old address could fail and leave no memory at that address. */
     void *own = mmap(NULL, memory->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, memory->file, 0);
     if (own != MAP_FAILED)
         (void)mremap(own, memory->bytes, memory->bytes, MREMAP_MAYMOVE | MREMAP_FIXED, memory->data);

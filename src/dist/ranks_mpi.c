@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT
- *
- * Implements the operations of ranks_ops.h with MPI. It is built as a separate shared object, and is the only file that
- * includes mpi.h.
- */
+ * Implements the operations of ranks_ops.h with MPI. This file is built as a separate shared object, and is the only
+ * file that includes mpi.h. */
 #ifdef ATTN_MPI_MODULE
 #include "dist/ranks_ops.h"
 
@@ -10,8 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Global state, because MPI exists once per process: communicators of the sums (`work`) and of the notices
- * (`words`). */
+/* Communicators: `work` for sums, `words` for notices. They are global, because MPI exists once per process. */
 static MPI_Comm work, words;
 static int ranks, own, near;
 
@@ -104,8 +101,8 @@ static int test(attn__ranks_request *request, bool *done)
     return keep(error, made, request);
 }
 
-/* Sends a notice to all other ranks. A notice is small, so MPI sends it at once, even if no rank receives it. A notice
- * that no rank has received does not disturb the end of MPI. */
+/* Sends a notice to all other ranks. MPI sends a notice at once even if no rank receives it, because notices are small.
+ * Notices that were never received do not disturb MPI_Finalize. */
 static int tell(const void *notice)
 {
     /* There are two buffers, because a process sends at most two notices: one when it aborts and one when it leaves.
@@ -163,7 +160,7 @@ __attribute__((visibility("default"))) const attn__ranks_ops *attn__ranks_module
     return &ops;
 }
 #else
-/* This typedef exists because ISO C does not allow an empty file. The library's own build compiles this file without
- * ATTN_MPI_MODULE. */
+/* ISO C does not allow an empty file, and without ATTN_MPI_MODULE, as in the library's own build, this file has no
+ * other code. */
 typedef int attn__ranks_mpi_is_apart;
 #endif

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * ranks_ops.h - the table of the message-passing operations that attn uses. ranks_mpi.c implements these operations
- * with MPI, in a separate shared object. The shared object is opened only if a launcher has set its environment
- * variables. A start without mpirun thus saves the tens of milliseconds for loading libmpi and about twenty other
- * libraries. An installation without MPI does not have libmpi. Only the thread that joined calls these operations.
- * Functions that return int return 0, or an error code that `text` translates.
- */
+ * ranks_ops.h - the table of the message-passing operations that the ranks use. ranks_mpi.c implements them with MPI,
+ * in a separate shared object, because some installations have no libmpi. The shared object is opened only if the
+ * environment has the variables of a launcher. Otherwise every start would take tens of milliseconds longer, to load
+ * libmpi and about twenty other libraries. Only the thread that joined the ranks calls these operations. Operations
+ * that return int return 0 or an error code, which `text` translates. */
 #ifndef ATTN_DIST_RANKS_OPS_H
 #define ATTN_DIST_RANKS_OPS_H
 
@@ -20,7 +19,7 @@ typedef struct attn__ranks_request {
 
 typedef enum attn__ranks_sum { ATTN__SUM_F32 = 0, ATTN__SUM_F64, ATTN__MAX_U64 } attn__ranks_sum_kind;
 
-/* The version increases with each change of this struct, so that a module of another build is refused.
+/* ATTN__RANKS_VERSION is increased with each change of this struct, so that a module of another build is refused.
  * ATTN__RANKS_NOTICE is the size of a notice in bytes. */
 enum { ATTN__RANKS_VERSION = 2, ATTN__RANKS_NOTICE = 600 };
 
@@ -40,7 +39,7 @@ typedef struct attn__ranks_ops {
      * and broadcasts. */
     int (*tell)(const void *notice);
     int (*heard)(void *notice, int *from, bool *any);
-    /* Reports whether all ranks run on one machine. A NULL pointer means that they do not. */
+    /* Reports whether all ranks run on one machine. If this pointer is NULL, they do not. */
     bool (*together)(void);
 } attn__ranks_ops;
 
