@@ -6,8 +6,8 @@
  *         -ljpeg -lz -lm -o operations
  *     ./operations SECONDS NAME:N,N... ...
  *
- * Prints the shortest time of the forward pass and of the backward pass, in milliseconds. No gradients exist before the
- * backward pass.  ATTN_THREADS and ATTN_ISA apply. */
+ * Prints the shortest time of the forward pass and of the backward pass, in milliseconds. Gradients are discarded
+ * before each run.  ATTN_THREADS and ATTN_ISA apply. */
 #define _POSIX_C_SOURCE 200809L
 #include "attn/tensor.h"
 #include "tensor/parts.h"
@@ -20,7 +20,7 @@
 
 enum { MOST = 8 };
 
-/* The sizes and tensors of an operation. Tensor 0 is x, and the parameters follow. */
+/* The sizes and tensors of an operation. x[0] is the input, and the parameters follow. */
 typedef struct operands {
     int64_t n[MOST];
     attn_tensor *x[MOST];
@@ -311,8 +311,8 @@ static const operation operations[] = {{"add", make_two, run_add},
                                        {"permute", make_image, run_permute},
                                        {"concat", make_two, run_concat}};
 
-/* Returns the time to copy a gradient. attn_backward_from makes such a copy, but operations inside of a model do
- * not, so that this time is subtracted. */
+/* Returns the time to copy a gradient. It is subtracted, because attn_backward_from makes such a copy, but
+ * operations inside of a model do not. */
 static double copy_ms(float *to, const attn_tensor *from)
 {
     double begin = milliseconds();
@@ -320,8 +320,8 @@ static double copy_ms(float *to, const attn_tensor *from)
     return milliseconds() - begin;
 }
 
-/* Runs one forward and backward pass. `ms` keeps the shortest times of the forward pass, of the backward pass, and
- * of copying the gradient, which the backward pass includes. */
+/* Runs one forward and backward pass. Updates the shortest times in `ms`: forward pass, backward pass, and the copy
+ * of the gradient that the backward pass includes. */
 static void measure(attn_tape *tape, const operation *op, const operands *o, double ms[3])
 {
     for (int i = 0; i < o->count; i++)

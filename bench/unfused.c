@@ -23,7 +23,7 @@
 /* A problem. Its scores S are the sum of `tied` products. An item is one head of one batch. */
 typedef struct problem {
     long batch, heads, groups, queries, keys, dim, tied;
-    long ld, batch_step, tied_step; /* number of elements from one token, batch or tied row to the next */
+    long ld, batch_step, tied_step; /* elements from one token, batch or tied row to the next */
     bool causal;
 } problem;
 
@@ -72,8 +72,8 @@ static bool parse(problem *p, const char *text)
     return true;
 }
 
-/* Returns the offset of a head's rows. Each head of keys is shared by heads / groups heads of queries. Rows of keys
- * have the same stride as rows of queries. */
+/* Returns the offset of a head's rows in the array of queries or of keys. heads / groups heads of queries share one
+ * head of keys. The stride between rows is the same in both arrays. */
 static long start(const problem *p, long item, bool keys, long tied)
 {
     long head = item % p->heads;
@@ -198,7 +198,7 @@ static double median_ms(const problem *p, const arrays *a, unfused_pass pass)
 
 static float *fill(long count)
 {
-    const size_t page = (size_t)2 << 20; /* Arrays are on huge pages, as in `attn bench`. */
+    const size_t page = (size_t)2 << 20; /* Arrays are on huge pages of 2 MiB, as in `attn bench`. */
     size_t bytes = ((size_t)count * sizeof(float) + page - 1) / page * page;
     float *x = aligned_alloc(page, bytes);
 #ifdef MADV_HUGEPAGE

@@ -28,7 +28,7 @@ int main(void)
     fill(q, COUNT(q), 1), fill(k, COUNT(k), 2), fill(v, COUNT(v), 3), fill(w, COUNT(w), 4);
     attn_context *context = begin();
 
-    /* The dims are the same as for dot-product attention. Only the score is different, and it has its own operand w. */
+    /* The dims are the same as for dot-product attention. Only the score differs, and has its own operand w. */
     attn_problem problem;
     must(context,
          attn_problem_heads(

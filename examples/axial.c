@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Axial attention (Ho et al. 2019), which is attention along the rows or along the columns of an image. The other axis
- * is BATCH. A column needs no transpose, because its pixels are one row apart, which a stride expresses.
+ * is a BATCH dim. A column needs no transpose, because the distance of its pixels is only another stride.
  */
 #include "example.h"
 
@@ -20,7 +20,7 @@ int main(void)
 {
     static float turned[3][X * Y * C], image[3][Y * X * C], rows[Y * X * C], columns[Y * X * C];
     static float turned_rows[X * Y * C], expected[Y * X * C];
-    for (int i = 0; i < 3; i++) { /* This loop fills q, k and v. */
+    for (int i = 0; i < 3; i++) {
         fill(turned[i], COUNT(turned[i]), (uint32_t)i);
         transpose(image[i], turned[i]);
     }

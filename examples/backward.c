@@ -32,8 +32,8 @@ static double loss(attn_context *context, const attn_plan *forward)
     return sum;
 }
 
-/* Computes the difference quotient (loss(x + h) - loss(x - h)) / 2h of each element. Returns the largest difference
- * between a gradient's element and its quotient. */
+/* Returns the largest difference between an element of the gradient and its difference quotient (loss(x + h) -
+ * loss(x - h)) / 2h. */
 static double check(attn_context *context, const attn_plan *forward, const char *name, float *x, const float *dx, int n)
 {
     const float h = 0.01f;

@@ -29,7 +29,7 @@ int main(void)
 {
     static float whole[3][N], o[N];
     static uint16_t half[3][N], half_o[N];
-    for (int i = 0; i < 3; i++) { /* This loop rounds q, k and v. The f32 run uses the rounded numbers, too. */
+    for (int i = 0; i < 3; i++) { /* The f32 run uses the rounded q, k and v, too. */
         fill(whole[i], N, (uint32_t)i);
         for (int j = 0; j < N; j++)
             whole[i][j] = bf16_to(half[i][j] = bf16_from(whole[i][j]));
@@ -40,7 +40,7 @@ int main(void)
     attn_heads heads = {.batch = 1, .heads = H, .queries = T, .keys = T, .dim = D};
     must(context, attn_problem_heads(&problem, &heads));
     run(context, &problem, &(attn_arrays){.q = whole[0], .k = whole[1], .v = whole[2], .o = o});
-    problem.dtype = ATTN_BF16; /* Strides count elements, so that they do not change. */
+    problem.dtype = ATTN_BF16; /* Strides count elements, so they are the same as in f32. */
     print_table("f32 and bf16 alike", &problem);
     run(context, &problem, &(attn_arrays){.q = half[0], .k = half[1], .v = half[2], .o = half_o});
 

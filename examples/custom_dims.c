@@ -61,7 +61,7 @@ int main(void)
         run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .o = o});
         double most = 0;
         for (int t = 0; t < T; t++)
-            /* This loop checks a sample, which is the last row of pixels, head and channel. */
+            /* Only the last row of pixels is checked, in the last head and channel. */
             for (int x = 0; x < X; x++)
                 most = fmax(most, fabs(expected(q, k, v, s, t, Y - 1, x, H - 1, D - 1) -
                                        (double)o[t * s.t + (Y - 1) * s.y + x * s.x + (H - 1) * s.h + (D - 1) * s.d]));

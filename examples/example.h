@@ -14,8 +14,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* If a call failed, ends the program with the context's error message. Every function of the engine returns a
- * status. */
+/* Ends the program with the context's error message if a call failed. Every function of the engine returns a status. */
 static inline void must(const attn_context *context, attn_status status)
 {
     if (status == ATTN_OK)
@@ -60,7 +59,7 @@ static inline double furthest(const float *a, const float *b, size_t n)
     return most;
 }
 
-/* Plans a problem and executes it once. If a program runs the problem often, it should keep the plan. */
+/* Plans a problem and executes it once. A program that runs a problem often should keep its plan. */
 static inline void run(attn_context *context, const attn_problem *problem, const attn_arrays *arrays)
 {
     attn_plan *plan;

@@ -30,8 +30,8 @@ static double expected(attn_score kernel, const float *x, const float *y, double
 
 int main(void)
 {
-    /* The Gaussian score is the logarithm of its kernel, so that it is used with softmax. The other scores are the
-     * kernels themselves. */
+    /* The Gaussian score is the logarithm of its kernel, so it needs softmax. The other scores are the kernels
+     * themselves. */
     static const struct {
         const char *name;
         attn_score score;
@@ -55,7 +55,7 @@ int main(void)
     attn_problem problem = {.ndims = 4, .width = 1};
     problem.dims[0] = (attn_dim){.role = ATTN_ROLE_QUERY, .n = ASKED, .q = 1, .o = 1};
     problem.dims[1] = (attn_dim){.role = ATTN_ROLE_KEY, .n = POINTS, .k = 1, .v = 1};
-    /* Points on a line have 1 coordinate. For points in a plane, n would be 2. */
+    /* Points on a line have n = 1 coordinate. Points in a plane would have n = 2. */
     problem.dims[2] = (attn_dim){.role = ATTN_ROLE_CONTRACT, .n = 1, .q = 1, .k = 1};
     problem.dims[3] = (attn_dim){.role = ATTN_ROLE_VALUE, .n = 1, .v = 1, .o = 1};
     print_table("regression", &problem);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Shows that layouts are strides. First the heads are inside of the channels of one packed qkv matrix. Then the same
- * numbers are [B,H,T,D].
+ * Shows that a layout is only a set of strides. First, the heads are inside of the channels of one packed qkv matrix.
+ * Then the same numbers are [B,H,T,D].
  */
 #include "example.h"
 
@@ -34,8 +34,7 @@ int main(void)
     print_table("inside a packed matrix [B,T,3,H,D]", &problem);
     run(context, &problem, &(attn_arrays){.q = qkv, .k = qkv + H * D, .v = qkv + 2 * H * D, .o = o});
 
-    /* This checks the result with an array in which the tokens of each head are contiguous. Such an array needs a
-     * copy by hand. */
+    /* For comparison, the same is computed from copies in which the tokens of each head are contiguous. */
     for (int part = 0; part < 3; part++)
         for (int b = 0; b < B; b++)
             for (int t = 0; t < T; t++)

@@ -9,8 +9,8 @@
 
 enum { C = 3, Y = 4, X = 6, SIDE = 6, HEADS = 2, MID = 4, OUT = 5 };
 
-/* Makes a layer. A window of 0 means the whole image. If two layers have the same seed, they have the same
- * parameters, because parameters depend only on seeds and names. */
+/* Makes a layer. A window of 0 means the whole image. Two layers with the same seed have the same parameters,
+ * because parameters depend only on seeds and names. */
 static attn_model *layer(attn_context *context, int64_t window)
 {
     attn_config *config;

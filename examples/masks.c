@@ -53,8 +53,7 @@ int main(void)
     claim(!isnan(o[0]) && !isnan(o[(B * T - 1) * ROW]), "NaN in a padded key does not leak");
     fill(k, COUNT(k), 2), fill(v, COUNT(v), 3);
 
-    /* A bias [H,Tk] that is broadcast over batches and queries. An entry of -inf masks its key, so that head 0 does
-     * not attend to its last key. */
+    /* A bias [H,Tk] that is broadcast over batches and queries. An entry of -inf masks its key. */
     static float bias[H * T] = {0, 1, 2, 0, /**/ 3, 2, 1, 0};
     bias[T - 1] = -INFINITY;
     heads.key_padding = false;

@@ -13,8 +13,8 @@ int main(void)
     fill(theta, COUNT(theta), 1), fill(phi, COUNT(phi), 2), fill(g, COUNT(g), 3);
     attn_context *context = begin();
 
-    /* Two dims are queries and two are keys. The keys are sub-sampled without a copy, because half the length and
-     * twice the stride select every second pixel. */
+    /* Two dims are queries and two are keys. Half the length and twice the stride select every second key without a
+     * copy. */
     attn_problem problem = {.ndims = 6, .normalization = ATTN_NORMALIZATION_MEAN, .scale = 1};
     problem.dims[0] = (attn_dim){.role = ATTN_ROLE_QUERY, .n = Y, .q = X * C, .o = X * C};
     problem.dims[1] = (attn_dim){.role = ATTN_ROLE_QUERY, .n = X, .q = C, .o = C};

@@ -10,7 +10,7 @@ enum { T = 12, D = 8, ROWS = 2 * T - 1, QUERY_DIM = 2, KEY_DIM = 3, CONTRACT_DIM
 
 static float q[T * D], k[T * D], v[T * D], o[T * D], expected[T * D], matrix[T * T];
 
-/* Computes the same result with an explicit bias, which has one number for each pair. */
+/* Computes the same result with an explicit bias, which has one number for each pair of a query and a key. */
 static void run_with_matrix(attn_context *context, attn_problem problem)
 {
     problem.dims[QUERY_DIM].bias = T, problem.dims[KEY_DIM].bias = 1;
@@ -26,8 +26,8 @@ int main(void)
     attn_problem plain, problem;
     must(context, attn_problem_heads(&plain, &(attn_heads){.batch = 1, .heads = 1, .queries = T, .keys = T, .dim = D}));
 
-    /* bias[i][j] = toeplitz[j - i + T - 1], so that the stride along queries is -1. The pointer is the address of
-     * the element for i = j = 0. */
+    /* The bias is bias[i][j] = toeplitz[j - i + T - 1], so its stride along queries is -1. The pointer is the
+     * address of the element for i = j = 0. */
     problem = plain;
     problem.dims[QUERY_DIM].bias = -1, problem.dims[KEY_DIM].bias = 1;
     problem.flags = ATTN_WITH_BIAS;

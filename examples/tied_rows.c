@@ -13,7 +13,7 @@ static int at(int r, int c, int h, int d)
     return ((r * C + c) * H + h) * D + d;
 }
 
-/* Computes a row of the map from its formula, softmax over j of the scores. Each score is summed over rows and
+/* Computes a row of the map from its formula: the softmax over j of scores that are summed over sequences r and
  * channels. */
 static void expected_row(const float *q, const float *k, int h, int i, double *weights)
 {
@@ -38,7 +38,7 @@ int main(void)
 
     attn_problem problem;
     must(context, attn_problem_tied_rows(&problem, R, C, B, H, D));
-    problem.flags |= ATTN_WANT_WEIGHTS; /* The weights [H,B,C,C] are one map, which all rows share. */
+    problem.flags |= ATTN_WANT_WEIGHTS; /* All rows share one map, so the weights are [H,B,C,C]. */
     print_table("tied rows", &problem);
     run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .o = o, .weights = map});
 

@@ -20,8 +20,8 @@ static double dot(int h, int i, int j)
     return sum / sqrt(D);
 }
 
-/* Checks that the output is softmax(score) v. `sink` is NULL or has an additional score for each head, which takes
- * part in the sum. */
+/* Checks that the output is softmax(score) v. `sink` is NULL, or has one more score for each head, which is a term
+ * of the softmax's sum. */
 static void expect(score_rule *rule, const float *sink)
 {
     for (int h = 0; h < H; h++)
@@ -110,7 +110,7 @@ static void block_mask(attn_context *context)
     attn_problem problem = heads(context);
     problem.flags = ATTN_WITH_BLOCKS;
     problem.blocks = (attn_blocks){.query_dim = QUERY_DIM, .key_dim = KEY_DIM, .queries = BLOCK, .keys = BLOCK};
-    /* The stride along the other dims is 0, so that all heads use the same mask. */
+    /* The stride of the mask along other dims is 0, so all heads use the same mask. */
     problem.dims[QUERY_DIM].blocks = BLOCKS, problem.dims[KEY_DIM].blocks = 1;
     run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .blocks = &there[0][0], .o = o});
     expect(blockwise, NULL);
@@ -129,7 +129,8 @@ static void biased(int h, int i, double *score)
         score[j] = dot(h, i, j) + (double)table[bucket[j - i + T - 1] * H + h];
 }
 
-/* Tests distances that share rows of a table, as in T5. The backward pass computes the gradient of the table. */
+/* Tests a bias in which several distances share a row of the table, as in T5. The backward pass computes the table's
+ * gradient. */
 static void buckets(attn_context *context)
 {
     static float lse[H * T], dout[N], dtable[ROWS * H], apart[ROWS * H];
@@ -139,8 +140,9 @@ static void buckets(attn_context *context)
     attn_problem problem = heads(context);
     problem.flags = ATTN_WITH_BIAS | ATTN_WITH_BIAS_INDEX | ATTN_WANT_LSE;
     problem.bias_index = (attn_bias_index){.rows = ROWS, .row_stride = H};
-    problem.dims[1].bias = 1;                                          /* the stride between heads in the table */
-    problem.dims[QUERY_DIM].bias = -1, problem.dims[KEY_DIM].bias = 1; /* strides in the index */
+    problem.dims[1].bias = 1; /* stride of the table from head to head */
+    /* strides of the index; -1 and 1 give one entry for each distance */
+    problem.dims[QUERY_DIM].bias = -1, problem.dims[KEY_DIM].bias = 1;
     attn_arrays arrays = {.q = q, .k = k, .v = v, .bias = table, .bias_index = bucket + T - 1, .o = o, .lse = lse};
     run(context, &problem, &arrays);
     expect(biased, NULL);

@@ -15,9 +15,9 @@ static double expected(attn_border border, int x)
     for (int t = x - 1; t <= x + 1; t++)
         if (t >= 0 && t < X)
             sum += t, taps += 1;
-    if (border == ATTN_BORDER_ZERO) /* All 9 taps are visible. Outside of the image, their value is 0. */
+    if (border == ATTN_BORDER_ZERO) /* All 9 taps count. Taps outside of the image have the value 0. */
         return 2 * sum / 9;
-    if (border == ATTN_BORDER_SHIFT) /* All 9 taps are visible, and all of them are inside of the image. */
+    if (border == ATTN_BORDER_SHIFT) /* The window is moved, so that all 9 taps are inside of the image. */
         return x == 0 ? 1 : x == X - 1 ? X - 2 : x;
     return sum / taps;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Several threads execute one plan at the same time. Each thread has its own workspace in the caller's memory. The plan
- * has the size of a workspace. So an execution allocates nothing.
+ * Several threads execute one plan at the same time. Each thread has its own workspace in the caller's memory, whose
+ * size the plan gives. So an execution allocates nothing.
  */
 #include "example.h"
 

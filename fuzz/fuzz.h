@@ -13,8 +13,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Makes a context with a fixed instruction set. Readers compute nothing, so that any set will do. For a short input,
- * detecting the best set would take most of the time. */
+/* Makes a context with a fixed instruction set. Detecting the best set would take most of the time, and readers of
+ * files compute nothing. */
 static inline attn_context *fuzz_context(void)
 {
     attn_context *context = NULL;
@@ -23,7 +23,7 @@ static inline attn_context *fuzz_context(void)
     return context;
 }
 
-/* Ends the context. If memory was leaked, or an input was refused without a message, this is an error. */
+/* Destroys the context. If memory was leaked, or an input was refused without a message, aborts the program. */
 static inline int fuzz_end(attn_context *context)
 {
     size_t held = 0;

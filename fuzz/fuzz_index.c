@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static bool written;
     char path[64];
-    /* The name of the folder cannot show whether the parts were written, because it may end in an X, too. */
+    /* The parts are written once, into a folder that all inputs share. */
     if (!written)
         write_parts();
     written = true;

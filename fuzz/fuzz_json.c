@@ -10,7 +10,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     attn_context *context = fuzz_context();
     attn_config *config = NULL;
     if (attn_config_parse(&config, context, (const char *)data, size, "fuzz") == ATTN_OK) {
-        /* If a value was read, it can be written, and then read again. */
         attn_json json;
         attn_config *again = NULL;
         const char *text;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests word alignments of three pairs. Their words are prepared or not prepared. Also tests the use of alignments in
- * batches.
+ * Tests word alignments of three sentence pairs, with words as in the text and with prepared words, and the alignments'
+ * use in batches.
  */
 #include "fuzz.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Tests the PNG reader. If a byte changes, a chunk's checksum is nearly always wrong, and libpng stops reading. So
- * three of four changed files get correct checksums. This tests the code that runs after the checksums were checked.
+ * three of four changed files get correct checksums, which tests the code behind the check.
  */
 #include "fuzz_image.h"
 

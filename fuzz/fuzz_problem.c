@@ -117,7 +117,7 @@ static void change(attn_problem *p, bytes *b)
     case 0:
         dim->n = take(b, -1, MOST_LENGTH);
         break;
-    case 1: /* changes one stride of the dim */
+    case 1:
         (&dim->q)[take(b, 0, 11)] = take(b, 0, 7) == 7 ? INT64_MAX / (1 + take(b, 0, 3)) : take(b, -20, 60);
         break;
     case 2:
@@ -330,15 +330,14 @@ static double element(const arrays *s, int array, int64_t i)
 
 /* --------------------------------------------------------------------------------------------- running */
 
-/* Prints which solver disagrees, and aborts. */
 static void fault(const char *what, const char *solver)
 {
     fprintf(stderr, "fuzz_problem: %s (solver %s)\n", what, solver);
     abort();
 }
 
-/* Computes the output and the log-sum-exp, which the backward pass reads. If the problem has no forward pass,
- * returns false. */
+/* Computes the output and the log-sum-exp, which the backward pass reads. If a backward problem has no forward
+ * problem, returns false. */
 static bool run_before(attn_context *context, const attn_problem *problem, arrays *s)
 {
     attn_problem forward = *problem;

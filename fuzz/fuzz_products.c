@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_products.c - tests linear layers, products of matrices and convolutions on extreme operands. They must keep the
- * promise of f32 products, which tests/test_hostile_products.c describes. Each run has new cases. A failure prints a
- * line, with which the case can be repeated.
+ * fuzz_products.c - tests linear layers, matrix products and convolutions on extreme operands. Their errors must be
+ * within the bound of f32 products in tests/test_hostile_products.c. Each run has new cases. A failure prints a line,
+ * with which the case can be repeated.
  */
 #include "support/hostile.h"
 #include "attn/tensor.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * attn.h - the attention engine. A program describes a problem once, plans it, and executes the plan often.
+ * attn.h - the attention engine. A program describes a problem once, makes a plan for it, and executes the plan many
+ * times.
  *
  *     S[b,i,j] = cap(scale * score(q[b,i,:], k[b,j,:])) + bias[b,i,j]     cap: none, or softcap * tanh(x / softcap)
  *     P        = normalize(mask(S))              over the keys j
@@ -78,11 +79,11 @@ typedef struct attn_allocator {
     void *user;
 } attn_allocator;
 
-/* The number format of matrix products (linear layers, convolutions, attention). Sums, norms, softmax and losses are
- * f32 in every format. */
+/* The number format of matrix products in linear layers, convolutions and attention. In every format, sums, norms,
+ * softmax and losses are f32. */
 typedef enum attn_precision {
     ATTN_PRECISION_DEFAULT = 0,
-    ATTN_PRECISION_F32,  /* f32; if a faster method is proved to be as exact, it is used (docs/numerics.md) */
+    ATTN_PRECISION_F32,  /* f32; a faster method is used only if it is proved to be as exact (docs/numerics.md) */
     ATTN_PRECISION_FMA,  /* f32 with multiply-adds only; AMX is not used */
     ATTN_PRECISION_BF16, /* numbers are rounded to bf16, and sums are f32 */
     ATTN_PRECISION_INT8  /* linear layers use 8-bit integers, and all other products use bf16; no gradients */
@@ -94,9 +95,12 @@ ATTN_API bool attn_precision_find(attn_precision *precision, const char *name);
 
 /* Options of a context. Zero means the default in each field. */
 typedef struct attn_context_options {
-    attn_allocator allocator; /* default: aligned memory from libc */
-    int threads;              /* default: ATTN_THREADS, OMP_NUM_THREADS, or the usable cores */
-    /* default: ATTN_ISA, or the best set of the machine; see attn_isa_name */
+    attn_allocator allocator; /* functions that allocate memory; default: aligned memory from libc */
+    /* number of threads; default: the environment variable ATTN_THREADS or OMP_NUM_THREADS, or the number of usable
+     * cores */
+    int threads;
+    /* name of the instruction set (attn_isa_name); default: the environment variable ATTN_ISA, or the machine's best
+     * set */
     const char *isa;
     /* called with one line for each plan that is made; default: no function */
     void (*log)(void *user, const char *line);
@@ -116,8 +120,8 @@ typedef struct attn_context_options {
  * One thread at a time may use a context; different contexts are independent. */
 typedef struct attn_context attn_context;
 
-/* Makes a context. `options` may be NULL. On failure, no context exists that could hold a message. So each failure has
- * its own status. ATTN_ERROR_NOT_FOUND: the option or ATTN_ISA names an unknown instruction set.
+/* Makes a context. `options` may be NULL. On failure, there is no context to hold a message, so each kind of failure
+ * has its own status. ATTN_ERROR_NOT_FOUND: the option or ATTN_ISA names an unknown instruction set.
  * ATTN_ERROR_UNSUPPORTED: the machine lacks the instruction set. ATTN_ERROR_ARGUMENT: threads below 0 or above 1024, an
  * allocator with only one of its two functions, an unknown precision (the option or ATTN_PRECISION), or an
  * ATTN_BATCH_INVARIANT that is neither 0 nor 1. ATTN_ERROR_MEMORY. On failure *context is NULL and no memory is held.
@@ -134,22 +138,22 @@ ATTN_API attn_status attn_context_status(const attn_context *context);
 ATTN_API const char *attn_context_error(const attn_context *context);
 ATTN_API void attn_context_clear_error(attn_context *context);
 
-/* Sets a function that long calls of the library use to report their progress. Such calls are a pass over an
- * alignment, and measuring or translating many sentences. They call `work` with `done` of `total` `things`, where
- * `things` is a constant string such as "layers" or "sentences". The thread that made the call calls `work` often,
- * so that `work` must return soon. If `work` returns false, the call stops and returns ATTN_ERROR_INTERRUPTED. NULL,
- * the initial state, disables the reports. Training and image generation have their own callbacks. */
+/* Sets a function that long calls of the library use to report their progress. Examples are a pass over an alignment,
+ * the translation of many sentences, and the generation of images. They call `work` with `done` of `total` `things`,
+ * where `things` is a constant string such as "layers" or "sentences". The thread that made the call calls `work`
+ * often, so that `work` must return soon. If `work` returns false, the call stops and returns ATTN_ERROR_INTERRUPTED.
+ * NULL, the initial state, disables the reports. A training has its own callback (trainer.h). */
 ATTN_API void attn_context_set_progress(attn_context *context,
                                         bool (*work)(void *user, const char *things, int64_t done, int64_t total),
                                         void *user);
 
 /* Sets whether models that this context loads from now on are for inference only. This concerns bf16 and int8 models
- * that are made with attn_model_options.blank. If true, each weight that only linear layers read is packed for
- * products while it is loaded. It has no f32 form, as after attn_model_pack_weights (models.h). At most one such
+ * that are made with attn_model_options.blank. If true, each weight that only linear layers read is packed for products
+ * while it is loaded. A packed weight has no f32 form, as after attn_model_pack_weights (models.h). At most one such
  * weight at a time is held in f32. Initially false. */
 ATTN_API void attn_context_set_inference(attn_context *context, bool inference);
 
-/* Returns the number of threads of the context. If the option was 0, this is the number that the default gave. */
+/* Returns the number of threads of the context. */
 ATTN_API int attn_context_threads(const attn_context *context);
 /* Reports the memory that the context has allocated. *held is the number of bytes held now, *peak is the largest
  * number of bytes ever held, and *allocations is the number of allocations so far. Any pointer may be NULL. Any
@@ -160,8 +164,8 @@ ATTN_API void attn_context_memory(const attn_context *context, size_t *held, siz
 ATTN_API const char *attn_context_isa(const attn_context *context);
 /* Returns the context's precision, which is never ATTN_PRECISION_DEFAULT. */
 ATTN_API attn_precision attn_context_precision(const attn_context *context);
-/* Returns the i-th instruction set that this machine can run, where the best set is first. Returns NULL past the
- * end. */
+/* Returns the name of the i-th instruction set that this machine can run, with the best set first. Returns NULL past
+ * the end. */
 ATTN_API const char *attn_isa_name(int i);
 
 /* A byte buffer allocated by the context. A function that fills a buffer overwrites its pointer without freeing the old
@@ -184,16 +188,16 @@ ATTN_API void attn_bytes_free(attn_context *context, attn_bytes *bytes);
 
 typedef enum attn_role {
     ATTN_ROLE_BATCH = 1, /* axis over which attention is repeated, such as batch, head, or other axes of an image */
-    ATTN_ROLE_QUERY,     /* positions of the queries */
-    ATTN_ROLE_KEY,       /* positions of the keys */
-    ATTN_ROLE_CONTRACT,  /* channels of queries and keys; the score sums over them */
-    ATTN_ROLE_VALUE      /* channels of values and outputs */
+    ATTN_ROLE_QUERY,
+    ATTN_ROLE_KEY,
+    ATTN_ROLE_CONTRACT, /* channels of queries and keys; the score sums over them */
+    ATTN_ROLE_VALUE     /* channels of values and outputs */
 } attn_role;
 
 typedef enum attn_dtype {
     ATTN_F32 = 0,
-    ATTN_BF16, /* only storage is bf16, and sums are f32 */
-    ATTN_F64,  /* if the solver `blocked` accepts the problem, it runs; otherwise the reference solver runs */
+    ATTN_BF16, /* storage is bf16, and sums are f32 */
+    ATTN_F64,  /* the solver `blocked` runs if it accepts the problem; otherwise the reference solver runs */
     ATTN_F16,  /* only in files */
     ATTN_I32,
     ATTN_I64,
@@ -219,7 +223,7 @@ ATTN_API const char *attn_dtype_name(attn_dtype dtype); /* Returns a constant st
 #define ATTN_SCORE_VALUE(NAME, name) ATTN_SCORE_##NAME,
 #define ATTN_SCORE_ONE(NAME, name)   +1
 typedef enum attn_score { ATTN_SCORES(ATTN_SCORE_VALUE) } attn_score;
-enum { ATTN_SCORE_COUNT = ATTN_SCORES(ATTN_SCORE_ONE) }; /* the number of scores */
+enum { ATTN_SCORE_COUNT = ATTN_SCORES(ATTN_SCORE_ONE) };
 
 typedef enum attn_normalization {
     ATTN_NORMALIZATION_SOFTMAX = 0, /* exp(S) / sum exp(S) */
@@ -236,22 +240,23 @@ typedef enum attn_normalization {
  * dims of the roles that its comment names. */
 typedef struct attn_dim {
     attn_role role;
-    int64_t n; /* length; it may be 0: if there are no keys, every row counts as fully masked */
-    int64_t q; /* roles BATCH, QUERY, CONTRACT */
-    int64_t k; /* roles BATCH, KEY, CONTRACT */
-    int64_t v; /* roles BATCH, KEY, VALUE */
-    int64_t o; /* roles BATCH, QUERY, VALUE */
-    /* Roles BATCH, QUERY, KEY. If a bias has one number for each distance, its strides are -s along QUERY and s along
-     * KEY, for each axis of a grid. */
+    int64_t n; /* length, which may be 0; if there are no keys, every query counts as fully masked */
+    int64_t q; /* stride of q; roles BATCH, QUERY, CONTRACT */
+    int64_t k; /* stride of k; roles BATCH, KEY, CONTRACT */
+    int64_t v; /* stride of v; roles BATCH, KEY, VALUE */
+    int64_t o; /* stride of o; roles BATCH, QUERY, VALUE */
+    /* Stride of the bias; roles BATCH, QUERY, KEY. If a bias has one number for each distance, its strides are -s
+     * along QUERY and s along KEY, for each axis of a grid. */
     int64_t bias;
-    int64_t mask;    /* roles BATCH, QUERY, KEY */
-    int64_t lens;    /* roles BATCH, QUERY */
-    int64_t lse;     /* roles BATCH, QUERY; stride of the log-sum-exp, which has one number for each row */
-    int64_t weights; /* roles BATCH, QUERY, KEY */
-    /* roles BATCH, CONTRACT; strides of the vectors w and w2, which additive and concatenation scores use */
+    int64_t mask;    /* stride of the mask; roles BATCH, QUERY, KEY */
+    int64_t lens;    /* stride of the lengths; roles BATCH, QUERY */
+    int64_t lse;     /* stride of the log-sum-exp, which has one number for each query; roles BATCH, QUERY */
+    int64_t weights; /* stride of the weights; roles BATCH, QUERY, KEY */
+    /* stride of the vectors w and w2, which additive and concatenation scores use; roles BATCH, CONTRACT */
     int64_t w;
-    int64_t sinks; /* roles BATCH, QUERY; strides of sinks and of their gradient */
-    /* roles BATCH, QUERY, KEY; along the two dims of attn_problem.blocks, the stride from block to block */
+    int64_t sinks; /* stride of the sinks and of their gradient; roles BATCH, QUERY */
+    /* stride of the block mask; roles BATCH, QUERY, KEY; along the query dim and the key dim of attn_problem.blocks,
+     * it is the stride from block to block */
     int64_t blocks;
     /* Strides of the gradients. They are used only if attn_problem.own_grad_strides is true. Otherwise dq has the
      * strides of q, dk has the strides of k, and so on. */
@@ -307,8 +312,8 @@ typedef struct attn_relative {
     int64_t row_stride;
     /* strides of the BATCH and CONTRACT dims, or of the BATCH and VALUE dims if the kind is VALUE */
     int64_t stride[ATTN_MAX_DIMS];
-    /* The table covers channels begin to end - 1 of the last CONTRACT or VALUE dim, which is the innermost. Its
-     * stride counts from `begin`. If both are 0, it covers the whole dim. */
+    /* The table covers channels begin to end - 1 of the last CONTRACT or VALUE dim, which is the innermost. The
+     * table's first channel is `begin`. If `begin` and `end` are 0, the table covers all channels of the dim. */
     int64_t begin, end;
 } attn_relative;
 
@@ -333,8 +338,8 @@ typedef struct attn_pick {
 typedef struct attn_packed {
     int batch_dim, query_dim, key_dim;
     int64_t queries, keys; /* total number of packed positions; no offset may be larger */
-    /* true: bands use i + keys - queries instead of i. So the last query of a sequence is aligned with its last key,
-     * and hi = 0 means causal bottom-right. */
+    /* true: query i of a sequence counts in bands as query i + (the sequence's keys) - (the sequence's queries). So
+     * the sequence's last query is aligned with its last key, and hi = 0 means causal bottom-right. */
     bool align_ends;
 } attn_packed;
 
@@ -357,7 +362,7 @@ typedef struct attn_blocks {
     int64_t queries, keys; /* number of queries and keys in a block; the last blocks may be smaller */
 } attn_blocks;
 
-/* Bits for optional operands and outputs. */
+/* Bits of attn_problem.flags. They enable optional operands and outputs. */
 enum {
     ATTN_WITH_BIAS = 1 << 0, /* uses arrays.bias */
     /* uses arrays.mask, one byte for each entry; nonzero means that the query attends to the key */
@@ -369,8 +374,8 @@ enum {
      * smaller. If a row has no keys, its output is 0 and lse = s. A sink of -inf has no effect. Sinks are for softmax
      * only, without mask_fill. */
     ATTN_WITH_SINKS = 1 << 4,
-    /* Uses arrays.dlse in the backward pass. It is the gradient of the log-sum-exp, which merging partial attentions
-     * produces. For softmax only. It is ignored in the forward pass, and for a row without keys. */
+    /* Uses arrays.dlse, the gradient of the log-sum-exp, in the backward pass. Merging partial attentions gives such
+     * a gradient. For softmax only. It is ignored in the forward pass, and for a row without keys. */
     ATTN_WITH_DLSE = 1 << 5,
     ATTN_WITH_BIAS_INDEX = 1 << 6, /* with ATTN_WITH_BIAS: uses arrays.bias_index; see attn_problem.bias_index */
     /* uses arrays.blocks, one byte for each block, where nonzero means visible; see attn_problem.blocks */
@@ -378,7 +383,7 @@ enum {
     /* arrays.k and arrays.v are bf16, and q and o are f32, so that a KV cache needs half of the memory. Only for the
      * forward pass of F32 problems without weights. */
     ATTN_WITH_BF16_KEYS = 1 << 8,
-    ATTN_WITH_ALL = (1 << 16) - 1, /* all operands, including operands of later versions */
+    ATTN_WITH_ALL = (1 << 16) - 1, /* bits of all operands, including bits that later versions may add */
     ATTN_WANT_LSE = 1 << 16,       /* the forward pass writes arrays.lse */
     /* the forward pass writes arrays.weights; they are before dropout unless weights_dropped is true */
     ATTN_WANT_WEIGHTS = 1 << 17,
@@ -405,7 +410,8 @@ typedef struct attn_problem {
     attn_dtype dtype;
     attn_direction direction;
     attn_score score;
-    double scale; /* 0: 1 / sqrt(product of the lengths of the CONTRACT dims) for DOT, and 1 for other scores */
+    /* factor of the scores; 0: 1 / sqrt(product of the lengths of the CONTRACT dims) for DOT, and 1 for other scores */
+    double scale;
     double width; /* width of the distance kernels; 0 means 1 */
     /* If not 0, a score x = scale * (score + tables) becomes softcap * tanh(x / softcap). This happens before the
      * bias and the masks. So a bias or a mask_fill is not capped. The value must be between 1e-30 and 1e30. (Gemma
@@ -415,7 +421,8 @@ typedef struct attn_problem {
     unsigned flags; /* sum of the bits ATTN_WITH_* and ATTN_WANT_* */
     int lens_dim;   /* KEY dim that arrays.lens limits */
     attn_packed packed;
-    attn_bias_index bias_index; /* the gradient of its table always has the table's strides, and is never accumulated */
+    /* used with ATTN_WITH_BIAS_INDEX; the table's gradient has the table's strides, and is never accumulated */
+    attn_bias_index bias_index;
     attn_blocks blocks;
     int nbands;
     attn_band bands[ATTN_MAX_BANDS];
@@ -425,13 +432,14 @@ typedef struct attn_problem {
     attn_relative relatives[ATTN_MAX_RELATIVE];
     int npicks;
     attn_pick picks[ATTN_MAX_PICKS];
-    /* The score of a masked key. If 0, the key is left out, and a row without keys gives zero output, lse -inf and
-     * zero gradients. Otherwise this finite score replaces the key's own score, such as -1e6 in Dive into Deep
-     * Learning or -10000 in ESM. So a row without keys gives the mean of all values. */
+    /* The finite score that a masked key gets, such as -1e6 in Dive into Deep Learning or -10000 in ESM. With this
+     * score, a row without keys gives the mean of all values. If 0, masked keys are left out, and a row without keys
+     * gives zero output, lse -inf and zero gradients. */
     double mask_fill;
     /* probability p that a normalized weight is dropped, 0 <= p < 1; other weights are multiplied by 1/(1-p) */
     double dropout;
-    /* seed of dropout; in any solver, `seed` and `stream` together determine which positions are dropped */
+    /* seed of dropout; `seed` and `stream` together determine which positions are dropped, in the same way in every
+     * solver */
     uint64_t seed;
     uint64_t stream;
     bool weights_dropped; /* true: weights are written after dropout; false: before dropout */
@@ -475,7 +483,7 @@ typedef struct attn_arrays {
     void *dw, *dw2;
     void *dsinks;
     void *dtable[ATTN_MAX_RELATIVE];
-    uint64_t seed_offset; /* added to problem.seed; so one plan serves every training step, with a new seed for each */
+    uint64_t seed_offset; /* added to problem.seed, so that one plan can use a different seed in each training step */
     const void *reserved[16];
 } attn_arrays;
 
@@ -488,12 +496,12 @@ typedef enum attn_effort {
 } attn_effort;
 
 typedef struct attn_plan_options {
-    /* Maximum number of threads. A small problem runs on fewer threads, but if `solver` is set, exactly this number
-     * is used. 0: the context's number. */
+    /* Maximum number of threads; 0 means the context's number. A small problem runs on fewer threads. But if
+     * `solver` is set, exactly this number is used. */
     int threads;
     attn_effort effort;
-    /* NULL: the best solver; otherwise the solver of this name, or ATTN_ERROR_UNSUPPORTED with the reason why it
-     * refuses */
+    /* name of the solver to use; NULL: the best solver. If the named solver refuses the problem, the status is
+     * ATTN_ERROR_UNSUPPORTED, and the error gives the reason. */
     const char *solver;
     int64_t reserved[4];
 } attn_plan_options;
@@ -570,8 +578,8 @@ ATTN_API attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays 
     X(DSINKS, dsinks, sinks, BACKWARD)
 #define ATTN_ARRAY_VALUE(NAME, field, strides, written) ATTN_ARRAY_##NAME,
 
-/* The numbers of the arrays. TABLE + i and DTABLE + i are the numbers of the table and its gradient in the i-th
- * relative. */
+/* The numbers of the arrays. The i-th relative has the table ATTN_ARRAY_TABLE + i and the table's gradient
+ * ATTN_ARRAY_DTABLE + i. */
 typedef enum attn_array {
     ATTN_ARRAYS(ATTN_ARRAY_VALUE) ATTN_ARRAY_TABLE,
     ATTN_ARRAY_DTABLE = ATTN_ARRAY_TABLE + ATTN_MAX_RELATIVE,
@@ -615,9 +623,10 @@ typedef enum attn_causal { ATTN_CAUSAL_NONE = 0, ATTN_CAUSAL_TOP_LEFT, ATTN_CAUS
  * the next, and 0 means H*D. */
 typedef struct attn_heads {
     int64_t batch, heads, queries, keys, dim;
-    /* number of heads of keys and values; for grouped-query attention, it divides `heads`; 0: heads */
+    /* number of heads of keys and values, which divides `heads`; 0 means `heads`; other numbers are for
+     * grouped-query attention */
     int64_t kv_heads;
-    int64_t dim_value; /* number of channels of a value; 0: dim */
+    int64_t dim_value; /* number of channels of a value; 0 means `dim` */
     attn_layout layout;
     int64_t q_row, k_row, v_row, o_row;
     attn_causal causal;
@@ -640,7 +649,7 @@ ATTN_API attn_status attn_problem_heads(attn_problem *problem, const attn_heads 
 /* Attention along one axis of a contiguous array (axial attention, Ho et al. 2019). x is [n0, ..., n(rank-1)] with the
  * channels (heads * dim) along `channel_axis`. All axes except `axis` and `channel_axis` are BATCH dims. */
 typedef struct attn_axis {
-    int rank; /* number of axes, at most 8 */
+    int rank; /* at most 8 */
     int64_t shape[8];
     int axis, channel_axis;
     int64_t heads; /* number of heads, which divides shape[channel_axis]; the channels of a head are adjacent */
@@ -659,7 +668,7 @@ ATTN_API attn_status attn_problem_tied_rows(attn_problem *problem, int64_t rows,
 typedef struct attn_window2d {
     int64_t batch, height, width, heads, dim;
     int64_t window_y, window_x; /* number of taps along each axis */
-    int64_t step, dilation;     /* 0 means 1; if step is above 1, q and o have the smaller grid, ceil(size/step) */
+    int64_t step, dilation;     /* 0 means 1; if step is above 1, the grid of q and o is smaller: ceil(size/step) */
     attn_border border;
 } attn_window2d;
 /* Fills a problem for the window. ATTN_ERROR_ARGUMENT: a size below 0 or above 2^40, or an unknown border. */
@@ -670,7 +679,7 @@ ATTN_API attn_status attn_problem_window2d(attn_problem *problem, const attn_win
  *     lse = log(exp(lse1) + exp(lse2))        o = exp(lse1 - lse) o1 + exp(lse2 - lse) o2
  *
  * More than two parts are merged one after another, because o may be o1 or o2, and lse may be lse1 or lse2. o1, o2 and
- * o are [B,T,H,D] or [B,H,T,D], the log-sum-exps [B,H,T], f32 (f64 with F64), as attn_problem_heads leaves them. */
+ * o are [B,T,H,D] or [B,H,T,D]. The log-sum-exps are [B,H,T], in f64 if the type is ATTN_F64, and otherwise in f32. */
 typedef struct attn_partials {
     int64_t batch, heads, queries, dim; /* dim: number of channels of a value */
     attn_layout layout;
@@ -685,7 +694,7 @@ ATTN_API attn_status attn_partials_merge(attn_context *context, const attn_parti
  * and lse. The backward problem of each part takes these results as dout and, with ATTN_WITH_DLSE, as dlse. */
 typedef struct attn_partials_arrays {
     const void *o1, *lse1, *o2, *lse2;
-    const void *dout, *dlse; /* if dlse is NULL, the gradient of lse is 0 everywhere */
+    const void *dout, *dlse; /* dlse may be NULL, and the gradient of lse is then 0 */
     void *do1, *dlse1, *do2, *dlse2;
 } attn_partials_arrays;
 ATTN_API attn_status attn_partials_backward(attn_context *context, const attn_partials *shape,

@@ -58,7 +58,8 @@ ATTN_API attn_status attn_classifier_classify(attn_classifier *classifier, const
 typedef struct attn_classifier_view {
     /* number of the layer; 0: all layers, as rollout for vit, and as a panel for each layer in other models */
     int64_t layer;
-    /* number of the head; 0: a panel for each head of the layer or, if all layers are drawn, the mean of the heads */
+    /* number of the head; 0: a panel for each head of the layer. If all layers are drawn, 0 means the mean of the
+     * heads. */
     int64_t head;
     /* The query's cell in the grid of the layer. If all layers are drawn, it is a cell of the first layer's grid,
      * and a coarser grid uses the cell that contains it. 0: the class token, or the middle cell. */

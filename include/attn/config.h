@@ -28,7 +28,7 @@ typedef struct attn_config_value {
     attn_config_type type;
     bool boolean;
     int64_t integer;
-    double real; /* value of a REAL; also set if the type is INT */
+    double real; /* value of a REAL or an INT */
     const char *text;
     int64_t n; /* length of the list, if the value is a list */
     const int64_t *integers;
@@ -66,8 +66,8 @@ ATTN_API const char *attn_config_text(const attn_config *config, const char *key
 
 /* Describes one key of a config: its type and range. A table of such keys describes the settings of an architecture or
  * a training. `type` is BOOL, INT, REAL, TEXT, INTS, TEXTS or REALS. REAL also accepts an INT. If INTS or REALS have a
- * range, they also accept a single number. REALS also accept a list of integers, and the keys NAME.0, NAME.1, ...,
- * which a list of numbers in a config.json becomes. */
+ * range, they also accept a single number. REALS also accept a list of integers, and the keys NAME.0, NAME.1, ... that
+ * attn_config_parse makes of a list of real numbers. */
 typedef struct attn_setting {
     const char *name;
     attn_config_type type;

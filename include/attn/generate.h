@@ -46,7 +46,7 @@ ATTN_API void attn_generator_destroy(attn_generator *generator); /* Destroys a g
 /* Options for drawing. Zero means the default in each field. */
 typedef struct attn_generator_options {
     uint64_t seed;      /* for any number of threads, the same seed gives the same images */
-    double temperature; /* number by which the logits are divided; 0 means 1 */
+    double temperature; /* divisor of the logits; 0 means 1 */
     int64_t frames;     /* number of given frames, for attn_generator_complete with videos */
     int64_t reserved[3];
 } attn_generator_options;

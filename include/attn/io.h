@@ -79,8 +79,8 @@ typedef struct attn_weights_options {
      * that does not fit is an error. */
     bool keep_types;
     attn_dtype reals;   /* type of floating-point numbers, ATTN_F32 (the default) or ATTN_F64 */
-    bool allow_missing; /* attn_weights_load: if the file lacks parameters, they keep their values */
-    bool allow_extra;   /* attn_weights_load: if the model lacks tensors of the file, they are skipped */
+    bool allow_missing; /* attn_weights_load: parameters that the file lacks keep their values */
+    bool allow_extra;   /* attn_weights_load: tensors of the file that the model lacks are skipped */
     size_t limit;       /* maximum of the bytes of all tensors together; 0 means 64 GiB */
     /* If not NULL, this function gets a tensor's name in the file, and writes the name to use to `to`, which has
      * `size` bytes including the final 0. If it returns false, the tensor is skipped. */
@@ -130,7 +130,7 @@ typedef struct attn_checkpoint_entry {
     const char *type; /* type of the tensor in the file: "f32", "bf16", ... */
     int rank;
     const int64_t *shape;
-    int64_t count; /* number of elements */
+    int64_t count;
     size_t bytes;
     const char *origin; /* if a names file renamed the tensor, its name in the file; otherwise NULL */
 } attn_checkpoint_entry;

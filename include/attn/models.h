@@ -53,7 +53,7 @@ typedef struct attn_model attn_model;
 
 /* Options for making a model. Zero means the default. */
 typedef struct attn_model_options {
-    uint64_t seed;    /* seed of the initial parameters */
+    uint64_t seed;
     attn_dtype dtype; /* type of the parameters, ATTN_F32 or ATTN_F64 */
     /* true: parameters are zero, because weights will be loaded; this saves the time of drawing random numbers */
     bool blank;
@@ -108,7 +108,7 @@ typedef struct attn_model_load_options {
     const attn_config *config; /* settings in place of config.json; NULL: the directory's config.json */
     /* The architecture; NULL: the "architecture" of the settings or of the names file. */
     const char *architecture;
-    /* for weights with foreign names: a names file of io.h, or the name of a built-in names file */
+    /* a names file of io.h, or the name of a built-in names file, for weights with foreign names */
     const char *names;
     attn_dtype dtype;         /* type of the parameters, ATTN_F32 or ATTN_F64 */
     attn_precision precision; /* the precision, as in attn_model_options */
@@ -135,15 +135,15 @@ ATTN_API attn_status attn_model_load(attn_model **model, attn_context *context, 
 
 /* Options of a forward pass. Zero means the default. */
 typedef struct attn_seq2seq_options {
-    /* A quirk of Dive into Deep Learning. Outside of training, its decoder is not causal, so that its validation
-     * loss sees tokens that should be predicted. By default, the decoder is always causal. */
+    /* A quirk of Dive into Deep Learning: its decoder is not causal outside of training, so that its validation loss
+     * sees tokens that should be predicted. If false, the decoder is always causal. */
     bool see_future;
-    /* If not NULL, gets attention weights, whose tensors the tape owns. They are "encoder.0" [B,H,Ts,Ts],
-     * "decoder.0" [B,H,Tt,Tt], "cross.0" [B,H,Tt,Ts], and so on for each layer. A model with one attention has only
-     * "cross.0" [B,1,Tt,Ts]. */
+    /* If not NULL, this list gets the attention weights, whose tensors the tape owns. Their names and shapes are
+     * "encoder.0" [B,H,Ts,Ts], "decoder.0" [B,H,Tt,Tt], "cross.0" [B,H,Tt,Ts], and so on for each layer. A model with
+     * one attention has only "cross.0" [B,1,Tt,Ts]. */
     attn_named_list *weights;
-    /* If not NULL, gets the last layer's "cross" weights. If the tape records, a gradient flows through them. If no
-     * layer attends to the source, gets NULL. `weights` then lacks the last layer's "decoder". */
+    /* If not NULL, gets the last layer's "cross" weights, or NULL if no layer attends to the source. If the tape
+     * records, a gradient flows through them. The list `weights` then lacks the last layer's "decoder". */
     attn_tensor **guided;
     int64_t reserved[4];
 } attn_seq2seq_options;
@@ -154,7 +154,7 @@ ATTN_API attn_tensor *attn_seq2seq_forward(attn_model *model, attn_tape *tape, c
                                            const attn_tensor *src_lens, const attn_tensor *tgt_in,
                                            const attn_seq2seq_options *options);
 
-/* The length rule determines how the score of a hypothesis depends on its length, and when a search ends. */
+/* How the score of a hypothesis depends on its length, and when a search ends. */
 typedef enum attn_length_rule {
     /* log_prob / ((5 + length) / 6)^alpha (Wu et al. 2016, arXiv:1609.08144). The search ends if no open hypothesis
      * can overtake the best finished one, or if as many hypotheses have finished as the beam is wide. */
@@ -174,21 +174,23 @@ typedef struct attn_beam_search_options {
     double length_penalty; /* alpha of the length rule, where the length includes the end token; 0: no penalty */
     bool first_position;   /* true: every decoded token is at position 0, which is a quirk of Dive into Deep Learning */
     attn_length_rule rule;
-    /* When the search ends, for ATTN_LENGTH_POWER only. It ends as described there, or as soon as the beam is full
-     * of finished hypotheses, or if no open hypothesis could be better than the finished ones at any length. */
+    /* When the search ends, for ATTN_LENGTH_POWER only. The search ends by the rule of ATTN_LENGTH_POWER, or as soon
+     * as the beam is full of finished hypotheses, or if no open hypothesis could be better than the finished ones at
+     * any length. */
     attn_stopping stopping;
     bool force_end; /* true: only the end token may be the last of max_len tokens, and it adds no cost there */
-    /* number of tokens that are never chosen; `renormalize` determines the other tokens' probabilities */
+    /* number of tokens that are never chosen */
     int64_t nbanned;
     const int32_t *banned;
     bool renormalize; /* true: the softmax is computed over the tokens that are not banned */
     /* no sequence of this many tokens may occur twice, where `bos` counts too; 0: no such rule */
     int64_t no_repeat_ngram;
-    /* A penalty for tokens that a hypothesis already has. A negative log-probability, or logit without a beam, is
-     * multiplied by this number, and a positive one is divided by it (arXiv:1909.05858). 0, 1: no penalty. */
+    /* A penalty for tokens that a hypothesis already has. Their log-probability, or logit without a beam, is
+     * multiplied by this number if it is negative, and divided if it is positive (arXiv:1909.05858). 0, 1: no
+     * penalty. */
     double repetition_penalty;
-    int64_t min_len; /* minimum number of tokens of a hypothesis, including the end token */
-    /* max_len of each sentence, where it is smaller than max_len; NULL: all sentences have the same maximum */
+    int64_t min_len; /* minimum length of a hypothesis in tokens, including the end token */
+    /* a smaller max_len for each sentence; NULL: all sentences have the same maximum */
     const int64_t *max_lens;
     int64_t nbest; /* number of hypotheses to return for each sentence, at most `beam`; 0: 1 */
     /* Forced prefixes. Each hypothesis of sentence b begins with the tokens of prefix[b], whatever their
@@ -201,8 +203,8 @@ typedef struct attn_beam_search_options {
      * allowed. */
     const int32_t *const *allowed;
     const int64_t *nallowed;
-    /* true: greedy search compares logits instead of probabilities. log_prob and score are then 0. The result can
-     * differ from a search with scores only if two logits differ, but their probabilities are equal as doubles. */
+    /* true: greedy search compares logits instead of probabilities, and log_prob and score are 0. The result can
+     * change only if two different logits have probabilities that are equal as doubles. */
     bool unscored;
     int64_t reserved[4];
 } attn_beam_search_options;

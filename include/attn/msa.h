@@ -36,8 +36,8 @@ typedef struct attn_msa_load_options {
     /* path of the .pt file of the contact regression; NULL: if the checkpoint's directory has a file whose name ends
      * in -contact-regression.pt, this file */
     const char *regression;
-    /* true: a quirk of ESM in batches of alignments of different sizes, where tied scores are scaled, and contacts
-     * corrected, by the padded sizes; false: padding changes no result */
+    /* true: as in ESM, the padded sizes of a batch determine the scale of tied scores and the correction of
+     * contacts; false: padding changes no result */
     bool compat;
     /* for a checkpoint with foreign names: a names file (io.h), or the name of a built-in one, which must give the
      * settings; NULL: no names file */
@@ -46,11 +46,11 @@ typedef struct attn_msa_load_options {
 } attn_msa_load_options;
 
 /* Loads ESM-MSA-1b or ESM-MSA-1 as downloaded (.pt), or a directory (or its model.safetensors) that a training or `attn
- * convert` wrote. A checkpoint's names are converted to the names of facebookresearch/esm. Prefixes are removed. "row"
- * and "column" are swapped in the files, so that they are swapped back. `options` may be NULL. ATTN_ERROR_NOT_FOUND: no
- * such file; ATTN_ERROR_FORMAT: a malformed file, or a file without the model's arguments; ATTN_ERROR_UNSUPPORTED:
- * another architecture (named); ATTN_ERROR_SHAPE: parameters are missing, extra or of another shape; ATTN_ERROR_MEMORY.
- * *msa is NULL on failure. */
+ * convert` wrote. A checkpoint's names are converted to the names of facebookresearch/esm. Prefixes are removed. The
+ * files swap "row" and "column" in names. These are swapped back. `options` may be NULL. ATTN_ERROR_NOT_FOUND: no such
+ * file; ATTN_ERROR_FORMAT: a malformed file, or a file without the model's arguments; ATTN_ERROR_UNSUPPORTED: another
+ * architecture (named); ATTN_ERROR_SHAPE: parameters are missing, extra or of another shape; ATTN_ERROR_MEMORY. *msa is
+ * NULL on failure. */
 ATTN_API attn_status attn_msa_load(attn_msa **msa, attn_context *context, const char *path,
                                    const attn_msa_load_options *options);
 ATTN_API void attn_msa_destroy(attn_msa *msa); /* Destroys a model. NULL is allowed. */
@@ -70,7 +70,7 @@ typedef struct attn_msa_options {
     /* The bound in tokens, like max_tokens_per_msa of the architecture msa-transformer. 0: it follows from `memory`
      * or, without a bound, is the model's own. */
     int64_t max_tokens;
-    /* number of a layer, from 1: row_maps and column_maps have only this layer, and their L is 1; 0: all layers */
+    /* if not 0, row_maps and column_maps have only this layer, counted from 1, and their L is 1; 0: all layers */
     int64_t map_layer;
     int64_t reserved[4];
 } attn_msa_options;
@@ -88,10 +88,10 @@ typedef struct attn_msa_result {
 
 /* The cost of a run. It is computed before the run. */
 typedef struct attn_msa_cost {
-    size_t bytes;       /* number of planned bytes, including parameters and results; the process needs a little more */
-    size_t smallest;    /* number of planned bytes with the smallest possible max_tokens */
+    size_t bytes;       /* planned bytes, including parameters and results; the process needs a little more */
+    size_t smallest;    /* planned bytes with the smallest possible max_tokens */
     int64_t max_tokens; /* max_tokens that the run will use */
-    int64_t heads;      /* number of the H heads that are computed together */
+    int64_t heads;      /* number of heads, out of H, that are computed at once */
 } attn_msa_cost;
 /* Computes the cost of a run. ATTN_ERROR_SHAPE: a size is beyond the model's positions. ATTN_ERROR_ARGUMENT: a layer
  * is out of range, the run needs more memory than is allowed (cost->smallest is the minimum), or contacts are

@@ -76,12 +76,12 @@ ATTN_API attn_status attn_heatmaps_render(attn_bytes *picture, attn_context *con
  * above it, as dots. If distances are known, the dot of a true contact is filled, and the dot of a false one is
  * crossed. The true contacts are drawn in grey behind the dots. */
 typedef struct attn_contact_map {
-    const char *title;          /* NULL: none */
-    int64_t n;                  /* number of residues */
+    const char *title; /* NULL: none */
+    int64_t n;
     const float *probabilities; /* [n,n] */
     const float *distances;     /* distances [n,n] in angstrom, where NaN means unknown; NULL: there is no structure */
     double cutoff;              /* maximum distance of a true contact in angstrom; 0: 8 */
-    /* number of pairs that are shown (0: n), and their minimum distance in the sequence (0: 6) */
+    /* number of pairs that are shown (0: n), and minimum distance of the two residues in the sequence (0: 6) */
     int64_t top, min_separation;
     int64_t reserved[4];
 } attn_contact_map;
@@ -90,25 +90,28 @@ typedef struct attn_contact_map {
 ATTN_API attn_status attn_contact_map_render(attn_bytes *picture, attn_context *context, const attn_contact_map *map,
                                              attn_plot_format format);
 
-/* The places of a map's keys in the picture. */
+/* How the keys of a map are placed in the picture. */
 typedef enum attn_explorer_keys {
-    ATTN_KEYS_PLACES = 0, /* the last key_rows * key_cols keys are cells of a grid over the whole picture */
-    ATTN_KEYS_WINDOW,     /* key_rows x key_cols cells of the queries' grid, where the query is in the middle */
-    ATTN_KEYS_CROSS       /* query_cols cells of the query's row, followed by query_rows cells of its column */
+    /* keys are cells of a grid over the whole picture: the last key_rows * key_cols keys of the map */
+    ATTN_KEYS_PLACES = 0,
+    /* keys are a window of key_rows x key_cols cells of the queries' grid, with the query in the middle */
+    ATTN_KEYS_WINDOW,
+    /* keys are the query_cols cells of the query's row, and then the query_rows cells of its column */
+    ATTN_KEYS_CROSS
 } attn_explorer_keys;
 
 /* Maps that have the same queries and keys, which are all layers and heads of one attention. */
 typedef struct attn_explorer_map {
     const char *name; /* name such as "Encoder self-attention"; NULL: "Attention" */
-    /* true: values are probabilities of pairs; false: values are weights that sum to 1 */
+    /* true: values are probabilities of pairs; false: values are attention weights that sum to 1 */
     bool contacts;
     int64_t layers, heads, rows, cols;        /* queries are rows, and keys are columns */
     const char *const *queries, *const *keys; /* labels; NULL: positions counted from 1 */
     /* layers * heads pointers to maps [rows, cols]; NaN marks a missing weight */
     const float *const *weights;
     int64_t first_layer; /* number of the first layer; 0 means 1 */
-    /* For maps over a picture: the grids of queries and of keys (0: the explorer's grid), the label of queries and
-     * keys that come before the grid (NULL: "token"), and whether windows at the border are shifted inwards. */
+    /* For maps over a picture. The grids of queries and of keys; 0 means the explorer's grid. The label of queries
+     * and keys that come before the grid; NULL means "token". Whether windows at the border are shifted inwards. */
     int64_t query_rows, query_cols, key_rows, key_cols;
     attn_explorer_keys where;
     const char *before;
@@ -144,7 +147,7 @@ typedef struct attn_overlay {
      * unchanged; NULL: there is no map */
     const float *weights;
     int64_t query_row, query_col;   /* row and column of the query's cell, which gets a frame; negative: no frame */
-    int64_t query_rows, query_cols; /* size of the grid of the query's cell; 0: rows and cols */
+    int64_t query_rows, query_cols; /* grid that contains the query's cell; 0 means rows and cols */
 } attn_overlay;
 typedef struct attn_overlays {
     const char *title; /* NULL: none */
@@ -178,7 +181,7 @@ typedef struct attn_curves {
     int64_t panels;                 /* number of panels; 0 means 1 */
     const char *const *panel_names; /* title above each panel; NULL: none */
     bool log_x, log_y;
-    /* width and height of the picture in points; 0: 480 x 300 or, if there are several panels, 210 for each x 250 */
+    /* width and height of the picture in points; 0: 480 x 300, or for several panels 210 times their number x 250 */
     double width, height;
     int64_t reserved[4];
 } attn_curves;

@@ -58,7 +58,7 @@ ATTN_API int attn_tensor_rank(const attn_tensor *tensor);
 ATTN_API const int64_t *attn_tensor_shape(const attn_tensor *tensor);
 /* Returns the length of an axis. A negative axis counts from the end. */
 ATTN_API int64_t attn_tensor_length(const attn_tensor *tensor, int axis);
-ATTN_API int64_t attn_tensor_size(const attn_tensor *tensor); /* Returns the number of elements. */
+ATTN_API int64_t attn_tensor_size(const attn_tensor *tensor);
 /* Sets whether a tensor gets a gradient, as parameters do. Initially false. */
 ATTN_API void attn_tensor_set_requires_grad(attn_tensor *tensor, bool needs);
 ATTN_API bool attn_tensor_requires_grad(const attn_tensor *tensor);
@@ -171,7 +171,7 @@ ATTN_API attn_tensor *attn_mean(attn_tape *tape, attn_tensor *x, int axis);
 typedef enum attn_activation {
     ATTN_ACTIVATION_IDENTITY = 0,
     ATTN_ACTIVATION_RELU,
-    ATTN_ACTIVATION_LEAKY_RELU, /* the slope for negative x is 0.01 */
+    ATTN_ACTIVATION_LEAKY_RELU, /* slope 0.01 for negative x */
     ATTN_ACTIVATION_GELU_ERF,
     ATTN_ACTIVATION_GELU_TANH,
     ATTN_ACTIVATION_GELU_SIGMOID, /* x * sigmoid(1.702 x) */
@@ -202,10 +202,10 @@ ATTN_API attn_tensor *attn_embedding(attn_tape *tape, attn_tensor *table, const 
 ATTN_API attn_tensor *attn_dropout(attn_tape *tape, attn_tensor *x, double p);
 /* Normalizes over the last axis: (x - mean) / sqrt(var + eps) * g + b. g and b are [D]. */
 ATTN_API attn_tensor *attn_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *g, attn_tensor *b, double eps);
-/* The divisors that attn_channel_norm may use. */
+/* The divisor of attn_channel_norm. */
 typedef enum attn_norm {
-    ATTN_NORM_VARIANCE = 0, /* sqrt(var + eps), as in layer norm */
-    ATTN_NORM_DEVIATION     /* sqrt(var) + eps; if var is 0, its derivative is taken as 0 */
+    ATTN_NORM_VARIANCE = 0, /* divides by sqrt(var + eps), as in layer norm */
+    ATTN_NORM_DEVIATION     /* divides by sqrt(var) + eps; if var is 0, the derivative of sqrt(var) is taken as 0 */
 } attn_norm;
 /* Normalizes over any axis without moving the axis: (x - mean) / divisor * g + b. The result has the same shape. g
  * and b have as many elements as the axis is long. If the axis is the last one, attn_layer_norm is faster. */
@@ -222,7 +222,7 @@ typedef struct attn_cross_entropy_options {
     bool use_ignore_index;
     int64_t ignore_index;   /* labels with this value are ignored, such as padding */
     double label_smoothing; /* label smoothing: the share of the probability that is spread evenly over all classes */
-    double divisor;         /* number by which the sum is divided; 0: the number of labels that are not ignored */
+    double divisor;         /* divisor of the sum of the losses; 0: the number of labels that are not ignored */
     int64_t reserved[4];
 } attn_cross_entropy_options;
 /* Computes the mean of -log softmax(logits)[label] over the labels that are not ignored. logits are [...,C], and labels
@@ -240,22 +240,22 @@ typedef struct attn_operand {
     int64_t offset;
 } attn_operand;
 typedef struct attn_attention {
-    /* forward problem, as attn.h describes; attn_attend sets direction, seed, stream and gradients */
+    /* forward problem (attn.h); attn_attend sets its direction, seed, stream and gradients */
     attn_problem problem;
     attn_operand q, k, v;
     attn_tensor *bias;
-    const attn_tensor *mask; /* mask of type U8 or BOOL */
+    const attn_tensor *mask; /* type U8 or BOOL */
     const attn_tensor *lens; /* type I32 */
     attn_tensor *w, *w2;
     attn_tensor *table[ATTN_MAX_RELATIVE];
-    int rank; /* rank and lengths of the result; the strides of the result are the problem's o */
+    int rank; /* rank and lengths of the result; its strides are those of o in the problem */
     int64_t shape[ATTN_MAX_RANK];
-    /* if not NULL, gets the attention weights in the shape below, without a gradient */
+    /* If not NULL, gets the attention weights without a gradient. Their shape is the next two fields. */
     attn_tensor **weights;
     int weights_rank;
     int64_t weights_shape[ATTN_MAX_RANK];
-    double dropout; /* in training, probability that a weight is dropped */
-    int examples;   /* dim of the problem that counts the examples of a batch, usually 0 */
+    double dropout; /* probability in training that a weight is dropped */
+    int examples;   /* number of the problem's dim that indexes the examples of a batch, usually 0 */
     int64_t reserved[8];
 } attn_attention;
 /* Computes any attention that the engine supports, with its gradients. The result has the shape that `attention`
@@ -269,16 +269,16 @@ typedef struct attn_conv {
     int spatial;                   /* number of spatial axes, 1 to 3 */
     int64_t stride[3], padding[3]; /* a stride of 0 means 1 */
     int64_t groups;                /* number of groups; 0 means 1 */
-    attn_activation activation;    /* activation that is applied to the result */
-    int64_t dilation[3];           /* distance between taps of the kernel; 0 means 1 */
+    attn_activation activation;
+    int64_t dilation[3]; /* distance between taps of the kernel; 0 means 1 */
 } attn_conv;
 /* Computes a convolution, which is a cross-correlation as in PyTorch. x is [B,C,spatial...], w is
  * [O,C/groups,kernel...], and b is [O] or NULL. ATTN_ERROR_ARGUMENT: the activation is unknown. */
 ATTN_API attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
                                     const attn_conv *conv);
-/* Compute max or average pooling of x [B,C,spatial...], over windows of size `kernel` with step `stride`. If the
- * stride is NULL or 0, it is the kernel. Incomplete windows are left out. Padding is at most half a kernel on both
- * sides, and NULL means none. It is never part of a mean or a maximum. ATTN_ERROR_SHAPE. */
+/* Compute max or average pooling of x [B,C,spatial...], over windows of size `kernel` with step `stride`. A stride of
+ * NULL or 0 is the kernel's size. Incomplete windows are left out. Padding is at most half a kernel on both sides, and
+ * NULL means none. Padding is never part of a mean or a maximum. ATTN_ERROR_SHAPE. */
 ATTN_API attn_tensor *attn_max_pool(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel,
                                     const int64_t *stride, const int64_t *padding);
 ATTN_API attn_tensor *attn_avg_pool(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel,

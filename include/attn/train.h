@@ -23,7 +23,7 @@ typedef enum attn_optimizer_kind {
 
 typedef struct attn_optimizer_options {
     attn_optimizer_kind kind;
-    /* 0 means the default, which is 0.9, 0.999 and 1e-8. A beta of 1e-30 has the same effect as a beta of 0 */
+    /* 0 means the default: 0.9, 0.999 and 1e-8. A beta of 0 is not possible, but 1e-30 has the same effect. */
     double beta1, beta2, eps;
     double momentum; /* momentum of SGD; 0: no momentum */
     double weight_decay;
@@ -82,21 +82,21 @@ typedef struct attn_progress {
     double loss;                  /* mean loss per token, in this epoch so far */
     double valid_loss, best_loss; /* before the first validation, both are NaN */
     double rate, grad_norm;
-    double tokens_per_second; /* tokens per second of this run so far */
-    /* seconds of this run so far, and an estimate of the remaining seconds, which is NaN at first */
+    double tokens_per_second;
+    /* seconds of this run so far, and estimate of the remaining seconds, which is NaN at first */
     double seconds, seconds_left;
-    bool epoch_ends;         /* true in the one call after each epoch's validation */
+    bool epoch_ends;         /* true in the one call after the validation of each epoch */
     double exchange_seconds; /* part of `seconds` in which this process waited for the gradients of other processes */
-    /* metric that the last validation has in addition to the loss, such as accuracy; NaN: none */
+    /* second result of the last validation, such as accuracy; NaN: the loss is its only result */
     double metric;
-    double metric2; /* a second metric */
-    bool improved;  /* true: epoch_ends is true, and this validation is the best so far */
+    double metric2; /* third result of the last validation, like `metric` */
+    bool improved;  /* true: the validation after this epoch is the best so far */
 } attn_progress;
 
 /* -------------------------------------------------------------------------------------------- measures */
 
 typedef struct attn_bleu {
-    double score; /* BLEU score, 0 to 100 */
+    double score;
     double precisions[4];
     double brevity_penalty;
     int64_t prediction_length, reference_length;

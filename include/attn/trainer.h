@@ -29,9 +29,9 @@ extern "C" {
 
 /* Describes one kind of training. All fields are constants of the library. */
 typedef struct attn_trainer {
-    const char *kind;    /* name of the kind: "translate", "classify", "images", "msa" or "detect" */
-    const char *summary; /* readable description */
-    const char *data;    /* readable description of a job's `data` */
+    const char *kind; /* name of the kind: "translate", "classify", "images", "msa" or "detect" */
+    const char *summary;
+    const char *data; /* readable description of a job's `data` */
     int nkeys;
     const attn_setting *keys;
 } attn_trainer;
@@ -57,8 +57,9 @@ typedef struct attn_trainer_plan {
      * read. */
     const attn_config *sizes;
     int64_t parameters;
-    int64_t steps_per_epoch, epochs, first_epoch; /* first_epoch: number of the first epoch, which counts from 1 */
-    /* true: the setting "warmup" was too long for the number of steps, and was reduced to a share of them */
+    /* first_epoch: number of the epoch with which this run begins; epochs count from 1 */
+    int64_t steps_per_epoch, epochs, first_epoch;
+    /* true: the setting "warmup" was reduced to a share of the number of steps, because it was too long */
     bool warmup_fitted;
     /* If the training starts from a checkpoint, a text with one line per parameter, "name TAB shape TAB source".
      * Otherwise NULL. */

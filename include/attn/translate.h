@@ -48,10 +48,10 @@ typedef struct attn_translator_options {
     int64_t beam;
     double length_penalty; /* length penalty of beam search; 0: the model's own setting */
     int64_t batch;         /* number of sentences that are translated at once; 0: 32 */
-    /* maximum number of tokens of a translation, including its end; used if it is smaller than the model's own */
+    /* maximum number of tokens of a translation, including its end; the model's own maximum applies if it is smaller */
     int64_t max_len;
-    /* maximum number of tokens for each token of the line, including the ends; 0: the model's own or, if max_len is
-     * given, no such limit */
+    /* maximum number of tokens for each token of the line, including the ends; 0: no such limit if max_len is given,
+     * and otherwise the model's own limit */
     double length_factor;
     int64_t min_len; /* minimum number of tokens, including the end; 0: the model's own minimum, or none */
     /* Rules against repetition, as in attn_beam_search_options. 0: the model's own setting, or no rule. */
@@ -71,9 +71,9 @@ typedef struct attn_translator_options {
      * no prefix. */
     const char *const *prefixes;
     bool alignments; /* true: `alignment` of each translation is filled in */
-    /* A shortlist. Translations use only the tokens that this lexicon lists for the tokens of the line, the first
-     * `shortlist_first` tokens of the vocabulary (0: 100), and tokens that are always allowed. The lexicon must be
-     * for the translator's vocabularies. NULL: all tokens are used. */
+    /* A shortlist. Translations use only three kinds of tokens: tokens that this lexicon lists for the tokens of the
+     * line, the first `shortlist_first` tokens of the vocabulary (0: 100), and tokens that are always allowed. The
+     * lexicon must be for the translator's vocabularies. NULL: all tokens are used. */
     const attn_lexicon *shortlist;
     int64_t shortlist_first;
     /* number of the likeliest translations that the lexicon gives for each token of the line; 0: 100 */
@@ -86,12 +86,12 @@ typedef struct attn_translation {
     char *text;   /* detokenized translation; if the line is empty, "" */
     char *tokens; /* words of the translation joined by spaces, as the model produced them */
     double score; /* log-probability after the length penalty or, with mbr, the expected chrF */
-    /* number of tokens of the source sentence, and number of its tokens that the vocabulary does not have */
+    /* number of tokens of the source sentence, and how many of them are not in the vocabulary */
     int64_t words, unknown;
     char *unknown_words; /* the unknown words, joined by ", "; "" if there are none */
     bool truncated;      /* true if the sentence was longer than the model allows and was cut */
-    /* If requested, pairs "i-j", one for each word j of the translation, joined by spaces. For word j, word i of the
-     * line has the largest attention weight. Both count from 0. Words are separated by spaces. If the vocabulary has
+    /* If requested, one pair "i-j" for each word j of the translation, joined by spaces. Word i of the line has the
+     * largest attention weight for word j. Both count from 0. Words are separated by spaces. If the vocabulary has
      * whole words, the words are the tokens. */
     char *alignment;
 } attn_translation;
@@ -117,9 +117,9 @@ typedef enum attn_attention_kind {
     ATTN_SHOW_ENCODER = 1 << 0,
     ATTN_SHOW_DECODER = 1 << 1,
     ATTN_SHOW_CROSS = 1 << 2,
-    /* an option: the pieces of a word are joined; queries are joined by their mean, and keys by their sum */
+    /* draws words instead of pieces; the weights of a word are the mean over its queries and the sum over its keys */
     ATTN_SHOW_WORDS = 1 << 3,
-    /* to select the colours of the heatmaps, multiply this by a value of attn_colours and add the product */
+    /* colours of the heatmaps: add ATTN_SHOW_COLOURS times a value of attn_colours */
     ATTN_SHOW_COLOURS = 1 << 4
 } attn_attention_kind;
 
