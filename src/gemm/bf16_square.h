@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * bf16_square.h - packing for AVX-512 BF16 and AMX. It converts squares of 16 rows or columns by 16 pairs along k, from
- * bf16 or from f32 rounded to bf16.  Include within a region of the instruction set.
+ * bf16_square.h - packing for AVX-512 BF16 and AMX. It converts squares of 16 rows or columns by 16 pairs along k. The
+ * input is bf16, or f32 that is rounded to bf16.  Include within a region of the instruction set.
  */
 #ifndef ATTN_GEMM_BF16_SQUARE_H
 #define ATTN_GEMM_BF16_SQUARE_H
 
-/* BF16_ROWS: number of rows of A in a panel of the kernel for AVX-512 BF16 without AMX. */
+/* BF16_ROWS: rows of A per panel of the kernel for AVX-512 BF16 without AMX */
 enum { BF16_SIDE = 16, BF16_STEP = 2 * BF16_SIDE, BF16_ROWS = 12 };
 
 /* Loads up to 32 numbers along k from x[at] on. If there are fewer than 32, zeros follow. */
@@ -47,8 +47,8 @@ VF_FN vi bf16_pairs(const attn__gemm_pack *p, int64_t at, int n, bool second)
     return _mm512_permutexvar_epi16(vi_order_of_pairs(), (vi)_mm512_cvtne2ps_pbh(high, low));
 }
 
-/* Converts a square of f32, which begins at x[at] and has `rows` rows of BF16_STEP numbers. It needs none of the
- * branches of bf16_square, because the square is whole and `rows` is a constant. */
+/* Converts a square of f32, which begins at x[at] and has `rows` rows of BF16_STEP numbers. Without the branches of
+ * bf16_square it is faster. The square must be whole, and `rows` must be a constant. */
 VF_FN void bf16_whole_square(const attn__gemm_pack *p, int64_t at, int rows, bool by_pairs, vf r[BF16_SIDE])
 {
     const float *x = (const float *)p->x + at;
@@ -60,7 +60,7 @@ VF_FN void bf16_whole_square(const attn__gemm_pack *p, int64_t at, int rows, boo
 }
 
 /* Loads the square that begins at row or column `first` and at k. The matrix has n rows or columns from `first` on.
- * Outside of the matrix, the square is zero. r[i] is row i or, if `by_pairs` is set, the i-th pair of every row. */
+ * Elements outside of the matrix become zero. r[i] is row i or, if `by_pairs` is set, the i-th pair of every row. */
 VF_FN void bf16_square(const attn__gemm_pack *p, int64_t first, int64_t n, int64_t k, bool by_pairs, vf r[BF16_SIDE])
 {
     int64_t at = first * p->outer + k * p->inner, left = p->k - k;

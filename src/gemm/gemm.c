@@ -11,9 +11,9 @@
  *                 for each K block:       kernel->run
  *             after the last K panel:     finish
  *
- * The sizes of blocks follow from the caches.  Along one K panel, a group of A's rows stays in L2.  Each register tile
- * reads a panel of B from L2, while the next panel is prefetched from L3.  A block of C is read and written once per K
- * panel, and stays in L1 between its K blocks.
+ * The sizes of blocks follow from the caches.  While one K panel is multiplied, a group of A's rows stays in L2.  Each
+ * register tile reads a panel of B from L2, while the next panel is prefetched from L3.  A tile of C is read and
+ * written once per K panel. It stays in L1 between its K blocks.
  */
 #include "gemm/gemm.h"
 
@@ -24,18 +24,18 @@
 
 #include <string.h>
 
-/* Limits of the columns of a block: WIDE_BLOCK if each item packs A, SQUARE_BLOCK if C has to stay in L2. */
+/* Maximum number of columns of a block: WIDE_BLOCK if each item packs its part of A, SQUARE_BLOCK if C has to stay in
+ * L2. */
 enum { WIDE_BLOCK = 1024, SQUARE_BLOCK = 256, LINE = 64 };
 /* Gathered rows get padding of GAP elements. Otherwise strides could be powers of two, and rows would share few sets of
  * the L1 cache. */
 enum { GAP = 16 };
-/* A round of k is the part of k that is packed for all blocks at once. In each shared operand it takes about
- * ROUND_BYTES, so that it fits in the L3 cache. It has at least LEAST_ROUND of k. */
+/* A round is a range of k that is packed for all blocks at once. It takes about ROUND_BYTES in each shared operand, to
+ * fit in the L3 cache. A round has at least LEAST_ROUND values of k. */
 enum { ROUND_BYTES = 1 << 23, SHORT_ROUND_BYTES = 1 << 21, LEAST_ROUND = 1024 };
 
 typedef attn__gemm_plan plan;
 
-/* Returns the bytes of one element of C while it is summed. */
 static int64_t size_of_sum(const plan *p)
 {
     return p->g.dtype == ATTN_F64 ? (int64_t)sizeof(double) : (int64_t)sizeof(float);
@@ -51,7 +51,6 @@ static void *at(const void *data, int64_t index, int64_t size)
     return (char *)(uintptr_t)data + index * size;
 }
 
-/* Returns the stride between rows of the C that the plan computes, which may be C^T. */
 static int64_t row_of_c(const plan *p)
 {
     return p->transposed ? 1 : p->g.ldc;
@@ -62,13 +61,13 @@ static int64_t column_of_c(const plan *p)
     return p->transposed ? p->g.ldc : 1;
 }
 
-/* Returns the length of the K panel that begins at k0. The last panel is cut off at `end`. */
+/* Returns the length of the K panel that begins at k0. The last panel ends at `end`. */
 static int64_t k_panel_at(const plan *p, int64_t k0, int64_t end)
 {
     return attn__min(end - k0, p->k_panel);
 }
 
-/* Returns the length k of a K panel, padded to a multiple of k_step. */
+/* Returns k, rounded up to a multiple of the kernel's k_step. */
 static int64_t packed_k(const plan *p, int64_t k)
 {
     return attn__round_up(k, p->kernel->k_step);
@@ -76,8 +75,8 @@ static int64_t packed_k(const plan *p, int64_t k)
 
 /* ------------------------------------------------------------------------------------------------- plan */
 
-/* Plans C^T = B^T A^T instead of C if that is faster. It is if C has fewer columns than half a vector. It also is if B
- * is gathered in rows along k, because the first operand can read such rows in place. */
+/* Plans C^T = B^T A^T instead of C if that is faster. It is faster if C has fewer columns than half a vector. It is
+ * also faster if B is gathered in rows along k, because only the first operand can read such rows in place. */
 static void transpose_where_better(plan *p)
 {
     attn__gemm_problem *g = &p->g;
@@ -94,8 +93,8 @@ static void transpose_where_better(plan *p)
     p->transposed = true;
 }
 
-/* Returns how many threads are used. Each thread gets some microseconds of work, because waking a thread for less would
- * not pay. */
+/* Returns the number of threads. Each thread gets at least some microseconds of work, because waking a thread takes
+ * time. */
 static int threads_for(const attn__gemm_problem *g, int threads)
 {
     const double worth = 1 << 18;
@@ -108,9 +107,9 @@ static int64_t items_of(const plan *p)
     return p->m_blocks * p->n_blocks * (p->g.c_batch ? p->g.batch : 1);
 }
 
-/* Returns the length of a K panel of packed weights, which all products with these weights use. A panel of B takes at
- * most an eighth of L2, and ROWS rows of A take at most half of L2. Panels have at most MOST K blocks, because longer
- * ones gain nothing. */
+/* Returns the length of a K panel of packed weights. All products with these weights use this length. A panel of B
+ * takes at most an eighth of L2, and ROWS rows of A take at most half of L2. A panel has at most MOST K blocks, because
+ * more K blocks are not faster. */
 static int64_t packed_k_panel(const attn__gemm_kernel *kernel, const attn__caches *caches)
 {
     enum { ROWS = 128, MOST = 4 };
@@ -122,8 +121,8 @@ static int64_t packed_k_panel(const attn__gemm_kernel *kernel, const attn__cache
 
 enum { FEW_ROWS = 64, FEW_PANELS = 4 };
 
-/* Chooses the length of a K panel. The length is one K block if a longer panel gains nothing. That holds for few rows,
- * for a C that stays in L2, and for gathered operands, because a block gathers them again for each K panel. */
+/* Chooses the length of a K panel. It is one K block if A has few rows or C stays in L2, because a longer panel is not
+ * faster then. It is also one K block for gathered operands, because each K panel gathers them again. */
 static void choose_k_panel(plan *p)
 {
     const attn__gemm_problem *g = &p->g;
@@ -132,21 +131,21 @@ static void choose_k_panel(plan *p)
     p->k_panel = one && !g->packed ? p->kernel->k_block : packed_k_panel(p->kernel, p->caches);
 }
 
-/* Returns the largest length along k that a K panel of this problem has. */
 static int64_t most_k(const plan *p)
 {
     return attn__min(p->k_panel, packed_k(p, p->g.k));
 }
 
-/* Reports whether a block of C has to stay in L2. It has to if AMX computes it, because AMX multiplies faster than it
- * could read C from L3. It also has to if the block has memory of its own. */
+/* Reports whether a block of C has to stay in L2. AMX needs this, because it multiplies faster than it could read C
+ * from L3. A block of C in scratch memory (own_c) also has to stay in L2. */
 static bool c_must_fit_l2(const plan *p)
 {
     return p->own_c || p->kernel->begin;
 }
 
-/* Returns how many rows of A are multiplied at once.  They take at most half of L2. If a block of C has to stay in L2,
- * it takes at most an eighth. If B has only a few panels, the rows of A and C together take at most an eighth. */
+/* Returns how many rows of A are multiplied at once.  The rows of A take at most half of L2. If the block of C has to
+ * stay in L2, the rows of C take at most an eighth of L2. If B has few panels, the rows of A and C together take at
+ * most an eighth. */
 static int64_t rows_in_l2(const plan *p)
 {
     int64_t a_row = most_k(p) * p->kernel->a_size, c_row = attn__min(p->g.n, SQUARE_BLOCK) * size_of_sum(p);
@@ -158,9 +157,9 @@ static int64_t rows_in_l2(const plan *p)
     return attn__round_up(attn__max(rows, 1), p->kernel->rows);
 }
 
-/* Finds the largest number of panels of rows and of columns in a block.  If all rows (nearly) fit into L2, or if A is
- * the smaller operand, a block has all rows. It then packs its own part of B, which takes a quarter of L2.  Otherwise B
- * is packed once for all blocks.  If there are few rows, a block is one panel of B, which stays in L1, because packing
+/* Finds the largest number of panels of rows and of columns in a block.  A block has all rows if they nearly fit into
+ * L2, or if A is the smaller operand. Each block then packs its own part of B, which takes a quarter of L2. Otherwise,
+ * B is packed once for all blocks.  If there are few rows, a block is one panel of B that stays in L1, because packing
  * is much of the work. */
 static void most_panels(const plan *p, int64_t *m_each, int64_t *n_each)
 {
@@ -180,9 +179,9 @@ static void most_panels(const plan *p, int64_t *m_each, int64_t *n_each)
     *n_each = attn__max(columns / p->kernel->columns, 1);
 }
 
-/* Returns the number of panels of a block, at most `most`.  With one thread, blocks have equal sizes. With several
- * threads, it is the number with which the last thread ends first.  `others` is the number of blocks along the other
- * side. */
+/* Returns the number of panels of a block, at most `most`.  With one thread, all blocks have nearly equal sizes. With
+ * several threads, the number minimizes the time at which the last thread ends.  `others` is the number of blocks along
+ * the other side. */
 static int64_t even(int64_t panels, int64_t most, int64_t others, int threads)
 {
     if (threads <= 1)
@@ -204,9 +203,9 @@ static void set_blocks(plan *p, int64_t m_each, int64_t n_each)
     p->n_blocks = attn__max(attn__ceil_div(p->g.n, p->n_block), 1);
 }
 
-/* Chooses the blocks: as large as possible, but small enough that all threads have items.  If a block has all rows or
- * gathers B, its columns are divided first, until it has FINER times as many rows as columns. If a block is wide, its
- * rows are divided first. */
+/* Chooses the size of blocks: as large as possible, but small enough that all threads have items.  If a block has all
+ * rows or if B is gathered, columns are divided until a block has FINER times as many rows as columns. Otherwise, if a
+ * block is wide, its rows are divided first. */
 static void divide(plan *p)
 {
     enum { ITEMS_EACH = 4, FINER = 8 };
@@ -232,15 +231,15 @@ static void divide(plan *p)
     set_blocks(p, m_each, n_each);
 }
 
-/* Returns the size of a group of rows. Groups divide a block's rows into equal parts. */
+/* Returns the number of rows of a group. All groups of a block have nearly the same number. */
 static int64_t even_group(const plan *p)
 {
     int64_t groups = attn__ceil_div(p->m_block, p->m_group);
     return attn__round_up(attn__ceil_div(p->m_block, groups), p->kernel->rows);
 }
 
-/* Reports whether rows of A are read in place. They are if there are few of them, or if they use different sets of the
- * L1 cache. */
+/* Reports whether rows of A are read in place, without packing. Rows that are whole pages apart would share few sets of
+ * the L1 cache. They are packed, unless A has few rows or B has few columns. */
 static bool reads_a_in_place(const plan *p)
 {
     enum { PAGE = 4096 };
@@ -249,14 +248,14 @@ static bool reads_a_in_place(const plan *p)
         return false;
     if (a->gather)
         return true;
-    if (a->outer == 0) /* in the kernel's arguments, stride 0 means a panel */
+    if (a->outer == 0) /* stride 0 cannot be read in place, because the kernel takes stride 0 for a packed panel */
         return false;
     bool few = p->g.m <= p->kernel->rows || p->g.n <= FEW_PANELS * p->kernel->columns;
     return few || a->outer * size_of_sum(p) % PAGE != 0;
 }
 
-/* Reports whether rows of B are read in place. Rows must be whole vectors. They must be near each other, or A must have
- * few rows. */
+/* Reports whether rows of B are read in place, without packing. Rows must be whole vectors. They must also be near each
+ * other, unless A has few rows. */
 static bool reads_b_in_place(const plan *p)
 {
     enum { NEAR_PANELS = 4 };
@@ -270,8 +269,8 @@ static bool reads_b_in_place(const plan *p)
     return p->g.m <= 2 * p->kernel->rows || b->inner <= NEAR_PANELS * p->kernel->columns;
 }
 
-/* Shortens the round of k so that the round of a shared operand takes about ROUND_BYTES. A round is never shorter than
- * LEAST_ROUND.  If C is bf16, a round is all of k, because C cannot hold sums between rounds. */
+/* Shortens the round of k so that one round of an operand takes about ROUND_BYTES. A round has at least LEAST_ROUND
+ * values of k.  If C is bf16, a round is all of k, because C cannot hold sums between rounds. */
 static void shorten_round(plan *p, int64_t bytes_of_k)
 {
     if (p->g.c_bf16)
@@ -281,9 +280,9 @@ static void shorten_round(plan *p, int64_t bytes_of_k)
     p->k_round = attn__min(p->k_round, attn__max(blocks, attn__ceil_div(LEAST_ROUND, p->k_panel)) * p->k_panel);
 }
 
-/* Chooses how operands are packed. An operand is packed once for all blocks if several blocks of C need it. It is not
- * if it is gathered, if it belongs to a batch, or if it is A and blocks are so wide that each block packs its own
- * rows. */
+/* Chooses how operands are packed. If several blocks of C need an operand, it is packed once for all blocks.
+ * Exceptions: each block packs its own part of a gathered operand, of an operand of a batch, and of A if blocks are
+ * wide. */
 static void choose_packing(plan *p)
 {
     const attn__gemm_problem *g = &p->g;
@@ -305,8 +304,6 @@ static void choose_packing(plan *p)
     p->shared_b = attn__round_up(p->shared_b, LINE);
 }
 
-/* Returns how many rows of A are multiplied at once. The functions below return the bytes of a thread's memory:
- * gathered parts of A and B, panels of A, panels of B, and a block of C. */
 static int64_t rows_at_once(const plan *p)
 {
     return attn__min(p->m_block, p->m_group);
@@ -333,7 +330,6 @@ static int64_t gathered_b_bytes(const plan *p)
     return p->gather_b ? gathered_bytes(p, &p->g.b, p->n_block) : 0;
 }
 
-/* Returns the bytes of the panels of A along one K panel, for the rows that are multiplied at once. */
 static int64_t a_panels_bytes(const plan *p)
 {
     int64_t rows = rows_at_once(p);
@@ -345,7 +341,6 @@ static int64_t a_bytes(const plan *p)
     return p->pack_a ? a_panels_bytes(p) : 0;
 }
 
-/* Returns the number of groups of rows in a block of C. The rows of a group are multiplied at once. */
 static int64_t a_groups(const plan *p)
 {
     return attn__ceil_div(p->m_block, rows_at_once(p));
@@ -386,7 +381,7 @@ void attn__gemm_plan_make(attn__gemm_plan *p, const attn__gemm_problem *problem,
     choose_blocks(p, threads);
 }
 
-/* Changes the plan to m rows. Smaller blocks are used if they need no more memory, because more threads then have
+/* Changes the plan to m rows. If smaller blocks need no more memory, the plan uses them, because more threads then have
  * work. */
 void attn__gemm_plan_shorten(attn__gemm_plan *p, int64_t m)
 {
@@ -406,12 +401,12 @@ size_t attn__gemm_workspace(const attn__gemm_plan *p)
 
 /* ---------------------------------------------------------------------------------------------- packing */
 
-/* A part of an operand: rows or columns [first, first + n) along one K panel. */
+/* Part of an operand: rows or columns [first, first + n) and k in [k0, k0 + nk). */
 typedef struct part {
     int64_t batch, k0, nk, first, n;
 } part;
 
-/* Returns a part of x as an operand. If x is gathered, the part is gathered to `room`. */
+/* Returns a part of x as an operand. A gathered part is written to `room`. */
 static attn__gemm_operand find(const plan *p, const attn__gemm_operand *x, const part *t, void *room)
 {
     attn__gemm_operand y = *x;
@@ -432,7 +427,6 @@ static attn__gemm_operand find(const plan *p, const attn__gemm_operand *x, const
     return y;
 }
 
-/* Packs a part of A or B into panels. */
 static void pack_panels(const plan *p, const attn__gemm_operand *x, const part *t, bool is_b, void *to)
 {
     p->kernel->pack(&(attn__gemm_pack){.x = x->data,
@@ -446,17 +440,17 @@ static void pack_panels(const plan *p, const attn__gemm_operand *x, const part *
                                        .to = to});
 }
 
-/* The packing of an operand for all blocks.  Packed B has one K panel after the other, and each K panel has all panels
- * of columns. An item is a group of panels of one K panel. */
+/* Arguments for packing an operand for all blocks.  Packed B is ordered by K panel, then by panel of columns. An item
+ * is a group of panels of one K panel. */
 typedef struct packing {
     const plan *p;
-    int64_t k0, k_end;  /* the round has k in [k0, k_end) */
+    int64_t k0, k_end;  /* the round is k in [k0, k_end) */
     int64_t begin, end; /* columns [begin, end) of B */
     int64_t groups;
     void *to;
 } packing;
 
-enum { GROUP = 8 }; /* panels of B that an item packs */
+enum { GROUP = 8 }; /* panels of B per work item */
 
 static void pack_b_group(void *user, int64_t item, int thread)
 {
@@ -478,9 +472,8 @@ static void pack_b_round(const plan *p, int threads, int64_t k0, int64_t k_end, 
     attn__parallel_items(threads, w.groups * attn__ceil_div(k_end - k0, p->k_panel), pack_b_group, &w);
 }
 
-/* Returns the byte offset of a group of A's rows in A as packed for all blocks. Packed A has one K panel after the
- * other, and each K panel has all groups.  Each group has memory of its own, because panels of A are written past their
- * end. */
+/* Returns the byte offset of a group of A's rows in packed A, which is ordered by K panel, then by group.  Each group
+ * has separate memory, because the kernel writes past the end of A's panels. */
 static int64_t place_of_a_group(const plan *p, int64_t k, int64_t row)
 {
     int64_t group = row / p->m_block * a_groups(p) + row % p->m_block / rows_at_once(p);
@@ -551,11 +544,11 @@ void attn__gemm_packed_column(const attn__gemm_problem *problem, attn__isa isa, 
 typedef struct run {
     const plan *p;
     char *shared_a, *shared_b, *own;
-    int64_t k0, k_end; /* the round has k in [k0, k_end) */
+    int64_t k0, k_end; /* the round is k in [k0, k_end) */
 } run;
 
-/* One item of work: rows [m0, m0 + m) and columns [n0, n0 + n) of the C of one matrix. The pointers are memory of the
- * thread. */
+/* One item of work: rows [m0, m0 + m) and columns [n0, n0 + n) of C in one matrix of the batch. The pointers are
+ * scratch memory of the thread. */
 typedef struct block {
     int64_t batch, m0, m, n0, n;
     char *gathered_a, *gathered_b, *a, *b;
@@ -587,7 +580,7 @@ static block block_of(const run *r, int64_t item, int thread)
     return t;
 }
 
-/* The panels of B for a block along one K panel. `panel` is the stride between panels, and `ld` is the stride between
+/* The panels of B for one block and one K panel. `panel` is the stride between panels, and `ld` is the stride between
  * rows. */
 typedef struct b_panels {
     const void *data;
@@ -615,15 +608,16 @@ static b_panels panels_of(const run *r, const block *t, int64_t batch, int64_t k
     return b;
 }
 
-/* Rows [m0, m0 + m) of the block along one K panel. They are panels of A, or A in place. */
+/* Rows [m0, m0 + m) of A in one K panel, counted from the block's first row. They are packed panels of A, or A in
+ * place. */
 typedef struct a_rows {
     const void *data;
-    int64_t size, ld; /* bytes of one element; row stride in place, 0 for panels */
+    int64_t size, ld; /* bytes of one element; row stride of A in place, or 0 for packed panels */
     int64_t m0, m, nk;
 } a_rows;
 
-/* Returns the number of rows of a register tile. If rows of A in place are whole pages apart, it is at most 8, because
- * the rows use the same sets of the L1 cache, and these have at least 8 ways. */
+/* Returns the number of rows of a register tile. If rows of A in place are whole pages apart, the tile has at most 8
+ * rows. Such rows use the same set of the L1 cache, which has at least 8 ways. */
 static int64_t rows_of_tile(const plan *p, const a_rows *a)
 {
     enum { PAGE = 4096, WAYS = 8 };
@@ -631,8 +625,8 @@ static int64_t rows_of_tile(const plan *p, const a_rows *a)
     return meet ? attn__min(WAYS, p->kernel->rows) : p->kernel->rows;
 }
 
-/* Prefetches rows of A that are read in place. The hardware prefetches little of them, because only a short part of
- * each row belongs to a K block. */
+/* Prefetches rows of A that are read in place. The hardware prefetches little here, because only a short part of each
+ * row belongs to a K block. */
 static void prefetch_rows(const a_rows *a, int64_t row, int64_t end)
 {
     for (; row < end; row++) {
@@ -658,8 +652,8 @@ static void multiply_tile(const attn__gemm_kernel *kernel, const attn__gemm_tile
 }
 
 /* Returns how many bytes of the next panel of B are prefetched in each step of a kernel. At this rate, the panel is in
- * L2 when it is needed.  The result is 0 if B is read in place, because it has no contiguous panels, and for few tiles,
- * because the hardware then prefetches more. */
+ * L2 when it is needed.  Returns 0 if B is read in place, because it has no contiguous panels. Also returns 0 for few
+ * tiles, because the hardware then prefetches more. */
 static int64_t bytes_ahead(const plan *p, const a_rows *a, const b_panels *b, int64_t tiles)
 {
     enum { FEW = 4 };
@@ -717,7 +711,6 @@ static a_rows rows_of(const run *r, const block *t, const part *piece, int64_t m
     return a;
 }
 
-/* Runs the epilogue for rows [m0, m0 + m) of the block. */
 static void finish_rows(const plan *p, const block *t, int64_t m0, int64_t m)
 {
     if (!p->g.finish)
@@ -726,8 +719,8 @@ static void finish_rows(const plan *p, const block *t, int64_t m0, int64_t m)
         p->g.finish(p->g.user, at(t->c, i * t->ldc, size_of_sum(p)), t->m0 + i, t->n0, t->n);
 }
 
-/* Adds one K panel of one matrix of the batch. If `ends` is set, this is the last panel, so rows get the epilogue while
- * they are in the cache. */
+/* Adds the product of one K panel to a block of C. If `ends` is set, this is the last panel, so the rows of C get the
+ * epilogue while they are in the cache. */
 static void add_k_panel(const run *r, const block *t, int64_t batch, int64_t k0, int64_t nk, bool add, bool ends)
 {
     const plan *p = r->p;
@@ -744,24 +737,24 @@ static void add_k_panel(const run *r, const block *t, int64_t batch, int64_t k0,
 
 /* ------------------------------------------------------------------------------------------------- ends */
 
-/* Copies a block from C to its own memory if `load` is set, otherwise from its own memory to C. Rows of its own memory
+/* Copies between C and the block's scratch memory: from C if `load` is set, otherwise to C. Rows of the scratch memory
  * are t->ldc apart. Column j of the block begins at c + j * ld_c in C. */
 static void copy_transposed(const block *t, int64_t ld_c, void *c, int64_t size, bool load)
 {
-    enum { SIDE = 16 }; /* side of a square that stays in L1 in both layouts */
+    enum { SIDE = 16 }; /* size of a square that stays in L1 in both layouts */
     for (int64_t i0 = 0; i0 < t->m; i0 += SIDE)
         for (int64_t j0 = 0; j0 < t->n; j0 += SIDE)
             for (int64_t j = j0; j < attn__min(j0 + SIDE, t->n); j++)
                 for (int64_t i = i0; i < attn__min(i0 + SIDE, t->m); i++) {
                     void *own = at(t->c, i * t->ldc + j, size), *there = at(c, j * ld_c + i, size);
-                    if (size == sizeof(float)) /* with a constant size, memcpy needs no call */
+                    if (size == sizeof(float)) /* with a constant size, the compiler replaces memcpy by a move */
                         memcpy(load ? own : there, load ? there : own, sizeof(float));
                     else
                         memcpy(load ? own : there, load ? there : own, sizeof(double));
                 }
 }
 
-/* Loads a block with memory of its own from C. The sums then continue in the same order as in place. */
+/* Loads a block from C into scratch memory. The sums then continue in the same order as in place. */
 static void load_block(const plan *p, const block *t)
 {
     copy_transposed(t, p->g.ldc, at(p->g.c, place_in_c(p, t, 0, 0), size_of_sum(p)), size_of_sum(p), true);
@@ -784,7 +777,7 @@ static void finish_stored(const plan *p, const block *t)
         p->g.finish(p->g.user, at(p->g.c, place_in_c(p, t, 0, j), size_of_sum(p)), t->n0 + j, t->m0, t->m);
 }
 
-/* Computes the product for k = 0. Sets C to zero, or keeps C if the product is added to it, and runs the epilogue. */
+/* Computes the product for k = 0: clears C unless `add` is set, and runs the epilogue. */
 static void sum_nothing(const plan *p, const block *t)
 {
     for (int64_t i = 0; i < t->m && !p->g.add; i++)

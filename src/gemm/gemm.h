@@ -4,14 +4,15 @@
  *
  *     C[i,j] = or += sum over l of A[i,l] B[l,j]        i < m, j < n, l < k
  *
- * Order: k is divided into the micro-kernel's K blocks.  In a block, an element is one chain of multiply-adds in
- * ascending k. Blocks are added to C in ascending order.  The bits of an element therefore depend only on its row of A,
- * its column of B and k. They do not depend on m, n, the batch (unless C is its sum), strides, packing or threads.
+ * Order: k is divided into the micro-kernel's K blocks.  In a K block, an element of C is one chain of multiply-adds in
+ * ascending k. K blocks are added to C in ascending order.  The bits of an element therefore depend only on its row of
+ * A, its column of B and k. They do not depend on m, n, strides, packing or the number of threads. They depend on the
+ * batch only if C is the sum over the batch.
  *
  * Error: at most k * 2^-24 * sum |a||b| (f64: 2^-53).
  *
  * Packing: an operand is read in place, packed into panels (kernel.h) once for all blocks of C, or packed by each
- * block. A block runs one K block after the other, and its rows get the epilogue after the last one.
+ * block. The rows of a block of C get the epilogue after the last K block.
  */
 #ifndef ATTN_GEMM_GEMM_H
 #define ATTN_GEMM_GEMM_H
@@ -24,8 +25,8 @@
 #include <stdint.h>
 
 /* Writes rows [row, row + rows) and columns [column, column + columns) of matrix `batch` to `to`, as float or double.
- * The rows of `to` are `ld` apart. They are padded with zeros to a multiple of 16 columns. A gather is for operands
- * that are no strided matrix, such as an im2col matrix. */
+ * The rows of `to` are `ld` apart. Each row is padded with zeros to a multiple of 16 columns. A gather serves operands
+ * that are not stored as a strided matrix, such as an im2col matrix. */
 typedef void attn__gemm_gather(const void *source, int64_t batch, int64_t row, int64_t rows, int64_t column,
                                int64_t columns, int64_t ld, void *to);
 
@@ -34,9 +35,9 @@ typedef void attn__gemm_gather(const void *source, int64_t batch, int64_t row, i
 typedef struct attn__gemm_operand {
     const void *data;
     int64_t outer, inner;
-    int64_t batch;             /* stride between matrices of the batch; 0: one matrix for the whole batch */
+    int64_t batch;             /* stride between matrices of the batch; 0 if the whole batch uses one matrix */
     bool bf16;                 /* data is bf16; otherwise the elements have the product's type */
-    attn__gemm_gather *gather; /* function that replaces `data`, or NULL */
+    attn__gemm_gather *gather; /* called to get elements instead of reading `data`, or NULL */
     const void *source;
 } attn__gemm_operand;
 
@@ -57,59 +58,59 @@ static inline attn__gemm_operand attn__matrix_rows(const void *data, int64_t ld,
 typedef void attn__gemm_round_row(const float *x, int64_t n, uint16_t *y);
 attn__gemm_round_row *attn__gemm_round_row_for(attn__isa isa);
 
-/* The epilogue of a segment of C: row i, columns [column, column + n). c has float, double or int32. The thread that
- * computed the sums calls it once, when the sums are complete. It must not use AMX. */
+/* Epilogue of a segment of C: row `row`, columns [column, column + n). c points to float, double or int32. The thread
+ * that computed the sums calls it once, when the sums are complete. The epilogue must not use AMX. */
 typedef void attn__gemm_finish(const void *user, void *c, int64_t row, int64_t column, int64_t n);
 
 typedef struct attn__gemm_problem {
-    /* Type of the product. F32 and F64: as named. BF16: operands are rounded to bf16 and summed in f32. I32: operands
-     * are int8, sums and C are int32. */
+    /* Type of the product. F32 and F64: type of the sums. BF16: operands are rounded to bf16 and summed in f32. I32:
+     * operands are int8, sums and C are int32. */
     attn_dtype dtype;
     int64_t batch; /* number of matrices; 0 means 1 */
     int64_t m, n, k;
     attn__gemm_operand a, b;
     const void *packed;                  /* all of B, packed by attn__gemm_pack_b, or NULL */
     const struct attn__weights *weights; /* B in a packed form (weights.h), or NULL; only product.h reads it */
-    bool int8;                           /* multiply f32 as int8, if B is of a linear layer; only product.h reads it */
-    void *c;                             /* C as float, double, int32 or bf16; columns are adjacent */
+    bool int8;                           /* multiply f32 as int8 if B is a linear layer; only product.h reads it */
+    void *c;                             /* C as float, double, int32 or bf16; its columns are adjacent */
     int64_t ldc;                         /* stride between rows of C, in elements */
     int64_t c_batch;                     /* stride between matrices of C; if it is 0, C is the sum over the batch */
-    bool c_bf16;                         /* C is bf16; `add` is then not allowed, and the epilogue gets f32 */
+    bool c_bf16;                         /* C is bf16; `add` is then not allowed, and the epilogue gets f32 numbers */
     bool add;
     attn__gemm_finish *finish; /* epilogue, may be NULL */
     const void *user;
-    const struct attn__caches *caches; /* caches for which to plan; NULL: this machine's */
+    const struct attn__caches *caches; /* caches for which to plan; NULL means this machine's caches */
 } attn__gemm_problem;
 
 typedef struct attn__gemm_plan {
     attn__gemm_problem g; /* the problem, with A and B exchanged if `transposed` */
-    bool transposed;      /* C^T is computed, and then stored as C */
+    bool transposed;      /* compute C^T and store it as C */
     const struct attn__gemm_kernel *kernel;
     attn__gemm_round_row *round_row; /* rounds rows of C if C is bf16 */
     int threads;
     const struct attn__caches *caches;
-    int64_t m_block, n_block; /* size of a block of C, which is one item of work */
+    int64_t m_block, n_block; /* size of a block of C; a block is one item of work */
     int64_t m_blocks, n_blocks;
     int64_t m_group;     /* rows of A that are multiplied at once */
-    int64_t k_panel;     /* length of a panel along k, in whole K blocks */
-    int64_t k_round;     /* length of k that is packed at once for all items, in whole K panels */
-    bool pack_a, pack_b; /* each item packs the part of A (of B) that it needs */
+    int64_t k_panel;     /* length of a K panel, a multiple of the K block */
+    int64_t k_round;     /* length of k that is packed at once for all items, a multiple of k_panel */
+    bool pack_a, pack_b; /* each item packs its own part of A (pack_a), of B (pack_b) */
     bool share_a;        /* A is packed once for all items */
     bool share_b;        /* B is packed once for all items */
     bool gather_a, gather_b;
     bool own_c;                       /* blocks of C are computed in scratch memory first */
-    int64_t shared_a, shared_b, each; /* bytes of workspace: packed A, packed B, and memory of each thread */
+    int64_t shared_a, shared_b, each; /* bytes of workspace: packed A, packed B, and scratch memory of each thread */
 } attn__gemm_plan;
 
 /* Plans a product for at most `threads` threads. If the product is small, it uses fewer. */
 void attn__gemm_plan_make(attn__gemm_plan *plan, const attn__gemm_problem *problem, attn__isa isa, int threads);
-/* Bytes that the plan moves between L2 and L3 or memory, for a product of one matrix whose operands are larger than
- * L2. */
+/* Bytes that the plan moves between L2 and the L3 cache or memory, for a product of one matrix whose operands are
+ * larger than L2. */
 typedef struct attn__gemm_traffic {
     int64_t a, b, c;
 } attn__gemm_traffic;
 attn__gemm_traffic attn__gemm_plan_traffic(const attn__gemm_plan *plan);
-/* Prints the plan as one line to text[size]. The result is as in snprintf. */
+/* Prints the plan as one line to text[size]. Returns the same value as snprintf. */
 int attn__gemm_plan_print(const attn__gemm_plan *plan, char *text, size_t size);
 /* Changes the plan to m rows, fewer than before. It then needs no more workspace. A must be a gather of rows. */
 void attn__gemm_plan_shorten(attn__gemm_plan *plan, int64_t m);
@@ -118,8 +119,8 @@ size_t attn__gemm_workspace(const attn__gemm_plan *plan);
 /* Runs the plan. It allocates nothing. Several threads may run one plan at once if each has its own workspace. */
 void attn__gemm_run(const attn__gemm_plan *plan, void *workspace);
 
-/* B can be packed once for several products. Columns [first, end) are packed in one call. Both are multiples of
- * ATTN__GEMM_PART, or `end` is n, so that a part begins with a panel in every micro-kernel. The problem's m, A and C
+/* B can be packed once for several products. Each call packs columns [first, end). `first` and `end` are multiples of
+ * ATTN__GEMM_PART, or `end` is n, so that each part begins with a panel in every micro-kernel. The problem's m, A and C
  * are not read. Its batch must be 1, and B must have no gather. */
 enum { ATTN__GEMM_PART = 960 };
 /* Returns the bytes of one packed element. */

@@ -6,14 +6,14 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { X = 2 }; /* the axis whose elements are adjacent */
+enum { X = 2 }; /* the innermost axis */
 
 int64_t attn__volume(const int64_t size[3])
 {
     return size[0] * size[1] * size[2];
 }
 
-/* A row of the matrix, which belongs to a tap and a channel. */
+/* Source of a row of the im2col matrix: one tap of the window and one channel. */
 typedef struct tap {
     const attn__window_grid *g;
     int64_t size;     /* bytes of one element */
@@ -34,7 +34,7 @@ static tap tap_of(const attn__im2col *s, int64_t batch, int64_t row)
     return t;
 }
 
-/* Moves to the next row of the matrix without a division. */
+/* Moves to the next row of the im2col matrix without a division. */
 static void next_tap(tap *t)
 {
     const attn__window_grid *g = t->g;
@@ -47,7 +47,7 @@ static void next_tap(tap *t)
     t->x += attn__volume(t->g->in) * t->size;
 }
 
-/* Clears n elements. It has a branch for one element, because most calls clear one or none. */
+/* Clears n elements. A branch for one element is faster, because most calls clear one or none. */
 static void clear(char *to, int64_t n, int64_t size)
 {
     if (n == 1 && size == sizeof(float))
@@ -56,8 +56,8 @@ static void clear(char *to, int64_t n, int64_t size)
         memset(to, 0, (size_t)(n * size));
 }
 
-/* Copies every second float from `from`.  Returns how many floats it copied. These are up to four fewer than n, because
- * it never reads past from[2 * (n - 1)]. */
+/* Copies every second float from `from`.  Returns the number of floats copied, at least n - 4, because it never reads
+ * past from[2 * (n - 1)]. */
 static int64_t copy_every_second(float *to, const float *from, int64_t n)
 {
     typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
@@ -80,7 +80,7 @@ static void copy_strided(void *to, const void *from, int64_t n, int64_t step, in
         ((double *)to)[i] = ((const double *)from)[i * step];
 }
 
-/* Writes columns [x, x + n) of one row of the matrix, which reads line `line` of the input. If `line` is -1, writes
+/* Writes columns [x, x + n) of one row of the im2col matrix from line `line` of the image. If `line` is -1, writes
  * zeros. */
 static void copy_line(const tap *t, int64_t line, int64_t x, int64_t n, char *to)
 {
@@ -101,8 +101,8 @@ static void copy_line(const tap *t, int64_t line, int64_t x, int64_t n, char *to
         copy_strided(to + first * t->size, from, end - first, step, t->size);
 }
 
-/* Returns the input line that the tap reads for output line `row`, or -1 if that line is outside of the input. Lines
- * are numbered over depth and height. */
+/* Returns the line of the image that the tap reads for output line `row`, or -1 if that line is outside of the image.
+ * Lines are counted over depth and height. */
 static int64_t line_of(const tap *t, int64_t row)
 {
     const attn__window_grid *g = t->g;
@@ -121,8 +121,8 @@ static void copy_lines(const tap *t, int64_t column, int64_t columns, char *to)
     }
 }
 
-/* Reports whether adjacent positions read adjacent elements. The stride must be 1, input and output equally wide, and
- * the depth 1. A range of positions is then one copy, after which the borders are cleared. */
+/* Reports whether adjacent output positions read adjacent elements. This needs stride 1, depth 1, and the same width of
+ * input and output. A range of positions is then one copy, after which the borders are cleared. */
 static bool is_one_copy(const attn__window_grid *g)
 {
     return g->out[X] == g->in[X] && g->stride[X] == 1 && g->stride[1] == 1 && g->out[0] == 1 && g->in[0] == 1 &&

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * im2col.h - the matrix that makes a convolution a matrix product. Each row belongs to a channel and a tap, and each
- * column to a position of the output. An element is the element of the image under the tap, or zero outside of the
- * image.  The matrix is never stored as a whole, because a product gathers blocks of it (attn__gemm_gather).
+ * im2col.h - the im2col matrix, which turns a convolution into a matrix product. Each row belongs to a channel and a
+ * tap of the window, and each column to a position of the output. An element of the matrix is the image element under
+ * the tap, or zero outside of the image.  The matrix is never stored as a whole. The product gathers blocks of it
+ * (attn__gemm_gather).
  */
 #ifndef ATTN_GEMM_IM2COL_H
 #define ATTN_GEMM_IM2COL_H
 
 #include <stdint.h>
 
-/* Windows over a volume of size `in`, which give a volume of size `out`. The axes are depth, height and width. */
+/* Sliding windows over a volume of size `in` with an output of size `out`. The axes are depth, height and width. */
 typedef struct attn__window_grid {
     int64_t in[3], out[3], kernel[3], stride[3], padding[3];
-    int64_t dilation[3]; /* distance between taps; 0 is taken as 1 */
+    int64_t dilation[3]; /* distance between taps; 0 means 1 */
 } attn__window_grid;
 
 static inline int64_t attn__tap_step(const attn__window_grid *grid, int axis)
@@ -29,7 +30,7 @@ typedef struct attn__im2col {
     int64_t image, element_size;
 } attn__im2col;
 
-/* Gathers a part of the matrix. It is an attn__gemm_gather, and `source` is an attn__im2col. */
+/* Gathers a part of the im2col matrix as an attn__gemm_gather. `source` points to an attn__im2col. */
 void attn__im2col_gather(const void *source, int64_t batch, int64_t row, int64_t rows, int64_t column, int64_t columns,
                          int64_t ld, void *to);
 

@@ -33,7 +33,7 @@ static void quantize_range(void *user, int64_t begin, int64_t end)
 void attn__int8_quantize_rows(attn__isa isa, int threads, const float *x, int64_t ld, int64_t rows, int64_t n,
                               int8_t *q, float *scales)
 {
-    enum { NUMBERS = 16384 }; /* smallest number of elements that one thread quantizes */
+    enum { NUMBERS = 16384 }; /* minimum number of elements that a thread quantizes */
     quantizing z = {attn__int8_rows_for(isa), n, ld, x, q, scales};
     attn__parallel_range(threads, rows, 1 + NUMBERS / (n + 1), quantize_range, &z);
 }
@@ -56,8 +56,8 @@ void attn__int8_plan_make(attn__int8_plan *p, const attn__gemm_problem *problem,
                          isa, threads);
 }
 
-/* Arrays in the workspace, which follow that of the integer product. `sums` are needed to add to C. The integers of B
- * are needed if B is not packed. */
+/* Arrays in the workspace, after the workspace of the integer product. `sums` is needed if the product is added to C.
+ * The integers of B are needed if B is not packed. */
 typedef struct integers {
     const attn__int8_plan *p;
     const attn__int8_rows *scaling;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * Converts rows to integers, and sums to floats. */
+ * Converts rows of floats to int8, and int32 sums to floats. */
 #include "gemm/int8_rows.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-/* Returns the maximum of `most` and the bits of all |x|. As integers, the bits of infinity and NaN are largest. */
+/* Returns the maximum of `most` and the bits of all |x|. Compared as integers, the bits of infinity and NaN are the
+ * largest. */
 static uint32_t larger(uint32_t most, const float *x, int64_t begin, int64_t n)
 {
     for (int64_t i = begin; i < n; i++) {
@@ -29,8 +30,8 @@ static void round_part(const float *x, int64_t begin, int64_t n, float factor, i
     }
 }
 
-/* Returns the scale of a row, and in *factor the factor by which its elements are multiplied. The factor is 0 if the
- * row counts as zero or is not finite. */
+/* Returns the scale of a row, and in *factor the inverse scale. The factor is 0 if the row counts as zero or is not
+ * finite. */
 static float scale_of(uint32_t bits, float *factor)
 {
     float most;
@@ -88,7 +89,7 @@ static float quantize_avx2(const float *x, int64_t n, int8_t *q)
         memset(q, 0, (size_t)n);
         return result;
     }
-    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7); /* packing works within 128-bit halves */
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7); /* packing works per 128-bit half */
     for (int64_t i = 0; i < whole; i += AT_ONCE) {
         __m256i z[4];
         VF_UNROLL

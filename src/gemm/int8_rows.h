@@ -12,10 +12,10 @@
 
 typedef struct attn__int8_rows {
     /* Quantizes a row: q = x / scale, rounded to integers in [-127, 127]. The scale is the largest |x| divided by 127.
-     * If the largest |x| is below 128 times the smallest normal number, the row counts as zero and its scale is 0,
-     * because the factor 127 / |x| would overflow. If an element is not finite, all q are 0 and the scale is NaN. */
+     * If the largest |x| is below 128 times the smallest normal number, all q and the scale are 0, because 127 / |x|
+     * would overflow. If an element is not finite, all q are 0 and the scale is NaN. */
     float (*quantize)(const float *x, int64_t n, int8_t *q);
-    /* Computes y = sum * row * columns in place: y holds the sums before. It computes in double and rounds once,
+    /* Computes y = sum * row * columns in place: y holds int32 sums on entry. It computes in double and rounds once,
      * because the product of both scales may exceed the largest float. */
     void (*scale)(void *y, int64_t n, float row, const float *columns);
 } attn__int8_rows;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Chooses the micro-kernel. */
+ * Chooses the micro-kernel of the matrix product. */
 #include "gemm/kernel.h"
 
 #include "gemm/gemm.h"
@@ -19,7 +19,7 @@ extern const attn__gemm_kernel attn__gemm_kernel_bf16_neon_matrix, attn__gemm_ke
 extern const attn__gemm_kernel attn__gemm_kernel_int8_neon_dot, attn__gemm_kernel_int8_neon;
 extern const attn__gemm_kernel attn__gemm_kernel_int8_scalar;
 
-/* Lists of kernels, the best kernel first. The last kernel of each list is plain C, which every machine runs. */
+/* Kernels for each type, the fastest first. The last kernel of each list is plain C, which every machine runs. */
 static const attn__gemm_kernel *const f32[] = {
 #define ATTN__KERNEL(NAME, name) &attn__gemm_kernel_f32_##name,
 #include "simd/kernels.inc"

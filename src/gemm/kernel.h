@@ -6,9 +6,10 @@
  *
  *     C[i,j] = or += sum over k of A[i,k] B[k,j]        i < rows, j < columns
  *
- * Each element is one chain of multiply-adds from zero in ascending k. If k_step is above 1, the chain consists of
- * groups along k, and the instruction sums each group. If `add` is set, the finished sum is added to C. (On AMX the
- * chain begins with C.) The bits of an element therefore do not depend on the tile's size or the element's place.
+ * Each element is one chain of multiply-adds from zero in ascending k. If k_step is above 1, the instruction sums a
+ * group of k_step products, and the chain adds the groups. If `add` is set, the finished sum is added to C. (On AMX the
+ * chain begins with C instead of zero.) The bits of an element therefore do not depend on the tile's size or the
+ * element's place.
  *
  * A panel has some rows of A, or columns of B, in the order in which the kernel reads them. Past the end of the matrix,
  * a panel has zeros.  Element (k, j) is at [k * width + j]. If k_step is above 1, k_step numbers that are adjacent
@@ -31,13 +32,13 @@ typedef struct attn__gemm_tile {
     int64_t k;
     int rows, columns; /* at least 1, and at most the kernel's rows and columns */
     const void *a;
-    int64_t lda; /* 0: A is a panel; otherwise the row stride of A, in which k is adjacent */
+    int64_t lda; /* row stride of A, whose k is adjacent; 0 if A is a panel */
     const void *b;
-    int64_t ldb; /* row stride of B; rows of B can be read in whole vectors */
+    int64_t ldb; /* row stride of B; each row of B can be read in whole vectors */
     void *c;
     int64_t ldc;
     bool add;
-    const void *ahead;  /* address that the kernel prefetches into L2; multiply-add kernels only */
+    const void *ahead;  /* address that multiply-add kernels prefetch into L2 */
     int64_t ahead_step; /* bytes between prefetched lines; one line per ATTN__GEMM_UNROLL of k */
 } attn__gemm_tile;
 
@@ -47,10 +48,10 @@ enum { ATTN__GEMM_SLACK = 64 };
 typedef struct attn__gemm_pack {
     const void *x;
     int64_t outer, inner;
-    int64_t k, n; /* length along k; number of rows or columns, which are divided into panels */
-    int width;    /* the kernel's rows (of A) or columns (of B) per panel */
+    int64_t k, n; /* length along k; number of rows or columns to pack */
+    int width;    /* rows of A or columns of B per panel */
     bool bf16;    /* x is bf16; allowed for products of float and bf16 */
-    bool is_b;    /* x is B and its columns are packed; otherwise rows of A are */
+    bool is_b;    /* pack columns of B; otherwise pack rows of A */
     void *to;
 } attn__gemm_pack;
 
@@ -61,12 +62,12 @@ typedef struct attn__gemm_kernel {
     attn__cpu_extra needs;
     attn__cpu_extra gains_by; /* CPU feature that makes this kernel faster than f32 kernels */
     int rows, columns, lanes;
-    bool in_place;       /* a tile can also read A and B in place */
-    int k_step;          /* numbers that are adjacent along k; panels are padded to a multiple */
-    int k_block;         /* length of a K block, which is the range of one sum; a multiple of k_step */
+    bool in_place;       /* a tile can also read A and B without packing */
+    int k_step;          /* numbers along k that a panel interleaves; k is padded to a multiple of k_step */
+    int k_block;         /* length of a K block, a multiple of k_step; each K block has one sum */
     int a_size, b_size;  /* bytes of one packed element of A and of B */
-    void (*begin)(void); /* each thread calls it before its tiles; may be NULL */
-    void (*end)(void);   /* each thread calls it after its tiles; may be NULL */
+    void (*begin)(void); /* called by each thread before its tiles; may be NULL */
+    void (*end)(void);   /* called by each thread after its tiles; may be NULL */
     void (*run)(const attn__gemm_tile *tile);
     void (*pack)(const attn__gemm_pack *pack);
 } attn__gemm_kernel;

@@ -2,8 +2,8 @@
  *
  * kernel_amx.c - the micro-kernels of bf16 and int8 on AMX, with 2 x 2 tiles of 16 x 16 sums.  Panels are divided into
  * steps of 64 bytes along k.  A step of A is two tiles, each with 16 rows of 64 bytes. A step of B is two tiles. A row
- * of such a tile has 16 groups of 4 bytes, one group per column. A group has elements of the column that are adjacent
- * along k.  If `add` is set, sums continue from the values in C.
+ * of B's tile has 16 groups of 4 bytes, one group per column of B. The 4 bytes of a group are adjacent along k.  If
+ * `add` is set, sums continue from the values in C.
  */
 #include "gemm/kernel.h"
 
@@ -68,14 +68,14 @@ VF_FN void multiply(const attn__gemm_tile *t, bool int8)
     }
 }
 
-/* Copies a tile of 32-bit sums. They may be float or int32. */
+/* Copies a tile of 32-bit sums, which are float or int32. */
 static void copy(int32_t *to, int64_t ldt, const int32_t *from, int64_t ldf, const attn__gemm_tile *t)
 {
     for (int i = 0; i < t->rows; i++)
         memcpy(to + i * ldt, from + i * ldf, (size_t)t->columns * sizeof *to);
 }
 
-/* Runs a register tile. If a tile exceeds the edge of C, it is stored through a buffer. */
+/* Runs a register tile. If the tile exceeds the edge of C, it is stored through a buffer. */
 VF_FN void run(const attn__gemm_tile *t, bool int8)
 {
     _Alignas(64) int32_t edge[ROWS * ROWS];
@@ -86,7 +86,7 @@ VF_FN void run(const attn__gemm_tile *t, bool int8)
         if (!whole) {
             memset(edge, 0, sizeof edge);
             copy(edge, ROWS, t->c, t->ldc, t);
-            __asm__ volatile("" ::: "memory"); /* gcc 12 does not declare that tile loads read memory */
+            __asm__ volatile("" ::: "memory"); /* tells gcc 12 that tile loads read memory */
         }
         load_sums(c, ld);
     } else {
@@ -115,7 +115,7 @@ VF_FN __m512i int8_along_k(const attn__gemm_pack *p, int64_t at, int64_t n)
     return _mm512_load_si512(numbers);
 }
 
-/* Packs a tile. 16 rows of A are unchanged. 16 columns of B are transposed in groups of 4 bytes. */
+/* Packs a tile. 16 rows of A are copied. 16 columns of B are transposed in groups of 4 bytes. */
 VF_FN void pack_tile(const attn__gemm_pack *p, int64_t first, int64_t k, bool int8, char *to)
 {
     vf r[SIDE];

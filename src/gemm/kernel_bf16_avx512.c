@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * kernel_bf16_avx512.c - the micro-kernel of bf16 with AVX-512 BF16. Its instruction multiplies and sums pairs along k,
- * and treats subnormal numbers as zero.  A panel has one line for each pair along k. The line has the pair from each
- * row of A or column of B.
+ * and treats subnormal numbers as zero.  A panel has one line for each pair of k values. The line holds this pair of
+ * every row of A or column of B.
  */
 #include "gemm/kernel.h"
 #if defined(__x86_64__)
@@ -42,17 +42,17 @@ VF_FN vi add(vi x, vi y)
 #include "gemm/kernel_dot_tmpl.h"
 _Static_assert(Q_ROWS == BF16_ROWS, "a panel of A is packed without branches");
 
-/* Number of rows between the row that is read and the row that is prefetched. The hardware does not prefetch rows that
- * are far apart. */
+/* Distance in rows between the row being packed and the prefetched row. The hardware does not prefetch rows that are
+ * far apart. */
 enum { AHEAD = 16 };
 VF_FN void prefetch_row(const attn__gemm_pack *p, int64_t at)
 {
     __builtin_prefetch((const char *)p->x + at * (p->bf16 ? 2 : 4));
 }
 
-/* Packs panels of rows or columns, n in all, that are adjacent in the matrix. A pair along k is stored to all panels
- * before the next pair is read.  Vectors are stored past a panel's line, because the next line overwrites the excess.
- * The last line is stored in part. */
+/* Packs n rows or columns that are adjacent in the matrix into panels. Each pair along k is stored to all panels before
+ * the next pair is read.  Vectors may be stored past a panel's line, because the next line overwrites the excess. Only
+ * the last line is stored in part. */
 VF_FN void pack_adjacent(const attn__gemm_pack *p, int64_t first, int64_t n, char *to)
 {
     const int64_t pairs = (p->k + 1) / 2, bytes = p->width * 4;

@@ -15,7 +15,7 @@
  *                            constant with x, the groups of A's rows, a row in each lane
  */
 
-/* Stores the sums `sum` of one row and one vector of columns to C, from column `column` on. */
+/* Stores the vector `sum` to C, at row `row` and from column `column` on. */
 VF_FN void Q(store)(const attn__gemm_tile *t, int row, int column, vi sum)
 {
     float *c = (float *)t->c + row * t->ldc + column;
@@ -29,9 +29,9 @@ VF_FN void Q(store)(const attn__gemm_tile *t, int row, int column, vi sum)
 #ifdef q_excess
 _Static_assert(Q_ROWS <= VF_LANES, "a vector holds what the sums of all rows begin with");
 
-/* Computes the initial value of each row's sums: minus the excess that a constant in B's panels adds. The excess
- * depends only on A, whose panel is in the L1 cache.  A panel may be read past its end (kernel.h).  Four independent
- * chains hide the instruction's latency. */
+/* Computes the initial value of each row's sums. B's panels hold its numbers plus a constant, and the initial value
+ * subtracts what the constant adds to a sum.  A panel may be read past its end (kernel.h).  Four independent chains
+ * hide the instruction's latency. */
 VF_FN void Q(begin)(const attn__gemm_tile *t, int32_t *rows)
 {
     enum { CHAINS = 4 };

@@ -6,9 +6,9 @@
 #if defined(__x86_64__)
 #include "simd/vec_avx2.h"
 
-/* Converts bytes to 16-bit integers, whose pairs vpmaddwd multiplies and adds. The sums are exact, because each product
- * is at most 2^14.  The instruction for bytes (vpmaddubsw) would save nothing, because each pair of vectors would need
- * a sign and an absolute value. */
+/* Converts bytes to 16-bit integers, because vpmaddwd multiplies and adds pairs of them. The sums are exact, because
+ * each product is at most 2^14.  vpmaddubsw, which multiplies bytes, would not be faster, because one operand must be
+ * unsigned, and the signs would have to be moved to the other operand. */
 VF_FN vi widen(const int8_t *b)
 {
     return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)b));
@@ -45,7 +45,7 @@ VF_FN void narrow(int8_t *b, vi y)
 #pragma GCC target("avxvnni,avx2,fma")
 #endif
 #define VF_REGION
-/* Adds 128 to numbers of B, because vpdpbusd multiplies unsigned bytes by signed bytes. */
+/* Adds 128 to numbers of B, because vpdpbusd needs unsigned bytes as one operand. */
 VF_FN vi with_128(const int8_t *x)
 {
     return vi_xor(vi_load(x), vi_set1((int32_t)0x80808080));

@@ -6,7 +6,7 @@
 #if defined(__x86_64__)
 #include "simd/vec_avx512.h"
 
-/* Converts bytes to 16-bit integers. Pairs of them are multiplied as in the AVX2 kernel. */
+/* Converts bytes to 16-bit integers, because vpmaddwd multiplies and adds pairs of them. */
 VF_FN vi widen(const int8_t *b)
 {
     return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)b));
@@ -43,7 +43,7 @@ VF_FN void narrow(int8_t *b, vi y)
 #pragma GCC target("avx512vnni,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
 #endif
 #define VF_REGION
-/* Adds 128 to numbers of B, because vpdpbusd multiplies unsigned bytes by signed bytes. */
+/* Adds 128 to numbers of B, because vpdpbusd needs unsigned bytes as one operand. */
 VF_FN vi with_128(const int8_t *x)
 {
     return vi_xor(vi_load(x), vi_set1((int32_t)0x80808080));

@@ -6,13 +6,13 @@
 #if defined(__aarch64__)
 #include "simd/vec_neon.h"
 
-/* Copies four numbers of a row of A into the groups of four columns. */
+/* Copies four adjacent numbers of a row of A into each 32-bit lane of the result. */
 VF_FN int8x16_t broadcast(const int8_t *a)
 {
     return vreinterpretq_s8_s32(vld1q_dup_s32((const int32_t *)(const void *)a));
 }
-/* Adds to each sum the dot product of four numbers. Two products are added in 16 bits, because their sum is at most
- * 2^15 - 510. */
+/* Adds to each sum the dot product of four numbers. The sum of two products fits in 16 bits, because it is at most 2^15
+ * - 510. */
 VF_FN vi dot(vi sum, const int8_t *a, vi y)
 {
     int8x16_t x = broadcast(a), b = vreinterpretq_s8_s32(y);
@@ -41,7 +41,8 @@ VF_FN vi dot(vi sum, const int8_t *a, vi y)
 #pragma GCC target("arch=armv8.2-a+dotprod")
 #endif
 #define VF_REGION
-/* Adds to each sum the dot product with row i. Four rows share a vector, from which the instruction reads one lane. */
+/* Adds to each sum the dot product with row i of A. Four rows of A share a vector, and the instruction reads one lane
+ * of it. */
 VF_FN vi dot_of_row(vi sum, const int8_t *a, int i, vi y)
 {
     int8x16_t rows = vld1q_s8(a + i / 4 * 16), b = vreinterpretq_s8_s32(y);

@@ -13,8 +13,8 @@
 #define q_add     vi_add
 #include "gemm/kernel_dot_tmpl.h"
 
-/* Packs a square of up to VF_LANES rows or columns, which are `apart` bytes apart, by VF_LANES steps along k. A step is
- * as wide as a lane. The square is transposed, and its first `steps` steps are stored to the panel. */
+/* Packs a square of up to VF_LANES rows or columns by VF_LANES steps along k. The rows or columns are `apart` bytes
+ * apart. The square is transposed, and its first `steps` steps are stored to the panel. */
 VF_FN void Q(pack_square)(const attn__gemm_pack *p, const int8_t *x, int64_t apart, int64_t n, int64_t steps,
                           int8_t *to)
 {
@@ -32,7 +32,7 @@ VF_FN void Q(pack_square)(const attn__gemm_pack *p, const int8_t *x, int64_t apa
     }
 }
 
-/* Gathers a square that is not contiguous or not whole. Missing numbers become zeros. */
+/* Copies a square that is not contiguous or not whole. Missing numbers become zeros. */
 static void Q(gather_square)(const attn__gemm_pack *p, const int8_t *x, int64_t n, int64_t k, int8_t *to)
 {
     enum { RUN = Q_STEP * VF_LANES };
@@ -42,7 +42,7 @@ static void Q(gather_square)(const attn__gemm_pack *p, const int8_t *x, int64_t 
     }
 }
 
-/* Packs a matrix. A panel of A may be written past its end (kernel.h). */
+/* Packs a matrix into panels. It may write past the end of A's panels (kernel.h). */
 static void Q(pack)(const attn__gemm_pack *p)
 {
     enum { RUN = Q_STEP * VF_LANES };

@@ -10,8 +10,7 @@
 
 enum { ROWS = 8, COLUMNS = 12, STEP_BYTES = 8, PAIR = 2 * STEP_BYTES };
 
-/* Stores up to 4 columns of one row, of 32 bits each. The row is the lower or upper halves of two vectors of 2 x 2
- * sums. */
+/* Stores `sums`, up to 4 columns of one row, to C. If t->add is set, adds C to them first. */
 VF_FN void store_row(const attn__gemm_tile *t, int row, int column, vi sums, vi (*add)(vi, vi))
 {
     float *c = (float *)t->c + row * t->ldc + column;
@@ -52,7 +51,7 @@ VF_FN void tile(const attn__gemm_tile *t, int64_t steps, int pairs, vi (*multipl
             x[i] = vi_load(a + i * PAIR);
         VF_UNROLL
         for (int j = 0; j < COLUMNS / 2; j++) {
-            /* keeps the compiler from moving loads, because 24 sums and 4 vectors of A leave few registers */
+            /* keeps the compiler from moving loads, because the sums and the vectors of A leave few registers */
             __asm__ volatile("" ::: "memory");
             vi y = vi_load(b + j * PAIR);
             VF_UNROLL
@@ -88,7 +87,7 @@ VF_FN void tiles(const attn__gemm_tile *t, int step, vi (*multiply)(vi, vi, vi),
     }
 }
 
-/* Packs a matrix. `move` writes up to `step` numbers along k from x[at] on, and zeros if there are fewer. */
+/* Packs a matrix into panels. `move` copies up to `step` numbers along k from x[at] on, and pads them with zeros. */
 static void pack(const attn__gemm_pack *p, int64_t step,
                  void (*move)(const attn__gemm_pack *, int64_t, int64_t, void *))
 {

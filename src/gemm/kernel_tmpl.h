@@ -8,11 +8,12 @@
  *     GV_ADD_PRODUCT(sum, x, y)              sum += x * y, rounded once
  *     GV_TRANSPOSE(r)                        optional: transposes GV_LANES vectors
  *
- * The tile's sums, one row of B and one broadcast number of A fill the registers. They take 6 x 2 + 2 + 1 of 16
- * registers, and 12 x 2 + 2 + 1 or 8 x 3 + 3 + 1 of 32 registers.
+ * The tile's sums, one row of B and one broadcast number of A are in registers. With 16 registers, they take 6 x 2 + 2
+ * + 1. With 32 registers, they take 12 x 2 + 2 + 1 or 8 x 3 + 3 + 1.
  */
 
-/* Adds the products of one k to the sums of row i. x is A's number in row i. The macro also uses the row of B. */
+/* Adds the products for one value of k to all sums. x is the expression for A's number in row i. The macro also
+ * advances b to the next row of B. */
 #define GK_STEP(x)                                                                                                     \
     do {                                                                                                               \
         gv y[GK_VECTORS];                                                                                              \
@@ -29,9 +30,9 @@
         }                                                                                                              \
     } while (0)
 
-/* Runs one register tile. `rows`, `vectors` and `panel` are constants after inlining.  If A is in place, row i is row[i
- * / 3] from at[i % 3] on, because the general registers have no room for a pointer per row.  The loop over k is
- * unrolled, so that pointer additions and prefetches take little time compared to multiply-adds. */
+/* Runs one register tile. `rows`, `vectors` and `panel` are constants after inlining.  If A is read in place, three
+ * rows share a pointer, because there are too few general registers for a pointer per row.  The loop over k is unrolled
+ * to spread the cost of pointer additions and prefetches. */
 VF_FN void GK(tile)(const attn__gemm_tile *t, int rows, int vectors, bool panel)
 {
     enum { NEAR = 3, LINE = 64 };
@@ -152,8 +153,8 @@ static void GK(run)(const attn__gemm_tile *t)
 
 /* ----------------------------------------------------------------------------------------------- packing */
 
-/* How numbers are read for packing: PLAIN has the kernel's type, ROUNDED has the kernel's type and is rounded to bf16,
- * BF16 is bf16. */
+/* Type of the numbers to pack. PLAIN: the kernel's type. ROUNDED: the kernel's type, to be rounded to bf16. BF16:
+ * bf16. */
 enum GK(kind) { GK(PLAIN), GK(ROUNDED), GK(BF16) };
 
 /* Loads n numbers from x[at] on. If n is less than a vector, zeros follow. */
@@ -176,7 +177,7 @@ VF_FN gv GK(load)(const void *x, int64_t at, int n, enum GK(kind) kind)
     return y;
 }
 
-/* Packs one panel number by number. */
+/* Packs one panel element by element. */
 VF_FN void GK(pack_elements)(const attn__gemm_pack *p, int64_t first, int64_t n, int64_t k, GK_REAL *to,
                              enum GK(kind) kind)
 {
@@ -190,8 +191,8 @@ VF_FN void GK(pack_elements)(const attn__gemm_pack *p, int64_t first, int64_t n,
     }
 }
 
-/* Packs a row of a panel: n numbers from x[at] on.  Whole vectors are stored past the row's end, because the next row
- * overwrites the excess. The last row has no next row, so it is stored in part. */
+/* Packs a row of a panel: n numbers from x[at] on.  Whole vectors may be stored past the row's end, because the next
+ * row overwrites the excess. Only the last row is stored in part. */
 VF_FN void GK(pack_row)(const void *x, int64_t at, int64_t n, int width, bool last, GK_REAL *to, enum GK(kind) kind)
 {
     for (int j = 0; j < width; j += GV_LANES) {
@@ -205,9 +206,9 @@ VF_FN void GK(pack_row)(const void *x, int64_t at, int64_t n, int width, bool la
     }
 }
 
-/* Packs panels of rows, n columns in all, which are adjacent in the matrix. ROWS rows are stored to all panels before
- * the next ROWS are read. The next ROWS are prefetched panel by panel, because the hardware does not prefetch rows that
- * are far apart. */
+/* Packs n columns that are adjacent in the matrix into panels. ROWS rows are stored to all panels before the next ROWS
+ * are read. The next ROWS are prefetched panel by panel, because the hardware does not prefetch rows that are far
+ * apart. */
 VF_FN void GK(pack_rows)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_REAL *to, int width, enum GK(kind) kind)
 {
     enum { ROWS = 8, LINE = 64 };
@@ -253,8 +254,8 @@ VF_FN void GK(prefetch_square)(const void *x, int64_t at, int64_t outer, enum GK
         __builtin_prefetch((const char *)x + (at + i * outer + 4 * GV_LANES) * size, 0, 2);
 }
 
-/* Packs one panel whose columns are adjacent in the matrix.  The strides are copied to variables. Otherwise the
- * compiler must assume that writes through `to` change them. */
+/* Packs one panel whose columns are adjacent in the matrix.  The strides are copied to variables, because the compiler
+ * would otherwise read them again after each store. */
 VF_FN void GK(pack_columns)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_REAL *to, enum GK(kind) kind)
 {
     const int64_t whole = p->k / GV_LANES * GV_LANES, outer = p->outer, width = p->width;

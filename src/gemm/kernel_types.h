@@ -18,8 +18,8 @@
 #define GK_VECTORS 2
 #endif
 
-/* Computes sum += x * y in inline assembly.  In an unrolled loop gcc moves sums between registers. The tile needs all
- * 16 registers of AVX2, so gcc would spill a sum. The assembly adds to a sum in the register of the sum. */
+/* Computes sum += x * y in inline assembly.  In an unrolled loop, gcc would copy sums between registers. The tile needs
+ * all 16 registers of AVX2, so gcc would spill a sum to memory. The assembly keeps each sum in one register. */
 #if defined(__AVX2__) && VF_REGISTERS < 32
 #define GK_ADD_PRODUCT(type, sum, x, y) __asm__("vfmadd231" type " %2, %1, %0" : "+x"(sum) : "x"(x), "x"(y))
 #else

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Prints the plan of a product as one line, and computes the bytes that it moves. */
+ * Prints the plan of a matrix product as one line, and computes the bytes that the product moves. */
 #include "base/caches.h"
 #include "base/integers.h"
 #include "gemm/gemm.h"

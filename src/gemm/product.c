@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * Chooses the route of a product. */
+ * Chooses how a matrix product is computed (product.h). */
 #include "gemm/product.h"
 
 #include <stdio.h>
 
-/* Reports whether A and B^T are f32 matrices with contiguous rows. */
+/* Reports whether the product is that of a linear layer: A and B^T are f32 matrices with contiguous rows. */
 static bool is_linear(const attn__gemm_problem *g)
 {
     const attn__gemm_operand *a = &g->a, *b = &g->b;

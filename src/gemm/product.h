@@ -24,14 +24,14 @@ typedef struct attn__product {
     };
 } attn__product;
 
-/* Chooses the route and plans the product. The route reads g.weights if it can read their form, otherwise B. */
+/* Chooses the route and plans the product. The route reads g.weights if it supports their packed form, otherwise B. */
 void attn__product_plan(attn__product *product, const attn__gemm_problem *problem, attn__isa isa, int threads);
-/* Prints the route and its GEMM plan as one line to text[size]. The result is as in snprintf. With slices, it prints
+/* Prints the route and its plan as one line to text[size]. Returns the same value as snprintf. With slices, it prints
  * the plan for the rows that multiply-adds compute. */
 int attn__product_print(const attn__product *product, char *text, size_t size);
 /* Returns the bytes of scratch memory of attn__product_run, aligned to 64 bytes. */
 size_t attn__product_workspace(const attn__product *product);
-/* Runs the product as attn__gemm_run does. It allocates nothing. */
+/* Runs the product as attn__gemm_run does, without allocating memory. */
 void attn__product_run(const attn__product *product, void *workspace);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Runs the products of sliced.h. It decides which rows are computed by slices, and computes the others by
+ * Runs the products of sliced.h. It decides which rows are computed by slices. It computes the other rows by
  * multiply-adds. */
 #include "gemm/sliced.h"
 
@@ -30,7 +30,8 @@ static void gather_rows(const void *source, int64_t batch, int64_t row, int64_t 
     }
 }
 
-/* Finds the next columns [*first, *end) that multiply-adds compute for all rows. Returns false if there are no more. */
+/* Finds the next range of columns [*first, *end) that multiply-adds compute for all rows. Returns false if there is
+ * none. */
 static bool next_columns(const attn__sliced_weights *w, int64_t *first, int64_t *end)
 {
     int64_t panel = *end / SIDE + (*end % SIDE != 0);
@@ -43,7 +44,7 @@ static bool next_columns(const attn__sliced_weights *w, int64_t *first, int64_t 
     return *first < w->n;
 }
 
-/* Plans the multiply-adds of columns [first, end) for all rows. */
+/* Plans the product of columns [first, end) for all rows by multiply-adds. */
 static attn__gemm_plan plan_columns(const attn__sliced_plan *p, int64_t first, int64_t end)
 {
     attn__gemm_plan plan;
@@ -55,8 +56,8 @@ static attn__gemm_plan plan_columns(const attn__sliced_plan *p, int64_t first, i
     return plan;
 }
 
-/* Returns how many rows are processed at a time. Their slices stay in L3. There are enough rows to make packing W for
- * their multiply-adds worth its time. */
+/* Returns how many rows are processed at a time. Their slices must fit in L3. The number is large, because W is packed
+ * again for the rows that multiply-adds compute. */
 static int64_t rows_at_once(int64_t m, int threads)
 {
     enum { ROWS = 1024 };
@@ -113,8 +114,8 @@ size_t attn__sliced_workspace(const attn__sliced_plan *p)
 
 /* ------------------------------------------------------------------------------------------------ deciding */
 
-/* Returns the rows of a tile that fail the test of some panel in K block c, as a bit mask. Panels of multiply-adds are
- * not tested. */
+/* Returns the rows of a tile that need multiply-adds in K block c, as a bit mask. Panels that multiply-adds compute for
+ * all rows are not tested. */
 static uint16_t unproved(const attn__sliced_plan *p, const attn__slices_rows *rows, int64_t c)
 {
     const attn__sliced_weights *w = &p->w;
@@ -127,7 +128,7 @@ static uint16_t unproved(const attn__sliced_plan *p, const attn__slices_rows *ro
 
 typedef struct quantizing {
     attn__sliced_part *t;
-    uint16_t *unproved; /* per tile of 16 rows: bit mask of the rows that failed a test */
+    uint16_t *unproved; /* [tiles of 16 rows]: bit mask of the rows that need multiply-adds */
 } quantizing;
 
 static void quantize_tile(void *user, int64_t tile, int thread)
@@ -155,7 +156,7 @@ static void quantize_tile(void *user, int64_t tile, int thread)
     }
 }
 
-/* Moves the tiles and measures of a row in K block c from index `from` to index `to`. */
+/* Moves the slices and measures of a row in K block c from row index `from` to row index `to`. */
 static void move_row(const attn__sliced_part *t, int64_t c, int64_t from, int64_t to)
 {
     const int8_t *x = attn__sliced_tiles_of_a(t, from / SIDE, c) + from % SIDE * DEPTH;
@@ -167,7 +168,7 @@ static void move_row(const attn__sliced_part *t, int64_t c, int64_t from, int64_
                            from % SIDE);
 }
 
-/* Moves the proved rows of K block c to the front, so that they fill whole tiles of 16 rows. */
+/* Moves the rows that slices compute to the front in K block c, so that they fill whole tiles of 16 rows. */
 static void compact_block(void *user, int64_t c, int thread)
 {
     const attn__sliced_part *t = user;

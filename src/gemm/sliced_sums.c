@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: MIT
- * Computes the sums of sliced.h.  A thread runs one item after another. An item has some rows of A and some groups of
- * panels.  Along a stretch of k, the tiles of A stay in L2. Each panel of W stays in L1 until all rows have used it.  A
- * C tile of 16 rows by 16 columns is summed over a K block.  Between its products, while AMX works, the previous C tile
- * is converted to floats, and the previous group of panels is stored with its epilogue. This work is divided into small
- * portions that do not block AMX's instructions. */
+ * Computes the rows of sliced.h that slices compute.  A work item is some rows of A times some groups of panels of W.
+ * During a stretch of k, the tiles of A stay in L2. Each panel of W stays in L1 until all rows have used it.  A C tile
+ * of 16 rows by 16 columns is summed over a K block.  While AMX multiplies, the thread converts the previous C tile to
+ * floats and stores the previous group of panels with its epilogue. This work is divided into small portions that do
+ * not delay AMX's instructions. */
 #include "gemm/sliced.h"
 
 #include <string.h>
 
 enum { SIDE = ATTN__SLICES_SIDE, DEPTH = ATTN__SLICES_DEPTH, LINE = 64 /* bytes */ };
 enum { GROUP = ATTN__SLICED_GROUP, WIDTH = ATTN__SLICED_WIDTH };
-enum { STORED = WIDTH / 2 }; /* columns per portion */
+enum { STORED = WIDTH / 2 }; /* columns of a row that are stored per portion */
 
-/* The state of storing a group of panels, whose sums are added to C row by row. */
+/* Progress of adding a group's sums to C, row by row. */
 typedef struct storing {
     const float *sums;                  /* [height][WIDTH]: sums of the group */
-    int64_t row, column, height, width; /* row: index in the part's order; sizes of the group */
-    int64_t stored, at;                 /* stored: finished rows; at: columns of the next row that are stored */
+    int64_t row, column, height, width; /* row: index in the part's order; height, width: size of the group */
+    int64_t stored, at;                 /* stored: number of finished rows; at: next column of the current row */
 } storing;
 
-/* A side task that is spread evenly over the calls of a kernel. */
+/* A side task of `due` portions that is spread evenly over `of` calls of a kernel. */
 typedef struct chore {
     int64_t due, of, at_once, count;
 } chore;
@@ -30,12 +30,12 @@ typedef struct worker {
     float *sums;
     int64_t tile, tiles;       /* first tile and number of tiles of the item's rows */
     int64_t group, groups_end; /* the item's groups of panels are [group, groups_end) */
-    int64_t panel, chunk, end; /* current panel; current stretch is K blocks [chunk, end) */
+    int64_t panel, chunk, end; /* current panel of W; K blocks [chunk, end) of the current stretch */
     attn__slices_state state;
     storing before; /* the previous group, whose sums are being stored */
-    int64_t turn;   /* which of the two memories of sums the current group uses */
+    int64_t turn;   /* which of two buffers of sums the current group uses */
     chore store;
-    const int8_t *fetched, *fetch_end; /* part [fetched, fetch_end) of the next panel of W is not prefetched yet */
+    const int8_t *fetched, *fetch_end; /* the part of the next panel of W that is not prefetched yet */
     int64_t fetches;                   /* cache lines per prefetch portion */
 } worker;
 
@@ -60,7 +60,7 @@ void attn__sliced_store(const attn__sliced_part *t, const float *x, int64_t plac
 }
 
 /* Stores a portion of a group. It also prefetches the lines of C for the next portions, because C is not in a cache and
- * a store waits for its line. */
+ * a store would wait for its line. */
 static void store_some(const attn__sliced_part *t, storing *s)
 {
     enum { AHEAD = 2, EACH = LINE / sizeof(float) };
@@ -92,7 +92,8 @@ static chore chore_of(int64_t due, int64_t calls)
     return (chore){due, calls, attn__ceil_div(due, attn__max(calls, 1)), 0};
 }
 
-/* Returns how much of a chore this call must do. All calls do nearly the same amount. */
+/* Returns how many portions of a chore this call must do: 0 or `at_once`. The portions are spread evenly over the
+ * calls. */
 static int64_t now_due(chore *c)
 {
     c->count += c->due;
@@ -102,7 +103,7 @@ static int64_t now_due(chore *c)
     return c->at_once;
 }
 
-/* Prefetches a part of the next panel of W, because W is not in a cache otherwise. */
+/* Prefetches a part of the next panel of W, because W is not in a cache. */
 static void fetch_some(worker *w)
 {
     int64_t n = attn__min(w->fetch_end - w->fetched, w->fetches * LINE);
@@ -119,7 +120,7 @@ static void do_some(attn__slices_hook *hook)
         store_some(w->t, &w->before);
 }
 
-/* Returns the next panel, from `panel` on, that slices compute. Returns weights->panels after the item's last panel. */
+/* Returns the next panel from `panel` on that slices compute. Returns weights->panels after the item's last panel. */
 static int64_t panel_from(const worker *w, int64_t panel)
 {
     const attn__sliced_weights *weights = &w->t->p->w;
@@ -129,7 +130,7 @@ static int64_t panel_from(const worker *w, int64_t panel)
     return panel < end ? panel : weights->panels;
 }
 
-/* Finds the operands of the next run. Sets its first tiles in `args`, and its panel of W to be prefetched. */
+/* Sets the first tiles of the next run in `args`, and the panel of W that fetch_some prefetches. */
 static void look_ahead(worker *w, int64_t c, attn__slices_args *args)
 {
     const attn__sliced_weights *weights = &w->t->p->w;
@@ -174,7 +175,8 @@ static void sum_panel(worker *w, int64_t c, float *sums)
     t->p->kernel->run(&args, &w->state, &w->hook);
 }
 
-/* Begins to store a group whose sums are complete. Between the products of the next group, the sums are added to C. */
+/* Begins to store a group whose sums are complete. The rows are stored later, between the products of the next
+ * group. */
 static void begin_storing(worker *w, int64_t group, const float *sums)
 {
     const attn__sliced_part *t = w->t;
@@ -202,7 +204,7 @@ static void sum_group(worker *w, int64_t group)
         begin_storing(w, group, sums);
 }
 
-/* Returns the begin of part `i` if `all` is divided into `n` parts. Larger parts come first. */
+/* Returns the index at which part `i` of `n` begins, if `all` elements are divided. Larger parts come first. */
 static int64_t begin_of(int64_t all, int64_t n, int64_t i)
 {
     return i * (all / n) + attn__min(i, all % n);
@@ -225,7 +227,7 @@ static void sum_item(worker *w, int64_t item)
     }
 }
 
-/* Runs the worker of one thread. It takes items of the part until no item is left. */
+/* Runs items of the part on one thread until no item is left. */
 static void work(void *user, int64_t index, int thread)
 {
     attn__sliced_part *t = user;
@@ -239,8 +241,8 @@ static void work(void *user, int64_t index, int thread)
     t->p->kernel->end();
 }
 
-/* Divides rows into blocks and columns into parts. All threads get the same number of row blocks, whose sizes differ by
- * at most one tile. If there are few rows, columns are divided too. */
+/* Divides rows into blocks and columns into parts. Each thread gets the same number of row blocks, whose sizes differ
+ * by at most one tile. If there are few rows, columns are divided too. */
 void attn__sliced_divide(const attn__sliced_plan *p, int64_t rows, int64_t *row_blocks, int64_t *column_parts)
 {
     int64_t tiles = attn__ceil_div(rows, SIDE), most = ATTN__SLICED_BLOCK_ROWS / SIDE;

@@ -7,11 +7,11 @@
 #include <string.h>
 
 enum { SIDE = ATTN__SLICES_SIDE, DEPTH = ATTN__SLICES_DEPTH, LINE = 64 /* bytes */ };
-enum { TOGETHER = 8 }; /* panels that a thread packs per item */
+enum { TOGETHER = 8 }; /* panels per work item */
 
 bool attn__sliced_serves(const attn__slices_kernel *kernel, int64_t n, int64_t k)
 {
-    return kernel && n > 0 && k >= DEPTH; /* most of a tile would be zeros if k were below DEPTH */
+    return kernel && n > 0 && k >= DEPTH; /* if k were below DEPTH, most of a tile would be zeros */
 }
 
 attn__sliced_weights attn__sliced_weights_in(void *data, int64_t n, int64_t k)
@@ -43,16 +43,16 @@ static void fetch(const float *x, int64_t n)
         __builtin_prefetch(x + i, 0, 3);
 }
 
-/* Prefetches lines that will be written. */
+/* Prefetches cache lines that will be written. */
 static void fetch_to_write(int8_t *data, int64_t bytes)
 {
     for (int64_t i = 0; i < bytes; i += LINE)
         __builtin_prefetch(data + i, 1, 3);
 }
 
-/* Packs up to 16 rows along k as one panel. If there are fewer than 16 rows, the other lanes get arbitrary numbers.
- * This function prefetches the next rows and, if `next` is not NULL, the tiles of the next panel. The reason is that
- * weights are not in a cache, and their rows are too short for the hardware prefetcher. */
+/* Packs up to 16 rows along k as one panel. If there are fewer than 16 rows, the other lanes have undefined values. The
+ * function prefetches the next rows and, if `next` is not NULL, the tiles of the next panel. Weights are not in a
+ * cache, and their rows are too short for the hardware prefetcher. */
 static void pack_panel(const attn__slices_kernel *kernel, const float *x, int64_t ld, int64_t rows, int64_t depth,
                        int8_t *tiles, int8_t *next, attn__slices_panel *panel)
 {
@@ -100,8 +100,8 @@ static void pack_item(void *user, int64_t item, int thread)
 
 /* ------------------------------------------------------------------------------------------------ judging */
 
-/* Measures an ordinary row, which has normally distributed random numbers. It is in lane 0. The other lanes always
- * pass. */
+/* Measures a row of normally distributed random numbers as an example of an ordinary row of A. The row is in lane 0.
+ * The other lanes pass every test. */
 static void measure_ordinary(const attn__slices_kernel *kernel, int64_t depth, attn__slices_rows *rows)
 {
     attn__rng rng = {.seed = 1};
@@ -116,7 +116,7 @@ static void measure_ordinary(const attn__slices_kernel *kernel, int64_t depth, a
     kernel->measure(tiles, depth, scale, rows, 0);
 }
 
-/* Sets w->multiply_adds for the panels that an ordinary row does not pass. Returns the number of these panels. */
+/* Sets w->multiply_adds for the panels for which an ordinary row fails the test. Returns the number of these panels. */
 static int64_t judge_panels(const attn__slices_kernel *kernel, const attn__sliced_weights *w)
 {
     attn__slices_rows rows;
@@ -152,7 +152,7 @@ static void join_panels(const attn__sliced_weights *w)
 bool attn__sliced_pack(const attn__slices_kernel *kernel, const attn__gemm_operand *x, int64_t n, int64_t k,
                        int threads, void *data)
 {
-    enum { WORTH = 4 }; /* slices pay if at most a quarter of the panels need multiply-adds */
+    enum { WORTH = 4 }; /* slices are faster if at most 1/WORTH of the panels need multiply-adds */
     packing t = {kernel, x, attn__sliced_weights_in(data, n, k)};
     attn__parallel_items(threads, attn__ceil_div(t.w.panels, TOGETHER), pack_item, &t);
     if (WORTH * judge_panels(kernel, &t.w) > t.w.panels)

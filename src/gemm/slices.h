@@ -6,10 +6,10 @@
  *     C[m,n] = sum_k A[m,k] * B[k,n],   a * scale = 65536 d0 + 256 d1 + d2 + r,   |r| <= 1/2,   d in [-128, 127]
  *
  * A row of A has one scale, a power of two, for each K block. A column of B has one too.  Of the nine products of
- * slices, six or eight are summed in integers, without rounding. If that is not exact enough, the row is computed by
- * multiply-adds.  `decide` chooses one of these ways. It compares an upper bound of the error with a lower bound of sum
- * |a||b| (docs/numerics.md proves both bounds). The choice depends only on the numbers of one row and one panel, not on
- * neighbouring rows.  sliced.h multiplies whole matrices.
+ * slices, six or eight are summed in integers, without rounding. If eight products are not exact enough, the row is
+ * computed by multiply-adds.  `decide` chooses six products, eight products or multiply-adds. It compares an upper
+ * bound of the error with a lower bound of sum |a||b| (docs/numerics.md proves both bounds). The choice depends only on
+ * the numbers of one row and one panel, not on neighbouring rows.  sliced.h multiplies whole matrices.
  *
  * Tiles have 1 KiB. A tile of A has 16 rows of 64 slices along k. A tile of B has 16 rows, and each row has 4 slices
  * along k of each of 16 columns. In units of 32 bits, this is the transpose of a tile of A.  For each 64 of k there are
@@ -30,42 +30,41 @@ enum {
     ATTN__SLICES = 3,
     ATTN__SLICES_STEP = ATTN__SLICES * ATTN__SLICES_TILE,
     ATTN__SLICES_C_TILE = ATTN__SLICES_SIDE * ATTN__SLICES_SIDE,
-    ATTN__SLICES_K_BLOCK = 384, /* two panels of this length fill the L1 cache, and sums stay below 2^24 */
-    ATTN__SLICES_LEVELS = 12,   /* number of levels: numbers of at least a level are counted */
-    ATTN__SLICES_SHARES = 32,   /* entries of a panel's table, for shares 0/31 to 31/31 of a K block */
-    ATTN__SLICES_FINE = 7,      /* a count is floor(31 * 2^7 * share), where share is that of the K block */
+    ATTN__SLICES_K_BLOCK = 384, /* panels of this length fit in the L1 cache two at a time, and sums stay below 2^24 */
+    ATTN__SLICES_LEVELS = 12,   /* number of levels; a level is a threshold of |d0| */
+    ATTN__SLICES_SHARES = 32,   /* entries of a panel's table, for shares 0/31 to 31/31 of the numbers of a K block */
+    ATTN__SLICES_FINE = 7,      /* a count is floor(31 * 2^7 * share), with a share of the numbers of a K block */
 };
 
-/* The scale of one row or column within a K block. */
 typedef struct attn__slices_scale {
     float scale, inverse; /* inverse is 0 if all numbers are 0, and NaN if only multiply-adds are exact enough */
 } attn__slices_scale;
 
-/* Inputs of `decide` for 16 rows in a K block.  q, d1 and d2 are upper bounds of the root mean squares of x * scale and
- * of its second and third slice. */
+/* Inputs of `decide` for 16 rows in a K block.  q, d1 and d2 are upper bounds of root mean squares: of x * scale, of
+ * its second slice and of its third slice. */
 typedef struct attn__slices_rows {
     float inverse[ATTN__SLICES_SIDE];
     float q[ATTN__SLICES_SIDE]; /* NaN if the row must use multiply-adds */
     float d1[ATTN__SLICES_SIDE], d2[ATTN__SLICES_SIDE];
-    float lift[ATTN__SLICES_SIDE]; /* infinity for a row of zeros, so that it always passes; otherwise 0 */
-    int32_t count[ATTN__SLICES_LEVELS][ATTN__SLICES_SIDE]; /* per level: share of numbers that reach the level */
+    float lift[ATTN__SLICES_SIDE]; /* infinity for a row of zeros, which makes the row pass every test; otherwise 0 */
+    int32_t count[ATTN__SLICES_LEVELS][ATTN__SLICES_SIDE]; /* [level]: share of the numbers that reach the level */
 } attn__slices_rows;
 
-/* Inputs of `decide` for 16 columns together: the largest of their norms and the smallest of their counts. q is NaN if
- * multiply-adds must be used. */
+/* Inputs of `decide` for 16 columns together: the largest norms of any column and the smallest counts of any column. q
+ * is NaN if multiply-adds must be used. */
 typedef struct attn__slices_panel {
     float inverse[ATTN__SLICES_SIDE];
-    float table[ATTN__SLICES_SHARES]; /* [t]: term of the lower bound for a row's count t * 2^7, without its rise */
+    float table[ATTN__SLICES_SHARES]; /* [t]: factor of a level's rise in the lower bound, for a row's count t * 2^7 */
     float q, d1, d2;
 } attn__slices_panel;
 
-/* How each row of a C tile is computed, as bit masks of rows. Rows in no mask use six products. */
+/* How each row of a C tile is computed, as bit masks of rows. Rows in neither mask use six products. */
 typedef struct attn__slices_choice {
     uint16_t eight, multiply_adds;
 } attn__slices_choice;
 
-/* A hook that a run calls between products, for packing, storing and prefetching. The caller's struct has it as first
- * member. */
+/* A callback that a run calls between products, for packing, storing and prefetching. It must be the first member of
+ * the caller's struct. */
 typedef struct attn__slices_hook {
     void (*portion)(struct attn__slices_hook *hook);
 } attn__slices_hook;
@@ -75,7 +74,7 @@ typedef struct attn__slices_args {
     int64_t m, steps; /* steps: number of steps of 64 along k, at least 1 */
     const int8_t *a, *b;
     int64_t block;                 /* bytes between groups of 16 rows of A */
-    const int8_t *next_a, *next_b; /* operands of the next run, or NULL if there is none */
+    const int8_t *next_a, *next_b; /* operands of the next run, or NULL */
     const attn__slices_rows *rows; /* [m]: measures of the rows */
     const attn__slices_panel *panel;
     float limit; /* result of attn__slices_limit for all of k */
@@ -84,8 +83,8 @@ typedef struct attn__slices_args {
     int64_t ld;
 } attn__slices_args;
 
-/* A C tile whose epilogue is pending. It has four sums, which are not yet floats. Their weights are 1, 2^-8, 2^-16, and
- * 2^-16 or 2^-24. */
+/* A C tile that is not yet converted to floats. It has four integer sums with the weights 1, 2^-8, 2^-16, and 2^-16 or
+ * 2^-24. */
 typedef struct attn__slices_rest {
     const int32_t *sums, *end;
     const float *row_inverse, *column_inverse, *before;
@@ -94,19 +93,19 @@ typedef struct attn__slices_rest {
     int64_t before_ld, ld;
 } attn__slices_rest;
 
-/* The state of a thread between runs that follow each other.  All of it is zero before the first run. */
+/* State of a thread between consecutive runs.  It must be zero before the first run. */
 typedef struct attn__slices_state {
     int32_t _Alignas(64) sums[4 * ATTN__SLICES_C_TILE];
-    float last[ATTN__SLICES_SIDE]; /* weights of the fourth sums, if rows have different weights */
-    bool loaded;                   /* registers have the first tiles of the next run */
-    attn__slices_rest rest;        /* the C tile whose epilogue is pending */
+    float last[ATTN__SLICES_SIDE]; /* weights of the fourth sums, if the rows have different weights */
+    bool loaded;                   /* the registers hold the first tiles of the next run */
+    attn__slices_rest rest;
 } attn__slices_state;
 
 typedef struct attn__slices_kernel {
     /* Each thread calls `begin` before its first product and `end` after its last product. */
     void (*begin)(void);
     void (*end)(void);
-    /* Computes C tiles. The epilogue of the last C tile is pending until the next run or `finish`. `hook` must not be
+    /* Computes C tiles. The last C tile is converted to floats by the next run or by `finish`. `hook` must not be
      * NULL. */
     void (*run)(const attn__slices_args *args, attn__slices_state *state, attn__slices_hook *hook);
     void (*finish)(attn__slices_state *state);
@@ -127,28 +126,27 @@ const attn__slices_kernel *attn__slices_for(attn__isa isa);
 /* Returns the functions in plain C. Tests compare their bits with those of the vector code. */
 const attn__slices_kernel *attn__slices_portable(void);
 
-/* These functions are in slices_bound.c. */
-
-/* Returns the limit of the test that `decide` makes. A row passes a K block if its error is at most limit * the lower
- * bound of sum |a||b|. */
+/* Returns the limit of the test in `decide`. A row passes a K block if its error is at most limit * the lower bound of
+ * sum |a||b|. */
 float attn__slices_limit(int64_t k);
 /* Returns the scale of numbers x. `largest` has the bits of the largest |x|. */
 attn__slices_scale attn__slices_scale_of(uint32_t largest);
-/* Sets the measures of n numbers in lane `lane`. `count` has the counts, and `sums` has the sum of d0^2 and the sums of
- * |d| min(|d|, 127) for d1 and d2. */
+/* Sets the measures of n numbers in lane `lane`. `sums` has the sum of d0^2, and the sums of |d| min(|d|, 127) for d1
+ * and for d2. */
 void attn__slices_note(attn__slices_rows *rows, int64_t lane, attn__slices_scale scale, int64_t n,
                        const int32_t count[ATTN__SLICES_LEVELS], const int32_t sums[ATTN__SLICES]);
-/* Sets a lane that has no numbers. It passes the test and is not computed. */
+/* Sets a lane that has no numbers. The lane passes the test and is not computed. */
 void attn__slices_note_none(attn__slices_rows *rows, int64_t lane);
 void attn__slices_copy_lane(attn__slices_rows *to, int64_t to_lane, const attn__slices_rows *from, int64_t lane);
 void attn__slices_panel_of(const attn__slices_rows *columns, attn__slices_panel *panel);
-/* Merges a panel into `all`, which begins as a copy of one panel. A row that passes `all` passes every merged panel. */
+/* Merges `panel` into `all`, which begins as a copy of one panel. A row that passes the test for `all` passes it for
+ * every merged panel. */
 void attn__slices_panel_join(attn__slices_panel *all, const attn__slices_panel *panel);
 extern const uint8_t attn__slices_level[ATTN__SLICES_LEVELS];
-/* How much the lower bound of |x| rises from each level to the next. */
+/* [level]: increase of the lower bound of |x| from the level before */
 extern const float attn__slices_rise[ATTN__SLICES_LEVELS];
 
-/* The part of the error bound that is no product of norms (slices_bound.c). */
+/* The part of the error bound that does not depend on norms (slices_bound.c). */
 #define ATTN__SLICES_ROUNDING 34000.0f
 
 #endif

@@ -67,10 +67,9 @@ static void finish(attn__slices_state *state)
     sum_all(&state->rest);
 }
 
-/* Computes the six or eight products of a step. With eight products, tile 3 has the products of second and third
- * slices, whose weight is 2^-24. With six products, tile 3 has the weight 2^-16, as tile 2 does.  A tile is loaded as
- * soon as the last product that reads its register has begun. In between, the previous C tile is converted to
- * floats. */
+/* Computes the six or eight products of a step. With eight products, tile 3 sums the products of second and third
+ * slices, whose weight is 2^-24. With six products, tile 3 has weight 2^-16, like tile 2.  A tile is loaded as soon as
+ * the last product that reads its register has begun. In between, the previous C tile is converted to floats. */
 SLICES_FN void multiply_step(const int8_t *a, const int8_t *b, const int8_t *next_a, const int8_t *next_b, bool eight,
                              attn__slices_rest *rest)
 {
@@ -115,7 +114,7 @@ SLICES_FN const float *last_weights(uint16_t eight, float *mixed)
     return mixed;
 }
 
-/* Stores the sums of C tile m. Returns the C tile, whose epilogue is pending. */
+/* Stores the integer sums of C tile m. Returns the C tile, which is not yet converted to floats. */
 SLICES_FN attn__slices_rest leave(const attn__slices_args *t, int64_t m, uint16_t eight, attn__slices_state *state)
 {
     static const float _Alignas(64) zeros[SIDE];
@@ -148,7 +147,7 @@ SLICES_FN void multiply(const int8_t *a, const int8_t *b, int64_t steps, const i
     }
 }
 
-/* Computes C tile m. Meanwhile, the previous C tile is converted to floats. */
+/* Computes C tile m, and converts the previous C tile to floats meanwhile. */
 SLICES_FN void run_tile(const attn__slices_args *t, int64_t m, const int8_t *next_a, const int8_t *next_b,
                         attn__slices_state *state, attn__slices_rest *rest, attn__slices_hook *hook)
 {

@@ -6,10 +6,10 @@
  *
  *     (q_a + q_b)/2 + 1/4 + d2_a d2_b + ROUNDING + [256 (d1_a d2_b + d2_a d1_b): six products only]
  *
- * by the inequality of Cauchy and Schwarz. q, d1 and d2 are root mean squares. ROUNDING bounds the three roundings of
- * the epilogue before the sum of the highest slices.  If a share N_a(s) of the |a| is at least s, and a share N_b(t) of
- * the |b| is at least t, then both hold for a share of at least N_a + N_b - 1 of the pairs. The mean of |a||b| is
- * therefore at least the sum of rise_s rise_t max(0, N_a + N_b - 1) over all levels s and t.
+ * by the Cauchy-Schwarz inequality. q, d1 and d2 are root mean squares. ROUNDING bounds the three roundings of the
+ * epilogue before the sum of the highest slices.  If a share N_a(s) of the |a| is at least s, and a share N_b(t) of the
+ * |b| is at least t, then both hold for a share of at least N_a + N_b - 1 of the pairs. The mean of |a||b| is therefore
+ * at least the sum of rise_s rise_t max(0, N_a + N_b - 1) over all levels s and t.
  */
 #include "gemm/slices.h"
 
@@ -17,7 +17,7 @@
 #include <string.h>
 
 enum { SIDE = ATTN__SLICES_SIDE, LEVELS = ATTN__SLICES_LEVELS, SHARES = ATTN__SLICES_SHARES };
-enum { ALL = (SHARES - 1) << ATTN__SLICES_FINE }; /* the count if all numbers reach a level */
+enum { ALL = (SHARES - 1) << ATTN__SLICES_FINE }; /* the count if all numbers of a K block reach a level */
 enum { LEAST_EXPONENT = 31, MOST_EXPONENT = 175, SCALE_BIAS = 276, INVERSE_BIAS = 6, MANTISSA = 23 };
 
 const uint8_t attn__slices_level[LEVELS] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
@@ -27,8 +27,8 @@ const uint8_t attn__slices_level[LEVELS] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48
 const float attn__slices_rise[LEVELS] = {RISE(0.498f), RISE(1), RISE(1), RISE(1), RISE(2),  RISE(2),
                                          RISE(4),      RISE(4), RISE(8), RISE(8), RISE(16), RISE(16)};
 
-/* Returns the limit. Adding up the K blocks and rounding their last sums subtracts at most 2 per block + 4 from k. 2^-8
- * covers the roundings of the bounds themselves. */
+/* Returns the limit of the error test. Adding up the K blocks and rounding their last sums subtracts at most 2 per
+ * block + 4 from k. 2^-8 covers the roundings of the bounds themselves. */
 float attn__slices_limit(int64_t k)
 {
     int64_t blocks = (k + ATTN__SLICES_K_BLOCK - 1) / ATTN__SLICES_K_BLOCK;
@@ -36,8 +36,8 @@ float attn__slices_limit(int64_t k)
 }
 
 /* Returns the scale. If the largest |x| is below 2^e / margin, the scale is 2^(23-e), so that the first slice is at
- * most 127. Multiply-adds are used if the largest |x| is below 2^-96, because a factor could make a sum subnormal, or
- * above 2^48, because a sum could overflow. */
+ * most 127. If the largest |x| is below 2^-96 or above 2^48, multiply-adds are used, because a sum could be subnormal
+ * or overflow. */
 attn__slices_scale attn__slices_scale_of(uint32_t largest)
 {
     const float margin = 1.00395f;
@@ -76,12 +76,12 @@ void attn__slices_copy_lane(attn__slices_rows *to, int64_t to_lane, const attn__
         to->count[i][to_lane] = from->count[i][lane];
 }
 
-/* Sets the measures of a lane. Counts are rounded down, although 2^-10 is added. Since n <= 384, a fraction is at least
- * 1/384 below the next integer, so 2^-10 only undoes the rounding of 1/n. */
+/* Sets the measures of a lane. Counts are rounded down after adding 2^-10. The addition only undoes the rounding of
+ * 1/n: since n <= 384, a fraction is at least 1/384 below the next integer. */
 void attn__slices_note(attn__slices_rows *rows, int64_t lane, attn__slices_scale scale, int64_t n,
                        const int32_t count[LEVELS], const int32_t sums[ATTN__SLICES])
 {
-    const float one_more = 1 + 0x1p-10f, not_full = 128.0f / 127; /* not_full: squares count 128 as 127 */
+    const float one_more = 1 + 0x1p-10f, not_full = 128.0f / 127; /* not_full: the sums of squares take 128 as 127 */
     float each = 1.0f / (float)n;
     if (scale.inverse == 0) {
         attn__slices_note_none(rows, lane);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * slices_portable.c - products by int8 slices in plain C, with the same bits as slices_quantize.c and slices_amx.c.
- * Tests can therefore check the error bound on every machine (slices.h).
+ * slices_portable.c - products by int8 slices (slices.h) in plain C, with the same bits as slices_quantize.c and
+ * slices_amx.c. With this file, tests can check the error bound on every machine.
  */
 #include "gemm/slices.h"
 
@@ -34,8 +34,8 @@ static attn__slices_scale scale(const float *x, int64_t n)
     return attn__slices_scale_of(largest);
 }
 
-/* Writes one byte for each slice of x. If the scale is 0, the slices are zeros, but no row that passes the test has
- * that scale. */
+/* Writes the three slices of x. If the scale is 0, the slices are zeros. No row that passes the test has scale 0,
+ * unless all its numbers are zero. */
 static void quantize_one(float x, float by, int8_t *to)
 {
     uint32_t bytes = (uint32_t)(by == 0 ? 0 : (int32_t)lrintf(x * by)) + 0x808080u;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * slices_quantize.c - converts the caller's numbers to tiles of slices, in AVX-512 (slices.h).
+ * slices_quantize.c - converts floats to tiles of slices (slices.h) with AVX-512.
  */
 #include "gemm/slices_quantize.h"
 

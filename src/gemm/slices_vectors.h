@@ -11,7 +11,7 @@
 
 #include "gemm/slices.h"
 
-/* Functions must be inlined, because a call would leave the upper halves of the ZMM registers dirty. */
+/* Functions are always inlined, because a call would leave the upper halves of the ZMM registers dirty. */
 #define SLICES_FN static inline __attribute__((always_inline))
 
 enum { SIDE = ATTN__SLICES_SIDE, DEPTH = ATTN__SLICES_DEPTH, TILE = ATTN__SLICES_TILE, STEP = ATTN__SLICES_STEP };
@@ -33,8 +33,8 @@ SLICES_FN __m512i bytes_of(__m512 x, __m512 scale)
     return _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(x, scale)), _mm512_set1_epi32(0x808080));
 }
 
-/* Computes the slices of four vectors as signed bytes. d[0] has the first slices, which are the third bytes, and d[2]
- * has the last slices. Lane i has the slices of lane i of the four vectors. */
+/* Computes the slices of four vectors as signed bytes. d[0] has the first slices, which are the most significant bytes,
+ * and d[2] has the last slices. Lane i has the slices of lane i of the four vectors. */
 SLICES_FN void slices_of(const __m512 x[ROWS], __m512 scale, __m512i d[ATTN__SLICES])
 {
     __m512i y[ROWS];
@@ -57,7 +57,8 @@ SLICES_FN void slices_of(const __m512 x[ROWS], __m512 scale, __m512i d[ATTN__SLI
 #define FOUR(at)  (at), (at) + 4, (at) + 8, (at) + 12
 #define LANES(at) FOUR(at), FOUR((at) + 16), FOUR((at) + 32), FOUR((at) + 48)
 
-/* Returns the order of bytes in which the slices of 64 numbers, from four vectors, are contiguous. */
+/* Returns the permutation of bytes that puts the slices of 64 numbers, from four vectors, in the order of the
+ * numbers. */
 SLICES_FN __m512i order_of_numbers(void)
 {
     static const _Alignas(64) uint8_t order[ROW] = {LANES(0), LANES(1), LANES(2), LANES(3)};
@@ -75,7 +76,7 @@ SLICES_FN void quantize_numbers(const __m512 x[ROWS], __m512 scale, __m512i orde
 
 /* ------------------------------------------------------------------------------------------------- measure */
 
-/* Counts of numbers per level, in bytes up to 255, and sums of squares, in 32 bits. */
+/* Sums over numbers: counts per level, in bytes up to 255, and squares of slices, in 32 bits. */
 typedef struct tally {
     __m512i count[LEVELS], squares[ATTN__SLICES];
 } tally;

@@ -7,7 +7,8 @@
 #include "gemm/int8_product.h"
 #include "gemm/sliced.h"
 
-/* Returns how many rows are packed at once. It is a part of the rows if rows are dropped or converted to integers. */
+/* Returns how many rows are packed at once. If rows are released after packing or converted to integers, only a part of
+ * the rows is packed at once. */
 static int64_t part_of(const attn__weights *w)
 {
     return attn__min(w->n, ATTN__GEMM_PART);
@@ -24,7 +25,7 @@ attn__weights attn__weights_for(attn_dtype dtype, attn__isa isa, int64_t n, int6
     return (attn__weights){.dtype = dtype, .slices = slices, .n = n, .k = k};
 }
 
-/* Returns the bytes of the panels. They are rounded up to whole floats, because the scales follow the panels. */
+/* Returns the bytes of the panels, rounded up to whole floats, because the scales follow the panels. */
 static size_t panels_bytes(const attn__weights *w, attn__isa isa)
 {
     attn__gemm_problem problem = problem_of(w);
@@ -43,7 +44,8 @@ size_t attn__weights_workspace(const attn__weights *w)
     return w->dtype == ATTN_I32 ? (size_t)(part_of(w) * w->k) : 0;
 }
 
-/* Quantizes rows [first, end) to integers in the workspace. Returns the address at which row 0 would be. */
+/* Quantizes rows [first, end) to integers in the workspace. Returns the address where row 0 would be in the
+ * workspace. */
 static const void *quantize_part(attn__weights *w, const attn__gemm_operand *x, int64_t first, int64_t end,
                                  attn__isa isa, int threads, int8_t *workspace)
 {

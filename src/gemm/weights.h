@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * weights.h - packs B once for many products. The columns of B are the rows of weights [n,k]. They are packed in the
- * order in which products of their type read them.  product.h multiplies by packed weights.
+ * weights.h - packs a matrix B once for many products. The columns of B are the rows of the weights [n,k]. The packed
+ * order is the order in which products of that type read B.  product.h multiplies by packed weights.
  */
 #ifndef ATTN_GEMM_WEIGHTS_H
 #define ATTN_GEMM_WEIGHTS_H
@@ -10,23 +10,22 @@
 
 typedef struct attn__weights {
     attn_dtype dtype; /* type of the product; I32 means int8 */
-    bool slices;      /* F32 only: packed as tiles of slices (sliced.h), otherwise as panels */
+    bool slices;      /* F32 only: packed as slices (sliced.h), otherwise as panels */
     int64_t n, k;
     void *data;    /* packed weights, or NULL if nothing is packed */
-    float *scales; /* int8 only: one scale per row of the weights, in the memory of `data` */
+    float *scales; /* int8 only: one scale per row of the weights, stored in `data` */
 } attn__weights;
 
-/* Chooses the form in which weights of this size are packed. `data` of the result is NULL. */
+/* Chooses the packed form of weights of size n x k. `data` of the result is NULL. */
 attn__weights attn__weights_for(attn_dtype dtype, attn__isa isa, int64_t n, int64_t k);
-/* Returns the bytes of the packed data. */
 size_t attn__weights_bytes(const attn__weights *weights, attn__isa isa);
 size_t attn__weights_workspace(const attn__weights *weights);
-/* Packs the rows of `w`, which are w->outer apart, to weights->data. If `drop` is set, the memory of rows is released
- * after they are packed, because they are not read again. Slices do not use `drop`. Returns false if slices would gain
- * nothing. The caller should then pack panels instead. */
+/* Packs the rows of `w`, which are w->outer apart, to weights->data. If `drop` is set, rows are released from memory
+ * after packing, because they are not read again. Slices ignore `drop`. Returns false if slices would not be faster.
+ * The caller should then pack panels instead. */
 bool attn__weights_pack(attn__weights *weights, const attn__gemm_operand *w, bool drop, attn__isa isa, int threads,
                         void *workspace);
-/* Copies one row of the original weights from panels. The panels must be F32 or F64. */
+/* Copies one row of the original weights from the packed panels. The type must be F32 or F64. */
 void attn__weights_row(const attn__weights *weights, attn__isa isa, int64_t row, void *to);
 
 #endif

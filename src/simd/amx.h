@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * amx.h - sets up AMX for eight tiles of 16 rows of 64 bytes.  Include within a region of the instruction set.  Other
- * code that uses AMX must not run until the tiles are released, because the tiles are state of the thread.
+ * amx.h - sets up AMX for eight tiles of 16 rows of 64 bytes.  Include within a region of the instruction set.  The
+ * tiles are state of the thread, so other code that uses AMX must not run on the thread until the tiles are released.
  */
 #ifndef ATTN_SIMD_AMX_H
 #define ATTN_SIMD_AMX_H

@@ -16,7 +16,7 @@ static const KERNEL_TYPE *const kernels[] = {
 };
 
 /* Returns the best kernel whose instruction set is not above `isa`. It is never NULL, because the last kernel is plain
- * C, which any machine can run. */
+ * C, which every machine can run. */
 static const KERNEL_TYPE *choose(attn__isa isa)
 {
     int i = 0;

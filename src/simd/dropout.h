@@ -5,7 +5,7 @@
 #ifndef ATTN_SIMD_DROPOUT_H
 #define ATTN_SIMD_DROPOUT_H
 
-/* Computes attn__dropout_bits of base/rng.h for each lane. `low` and `high` are the halves of the row's hash. */
+/* Computes attn__dropout_bits (base/rng.h) for each lane. `low` and `high` are the halves of the row's 64-bit hash. */
 VF_FN vi vi_dropout_bits(vi column, vi low, vi high)
 {
     vi x = vi_xor(column, low);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * power.h - 2^(x - m) for a whole reference m, |x| < 2^17, |m| < 2^16, for kernels in which the exponential is half of
- * the work.  Include after a vec_*.h.
+ * power.h - computes 2^(x - m) for an integer m, |x| < 2^17 and |m| < 2^16. It is for kernels in which the exponential
+ * is half of the work.  Include after a vec_*.h.
  *
- * The constant M - m is so large that its unit in the last place is one step.  Adding the constant to x rounds x to a
- * multiple n of the step. The low bits of the sum are n - m, which becomes the exponent.  Subtracting the constant
- * gives n exactly, and r = x - n is exact too.  The reference therefore takes no extra instruction and no extra
- * rounding.  vf_exp2, which takes any float, needs a rounding instruction. Here there are only additions of floats and
- * integers, which overlap with the products. 2^r is 1 + r (c1 + c2 r ...), exact at 0:
+ * M is a constant so large that the unit in the last place of M - m is one step (1/32 or 1, see the table).  Adding M -
+ * m to x rounds x to a multiple n of the step. The low bits of the sum are n - m, which becomes the exponent.
+ * Subtracting M - m gives n exactly, and r = x - n is exact too.  Subtracting m therefore takes no extra instruction
+ * and no extra rounding.  The function needs no rounding instruction, unlike vf_exp2. 2^r is 1 + r (c1 + c2 r ...),
+ * exact at 0:
  *
  *     steps of 1/32, 2^(i/32) from a table in registers (AVX-512)     degree 2, off by at most 5.4e-8
  *     steps of 1                                                      degree 6, off by at most 2.0e-9
@@ -28,7 +28,7 @@ typedef struct vf_powers {
 #define VF_POWER_SHIFT 18
 #define VF_POWER_MAGIC 0x1.8p18f
 
-/* The bits of 2^(i/32) minus i << 18. Adding the shifted index gives the bits of 2^(i/32) again. */
+/* 2^(i/32) as bits, minus i << 18. Adding the shifted index i << 18 gives the bits of 2^(i/32) again. */
 static const uint32_t vf_power_table[32] = {
     0x3f800000, 0x3f7ecd87, 0x3f7daac3, 0x3f7c980f, 0x3f7b95c2, 0x3f7aa43a, 0x3f79c3d3, 0x3f78f4f0,
     0x3f7837f0, 0x3f778d3a, 0x3f76f532, 0x3f767043, 0x3f75fed7, 0x3f75a15b, 0x3f75583f, 0x3f7523f6,
@@ -41,7 +41,8 @@ VF_FN vf_powers vf_powers_make(void)
                        vf_set1(0x1.62e584p-1f), vf_set1(0x1.ebfbdep-3f)};
 }
 
-/* Returns 2^r times the power of two with index t from the table. `index` is t, shifted to the exponent. */
+/* Returns 2^r times a power of two, which is looked up in the table by the low bits of t. `index` is t, shifted to the
+ * exponent. */
 VF_FN vf vf_power_of(const vf_powers *c, vi t, vi index, vf r)
 {
     vf power = vf_from_bits(vi_add(vf_bits(vf_pick(c->low, c->high, t)), index));
@@ -67,13 +68,13 @@ VF_FN vf vf_power_of(const vf_powers *c, vi t, vi index, vf r)
 }
 #endif
 
-/* Returns the constant M - m for the reference m. */
+/* Returns M - m, the argument `reference` of vf_power. M is explained at the top of the file. */
 VF_FN vf vf_power_reference(vf m)
 {
     return vf_sub(vf_set1(VF_POWER_MAGIC), m);
 }
 
-/* Returns 2^(x - m), which must be a normal number. */
+/* Returns 2^(x - m), which must be a normal number. `reference` is vf_power_reference(m). */
 VF_FN vf vf_power(const vf_powers *c, vf x, vf reference)
 {
     vf t = vf_add(x, reference), r = vf_sub(x, vf_sub(t, reference));
@@ -84,7 +85,7 @@ VF_FN vf vf_power(const vf_powers *c, vf x, vf reference)
  * become 0. */
 VF_FN vf vf_power_any(const vf_powers *c, vf x, vf m)
 {
-    vm far = vf_lt(vf_set1(0x1p15f), vf_abs(m)); /* if |m| is large, x - m is computed first, with rounding */
+    vm far = vf_lt(vf_set1(0x1p15f), vf_abs(m)); /* if |m| is large, compute x - m first, although it is rounded */
     x = vf_select(far, vf_sub(x, m), x);
     m = vf_select(far, vf_zero(), m);
     vm gone = vf_lt(x, vf_sub(m, vf_set1(126.0f)));

@@ -6,17 +6,17 @@
 #ifndef ATTN_SIMD_SOFTMAX_H
 #define ATTN_SIMD_SOFTMAX_H
 
-/* Returns the logarithm of a weight, limited to at most 0. Without the limit it could be far above 0 if scores are
- * huge, because a rounded log-sum-exp may be below the row's largest score.  NaN stays NaN. */
+/* Returns the logarithm of a weight, at most 0. Without this limit, a huge score could give a result far above 0,
+ * because a rounded log-sum-exp may be below the row's largest score.  NaN stays NaN. */
 VF_FN vf vf_log_weight(vf score, vf lse)
 {
     return vf_min(vf_zero(), vf_sub(score, lse));
 }
 
 /* Returns a * b for a from 0 to 1. If |a b| is below a threshold from 2^-126 to 1.125 * 2^-126, returns 0, so that the
- * result is never subnormal.  The test compares bits. As an integer, the bits of a positive float grow about like its
- * logarithm, so the bits of a and |b| add up to at most those of 1 and a |b|.  If |b| is large or NaN, `least` is
- * negative or NaN, and the product is unchanged. */
+ * result is never subnormal.  The test compares bits: the bits of a positive float, as an integer, grow about like its
+ * logarithm. So the bits of a plus those of |b| are at most the bits of 1 plus those of a |b|.  If |b| is large or NaN,
+ * `least` is negative or NaN, and the product is unchanged. */
 VF_FN vf vf_mul_normal(vf a, vf b)
 {
     enum { ONE_AND_LEAST = 0x40000000 }; /* the bits of 1 plus the bits of 2^-126 */
@@ -24,8 +24,8 @@ VF_FN vf vf_mul_normal(vf a, vf b)
     return vf_mul_below(a, least, b);
 }
 
-/* Returns p (dp - delta) / 2, half the gradient of a score.  It computes with halves, which are exact. The difference
- * of two finite numbers could otherwise overflow, and a weight of 0 would give NaN. */
+/* Returns p (dp - delta) / 2, half the gradient of a score.  dp and delta are halved before the subtraction, because
+ * their difference could overflow, and infinity times a weight of 0 would be NaN. */
 VF_FN vf vf_half_score_gradient(vf p, vf dp, vf delta)
 {
     return vf_mul_normal(p, vf_fma(dp, vf_set1(0.5f), vf_mul(delta, vf_set1(-0.5f))));

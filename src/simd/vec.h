@@ -2,7 +2,7 @@
  *
  * vec.h - the vector operations that each vec_*.h defines for its instruction set.
  *
- * A kernel template includes none of them; the small file of one instruction set includes the kernel's header, one
+ * A kernel template includes no vec_*.h itself. The small file of one instruction set includes the kernel's header, one
  * vec_*.h, the template, and isa_end.h.  Each vec_*.h defines:
  *
  *   VF_LANES, VF_REGISTERS, VF_ISA, VF_NAME(name)     lanes and registers, attn__isa, the name with the set's suffix
@@ -36,8 +36,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Loops over arrays of vectors must be unrolled completely. Otherwise compilers keep the arrays in memory instead of
- * registers. */
+/* Forces loops over arrays of vectors to be unrolled completely. Otherwise compilers keep the arrays in memory instead
+ * of registers. */
 #if defined(__clang__)
 #define VF_UNROLL _Pragma("clang loop unroll(full)")
 #else

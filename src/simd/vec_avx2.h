@@ -24,7 +24,7 @@
 #define VF_NAME(name) name##_avx2
 typedef __m256 vf;
 typedef __m256i vi;
-typedef __m256 vm; /* the sign bit tells whether the lane is selected */
+typedef __m256 vm; /* a lane is selected if its sign bit is set */
 
 #define VF_FN static inline __attribute__((always_inline))
 
@@ -32,7 +32,7 @@ VF_FN vf vf_load(const float *p)
 {
     return _mm256_loadu_ps(p);
 }
-/* The last three bits are the index in each half of the table. The bit before them selects the half. */
+/* The lowest three bits are the index in each half of the table. The bit above them selects the half. */
 #define VF_LOOKUP 16
 VF_FN vf vf_lookup(const float *table, vf x)
 {
@@ -190,7 +190,6 @@ VF_FN void vi_store(void *p, vi x)
 {
     _mm256_storeu_si256(p, x);
 }
-/* Loads VF_LANES bytes as integers from 0 to 255. */
 VF_FN vi vi_load_u8(const uint8_t *p)
 {
     return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));

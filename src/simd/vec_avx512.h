@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * vec_avx512.h - the vector operations (vec.h) on AVX-512 (F, BW, DQ, VL): 16 lanes.  It opens a region in which
- * functions are compiled for the instruction set, so that a plain `cc` needs no flags per file. isa_end.h closes the
- * region.  Include other headers before this one.
+ * functions are compiled for AVX-512, so that no file needs its own compiler flags. isa_end.h closes the region.
+ * Include other headers before this one.
  */
 #ifndef ATTN_SIMD_VEC_H
 #define ATTN_SIMD_VEC_H
@@ -127,22 +127,23 @@ VF_FN vf vf_fraction(vf x)
 {
     return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 }
-/* Returns p * 2^floor(x). A mask avoids underflows, because an underflow takes hundreds of cycles on Intel's
+/* Returns p * 2^floor(x). The mask avoids underflows, because an underflow takes hundreds of cycles on Intel's
  * processors. */
 VF_FN vf vf_scale2(vf p, vf x)
 {
     return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, vf_set1(-126.0f), _CMP_NLT_UQ), p, x);
 }
 
-/* Returns in each lane element i % 32 of a table in two registers. Only this instruction set has it, because others
- * have no fast equivalent. */
+/* Defines vf_pick, which returns in each lane element i % 32 of a table in two registers. Other instruction sets have
+ * no fast equivalent. */
 #define VF_TABLE
 VF_FN vf vf_pick(vf low, vf high, vi i)
 {
     return _mm512_permutex2var_ps(low, i, high);
 }
 
-/* Returns elements n to n + 15 of the concatenation of two vectors. n is a constant from 0 to 7. */
+/* Defines vf_shift, which returns elements n to n + 15 of the concatenation of two vectors. n is a constant from 0 to
+ * 7. */
 #define VF_SHIFT
 #define VF_ALIGN(n)                                                                                                    \
     case n:                                                                                                            \
@@ -208,7 +209,6 @@ VF_FN void vi_store(void *p, vi x)
 {
     _mm512_storeu_si512(p, x);
 }
-/* Loads VF_LANES bytes as integers from 0 to 255. */
 VF_FN vi vi_load_u8(const uint8_t *p)
 {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
@@ -289,9 +289,8 @@ VF_FN void vf_store_bf16_part(uint16_t *p, vf x, int n)
 }
 
 /* Functions for pairs of bf16 numbers in 32 bits. vi_order_of_pairs is the permutation (0, 16, 1, 17, ...), which makes
- * pairs from two converted vectors. vi_any_not_finite reports whether all exponent bits of any number are set.
- * vf_pair_upper makes pairs from the upper halves of two vectors. vf_without_upper subtracts from a number its upper
- * half. */
+ * pairs from two vectors. vi_any_not_finite reports whether any number is infinite or NaN. vf_pair_upper makes pairs
+ * from the upper 16 bits of two vectors' lanes. vf_without_upper returns a number minus its upper 16 bits. */
 VF_FN vi vi_order_of_pairs(void)
 {
     vi low = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
@@ -310,13 +309,14 @@ VF_FN vi vf_pair_upper(vf low, vf high)
     return _mm512_mask_blend_epi16(0xaaaaaaaau, shifted, _mm512_castps_si512(high));
 }
 
-/* Rounds x so that its upper half is the nearest bf16 number. Numbers that bf16 cannot hold become infinite. */
+/* Rounds x so that its upper 16 bits are the nearest bf16 number. Numbers above the range of bf16 become infinite. */
 VF_FN vf vf_round_upper(vf x)
 {
     return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000)));
 }
 
-/* Returns x minus the upper half of `near`. The difference is exact if that half is x truncated or rounded to bf16. */
+/* Returns x minus the upper 16 bits of `near`. The difference is exact if those bits are x truncated or rounded to
+ * bf16. */
 VF_FN vf vf_beyond_upper(vf x, vf near)
 {
     vi upper = _mm512_and_si512(_mm512_castps_si512(near), _mm512_set1_epi32((int32_t)0xffff0000u));
@@ -337,8 +337,8 @@ VF_FN float vf_largest(vf x)
     return _mm512_reduce_max_ps(x);
 }
 
-/* Functions for half vectors. They load halves from two places in memory into one vector, and transpose the square of
- * each half. */
+/* Functions for vectors that consist of two halves. They load the halves from two places in memory, and transpose the
+ * square of each half. */
 #define VF_HALVES
 VF_FN vf vf_load_halves(const float *low, const float *high)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * vec_f64.h - vectors of double for the instruction set whose vec_*.h was included before: VD_LANES and the operations
- * vd_load vd_store vd_load_part vd_store_part vd_set1 vd_zero vd_add vd_fma, which work as vec.h describes for float.
+ * vec_f64.h - vectors of double for the instruction set whose vec_*.h was included before. It defines VD_LANES and
+ * vd_load, vd_store, vd_load_part, vd_store_part, vd_set1, vd_zero, vd_add and vd_fma. They work as vec.h describes for
+ * float.
  */
 #ifndef ATTN_SIMD_VEC_F64_H
 #define ATTN_SIMD_VEC_F64_H
@@ -82,7 +83,7 @@ VF_FN vd vd_fma(vd a, vd b, vd c)
     return _mm256_fmadd_pd(a, b, c);
 }
 
-#else /* two lanes: NEON's, or vectors that the compiler maps to the target */
+#else /* two lanes: NEON's vectors, or vectors that the compiler maps to the target */
 typedef double vd __attribute__((vector_size(16)));
 VF_FN vd vd_load(const double *p)
 {

@@ -53,7 +53,7 @@ VF_FN vm vm_first(int n)
     const int32_t index[4] = {0, 1, 2, 3};
     return vcltq_s32(vld1q_s32(index), vdupq_n_s32(n));
 }
-/* Loads the first n lanes. It avoids memcpy, because a call would not preserve half of the registers. */
+/* Loads the first n lanes. It does not call memcpy, because a call would overwrite half of the vector registers. */
 VF_FN vf vf_load_part(const float *p, int n)
 {
     if (n >= 4)
@@ -103,7 +103,7 @@ VF_FN vf vf_fnma(vf a, vf b, vf c)
 {
     return vfmsq_f32(c, a, b);
 }
-/* Returns the maximum. vmaxq is not used, because it gives NaN if either number is NaN. */
+/* Returns the maximum. vmaxq is not used, because it returns NaN if either number is NaN. */
 VF_FN vf vf_max(vf a, vf b)
 {
     return vbslq_f32(vcgtq_f32(a, b), a, b);
@@ -187,7 +187,6 @@ VF_FN void vi_store(void *p, vi x)
 {
     vst1q_u8(p, vreinterpretq_u8_s32(x));
 }
-/* Loads VF_LANES bytes as integers from 0 to 255. */
 VF_FN vi vi_load_u8(const uint8_t *p)
 {
     return (vi){p[0], p[1], p[2], p[3]};

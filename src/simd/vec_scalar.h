@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * vec_scalar.h - the vector operations (vec.h) in plain C: 4 lanes, which the compiler maps to the target's vectors. A
- * multiply-add rounds twice here, because without the instruction a single rounding needs a function call.
+ * multiply-add rounds twice, because rounding once would need a function call on machines without the instruction.
  */
 #ifndef ATTN_SIMD_VEC_H
 #define ATTN_SIMD_VEC_H
@@ -155,8 +155,8 @@ VF_FN vf vf_from_int(vi x)
     return __builtin_convertvector(x, vf);
 }
 
-/* Returns floor(x). It rounds towards zero first, and then down. Floats of 2^23 and more are integers already. NaN
- * stays NaN. */
+/* Returns floor(x). The conversion to int rounds towards zero, so negative fractions are corrected. Floats of 2^23 and
+ * more are integers already. NaN stays NaN. */
 VF_FN vf vf_floor(vf x)
 {
     vm small = vf_abs(x) < vf_set1(0x1p23f);
@@ -189,7 +189,6 @@ VF_FN void vi_store(void *p, vi x)
 {
     memcpy(p, &x, sizeof x);
 }
-/* Loads VF_LANES bytes as integers from 0 to 255. */
 VF_FN vi vi_load_u8(const uint8_t *p)
 {
     return (vi){p[0], p[1], p[2], p[3]};
