@@ -62,7 +62,7 @@ attn_status attn_model_save(const attn_model *model, const char *directory)
     attn_status status = attn_directory_create(attn_model_context(model), directory);
     if (status == ATTN_OK)
         status = attn__model_config_create(&config, model, NULL, NULL);
-    /* weights are written before config.json: if they are packed, saving them fails, and config.json must not change */
+    /* Weights are written before config.json. Saving packed weights fails, and config.json must then stay unchanged. */
     if (status == ATTN_OK)
         status = save_weights(model, directory);
     if (status == ATTN_OK)
@@ -72,7 +72,7 @@ attn_status attn_model_save(const attn_model *model, const char *directory)
 }
 
 /* Writes a classifier's directory. The class names come from id2label, or from timm's label_names. A class without a
- * name gets its number as name. `text` is the memory of the names. */
+ * name is named by its number. */
 static attn_status write_classifier(const attn_model *model, const attn_config *labels, const attn__pixels *pixels,
                                     const char *directory)
 {

@@ -16,7 +16,7 @@
 
 typedef enum attn_checkpoint_kind {
     ATTN_CHECKPOINT_OTHER = 0, /* unknown: the names of the tensors match no known model */
-    ATTN_CHECKPOINT_MSA,       /* a checkpoint of facebookresearch/esm, which contains its arguments */
+    ATTN_CHECKPOINT_MSA,       /* a checkpoint of facebookresearch/esm, with the arguments of its training */
     ATTN_CHECKPOINT_VIT,       /* a Vision Transformer of Hugging Face or timm */
     ATTN_CHECKPOINT_MARIAN     /* a translator's directory in Marian's own form: decoder.yml, an .npz, vocabularies */
 } attn_checkpoint_kind;
@@ -29,10 +29,10 @@ attn_status attn_checkpoint_kind_of(attn_checkpoint_kind *kind, attn_context *co
  * attn_translator_load. Returns ATTN_ERROR_IO if a file cannot be written. */
 attn_status attn_marian_convert(attn_context *context, const char *path, const char *directory);
 
-/* Writes all tensors of a file to a .safetensors file. Names and values do not change. The types are those that
- * keep_types of attn_weights_options (io.h) gives. Other numbers and texts of a .pt file are stored in __metadata__.
- * *tensors gets the number of tensors; `tensors` may be NULL. `report` is as in attn_weights_read. Returns the statuses
- * of attn_weights_read, or ATTN_ERROR_IO. */
+/* Writes all tensors of a file to a .safetensors file. Names and values do not change. The types are the same as when
+ * the file is read with keep_types (attn_weights_options in io.h). Other numbers and texts of a .pt file are stored in
+ * __metadata__. *tensors gets the number of tensors; `tensors` may be NULL. `report` is as in attn_weights_read.
+ * Returns the statuses of attn_weights_read, or ATTN_ERROR_IO. */
 attn_status attn_weights_convert(attn_context *context, const char *path, const char *to, int64_t *tensors,
                                  attn_bytes *report);
 
@@ -45,13 +45,13 @@ bool attn_model_has_adapter(attn_context *context, const char *directory);
 attn_status attn_model_merge_adapter(attn_context *context, const char *directory, const char *to);
 
 /* Writes the model of one of attn's directories to another directory or to the same directory. The weights of its
- * linear layers are stored in fewer bytes: as BF16, or as INT8, which is I8 [out,in] with the scales "NAME.int8_scale",
- * F32 [out]. All other tensors are unchanged. When the weights are read, they are converted to f32 again. In the
- * requested precision, the model then gives the same bits as before. Some weights have no exact int8 form and stay
- * unchanged. These are weights with infinite or NaN elements, with elements close to the largest float, or with rows of
- * more than 130,000 elements. config.json and vocabularies are copied. ATTN_ERROR_ARGUMENT: the precision is neither
- * bf16 nor int8, or `to` contains an adapter. ATTN_ERROR_UNSUPPORTED: the layers of the architecture do not support
- * int8 (the MSA Transformer and its layers, the axial image transformer). Otherwise returns the statuses of
+ * linear layers are stored in fewer bytes. BF16: one tensor of type BF16. INT8: a tensor I8 [out,in], and its scales
+ * "NAME.int8_scale", F32 [out]. All other tensors are unchanged. When the weights are read, they are converted to f32
+ * again. In the requested precision, the model then gives the same bits as before. Some weights have no exact int8 form
+ * and stay unchanged. These are weights with infinite or NaN elements, with elements close to the largest float, or
+ * with rows of more than 130,000 elements. config.json and vocabularies are copied. ATTN_ERROR_ARGUMENT: the precision
+ * is neither bf16 nor int8, or `to` contains an adapter. ATTN_ERROR_UNSUPPORTED: the layers of the architecture do not
+ * support int8 (the MSA Transformer and its layers, the axial image transformer). Otherwise returns the statuses of
  * attn_weights_read. */
 attn_status attn_model_quantize(attn_context *context, const char *directory, const char *to, attn_precision precision);
 /* Reports whether attn_model_quantize supports this architecture in this precision. Any thread may call it, without

@@ -138,9 +138,9 @@ static attn_status copy_others(attn_context *context, const char *directory, con
     return same ? ATTN_OK : attn__model_files_copy(context, directory, to);
 }
 
-/* Reports whether the architecture's layers can use stored int8 weights. The architectures listed here have layers
- * that would compute other integers from the weights. Such layers run in place, quantize only some columns of a
- * weight at a time, or run in bf16 because they are along another axis than the last. */
+/* Reports whether the architecture's layers can use stored int8 weights. The listed architectures cannot, because
+ * some of their layers compute other integers from the weights. Such layers run in place, quantize only some columns
+ * of a weight at a time, or run in bf16 because they are not along the last axis. */
 static bool can_be_int8(const attn_architecture *architecture)
 {
     static const char *const names[] = {"msa-transformer",       "axial-transformer-layer", "row-self-attention",

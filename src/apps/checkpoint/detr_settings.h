@@ -16,10 +16,10 @@ const char *attn__detr_other(const attn_checkpoint *weights, const char **tensor
  * names. If it does, returns ATTN_ERROR_UNSUPPORTED. */
 attn_status attn__detr_check(attn_context *context, const attn_checkpoint *weights, const char *path);
 
-/* Adds the number of heads, dilation and dropout to *config, from the arguments stored in the checkpoint `weights`. A
- * config of Hugging Face, which is the file `settings`, is replaced by a config with attn's keys for these settings and
- * its class names (id2label.N). ATTN_ERROR_UNSUPPORTED: attn's DETR does not have these settings. Otherwise returns the
- * statuses of attn__detr_check and attn_checkpoint_open. */
+/* Adds the number of heads, dilation and dropout to *config, from the arguments stored in the checkpoint `weights`. If
+ * *config was read from Hugging Face's file `settings`, it is replaced by a config with attn's keys for these settings
+ * and the class names (id2label.N). ATTN_ERROR_UNSUPPORTED: attn's DETR does not have these settings. Otherwise returns
+ * the statuses of attn__detr_check and attn_checkpoint_open. */
 attn_status attn__detr_settings(attn_config **config, attn_context *context, const char *settings, const char *weights);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Loads ESM's checkpoints as downloaded: {"args": Namespace, "model": state dict} with fairseq's names. The contact
- * regression is in a separate file.
+ * Loads ESM's checkpoints in their published form: {"args": Namespace, "model": state dict}, with fairseq's tensor
+ * names. The contact regression is in a separate file.
  */
 #include "apps/checkpoint/foreign_model.h"
 #include "apps/msa/msa.h"
@@ -88,8 +88,8 @@ static attn_status check_architecture(attn_context *context, const char *path, c
     return ATTN_OK;
 }
 
-/* Sets the settings of row positions from the shape of their table. The arguments are not used for this, because the
- * table of ESM-MSA-1 has one channel. */
+/* Sets the settings of row positions from the shape of their table. The shape is used because the checkpoint's
+ * arguments do not show that the table of ESM-MSA-1 has one channel. */
 static attn_status set_row_positions(const attn_named_list *early, attn_config *config)
 {
     const attn_tensor *table = attn_named_find(early, "msa_position_embedding");

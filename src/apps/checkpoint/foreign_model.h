@@ -14,9 +14,9 @@
  * the names of its tensors to a model's own names. */
 typedef struct attn__foreign {
     attn_name_map *names; /* the names file; NULL: there is none */
-    /* settings of config.json; if there is a names file, also those that follow from it and from the shapes */
+    /* settings of config.json, and settings that a names file contains or derives from tensor shapes */
     attn_config *config;
-    char settings[ATTN__PATH]; /* path of the file with the settings, for messages */
+    char settings[ATTN__PATH]; /* path of the settings' file, for messages */
     char weights[ATTN__PATH];  /* path of the weights: a file or a directory */
     attn_bytes *report;        /* gets the report of attn_weights_load about the weights; may be NULL */
 } attn__foreign;

@@ -147,7 +147,7 @@ static const char *names_of(const attn_config *model, bool native)
     return names[native][strcmp(attn_config_text(model, "tie", ""), "all") == 0];
 }
 
-/* The form of the checkpoint's tables. Several layers may share one table. */
+/* How the checkpoint stores its embedding tables. Several layers may share one table. */
 typedef struct loading {
     const attn_translator *t;
     /* true: the shared table is stored under the name of the output layer; false: under the name of the decoder */
@@ -266,9 +266,8 @@ static attn_status load_parameters(attn_translator *t, const char *path, bool na
     return status;
 }
 
-/* Moves the row of <pad>, which was appended to an archive's tables. In the longer table, the row moves to the index
- * that is the id of <pad> in both vocabularies. The row that was at this index becomes the last row, as in the
- * vocabulary. */
+/* Moves the row of <pad>, which was appended to an archive's tables. In the longer table, the row is exchanged with
+ * the row at the id of <pad>, as in the vocabulary. In the shorter table, the row is already at this id. */
 static attn_status place_pad(const attn_translator *t)
 {
     static const char *const tables[] = {"encoder.embedding.weight", "decoder.embedding.weight", "decoder.dense.weight",
@@ -336,7 +335,8 @@ attn_status attn__marian_load(attn_translator *t, const char *directory, const a
     if (status == ATTN_OK)
         status = read_vocabularies(t, directory, archive);
     if (status == ATTN_OK) {
-        /* return the memory of the parsed JSON to the system, because its gaps are too small for the weights */
+        /* Returns the freed memory of the parsed JSON to the system. The weights do not fit into the gaps that it
+         * leaves. */
         attn__system_trim();
         status = build_model(t, config);
     }

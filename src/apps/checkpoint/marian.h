@@ -11,7 +11,6 @@
 #include "data/vocab.h"
 #include "io/json.h"
 
-/* Reports whether a config.json describes a MarianMT model. */
 bool attn__marian_is(const attn_config *config);
 
 /* The files of a directory in Marian's own form, such as an archive of OPUS-MT. decoder.yml names these files. All
@@ -49,7 +48,7 @@ attn_status attn__marian_search(attn_translator *translator, const char *directo
  * If `directory` has Marian's own form, they are converted. */
 attn_status attn__marian_files(attn_context *context, const attn_config *config, const attn_vocab *source,
                                const attn_vocab *target, const char *directory, const char *to);
-/* Writes the parameters of a model to model.safetensors. `config` is the config of the model. */
+/* Writes the parameters of a model with the config `config` to model.safetensors. */
 attn_status attn__marian_write(attn_context *context, const attn_config *config, const attn_named_list *parameters,
                                const char *path);
 

@@ -19,7 +19,7 @@ typedef struct reading {
     attn_context *context;
     attn__archive *archive;
     const char *directory;
-    const char *file; /* path of the file that is read at the moment, for messages */
+    const char *file; /* path of the current file, for messages */
     json_t *decoder, *model;
     attn_config *config; /* gets the converted settings */
 } reading;
@@ -278,7 +278,7 @@ static attn_status ban(const reading *r, int64_t pad)
                : status;
 }
 
-/* Sets the sizes of the vocabularies. They have one token more than Marian's vocabularies: <pad>. Decoding starts
+/* Sets the sizes of the vocabularies. Marian's vocabularies lack <pad>, so each gets one more token. Decoding starts
  * with <pad>, whose embedding is zero. */
 static attn_status set_vocabularies(const reading *r, bool all)
 {

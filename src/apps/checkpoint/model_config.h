@@ -13,11 +13,10 @@
  * even on failure. */
 attn_status attn__model_config_create(attn_config **config, const attn_model *model, const attn_config *settings,
                                       const char *const *kept);
-/* Writes a config to DIRECTORY/config.json. */
 attn_status attn__model_config_write(const attn_config *config, attn_context *context, const char *directory);
 /* Makes a blank model of the architecture for the weights in the file `weights`, with the settings of `file` that the
- * architecture has. Settings that need much more memory than the weights have elements are refused before memory is
- * allocated. Type and precision are those of `options`, or the defaults if `options` is NULL. */
+ * architecture has. If the settings describe a model that is much larger than the weights, they are refused before
+ * memory is allocated. Type and precision are those of `options`, or the defaults if `options` is NULL. */
 attn_status attn__model_of_config(attn_model **model, attn_context *context, const attn_architecture *architecture,
                                   const attn_config *file, const char *weights, const attn_model_options *options);
 

@@ -61,8 +61,8 @@ static double number_at(const attn_config *config, const char *key, int i, doubl
 
 /* ------------------------------------------------------------------------------------------------ heads */
 
-/* Returns the number of heads of a plain model of timm with this width. The names of such models are
- * vit_SIZE_patch... and deit_SIZE_patch.... For other names, returns 0. */
+/* Returns the number of heads of a plain model of timm with this width. The names of such models begin with
+ * vit_SIZE_ or deit_SIZE_. For other names, returns 0. */
 static int64_t timm_heads(const char *name, int64_t width)
 {
     static const struct {

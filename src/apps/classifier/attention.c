@@ -18,7 +18,8 @@ static int64_t root(int64_t n)
     return (int64_t)lround(sqrt((double)n));
 }
 
-/* Adds the layers of weights [L,1,H,1+N,1+N]. The first token is the class token. The N patches follow, row by row. */
+/* Adds L layers of H heads from weights [L,1,H,1+N,1+N]. The first token is the class token. The N patches follow,
+ * row by row. */
 static attn_status add_tokens(attn__attention *a, const attn_classifier *c, const attn_tensor *weights)
 {
     int64_t heads = attn_tensor_length(weights, 2), t = attn_tensor_length(weights, 3), patch[2] = {1, 1};

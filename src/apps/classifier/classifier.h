@@ -115,7 +115,6 @@ attn_status attn__classifier_check(attn_context *context, double value);
 attn_status attn__classifier_measure(attn_model *model, attn_tape *tape, attn_image_shape shape, int64_t classes,
                                      attn_image_batches *batches, double *loss, int64_t *right, int64_t *confusion);
 
-/* Returns the number of classes. */
 int64_t attn_classifier_class_count(const attn_classifier *classifier);
 
 #endif

@@ -44,7 +44,7 @@ static attn_status check_channels(const source *s, const attn_config *config)
 static attn_status check_size(const source *s, const attn_config *config)
 {
     int64_t sides[2] = {s->shape.height, s->shape.width};
-    /* if the config has no size, `sides` stays unchanged, so any size is accepted */
+    /* If the config has no size, `sides` keeps the size of the new pictures, so that the checks below succeed. */
     (void)attn__config_sides(config, "img_size", sides);
     if (sides[0] != s->shape.height)
         return fail(s, "a height of", sides[0], s->shape.height);

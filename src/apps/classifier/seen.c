@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Computes statistics of the training pictures. With them, a picture can be recognized that differs from all training
- * pictures.
+ * Computes statistics of the training pictures. They show whether a new picture differs from all training pictures.
  */
 #include "apps/classifier/classifier.h"
 

@@ -39,10 +39,10 @@ static const attn_setting keys[] = {
 };
 
 /* Defaults for pictures of 28 x 28 pixels on a small machine; docs/images.md has the results. The model sasa needs
- * about twelve times as much time per picture as the other models. Most of this time is spent at full resolution in the
- * first two blocks. sasa therefore has few epochs. Its batches are small, so that few epochs still have enough steps.
- * If there are few epochs, large shifts of the pictures harm small models more than they help. Therefore axial and sasa
- * shift pictures by only one pixel. */
+ * about twelve times as much time per picture as the other models, mostly for its first two blocks, which run at
+ * full resolution. Therefore sasa has few epochs, and small batches so that there are still enough steps. With few
+ * epochs, large shifts of the pictures harm small models more than they help. Therefore axial and sasa shift
+ * pictures by only one pixel. */
 static const attn__preset presets[] = {
     {{"sasa", NULL}, "width", "16"},          {{"sasa", NULL}, "depth", "26"},
     {{"sasa", NULL}, "rate", "0.002"},        {{"sasa", NULL}, "epochs", "3"},
@@ -132,8 +132,7 @@ static attn_status fill(attn_config *config, const attn_architecture *a, const a
     if (status == ATTN_OK && attn__classifier_is_d2l(settings))
         status = attn_config_set_text(config, "init", "torch");
     int64_t heads = attn_config_int(settings, "heads", 0);
-    /* For small pictures another stem is used, because the usual stem halves the sides twice and would leave too
-     * little. */
+    /* Small pictures use another stem. The usual stem halves both sides twice, which would leave too few positions. */
     if (status == ATTN_OK && key_of(a, "stem") && shape.height <= 64)
         status = attn_config_set_text(config, "stem", "small");
     int64_t mlp = attn_config_int(settings, "mlp", 0), width = attn_config_int(settings, "width", 0);

@@ -45,8 +45,8 @@ static void take_rows(const attn_generator *g, const int32_t *x, int64_t first, 
 
 /* ---------------------------------------------------------------------------------------------- drawing */
 
-/* Returns the sampler's options for one group of images. For the progress reports, `before` of `all` rows were drawn
- * by earlier groups. */
+/* Returns the sampler's options for one group of images. Earlier groups have already drawn `before` of `all` rows.
+ * Both numbers are used for the progress reports. */
 static attn_axial_transformer_options sampling(const attn_generator *g, const attn_generator_options *options,
                                                int64_t group, int64_t before, int64_t all)
 {
@@ -65,7 +65,6 @@ static attn_status numbers_of(attn_tensor **x, const attn_generator *g, attn_dty
                               (int64_t[]){n, g->shape.frames * g->shape.channels, g->shape.height, g->shape.width});
 }
 
-/* Draws a group of n images with all their frames. */
 static attn_status draw_group(attn_generator *g, attn_image *images, int64_t n,
                               const attn_axial_transformer_options *options)
 {
@@ -129,7 +128,6 @@ static int64_t rows_given(const attn_generator *g, given_part given, int64_t fra
     return frame < given.last ? g->shape.height : frame == given.last ? given.rows : 0;
 }
 
-/* Draws the rows of all frames that are not given. */
 static attn_status draw_rest(attn_generator *g, attn_image *images, given_part given,
                              const attn_generator_options *options)
 {

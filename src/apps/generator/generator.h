@@ -36,7 +36,7 @@ typedef struct attn_generator_score {
     /* bits per dimension of a baseline, which predicts each pixel independently from a histogram over the training
      * part with 1 added to every count */
     double baseline;
-    double images_per_second; /* measured speed of the model */
+    double images_per_second;
 } attn_generator_score;
 /* Measures the bits per dimension of a part of the data, divided as in the training. ATTN_ERROR_ARGUMENT: the data does
  * not exist, or its images do not fit. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY: the
@@ -44,8 +44,8 @@ typedef struct attn_generator_score {
 attn_status attn_generator_evaluate(attn_generator *generator, const char *data, attn_split part,
                                     attn_generator_score *score);
 
-/* Chooses the value of a picture that is predicted while attention is drawn. Fields that are zero have their
- * defaults. */
+/* The value whose prediction is drawn: one level of a picture, given by pixel, channel and frame. Fields that are
+ * zero have their defaults. */
 typedef struct attn_generator_view {
     /* query_row and query_col are the pixel of the value, counted from 1; 0: the pixel in the middle */
     attn_classifier_view view;
@@ -87,7 +87,6 @@ void attn__generator_look_free(attn__generator_look *look);
 extern const attn__keys attn__generator_keys;
 extern const attn_trainer attn__generator_trainer;
 
-/* Makes a new model for images of this shape from the settings of a training. */
 attn_status attn__generator_model(attn_model **model, attn_context *context, const attn_config *settings,
                                   attn_image_shape shape);
 /* Writes config.json. It contains the settings of the model, and the training's settings that determine how images

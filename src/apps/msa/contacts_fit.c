@@ -176,7 +176,7 @@ static attn_status fit(fitting *f, const attn_contact_example *examples, int64_t
     f->labels = attn__alloc(f->context, (size_t)f->pairs);
     attn_status status = f->x && f->labels ? ATTN_OK : ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
-        if (n > 1) /* with a single alignment, its layers report the progress instead, which is finer */
+        if (n > 1) /* a single alignment reports its progress by layers instead, in finer steps */
             status = attn__work_around(f->context, "alignments", i, n);
         if (status == ATTN_OK)
             status = add_example(f, &examples[i]);

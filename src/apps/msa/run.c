@@ -83,8 +83,7 @@ static double layer_of(const needs *n, int64_t heads)
     double hidden = together * (2 * dim + wide) + quantized + 2 * n->packed * dim * wide;
     double projections = (n->int8 ? 3 : 2) * part + 3 * n->packed * share * dim * dim;
     double attention = (4 * share + rounded) * n->tokens * dim + maps + projections;
-    /* attention and the feed-forward network share memory if the largest array fits the blocks, which are as large
-     * as x */
+    /* the feed-forward network reuses attention's memory if its largest array is not larger than x */
     bool reused = largest <= n->tokens * dim;
     return n->tokens * dim * (1 + copy) + (reused ? fmax(attention, hidden) : attention + hidden) +
            n->threads * SCRATCH;

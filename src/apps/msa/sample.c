@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* Random streams of one part: for the choice of its columns, of its rows and of its hidden residues. */
+/* Random streams of one part. They choose its columns, its rows and its hidden residues. */
 enum { OF_COLUMNS, OF_ROWS, OF_MASK, STREAMS };
 
 attn__msa_part attn__msa_part_of(const attn__msa_sampling *sampling, const attn_alignment *alignment, uint64_t stream)

@@ -130,10 +130,10 @@ static attn_status read_all(training *t)
 /* ------------------------------------------------------------------------------------------------ model */
 
 /* Halves the initial weights of queries and keys of tied row attention. A tied score is a sum over R rows divided by
- * sqrt(R). Features that all rows share, mostly positions and conserved residues, therefore count sqrt(R) times. With
- * Xavier's initial values, each map would give nearly all weight to one column before any training. Such maps hardly
- * learn. Halving both weights divides the scores by four, so the initial maps are flat. PyTorch's default initial
- * values, which the published model's code uses, divide the scores by three. */
+ * sqrt(R). Features that all rows share, such as positions, therefore count sqrt(R) times. With Xavier's initial
+ * values, each map would give nearly all weight to one column before any training, and would hardly learn. Halving
+ * both weights divides the scores by four, so the initial maps are flat. PyTorch's default initial values, which the
+ * published model's code uses, divide the scores by three. */
 static void soften_first_maps(const attn_model *model)
 {
     const attn_named_list *parameters = attn_model_parameters(model);
@@ -190,7 +190,7 @@ static attn_status make_model(training *t)
     status = attn_architecture_select(attn_architecture_find("msa-transformer"), t->run.settings, config);
     if (status == ATTN_OK)
         status = attn_config_set_real(config, "activation_dropout", attn_config_real(t->run.settings, "dropout", 0));
-    if (status == ATTN_OK) /* this limit applies to inference only, not to a training step */
+    if (status == ATTN_OK) /* max_tokens_per_msa limits inference only, not training steps */
         status = attn_config_set_int(config, "max_tokens_per_msa", 16384);
     if (status == ATTN_OK)
         status = attn_model_create(&t->run.model, t->run.context, "msa-transformer", config, &options);
@@ -249,8 +249,8 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
     attn_tensor *logits;
     const attn_tensor *labels;
     int64_t begin, taken = attn__ranks_share(t->run.context, t->batch, &begin);
-    /* If there are fewer parts than ranks, some ranks run a part that does not count. All ranks must take part in
-     * every step. */
+    /* All ranks must take part in every step. If there are fewer parts than ranks, some ranks therefore run a part
+     * that does not count. */
     bool stands_in = taken == 0;
     attn__run_share(&t->run, tape, (attn_shard){stands_in ? 0 : begin, taken, t->batch}, 0);
     attn_tensor *loss =
@@ -274,8 +274,8 @@ static int64_t found(const attn_tensor *logits, const attn_tensor *labels)
     return right;
 }
 
-/* Number of parts per validation alignment. The parts are the same in every validation, because they have random
- * streams of their own, which no training step uses. */
+/* Number of parts per validation alignment. The parts have random streams of their own, so every validation uses the
+ * same parts. */
 enum { VALID_PARTS = 4 };
 
 /* Runs one part of the validation. Adds to `sums`: the loss, the number of hidden residues, and the number of

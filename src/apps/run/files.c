@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads and writes the files of a training run. Data that must be consistent (parameters, the optimizer's moments,
- * counters) is in one file, checkpoint.safetensors, which is replaced as a whole. A run can be killed at any moment.
- * model.safetensors is written before the checkpoint, so a resumed run at most repeats work whose results are already
- * saved. */
+ * Reads and writes the files of a training run, which can be killed at any moment. Data that must be consistent
+ * (parameters, the optimizer's moments, counters) is in one file, checkpoint.safetensors, which is replaced as a whole.
+ * model.safetensors is written before the checkpoint. A resumed run therefore at most repeats work whose results are
+ * already saved.
+ */
 #include "apps/run/files.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -162,8 +163,8 @@ static attn_status overlay_settings(const attn__run *run, attn_config *settings)
     return status;
 }
 
-/* Checks that all names in training.json are known. A name may be unknown because the file is damaged, in which case
- * a setting would be lost, or because a newer version of attn wrote it. */
+/* Checks that all names in training.json are known. An unknown name means that the file is damaged, or that a newer
+ * version of attn wrote it. */
 static attn_status check_names(const attn__run *run, const char *path)
 {
     for (int64_t i = 0; i < attn_config_size(run->stored); i++) {

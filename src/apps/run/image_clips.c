@@ -213,7 +213,6 @@ attn_status attn__clip_read(attn__clip *clip, attn_context *context, const char 
     return status;
 }
 
-/* Converts the frames of a video to the requested number of channels. */
 static attn_status convert(attn__clip *clip, int64_t channels)
 {
     attn_status status = ATTN_OK;

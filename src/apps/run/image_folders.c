@@ -34,7 +34,6 @@ static uint64_t key_of(const char *class_name, const char *name)
 /* Description of the folders that are read, for error messages. */
 #define KNOWN_FOLDERS "train/CLASS/ is read, beside it test/, val/, valid/ or validation/, or CLASS/ alone"
 
-/* The state of reading a folder that contains one folder per class. */
 typedef struct walk {
     attn__image_source *source;
     const attn__image_wish *wish;
@@ -232,7 +231,7 @@ static char *find_folder(const attn__image_source *s, const char *path, const at
     return NULL;
 }
 
-/* Counts the folders in the folder of train/ that are not read. */
+/* Counts the folders next to train/ that are not read. */
 static attn_status count_unread(attn__image_source *s, const char *path, const attn__names *names, const char *train,
                                 const char *held)
 {
@@ -247,8 +246,8 @@ static attn_status count_unread(attn__image_source *s, const char *path, const a
     return status;
 }
 
-/* Refuses data that has a folder named like a test folder but no train/. If this folder contains folders, it is a
- * test part and not a class. In this case returns ATTN_ERROR_FORMAT. */
+/* Returns ATTN_ERROR_FORMAT if the folder `held` is a test part, but there is no train/. A folder that is named like
+ * a test folder is a test part and not a class if it contains folders. */
 static attn_status refuse_alone(const attn__image_source *s, const char *path, const char *held)
 {
     attn__names inside = {0};

@@ -206,8 +206,8 @@ static attn_status check_classes(const attn__image_source *s, const attn__image_
     return ATTN_OK;
 }
 
-/* Reads a folder that contains any supported kind of data. If videos are requested, only one of the kinds is
- * possible. */
+/* Reads a folder that contains any supported kind of data. If videos are requested, only attn__read_folders can read
+ * them. */
 static attn_status read_folder(attn__image_source *source, const char *path, const attn__image_wish *wish)
 {
     static attn_status (*const kinds[])(attn__image_source *, const char *, const attn__names *,

@@ -30,7 +30,7 @@ typedef struct attn__image_source {
     char **classes;
     int64_t nclasses;
     /* number of files and folders that were not read: files in class folders whose names do not end like a
-     * picture's, and folders in the folder of train/ */
+     * picture's, and folders next to train/ */
     int64_t passed_over;
     char *passed_first; /* path of the first file or folder that was not read; NULL: there is none */
 } attn__image_source;

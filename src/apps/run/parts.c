@@ -15,8 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Returns the length of the text that a pattern must match: the whole name. A length of 0 means that no pattern can
- * match the parameter. */
+/* Returns the length of the whole name, all of which a pattern must match. */
 static size_t whole_name(const char *name)
 {
     return strlen(name);

@@ -130,11 +130,11 @@ static bool job_progress(void *user, const attn_progress *progress)
     attn__run *run = user;
     attn_progress told = *progress;
     if (progress->epoch_ends && run->no_validation)
-        /* only without validation, because a validation has already updated the average */
+        /* a validation has already updated the average, so this call is only needed if there is none */
         attn__run_average_epoch(run);
     if (progress->epoch_ends)
         attn__run_note_epoch(run, progress);
-    else /* not an epoch's end: this function is called after every step, before data is saved */
+    else /* a step; the end of an epoch is reported by a separate call after its last step */
         attn__run_average_step(run, progress->all_steps);
     told.metric = run->measure;
     told.metric2 = run->measure_too;

@@ -126,9 +126,9 @@ void attn__run_share(attn__run *run, attn_tape *tape, attn_shard share, int64_t 
 /* Checks that the data of a resumed run has the same fingerprint as at the start of the run. If not, returns
  * ATTN_ERROR_ARGUMENT. */
 attn_status attn__run_check_data(const attn__run *run);
-/* Refuses a setting that the caller gave, although the initial checkpoint decides it. The setting is accepted if it
- * has the checkpoint's value `its`. If `its` is NULL, no value is accepted. A refusal returns ATTN_ERROR_ARGUMENT.
- * `why` explains what the checkpoint decides. */
+/* Returns ATTN_ERROR_ARGUMENT if the caller gave a setting that the initial checkpoint decides. The setting is
+ * accepted if it has the checkpoint's value `its`. If `its` is NULL, no value is accepted. `why` explains what the
+ * checkpoint decides. */
 attn_status attn__run_refuse(const attn__run *run, const char *setting, const attn_config_value *its, const char *why);
 int64_t attn__run_epoch(const attn__run *run); /* Returns the number of finished epochs. */
 /* Returns the number of elements of all trained parameters of the model. */

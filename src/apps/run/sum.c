@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Computes checksums of a run's data. A checkpoint that was damaged on a disk or by a copy may still be readable. A
- * training would then silently continue from wrong values. Therefore a checkpoint contains a checksum of all data of
- * the run. Each word is multiplied by an odd number. This is a one-to-one map, so a change of any single word changes
- * the checksum. */
+ * Computes checksums of a run's data. A damaged checkpoint may still be readable, and a training would then silently
+ * continue from wrong values. Therefore a checkpoint contains a checksum of all data of the run. Each word is
+ * multiplied by an odd number, which is a one-to-one map. So a change of any single word changes the checksum.
+ */
 #include "apps/run/sum.h"
 
 #include "apps/checkpoint/model_directory.h"

@@ -22,7 +22,6 @@ const attn_trainer *attn_trainer_at(int i)
     return i >= 0 && i < KINDS ? kinds[i]->about : NULL;
 }
 
-/* Returns the kind of training with this name, or NULL if there is none. */
 static const attn__run_kind *find(const char *name)
 {
     for (int i = 0; i < KINDS; i++) {

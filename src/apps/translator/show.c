@@ -105,8 +105,8 @@ static attn_status join_labels(labels *l, const attn_vocab *vocab, const int32_t
         size_t length = strlen(piece);
         int64_t word = mark ? counter.n++ : attn__word_number(&counter, piece, length);
         counter.space = counter.space || mark;
-        /* a mark, such as <eos>, begins a label even if pieces before it that are only spaces have the same word
-         * number */
+        /* A mark such as <eos> always begins a label. Otherwise it could join preceding pieces of spaces, which may
+         * have the same word number. */
         if (l->n == 0 || word != last || mark) {
             status = used > 0 ? label_word(vocab, pieces, l->text[l->n - 1]) : ATTN_OK;
             l->n++;

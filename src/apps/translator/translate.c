@@ -93,7 +93,6 @@ typedef struct tapes {
     attn_tape *sources, *model;
 } tapes;
 
-/* A batch of sentences, with their forced prefixes and allowed tokens. */
 typedef struct batch_of {
     /* the caller's translator, which owns the results; it differs from the translator of a thread */
     const attn_translator *owner;

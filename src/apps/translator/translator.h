@@ -56,10 +56,10 @@ typedef struct attn_translator_score {
     /* mean of attn_bleu_d2l (k = 2) over all sentences; for each sentence, the reference with the highest value
      * counts */
     double bleu_d2l;
-    attn_bleu corpus;         /* sacreBLEU's BLEU of the detokenized texts */
-    double chrf;              /* sacreBLEU's chrF2 of the detokenized texts */
-    double tokens_per_second; /* number of decoded tokens per second */
-    double words_per_second;  /* words of the source sentences per second; words are separated by spaces */
+    attn_bleu corpus; /* sacreBLEU's BLEU of the detokenized texts */
+    double chrf;      /* sacreBLEU's chrF2 of the detokenized texts */
+    double tokens_per_second;
+    double words_per_second; /* words of the source sentences per second; words are separated by spaces */
 } attn_translator_score;
 
 /* Options for scoring a part. A field that is zero has its default. */
@@ -98,7 +98,6 @@ attn_status attn__translator_write(const attn_model *model, const attn_config *s
 attn_status attn__vocab_write(attn_context *context, attn_vocab *vocab, const char *directory, attn_side side);
 attn_status attn__vocab_read(attn_vocab **vocab, attn_context *context, const char *directory, attn_side side,
                              attn_vocab_kind kind);
-/* Makes a new model for these vocabularies from the settings of a training. */
 attn_status attn__translator_model(attn_model **model, attn_context *context, const attn_config *settings,
                                    const attn_vocab *source, const attn_vocab *target);
 
@@ -120,7 +119,6 @@ attn_status attn__reference(const attn_translator *translator, const char *targe
 
 /* Returns a checksum, which serves to tell files apart. It is not secure against an attacker. */
 uint64_t attn__fingerprint(const char *text, size_t size);
-/* Returns the name of the data for messages. */
 const char *attn__pairs_name(const attn_pairs_source *data);
 /* Reads the pairs of the data. *fingerprint gets a checksum of the data; `fingerprint` may be NULL. */
 attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const attn_pairs_source *data,
