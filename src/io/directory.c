@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Lists a directory. */
+/* SPDX-License-Identifier: MIT */
 #include "attn/io.h"
 #include "io/directory.h"
 #include "base/context.h"
@@ -23,8 +22,8 @@ static int compare(const void *left, const void *right)
     return strcmp(*(char *const *)left, *(char *const *)right);
 }
 
-/* Returns whether the entry is of the requested kind, which is a directory or a file. Returns false for an entry
- * that cannot be examined. */
+/* Returns whether the entry is of the requested kind: a directory if `directories` is true, otherwise a file. Returns
+ * false for an entry that cannot be examined. */
 static bool is_kind(attn_context *context, const char *path, const char *name, bool directories, attn_status *status)
 {
     size_t length = strlen(path) + strlen(name) + 2;
@@ -34,7 +33,7 @@ static bool is_kind(attn_context *context, const char *path, const char *name, b
         *status = ATTN_ERROR_MEMORY;
         return false;
     }
-    strcpy(whole, path); /* NOLINT: `whole` is large enough, because its size was computed before */
+    strcpy(whole, path); /* NOLINT: `whole` is large enough for the path */
     strcat(whole, "/");  /* NOLINT */
     strcat(whole, name); /* NOLINT */
     bool known = stat(whole, &about) == 0;

@@ -11,8 +11,9 @@ typedef struct attn_entries {
     int64_t n;
     char **names;
 } attn_entries;
-/* Lists the files or the sub-directories of a directory. A link counts as its target. `entries` must be {0} before;
- * free it with attn_entries_free. May return ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO and ATTN_ERROR_MEMORY. */
+/* Lists the files or the sub-directories of a directory. A link is listed as the file or directory to which it points.
+ * `entries` must be {0} before; free it with attn_entries_free. May return ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO and
+ * ATTN_ERROR_MEMORY. */
 attn_status attn_directory_list(attn_entries *entries, attn_context *context, const char *path, bool directories);
 void attn_entries_free(attn_context *context, attn_entries *entries); /* frees the list, which is empty afterwards */
 
@@ -20,7 +21,7 @@ void attn_entries_free(attn_context *context, attn_entries *entries); /* frees t
  * runs in the directory. ATTN_ERROR_ARGUMENT: the path is too long. ATTN_ERROR_IO: a file cannot be removed. */
 attn_status attn_directory_clear(attn_context *context, const char *path, const char *const *names);
 
-bool attn_file_exists(const char *path); /* returns true if the path is an existing file or directory */
+bool attn_file_exists(const char *path);
 /* Makes a directory and its parents. If the directory exists, returns ATTN_OK. ATTN_ERROR_ARGUMENT: the path is
  * empty. May also return ATTN_ERROR_IO and ATTN_ERROR_MEMORY. */
 attn_status attn_directory_create(attn_context *context, const char *path);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * file.h - maps files into memory, and writes files so that they replace an older file as a whole.
- */
+ * file.h - maps files into memory, and writes files. A reader of a file that is being written gets either the whole old
+ * file or the whole new one. */
 #ifndef ATTN_IO_FILE_H
 #define ATTN_IO_FILE_H
 
@@ -9,8 +9,9 @@
 
 bool attn__is_directory(const char *path);
 
-/* Opens a regular file for reading. *size is its length. A pipe, a device or a directory is refused with a message and
- * without waiting. Every reader opens files with this function. May return ATTN_ERROR_NOT_FOUND and ATTN_ERROR_IO. */
+/* Opens a regular file for reading. Every reader opens files with this function. *size is the file's length. A pipe, a
+ * device or a directory is refused with a message, without waiting for data. May return ATTN_ERROR_NOT_FOUND and
+ * ATTN_ERROR_IO. */
 attn_status attn__file_open(attn_context *context, const char *path, int *descriptor, size_t *size);
 
 /* Maps a file for reading. The path becomes the name of the input, so it must outlive the mapping. An empty file
@@ -18,15 +19,15 @@ attn_status attn__file_open(attn_context *context, const char *path, int *descri
 attn_status attn__file_map(attn__input *input, attn_context *context, const char *path);
 void attn__file_unmap(attn__input *input);
 
-/* A file that is being written. It gets its name only when it is complete. If the path is a device, a pipe, or a
- * link to standard output or standard error, the data are written to it directly. */
+/* A file that is being written. It gets its name only when it is complete. If the path is a device, a pipe, or a link
+ * to standard output or standard error, the data are written to it directly. */
 typedef struct attn__output {
     attn_context *context;
     const char *path;
     char *temporary;
     int descriptor;
     bool in_place;      /* true: the path is not a regular file, so there is no temporary file */
-    attn_status status; /* the first error; later calls do nothing and return it */
+    attn_status status; /* the first error; after it, all functions do nothing and return this error */
 } attn__output;
 
 attn_status attn__output_begin(attn__output *output, attn_context *context, const char *path);

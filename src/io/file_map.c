@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Maps files into memory for reading. */
+/* SPDX-License-Identifier: MIT */
 #include "io/file.h"
 
 #include <errno.h>
@@ -26,7 +25,7 @@ static const char *kind_of(mode_t mode)
 
 attn_status attn__file_open(attn_context *context, const char *path, int *descriptor, size_t *size)
 {
-    /* O_NONBLOCK is set because opening a pipe would wait if no other process writes to the pipe. */
+    /* without O_NONBLOCK, opening a pipe would wait until another process writes to the pipe */
     int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     struct stat about;
     *descriptor = -1;

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-/* A growing buffer. It is used if the final size is not known in advance, for example for compressed data. */
+/* A buffer that grows. It serves for data whose size is not known in advance, such as compressed data. */
 typedef struct sink {
     attn_context *context;
     const char *name;
@@ -35,7 +35,7 @@ static attn_status sink_grow(sink *s)
         return fail_limit(s);
     size_t capacity = s->capacity ? attn__size_mul(s->capacity, 2) : attn__size_add(s->hint, 65536);
     if (capacity > attn__size_add(s->limit, 2))
-        /* one byte more than the limit, so that a file that is too large is detected */
+        /* room for one byte more than the limit, so that a file that is too large is detected */
         capacity = attn__size_add(s->limit, 2);
     char *fresh = attn__realloc(s->context, s->bytes->data, capacity);
     if (!fresh)
@@ -70,13 +70,13 @@ static attn_status read_raw(sink *s)
     attn_status status = attn__file_open(s->context, s->name, &descriptor, &size);
     if (status != ATTN_OK)
         return status;
-    s->hint = size; /* only a hint, because files under /proc report a size of 0 */
+    s->hint = size; /* the size is only a hint, because files under /proc have size 0 */
     status = size > s->limit ? fail_limit(s) : read_descriptor(s, descriptor);
     close(descriptor);
     return status;
 }
 
-/* Decompresses the whole file. It may consist of several gzip members, because gzip files can be concatenated. */
+/* Decompresses the whole file. Several gzip members may follow one another, because gzip files may be concatenated. */
 static attn_status inflate_all(z_stream *z, sink *s, const attn_bytes *packed)
 {
     z->next_in = (Bytef *)packed->data;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writes files so that they replace an older file as a whole, and makes directories.
- */
+ * Writes files, and makes directories. A written file replaces an older file only when it is complete. */
 #include "io/file.h"
 #include "io/directory.h"
 
@@ -26,8 +25,8 @@ static size_t folder_length(const char *path)
 }
 
 /* If the path is a link to standard output or standard error, such as /dev/stdout, returns the descriptor of that
- * stream. The stream may be a regular file to which this process already writes. For any other path, returns a
- * negative number. */
+ * stream. Otherwise returns a negative number. A stream needs this check even if it is a regular file, because this
+ * process may already have written to the stream. */
 static int standard_behind(const char *path, const struct stat *about)
 {
     struct stat link, open;
@@ -41,8 +40,8 @@ static int standard_behind(const char *path, const struct stat *about)
 }
 
 /* If the path is not a regular file, opens it directly and returns true. A device such as /dev/null must not be
- * replaced, because renaming a file over it would remove the device for all programs. A folder is also opened
- * directly, which fails with the right message. */
+ * replaced, because a file renamed to its path would remove the device for all programs. A directory is also opened
+ * directly, because the error then has the right message. */
 static bool open_in_place(attn__output *output)
 {
     struct stat about;
@@ -51,8 +50,7 @@ static bool open_in_place(attn__output *output)
     int standard = standard_behind(output->path, &about);
     if (S_ISREG(about.st_mode) && standard < 0)
         return false;
-    /* the descriptor of a standard stream is duplicated, because a new descriptor would overwrite output that exists
-     * already */
+    /* a standard stream is not opened again, because opening it would overwrite its earlier output */
     output->in_place = true;
     output->descriptor = standard < 0 ? open(output->path, O_WRONLY | O_CLOEXEC | O_NOCTTY)
                                       : fcntl(standard, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -61,9 +59,8 @@ static bool open_in_place(attn__output *output)
     return true;
 }
 
-/* Opens a new temporary file in the folder of the path, for exclusive use. Its name begins with a dot, so that
- * listings and globs do not show it. If a name is taken, because a killed process with the same process id has left
- * its file, another name is tried. */
+/* Opens a new temporary file in the folder of the path, for exclusive use. Its name begins with a dot, so that listings
+ * and globs do not show it. A killed process may have left a file with the chosen name. Then another name is tried. */
 static void open_temporary(attn__output *output, size_t size)
 {
     size_t folder = folder_length(output->path);
@@ -110,8 +107,8 @@ static void keep_mode(attn__output *output)
         output_fail(output, "given its mode");
 }
 
-/* Flushes the folder, because a crash could otherwise lose the file's new name. A failure is ignored, because some
- * file systems cannot flush folders. */
+/* Flushes the folder. Otherwise a crash could lose the file's new name. A failure is ignored, because some file systems
+ * cannot flush folders. */
 static void flush_folder(attn__output *output)
 {
     size_t folder = folder_length(output->path);
@@ -162,8 +159,8 @@ attn_status attn_file_write(attn_context *context, const char *path, const void 
     return attn__output_end(&output);
 }
 
-/* Returns whether the path exists. If stat fails for another reason than a missing file, returns true, because
- * opening the file then reports the reason. */
+/* Returns whether the path exists. If stat fails for another reason than a missing file, returns true. Opening the file
+ * then reports the reason. */
 bool attn_file_exists(const char *path)
 {
     struct stat about;
@@ -189,7 +186,7 @@ attn_status attn_directory_create(attn_context *context, const char *path)
             continue;
         char after = p[1];
         p[1] = '\0';
-        /* errno is stored, because attn__is_directory overwrites it */
+        /* store errno before attn__is_directory overwrites it */
         int reason = mkdir(partial, 0777) == 0 ? 0 : errno;
         if (reason && !attn__is_directory(partial))
             status = attn__fail(context, ATTN_ERROR_IO, "%s: directory cannot be made: %s", partial, strerror(reason));

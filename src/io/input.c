@@ -29,7 +29,7 @@ uint64_t attn__read_u64(const uint8_t *p)
     return attn__read_u32(p) | (uint64_t)attn__read_u32(p + 4) << 32;
 }
 
-/* Returns the capacity to allocate for `size` bytes and a terminating zero. If the capacity overflows, returns
+/* Returns how many bytes to allocate for `size` bytes and a terminating zero. If this number overflows, returns
  * SIZE_MAX, so that the allocation fails. */
 static size_t capacity_for(size_t size)
 {

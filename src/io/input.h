@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * input.h - the input of readers, which is an array of bytes with a name, and texts that grow.
- */
+ * input.h - the input of readers, which is an array of bytes with a name. Also has functions for texts that grow. */
 #ifndef ATTN_IO_INPUT_H
 #define ATTN_IO_INPUT_H
 
@@ -24,13 +23,13 @@ uint16_t attn__read_u16(const uint8_t *p);
 uint32_t attn__read_u32(const uint8_t *p);
 uint64_t attn__read_u64(const uint8_t *p);
 
-/* Appends to a text. Only these functions may extend the text, because they compute its allocated size from its
+/* Append to a text. No other function may extend the text, because these compute the number of allocated bytes from the
  * length: the next power of two. */
 attn_status attn__bytes_append(attn_context *context, attn_bytes *bytes, const char *data, size_t size);
 attn_status attn__bytes_appendf(attn_context *context, attn_bytes *bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Allocation functions that zlib calls, and that allocate from a context. */
+/* Allocation functions for zlib. They allocate from the context to which their argument points. */
 void *attn__zlib_alloc(void *context, unsigned items, unsigned size);
 void attn__zlib_free(void *context, void *memory);
 

@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Converts JSON text to a config. */
+/* SPDX-License-Identifier: MIT */
 #include "io/json.h"
 #include "base/downloaded.h"
 
@@ -22,8 +21,8 @@ static attn_status fail_at(const attn__input *text, place at, size_t offset, con
     return attn__fail(text->context, ATTN_ERROR_FORMAT, "%s:%d:%d: %s", text->name, at.line, at.column, what);
 }
 
-/* Scans the text once, skipping strings. Refuses the text if it is nested too deep or has too many values. This is
- * checked before parsing, because the parser recurses and uses hundreds of bytes per value. */
+/* Checks in one scan of the text that it is not nested too deep and has not too many values. This is done before
+ * parsing, because the parser recurses and uses hundreds of bytes per value. */
 static attn_status check_bounds(const attn__input *text, int depth, size_t values, size_t offset)
 {
     place at = {1, 0};
@@ -54,7 +53,7 @@ static attn_status check_bounds(const attn__input *text, int depth, size_t value
 json_t *attn__json_load(const char *text, size_t size, size_t flags, json_error_t *error)
 {
     json_t *root = json_loadb(text, size, flags | JSON_REJECT_DUPLICATES, error);
-    /* read again with integers as reals: tokenizers write 10^30 for "no limit" */
+    /* parse again with large integers as reals, because tokenizer files have 10^30 for "no limit" */
     if (!root && json_error_code(error) == json_error_numeric_overflow)
         root = json_loadb(text, size, flags | JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, error);
     return root;
@@ -147,11 +146,12 @@ static attn_status set_scalar(const attn__input *text, const json_t *json, const
 
 /* --------------------------------------------------------------------------------------------- walking */
 
-/* An object or a list that is being visited. It also holds the length of the key's prefix for its members' names. */
+/* An object or a list that is being visited. `prefix` is the length of its name, with which its members' names
+ * begin. */
 typedef struct frame {
     json_t *json;
-    void *member; /* if it is an object: its next member */
-    size_t index; /* if it is a list: the index of its next element */
+    void *member; /* if this is an object: its next member */
+    size_t index; /* if this is a list: the index of its next element */
     size_t prefix;
 } frame;
 
@@ -186,8 +186,8 @@ static attn_status next_member(const attn__input *text, frame *f, char *key, jso
     return ATTN_OK;
 }
 
-/* Returns whether the elements of a value get separate keys. Lists of integers and lists of texts are stored as one
- * value. The elements of any other list, and the members of an object, get separate keys. */
+/* Returns whether a value is stored as several keys. An object and most lists get one key per member or element. A list
+ * of integers or a list of texts is stored as one value. */
 static bool has_members(const json_t *value)
 {
     return json_is_object(value) ||
@@ -205,7 +205,7 @@ attn_status attn__json_to_config(const attn__input *text, const json_t *object, 
         if (status == ATTN_OK && !value) {
             depth--;
         } else if (status == ATTN_OK && !has_members(value)) {
-            /* a key with a dot can be equal to the joined key of a nested member, so a key may occur twice */
+            /* a key may occur twice, because a key with a dot, "a.b", equals the name of the member b of a */
             status = attn_config_get(config, key) ? fail_key(text, key, "given twice")
                                                   : set_scalar(text, value, key, config);
         } else if (status == ATTN_OK && ++depth == MAX_DEPTH) {
@@ -229,9 +229,9 @@ static bool fits_64_bits(const char *digits, size_t n)
     return n < sizeof most - 1 || (n == sizeof most - 1 && memcmp(digits, most, n) <= 0);
 }
 
-/* Copies the text. If an integer does not fit in 64 bits, appends "e0" to it, so that jansson reads it as a real
- * instead of refusing it. Tokenizer files of Hugging Face have such an integer as maximum length. The copy may need an
- * eighth more space. */
+/* Copies the text to `out`. Appends "e0" to integers that do not fit in 64 bits, so that jansson reads them as reals
+ * instead of refusing them. Tokenizer files of Hugging Face have such an integer as maximum length. The copy may need
+ * an eighth more space. */
 static size_t widen(const attn__input *text, char *out)
 {
     const char *at = (const char *)text->data, *end = at + text->size;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Parses JSON one element at a time. This is for lists that are too long for a tree.
- */
+ * Parses JSON one element at a time, for lists that are too long to be kept in memory as a tree. */
 #include "base/downloaded.h"
 #include "io/json.h"
 
@@ -14,9 +13,9 @@ typedef struct stream {
     size_t at;
     char key[64]; /* name of the current member; a longer name is cut */
     int64_t index;
-    const char *skip; /* name of members of elements that are not to be parsed; NULL: all members are parsed */
-    char *copy;       /* copy of an element in which these members are replaced by 0 */
-    size_t room;      /* allocated bytes of the copy */
+    const char *skip; /* name of the members of list elements that are not parsed; NULL: all members are parsed */
+    char *copy;       /* copy of an element in which the members that are not parsed are replaced by 0 */
+    size_t room;
     attn__json_visit visit;
     void *user;
 } stream;
@@ -38,13 +37,13 @@ static attn_status fail(const stream *s, size_t at, const char *what)
     return attn__input_fail(s->text, ATTN_ERROR_FORMAT, at, "%s%s%s", s->key, s->key[0] ? ": " : "", what);
 }
 
-/* The end of an element's text, and the range of the text that is not parsed. */
+/* The end of an element's text, and the begin and end of the value in it that is not parsed. */
 typedef struct extent {
     size_t end, skip, skip_end;
 } extent;
 
-/* Called after the name of a member was found, which ends before `at`. If members of this name are to be skipped,
- * finds the range of the member's value. */
+/* Called after the name of a member was read. The name begins at `name`, and `at` is the offset after it. If members of
+ * this name are not parsed, notes where the member's value begins. */
 static void note_member(const stream *s, size_t name, size_t at, extent *e)
 {
     size_t size = s->skip ? strlen(s->skip) : 0;
@@ -53,8 +52,7 @@ static void note_member(const stream *s, size_t name, size_t at, extent *e)
         e->skip = at + 1;
 }
 
-/* Finds the end of the value that begins at s->at. Invalid JSON is accepted here, because it is detected when the
- * value is parsed. */
+/* Finds the end of the value that begins at s->at. Invalid JSON is not detected here, but when the value is parsed. */
 static attn_status find_end(const stream *s, extent *e)
 {
     const uint8_t *data = s->text->data;
@@ -85,7 +83,7 @@ static attn_status find_end(const stream *s, extent *e)
     return ATTN_OK;
 }
 
-/* Copies an element. The value that is to be skipped is replaced by 0. */
+/* Copies an element to s->copy. The value that is not parsed is replaced by 0. */
 static attn_status cut(stream *s, const extent *e, size_t *size)
 {
     size_t before = e->skip - s->at, behind = e->end - e->skip_end;
@@ -122,7 +120,7 @@ static attn_status read_value(stream *s, json_t **value)
     *value = attn__json_load(text, size, JSON_DECODE_ANY, &error);
     if (!*value && json_error_code(&error) == json_error_out_of_memory)
         return attn__fail_memory(s->text->context, size);
-    /* offset of the error in the parsed text, which may be the copy with skipped values */
+    /* offset of the error in the parsed text, which may be s->copy */
     size_t place = (size_t)error.position;
     if (!*value && text == s->copy && place > e.skip - s->at)
         place += e.skip_end - e.skip - 1;
@@ -142,7 +140,7 @@ static attn_status visit_value(stream *s, int64_t index)
     return status;
 }
 
-/* Calls `one` for each value between the opening bracket at s->at and the bracket `close`. */
+/* Calls one(s) for each value between the opening bracket at s->at and the bracket `close`. */
 static attn_status read_members(stream *s, char close, attn_status (*one)(stream *s))
 {
     attn_status status = ATTN_OK;
@@ -178,7 +176,8 @@ static attn_status read_list(stream *s)
     return status == ATTN_OK ? read_members(s, ']', read_element) : status;
 }
 
-/* Stores the name of a member in s->key, for comparisons and messages. The stored name is printable and may be cut. */
+/* Stores the name of a member in s->key, for comparisons and messages. Only printable characters are stored, and a long
+ * name is cut. */
 static void keep_key(stream *s, const uint8_t *name, size_t size)
 {
     size = size < sizeof s->key ? size : sizeof s->key - 1;

@@ -6,10 +6,10 @@
 
 #include "attn/config.h"
 
-/* Writes JSON into a growing buffer. The text is either on one line, or indented by two spaces with one member per line
- * and lists of numbers on one line. Members are written in the order of the calls. `key` must be NULL inside arrays and
- * at the top level. The first error is kept, so only the status of attn_json_finish must be checked. Numbers keep all
- * their digits. NaN and infinities become null. Text is escaped, and invalid UTF-8 becomes U+FFFD.
+/* Writes JSON into a growing buffer. The text is either one line, or indented by two spaces. Indented text has one line
+ * per member, and a list of numbers is on one line. Members are written in the order of the calls. `key` must be NULL
+ * inside arrays and at the top level. The first error is kept, so only the status of attn_json_finish must be checked.
+ * Numbers keep all their digits. NaN and infinities become null. Text is escaped, and invalid UTF-8 becomes U+FFFD.
  *
  *     attn_json json;
  *     attn_json_begin(&json, context, true);
@@ -22,7 +22,7 @@
 enum { ATTN_JSON_DEPTH = 32 };
 typedef struct attn_json {
     attn_context *context;
-    attn_bytes out; /* the fields from here on are private to the writer */
+    attn_bytes out; /* the fields after this line are private */
     bool pretty;
     int depth;
     char closing[ATTN_JSON_DEPTH];

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads BMP files as Windows and most programs write them: without compression, with 1, 4 or 8 bits per pixel and a
- * palette, or with 24 or 32 bits per pixel.
- */
+ * Reads BMP files without compression. They have 1, 4 or 8 bits per pixel and a palette, or 24 or 32 bits per pixel. */
 #include "io/images/image.h"
 
 #include <string.h>
@@ -11,7 +9,7 @@ enum { FILE_HEADER = 14, LEAST_HEADER = 40, BIT_FIELDS = 3, ALPHA_FIELDS = 6 };
 
 typedef struct header {
     size_t pixels, palette; /* offset of the pixels in the file, and offset of the palette */
-    uint32_t colours;       /* number of entries of the palette */
+    uint32_t colours;
     int64_t width, height;
     bool down, alpha; /* down: the first row in the file is the top row; alpha: the fourth byte of a pixel is alpha */
     int bits;
@@ -27,7 +25,7 @@ static attn_status refuse(const attn__input *input, size_t offset, const char *w
     return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, offset, "bmp: %s %lld is not read", what, found);
 }
 
-/* Checks the masks of red, green, blue and alpha. Only the usual masks are accepted. */
+/* Checks the header's bit masks of red, green, blue and alpha. Only the usual masks are accepted. */
 static attn_status read_masks(const attn__input *input, size_t size, header *h)
 {
     const uint8_t *p = input->data + FILE_HEADER + LEAST_HEADER;
@@ -64,7 +62,7 @@ static attn_status read_header(const attn__input *input, header *h)
     return method == 0 ? ATTN_OK : refuse(input, 30, "compression", method);
 }
 
-/* Returns the number of bytes of a row in the file. Rows are padded to a multiple of 4 bytes. */
+/* Returns the number of bytes of a row of pixels in the file. Rows are padded to a multiple of 4 bytes. */
 static size_t row_bytes(const header *h)
 {
     return ((size_t)h->width * (size_t)h->bits + 31) / 32 * 4;

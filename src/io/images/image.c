@@ -61,14 +61,13 @@ attn_status attn__raster_begin(attn__raster *raster, const attn__input *input, u
 
 /* ------------------------------------------------------------------------------------------- channels */
 
-/* Blends a sample of the given alpha with a white background. */
+/* Returns the colour of a sample of opacity `alpha` over a white background. */
 static unsigned char over_white(unsigned value, unsigned alpha)
 {
     return (unsigned char)((value * alpha + 255 * (255 - alpha) + 127) / 255);
 }
 
-/* Returns the grey value of a pixel. The weights of the colours are those of Pillow, which most training libraries
- * use. The weights sum to 65536. */
+/* Returns the grey value of a pixel. The weights of the colours are those of Pillow and sum to 65536. */
 static unsigned char luma(unsigned red, unsigned green, unsigned blue)
 {
     return (unsigned char)((19595 * red + 38470 * green + 7471 * blue + 32768) >> 16);
@@ -104,8 +103,8 @@ attn_status attn_image_convert(attn_image *to, attn_context *context, const attn
     return convert(to, context, &raster, channels);
 }
 
-/* Converts the raster to the image. If the raster already has the requested channels, its pixels are used without a
- * copy. */
+/* Converts the raster to the image. If the raster already has the requested number of channels, its pixels are not
+ * copied. */
 static attn_status deliver(attn_image *image, attn_context *context, attn__raster *raster, int channels)
 {
     int wanted = channels ? channels : raster->channels > 2 ? 3 : 1;

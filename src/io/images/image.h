@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * image.h - the image decoders that attn_image_parse uses, and image operations.
- */
+ * image.h - the image decoders, and operations on images. attn_image_parse chooses the decoder. */
 #ifndef ATTN_IO_IMAGE_H
 #define ATTN_IO_IMAGE_H
 
@@ -36,17 +35,17 @@ attn_status attn__webp_read(attn__raster *raster, const attn__input *input, int6
 bool attn__pnm_matches(const attn__input *input);
 attn_status attn__pnm_read(attn__raster *raster, const attn__input *input, int64_t limit);
 
-/* How a picture is fitted to a size. It is first resized, and then its middle is cut out. */
+/* How a picture is fitted to a requested size. The picture is first resized, and then its middle is cut out. */
 typedef struct attn__image_fitting {
     attn_image_filter filter;
-    /* true: width and height are resized independently; false: both by the same factor, so that the picture is at
-     * least as large as requested */
+    /* true: width and height are resized by different factors, to the requested size; false: they are resized by the
+     * same factor, and the picture becomes at least as large as requested */
     bool squash;
-    /* the picture is resized to this size in pixels before its middle is cut out; 0: the requested size */
+    /* length in pixels to which the picture is resized before its middle is cut out; 0: the requested size */
     int64_t side;
 } attn__image_fitting;
-/* Does the same as attn_image_fit, with the given settings. ATTN_ERROR_ARGUMENT also if a side of the resized
- * picture is below the requested side. */
+/* Fits an image like attn_image_fit, but with these settings. ATTN_ERROR_ARGUMENT is also returned if a side of the
+ * resized picture is shorter than the requested side. */
 attn_status attn__image_fit(attn_image *to, attn_context *context, const attn_image *from, int64_t width,
                             int64_t height, const attn__image_fitting *fitting);
 
@@ -54,7 +53,7 @@ attn_status attn__image_fit(attn_image *to, attn_context *context, const attn_im
  * block has no orientation or is damaged. */
 int attn__exif_orientation(const uint8_t *data, size_t size);
 /* Resizes a map [rows,columns,channels] of floats with the bicubic filter of attn_image_resize. `from_size` and
- * `to_size` are the number of rows and the number of columns. */
+ * `to_size` each hold the number of rows and the number of columns. */
 attn_status attn__resize_map(attn_context *context, const float *from, const int64_t from_size[2], float *to,
                              const int64_t to_size[2], int64_t channels);
 /* Rotates and mirrors the raster as the EXIF orientation requires. */
@@ -69,11 +68,11 @@ attn_status attn_image_convert(attn_image *to, attn_context *context, const attn
 /* Encodes the image as a PNG of 8 bits per sample. The caller frees the bytes. ATTN_ERROR_MEMORY: there is no
  * memory. ATTN_ERROR_INTERNAL: libpng failed; the message contains libpng's reason. */
 attn_status attn_image_png(attn_bytes *png, attn_context *context, const attn_image *image);
-/* Resizes the image. If the image shrinks, the filter is widened by the same factor, so that every pixel contributes to
- * the result (anti-aliasing). First rows are resized, then columns. Both results are rounded to 8 bits. Weights have 22
- * fractional bits. At the border, only weights of existing pixels count, and they are normalized. The result equals
- * Pillow's resize up to version 12 (13 resizes columns first if that is less work). ATTN_ERROR_ARGUMENT: a side out of
- * range. */
+/* Resizes the image. First rows are resized, then columns. Both results are rounded to 8 bits. If the image shrinks,
+ * the filter is widened by the same factor, so that every pixel contributes to the result (anti-aliasing). Weights have
+ * 22 fractional bits. At the border, only weights of existing pixels count, and they are normalized. The result equals
+ * that of Pillow up to version 12. Pillow 13 resizes columns first if that is less work. ATTN_ERROR_ARGUMENT: a side is
+ * out of range. */
 attn_status attn_image_resize(attn_image *to, attn_context *context, const attn_image *from, int64_t width,
                               int64_t height, attn_image_filter filter);
 /* Cuts out the rectangle whose upper left pixel is (x, y). ATTN_ERROR_ARGUMENT: the rectangle is not inside the
@@ -81,18 +80,19 @@ attn_status attn_image_resize(attn_image *to, attn_context *context, const attn_
 attn_status attn_image_crop(attn_image *to, attn_context *context, const attn_image *from, int64_t x, int64_t y,
                             int64_t width, int64_t height);
 /* Arranges n images of the same size as a table with `columns` images per row. If `columns` is 0, the table has about
- * as many columns as rows. Images are separated and surrounded by `gap` white pixels. Each pixel is enlarged `zoom`
- * times (0 means 1). ATTN_ERROR_ARGUMENT: there is no image, or the images differ in size or channels. */
+ * as many columns as rows. Between and around the images there are `gap` white pixels. Each pixel of an image becomes a
+ * square of `zoom` x `zoom` pixels (0 means 1). ATTN_ERROR_ARGUMENT: there is no image, or the images differ in size or
+ * channels. */
 attn_status attn_image_sheet(attn_image *sheet, attn_context *context, const attn_image *images, int64_t n,
                              int64_t columns, int64_t gap, int64_t zoom);
 
-/* Writes images of the same size as a lossless .webp animation that repeats forever. If there is one image, the file
- * is a still picture. ATTN_ERROR_UNSUPPORTED: this build has no libwebpmux. ATTN_ERROR_ARGUMENT: the format does not
- * allow this size. */
+/* Writes images of the same size as a lossless .webp animation that repeats forever. A single image is written as a
+ * still picture. ATTN_ERROR_UNSUPPORTED: this build has no libwebpmux. ATTN_ERROR_ARGUMENT: the format does not allow
+ * this size. */
 attn_status attn__webp_write(attn_context *context, const attn_image *images, int64_t n, int milliseconds,
                              const char *path);
 
-/* Decodes a file in memory. Otherwise it does the same as attn_image_read. `name` is used in messages. */
+/* Decodes an image file that is in memory, like attn_image_read. `name` is used in messages. */
 attn_status attn_image_parse(attn_image *image, attn_context *context, const void *data, size_t size, const char *name,
                              const attn_image_options *options);
 

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * Resizes images with a separable filter whose width grows with the reduction. Intermediate results have 8 bits, and
- * weights have 22 fractional bits. This is the same arithmetic as in the training of most vision models, so a model
- * gets the same pixels as in its training. */
+ * Resizes images with a separable filter, which becomes wider the more the image shrinks. Intermediate results have 8
+ * bits, and weights have 22 fractional bits, as in Pillow. Most vision models were trained on pictures that Pillow
+ * resized, so a model gets the same pixels as in its training. */
 #include "io/images/image.h"
 
 #include <math.h>
 #include <string.h>
 
-/* number of fractional bits of a weight: 32 bits, minus 8 bits of a sample, minus 2 bits because weights can be
- * outside of 0 to 1 */
+/* Number of fractional bits of a weight. A sum of products must fit in 32 bits. 8 bits are for the sample, and 2 bits
+ * are needed because weights can be outside of 0 to 1. */
 enum { FRACTION = 22 };
 
-/* For each position of the result: the source positions and their weights. */
+/* For each position of the result: the positions of the source from which it is computed, and their weights. */
 typedef struct taps {
     int64_t n, most; /* n: number of positions of the result; most: maximum number of weights of a position */
     int64_t *first, *count;
@@ -37,8 +37,8 @@ static double cubic(double x)
     return x < 2 ? (((x - 5) * x + 8) * x - 4) * a : 0;
 }
 
-/* Computes the weights of position i. They are normalized to the sum 1, so that a picture of one colour keeps its
- * colour, even at the border. */
+/* Computes the weights of position i of the result. Their sum is 1, so that a picture of one colour keeps its colour,
+ * even at the border. */
 static void weigh(const taps *t, int64_t i, double centre, double widening, double (*filter)(double))
 {
     double *shares = t->shares + i * t->most, sum = 0;
@@ -89,7 +89,8 @@ static unsigned char rounded(int64_t sum)
     return (unsigned char)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
 }
 
-/* Resamples a line of samples to t->n samples. `step` is the distance from one sample to the next, in both arrays. */
+/* Resizes a line of samples to t->n samples. `step` is the distance between two neighbouring samples of the line, in
+ * `from` and in `to`. */
 static void filter_line(const taps *t, const unsigned char *from, unsigned char *to, size_t step)
 {
     for (int64_t i = 0; i < t->n; i++) {
@@ -150,7 +151,8 @@ attn_status attn_image_resize(attn_image *to, attn_context *context, const attn_
     return status;
 }
 
-/* Resamples lines of `size` floats each to t->n lines. `step` is the distance from one line to the next. */
+/* Resizes a list of lines to t->n lines. Each line has `size` floats. `step` is the distance from one line to the
+ * next. */
 static void filter_numbers(const taps *t, const float *from, float *to, int64_t step, int64_t size)
 {
     for (int64_t i = 0; i < t->n; i++) {
@@ -210,8 +212,8 @@ attn_status attn__image_fit(attn_image *to, attn_context *context, const attn_im
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
                           "a picture of %lld x %lld pixels cannot be fitted to %lld x %lld", (long long)from->width,
                           (long long)from->height, (long long)width, (long long)height);
-    /* true: the width is resized to `wide`, and the height becomes at least `high`; false: the height is resized to
-     * `high`, and the width becomes at least `wide` */
+    /* true: the width becomes `wide`, and the height at least `high`; false: the height becomes `high`, and the width
+     * at least `wide` */
     bool by_width = wide * from->height >= high * from->width;
     int64_t w = by_width || fitting->squash ? wide : from->width * high / from->height;
     int64_t h = by_width && !fitting->squash ? from->height * wide / from->width : high;

@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Arranges many images as a table in one image.
- */
+/* SPDX-License-Identifier: MIT */
 #include "io/images/image.h"
 
 #include <math.h>

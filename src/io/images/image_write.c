@@ -26,7 +26,7 @@ static void on_error(png_structp png, png_const_charp message)
     longjmp(w->jump, 1);
 }
 
-/* Ignores a warning. Without this function, libpng would print it. */
+/* Ignores a warning of libpng, which libpng would print otherwise. */
 static void on_warning(png_structp png, png_const_charp message)
 {
     (void)png;
@@ -50,8 +50,8 @@ static void on_free(png_structp png, png_voidp memory)
     attn__free(png_get_mem_ptr(png), memory);
 }
 
-/* Encodes the image. libpng's longjmp returns only to this function. On failure returns false, and the context has
- * the error. */
+/* Encodes the image. Returns false if libpng fails, with the error in the context. An error in libpng calls longjmp,
+ * which returns to this function. */
 static bool guarded(writer *w)
 {
     const attn_image *image = w->image;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads JPEG with libjpeg-turbo, which reports errors by longjmp, like libpng (png_read.c). libjpeg only warns of
- * damage such as a truncated file, and fills the rest with grey. Here damage is an error, so that no half-grey picture
- * is used for training. */
+ * Reads JPEG with libjpeg-turbo. Like libpng, it reports errors by longjmp. If a file is damaged, for example cut off,
+ * libjpeg only warns and fills the missing pixels with grey. Here this is an error, so that no training uses half-grey
+ * pictures. */
 #include "io/images/image.h"
 
 #include <setjmp.h>
@@ -13,8 +13,8 @@
 #include <jerror.h>
 #include <jpeglib.h>
 
-/* Maximum number of scans. Without this limit, a small progressive file could require so many passes over a large
- * picture that decoding takes hours. */
+/* Maximum number of scans. Each scan is a pass over the picture, so a small progressive file with very many scans could
+ * take hours to decode. */
 enum { MOST_SCANS = 200 };
 
 typedef struct reader {
@@ -60,9 +60,9 @@ static void on_error(j_common_ptr jpeg)
     refuse(reader_of(jpeg), jpeg->err->msg_code == JERR_OUT_OF_MEMORY ? ATTN_ERROR_MEMORY : ATTN_ERROR_FORMAT, message);
 }
 
-/* Handles a message of libjpeg. At level -1, the message is a warning, which counts as an error. Only warnings that do
- * not affect pixels are ignored: bytes between markers, versions of the JFIF and Adobe markers, and progressive
- * parameters of 0 in a scan of a sequential picture, which some phones write. */
+/* Handles a message of libjpeg. Messages of level -1 are warnings, which count as errors. Only warnings that do not
+ * affect pixels are ignored: bytes between markers, versions of the JFIF and Adobe markers, and progressive parameters
+ * of 0 in a sequential picture, which some phones write. */
 static void on_message(j_common_ptr jpeg, int level)
 {
     int code = jpeg->err->msg_code;
@@ -85,7 +85,8 @@ static void on_progress(j_common_ptr jpeg)
 
 static int orientation(const reader *r)
 {
-    static const char head[6] = "Exif\0"; /* six bytes: the string has an explicit zero, and C adds another one */
+    /* six bytes, because the constant has an explicit zero and a terminating zero */
+    static const char head[6] = "Exif\0";
     for (jpeg_saved_marker_ptr m = r->jpeg.marker_list; m; m = m->next) {
         if (m->data_length > sizeof head && memcmp(m->data, head, sizeof head) == 0)
             return attn__exif_orientation(m->data, m->data_length);
@@ -95,10 +96,10 @@ static int orientation(const reader *r)
 
 static void read_header(reader *r)
 {
-    jpeg_save_markers(&r->jpeg, JPEG_APP0 + 1, 0xffff); /* keep the markers APP1, which contain EXIF */
+    jpeg_save_markers(&r->jpeg, JPEG_APP0 + 1, 0xffff); /* keep APP1 markers, which contain EXIF */
     jpeg_mem_src(&r->jpeg, r->input->data, r->input->size);
     (void)jpeg_read_header(&r->jpeg, TRUE);
-    r->orientation = orientation(r); /* must be read now, because libjpeg frees the markers when it finishes */
+    r->orientation = orientation(r); /* must be read now, because libjpeg frees the markers when decoding ends */
     r->status = attn__raster_check(r->input, r->jpeg.image_width, r->jpeg.image_height, r->limit);
     if (r->status != ATTN_OK)
         longjmp(r->jump, 1);
@@ -109,8 +110,8 @@ static void read_header(reader *r)
     (void)jpeg_start_decompress(&r->jpeg);
 }
 
-/* Converts CMYK to RGB. If `inverted` is true, the samples are inverted. Adobe's programs write them so, and mark
- * such files with Adobe's own marker. */
+/* Converts CMYK to RGB. Adobe's programs write inverted samples, and add an Adobe marker to such files. `inverted` is
+ * true for these files. */
 static void light_of_ink(const unsigned char *cmyk, unsigned char *rgb, int64_t width, bool inverted)
 {
     for (int64_t x = 0; x < width; x++, cmyk += 4, rgb += 3) {
@@ -142,7 +143,7 @@ static void read_pixels(reader *r)
     (void)jpeg_finish_decompress(&r->jpeg);
 }
 
-/* Reads the file. libjpeg's longjmp returns only to this function. */
+/* Reads the file. An error in libjpeg calls longjmp, which returns to this function. */
 static attn_status guarded(reader *r)
 {
     if (setjmp(r->jump))

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * Reads the orientation of the camera from an EXIF block, and rotates pixels as this orientation requires. The block
- * has the structure of TIFF 6.0, and the orientation is a tag of EXIF 2.3. */
+ * Reads the orientation of the camera from an EXIF block, and rotates pixels accordingly. The block has the structure
+ * of TIFF 6.0, and the orientation is a tag of EXIF 2.3. */
 #include "io/images/image.h"
 
 #include <string.h>
 
 enum { TAG_ORIENTATION = 0x0112, ENTRY = 12 };
 
-/* Returns the size in bytes of a TIFF type: BYTE, SHORT or LONG. Returns 0 for other types. EXIF requires SHORT for
- * the orientation, but some programs write LONG. */
+/* Returns the bytes of a value of TIFF type 1 (BYTE), 3 (SHORT) or 4 (LONG). Returns 0 for other types. EXIF requires
+ * SHORT for the orientation, but some programs write LONG. */
 static int bytes_of(uint32_t type)
 {
     return type == 1 ? 1 : type == 3 ? 2 : type == 4 ? 4 : 0;
@@ -24,7 +24,8 @@ static uint32_t number(const uint8_t *p, int bytes, bool big)
 
 int attn__exif_orientation(const uint8_t *data, size_t size)
 {
-    static const uint8_t head[6] = "Exif\0"; /* six bytes: the string has an explicit zero, and C adds another one */
+    /* six bytes, because the constant has an explicit zero and a terminating zero */
+    static const uint8_t head[6] = "Exif\0";
     if (size > sizeof head && memcmp(data, head, sizeof head) == 0) {
         data += sizeof head;
         size -= sizeof head;
@@ -46,12 +47,13 @@ int attn__exif_orientation(const uint8_t *data, size_t size)
     return 1;
 }
 
-/* Returns the index in `from` of the pixel that is at (y, x) after the rotation. Each orientation is a combination
- * of three operations: transposing the picture, mirroring its rows, and mirroring its columns. */
+/* Returns the index in `from` of the pixel that is at row y and column x after the rotation. Each orientation combines
+ * up to three operations: transposing the picture, reversing its rows, and reversing its columns. */
 static size_t source(const attn__raster *from, int orientation, int64_t y, int64_t x)
 {
     static const struct way {
-        bool transposed, rows, columns; /* rows, columns: mirrored along this axis of the stored picture */
+        /* rows: the order of the rows is reversed; columns: the order of the columns is reversed */
+        bool transposed, rows, columns;
     } ways[9] = {{0}, {0, 0, 0}, {0, 0, 1}, {0, 1, 1}, {0, 1, 0}, {1, 0, 0}, {1, 1, 0}, {1, 1, 1}, {1, 0, 1}};
     struct way way = ways[orientation];
     int64_t row = way.transposed ? x : y, column = way.transposed ? y : x;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads PNG with libpng, which reports errors by longjmp. All resources that must be released are in one struct. The
- * struct is outside of the function that calls setjmp, because local variables of that function may be invalid after a
- * longjmp. */
+ * Reads PNG with libpng, which reports errors by longjmp. Everything that must be freed is in a struct outside of the
+ * function that calls setjmp, because local variables of that function may be invalid after a longjmp. */
 #include "io/images/image.h"
 
 #include <png.h>
@@ -32,7 +31,7 @@ bool attn__png_matches(const attn__input *input)
 static void on_error(png_structp png, png_const_charp message)
 {
     reader *r = png_get_error_ptr(png);
-    /* if memory ran out, the allocator has already recorded the error, so no other error is recorded */
+    /* if memory ran out, the allocator has already recorded the error */
     r->status =
         attn_context_status(r->input->context) == ATTN_ERROR_MEMORY
             ? ATTN_ERROR_MEMORY
@@ -40,7 +39,7 @@ static void on_error(png_structp png, png_const_charp message)
     longjmp(r->jump, 1);
 }
 
-/* Ignores a warning. The cause is a damaged ancillary chunk, which does not affect the pixels. */
+/* Ignores a warning. libpng warns of damaged chunks that do not affect the pixels. */
 static void on_warning(png_structp png, png_const_charp message)
 {
     (void)png;
@@ -56,9 +55,9 @@ static void on_read(png_structp png, png_bytep to, size_t size)
     r->at += size;
 }
 
-/* Allocates memory for libpng. The size is limited here, because libpng allocates the declared length of a chunk before
- * it reads the chunk, even if png_set_chunk_malloc_max is set. A row of the widest image needs 8 MiB. If this function
- * returns NULL, libpng fails with its own error. */
+/* Allocates memory for libpng. Large sizes are refused here, because libpng allocates the declared length of a chunk
+ * before it reads the chunk, even if png_set_chunk_malloc_max is set. A row of the widest image needs 8 MiB. If this
+ * function returns NULL, libpng fails with its own error. */
 static png_voidp on_alloc(png_structp png, png_alloc_size_t size)
 {
     enum { MOST = 32 << 20 };
@@ -78,8 +77,8 @@ static void fail(reader *r, attn_status status)
     longjmp(r->jump, 1);
 }
 
-/* Checks that the file can contain the declared pixels. Deflate compresses at most 1032 to 1. If the header declares
- * more pixels than that, it is wrong, and no memory is allocated for them. */
+/* Checks that the file is large enough for the declared pixels. Deflate compresses at most 1032 to 1. A header that
+ * declares more pixels is wrong, and no memory must be allocated for them. */
 static void check_promise(reader *r, uint64_t width, uint64_t height)
 {
     uint64_t bits = (uint64_t)png_get_bit_depth(r->png, r->info) * png_get_channels(r->png, r->info);
@@ -130,9 +129,9 @@ static int hex(char c)
                                   : -1;
 }
 
-/* Returns the orientation in ImageMagick's text chunk "Raw profile type exif". The text contains a name, a number of
- * bytes on the next line, and then the bytes in hexadecimal digits. Only the first bytes are read, because the
- * orientation is near the beginning. */
+/* Returns the orientation in ImageMagick's text chunk "Raw profile type exif". The text has a name, then a number of
+ * bytes on a line of its own, and then the bytes in hexadecimal digits. The orientation is near the beginning, so only
+ * the first bytes are read. */
 static int orientation_of_text(const char *text)
 {
     uint8_t bytes[1024];
@@ -166,7 +165,7 @@ static int orientation(const reader *r)
     return 1;
 }
 
-/* Reads the file. libpng's longjmp returns only to this function. */
+/* Reads the file. An error in libpng calls longjmp, which returns to this function. */
 static attn_status guarded(reader *r)
 {
     if (setjmp(r->jump))

@@ -9,7 +9,7 @@
 typedef struct reader {
     const attn__input *input;
     size_t at;
-    uint32_t most; /* sample value of white */
+    uint32_t most; /* the sample value that means white */
 } reader;
 
 static bool is_space(uint8_t c)
@@ -17,7 +17,7 @@ static bool is_space(uint8_t c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Returns whether c is the digit of a supported format: '2', '3', '5' or '6'. */
+/* Returns whether c is a supported format number, which is '2', '3', '5' or '6'. */
 static bool is_kind(uint8_t c)
 {
     return c == '2' || c == '3' || c == '5' || c == '6';
@@ -111,8 +111,8 @@ attn_status attn__pnm_read(attn__raster *raster, const attn__input *input, int64
         return status;
     r.at += !text; /* skip the single white-space character that precedes the bytes */
     size_t n = (size_t)width * height * (size_t)channels;
-    /* minimum size of the samples; as text, each sample has at least one digit, and a space after each sample except
-     * the last */
+    /* least number of bytes of the samples; in text, a sample has at least one digit, and a space between two
+     * samples */
     size_t least = text ? 2 * n - 1 : n * (r.most > 255 ? 2 : 1);
     if (r.at > input->size || input->size - r.at < least)
         return attn__input_fail(input, ATTN_ERROR_FORMAT, input->size, "pnm: the file is cut off");

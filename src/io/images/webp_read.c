@@ -14,8 +14,8 @@ bool attn__webp_matches(const attn__input *input)
 
 #ifdef ATTN_HAVE_WEBP
 
-/* Returns the orientation in the EXIF chunk. A chunk of the file consists of a name, a length, and that number of
- * bytes, padded to an even number. */
+/* Returns the orientation in the EXIF chunk. A chunk has a name, a length, and that number of bytes. A padding byte
+ * follows if the length is odd. */
 static int orientation_of(const attn__input *input)
 {
     size_t at = 12;

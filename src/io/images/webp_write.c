@@ -14,7 +14,7 @@ static attn_status fail(attn_context *context, const char *path, const char *why
     return attn__fail(context, ATTN_ERROR_INTERNAL, "%s: libwebp: %s", path, why);
 }
 
-/* Copies the samples of an image to a picture of libwebp. The memory of the picture belongs to libwebp. */
+/* Copies the samples of an image to a picture of libwebp, whose memory libwebp allocates. */
 static bool import(WebPPicture *picture, attn_context *context, const attn_image *image)
 {
     attn_image colours = {0};

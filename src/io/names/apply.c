@@ -9,12 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A tensor that a rule of a names file has made. */
+/* A tensor that a rule has made of a tensor of the checkpoint. */
 typedef struct made {
     char *target;
     attn__array array;
     const attn__rule *rule;
-    /* the rule's last operation if it is join, add or same; NULL: the array is the whole target */
+    /* the rule's last operation if several tensors make one target (join, add or same); NULL: this tensor is the whole
+     * target */
     const attn__operation *join;
 } made;
 
@@ -23,10 +24,10 @@ typedef struct work {
     attn__findings *findings;
     made *items;
     int64_t n;
-    int64_t steps;       /* number of steps that pattern matching may still take */
+    int64_t steps;       /* how many steps pattern matching may still take */
     bool keep;           /* true: tensors without a rule are kept */
     const char *average; /* prefix of the averaged weights, if only these are used; NULL: all tensors are used */
-    int64_t passed;      /* number of skipped tensors that are not weights but data of a training */
+    int64_t passed;      /* number of skipped tensors that hold data of a training, not weights */
 } work;
 
 /* Maximum number of steps of pattern matching. Matching takes linear time, but a million names and 4096 rules would
@@ -66,7 +67,8 @@ static attn_status use_rule(work *w, const attn__rule *rule, const attn__array *
     return status == ATTN_OK ? add_made(w, &item) : status;
 }
 
-/* Applies every rule whose pattern matches the name. *taken is set to true if one of these rules has a target. */
+/* Applies every rule whose pattern matches the name. *known becomes true if there is one. *taken becomes true if one of
+ * these rules makes a target. */
 static attn_status use_rules(work *w, const attn__array *array, const char *name, bool *known, bool *taken)
 {
     const attn_name_map *names = w->names;
@@ -87,8 +89,8 @@ static attn_status use_rules(work *w, const attn__array *array, const char *name
     return status;
 }
 
-/* Some trainings save a moving average of the weights. These are the prefixes of the averaged weights in checkpoints
- * of timm (--model-ema) and of the reference scripts of torchvision. */
+/* Prefixes of averaged weights: of timm (--model-ema), and of the reference scripts of torchvision. Some trainings save
+ * a moving average of the weights in addition to the weights. */
 static const char *const averages[] = {"state_dict_ema.", "model_ema."};
 
 static bool begins(const char *name, const char *prefix)
@@ -96,8 +98,7 @@ static bool begins(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* Decides to use the averaged weights if the checkpoint has them. They are used instead of the weights, as when timm
- * loads such a checkpoint. */
+/* Chooses the averaged weights instead of the weights, if the checkpoint has averaged weights. timm does the same. */
 static void choose_average(work *w)
 {
     enum { MOST = 64 }; /* maximum number of names to try per prefix, which is enough to decide */
@@ -113,8 +114,8 @@ static void choose_average(work *w)
         }
 }
 
-/* Returns whether a tensor is skipped, because it belongs to a training, or because the average of this weight is
- * used. */
+/* Returns whether a tensor is skipped, because it holds data of a training, or because averaged weights are used
+ * instead. */
 static bool stands_beside(const work *w, const char *name)
 {
     static const char *const parts[] = {"optimizer.",  "optimizers.",   "optimizer_states.", "scaler.",
@@ -204,7 +205,7 @@ static attn_status check_slices(const work *w, const made *first, int64_t n)
     return n == join->b ? ATTN_OK : fail(w, first->rule->line, "\"%.200s\" has a slice missing", first->target);
 }
 
-/* Writes the elements of the slice to `dense` in row-major order, as reals of the target's type. */
+/* Copies the elements of the slice to new memory of `dense` in row-major order, as reals of the target's type. */
 static attn_status make_dense(const work *w, const attn__array *slice, attn__array *dense)
 {
     attn_dtype dtype = dense->element == ATTN__F64 ? ATTN_F64 : ATTN_F32;
@@ -213,8 +214,8 @@ static attn_status make_dense(const work *w, const attn__array *slice, attn__arr
                              : status;
 }
 
-/* Copies each slice to its part of the target. Slices are row-major. The unit of copying is a run of contiguous
- * elements: all axes from the joined axis on. */
+/* Copies each slice to its part of the target. A slice is copied in runs of contiguous elements. A run spans the joined
+ * axis and all axes after it. */
 static attn_status copy_slices(const work *w, const made *first, int64_t n, attn__array *whole)
 {
     const int axis = first->join->axis;
@@ -288,7 +289,6 @@ static attn_status fail_twice(const work *w, const made *first)
                       first[0].rule->line, first[1].array.origin, first[1].rule->line);
 }
 
-/* Returns row i of the first axis as an array. */
 static attn__array row_of(const attn__array *array, int64_t i)
 {
     attn__array row = *array;
@@ -322,7 +322,7 @@ static attn_status are_same(const work *w, const attn__array *a, const attn__arr
     return status;
 }
 
-/* Checks that tensors stored under several names are equal. */
+/* Checks that the tensors that make one target by "same" are equal. */
 static attn_status check_same(const work *w, const made *first, int64_t n)
 {
     bool same = true;
@@ -342,7 +342,7 @@ static attn_status check_same(const work *w, const made *first, int64_t n)
     return status;
 }
 
-/* Moves the tensors that the rules have made to `arrays`. The tensors are sorted by target. */
+/* Moves the tensors that the rules have made, sorted by target, to `arrays`. */
 static attn_status collect(work *w, attn__arrays *arrays)
 {
     attn_status status = ATTN_OK;
@@ -369,7 +369,7 @@ static attn_status collect(work *w, attn__arrays *arrays)
 
 /* ------------------------------------------------------------------------------------------------ whole */
 
-/* Stores a copy of the name with the array, because the original name is freed before the array. */
+/* Gives the array a copy of its name in the file, because that name is freed before the array. */
 static attn_status keep_name(work *w, attn__array *array)
 {
     size_t size = strlen(array->name) + 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads settings of a model from the shapes of a checkpoint's tensors. A names file says which shapes to read.
- */
+ * Reads settings of a model from the shapes of a checkpoint's tensors. The names file has a line for each setting that
+ * is read. */
 #include "io/names/names.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static bool find(const attn_checkpoint *weights, const char *target, attn_checkp
     return false;
 }
 
-/* Returns the largest number that follows the prefix in the name of a tensor, plus one. */
+/* Returns one more than the largest number that follows the prefix in the name of a tensor. */
 static int64_t count_of(const attn_checkpoint *weights, const char *prefix)
 {
     attn_checkpoint_entry entry;
@@ -46,8 +46,7 @@ static attn_status measure(const attn__measure *m, const attn_checkpoint *weight
     return m->axis < entry.rank ? attn_config_set_int(config, m->key, entry.shape[m->axis] + m->add) : ATTN_OK;
 }
 
-/* Returns whether a key has a value. A null value counts as absent, because some programs write null for missing
- * values. */
+/* Returns whether a key has a value. Null is no value, because some programs write null for missing values. */
 static bool is_set(const attn_config *config, const char *key)
 {
     const attn_config_value *value = attn_config_get(config, key);

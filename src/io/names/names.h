@@ -11,15 +11,16 @@ enum { ATTN__OPERATIONS = 8 };
 
 typedef enum attn__operation_kind {
     ATTN__TRANSPOSE,
-    ATTN__PART,    /* take part a of b equal parts, along `axis` */
-    ATTN__ROWS,    /* take rows a to b - 1; b = INT64_MAX: to the last row */
-    ATTN__JOIN,    /* this tensor is slice a of b of the target, along `axis`; always the last operation */
-    ATTN__ADD,     /* this tensor is term a of b of a sum, which is the target; always the last operation */
+    ATTN__PART,    /* take equal part a of b along `axis` */
+    ATTN__ROWS,    /* take rows a to b - 1; if b is INT64_MAX, take rows a to the last */
+    ATTN__JOIN,    /* use this tensor as slice a of b of the target, along `axis`; always the last operation */
+    ATTN__ADD,     /* add this tensor, as term a of b, to the target; always the last operation */
     ATTN__RESHAPE, /* change the shape to `shape`, in which one length may be -1 */
     ATTN__SQUEEZE,
-    ATTN__SCALE, /* multiply all elements by `factor` */
+    ATTN__SCALE,
     ATTN__ZERO_ROW,
-    /* this tensor is one of several sources of the target, which must all be equal; always the last operation */
+    /* this tensor is one of several tensors of which the target is made, and which must be equal; always the last
+     * operation */
     ATTN__SAME
 } attn__operation_kind;
 
@@ -35,7 +36,7 @@ typedef struct attn__rule {
     int line;
     attn__pattern *pattern;
     char *target; /* name of the target; NULL: the rule drops its tensors */
-    /* pattern of targets that may stay zero if the checkpoint does not have them; NULL: none */
+    /* pattern of the targets that may stay zero if the checkpoint does not have them; NULL: there are none */
     attn__pattern *fallback;
     attn__operation operations[ATTN__OPERATIONS];
     int n;
@@ -49,11 +50,11 @@ static inline const attn__operation *attn__rule_gathers(const attn__rule *rule)
     return last && (last->kind == ATTN__JOIN || last->kind == ATTN__ADD || last->kind == ATTN__SAME) ? last : NULL;
 }
 
-/* A kind of setting that is determined from the tensors that the rules make. */
+/* The ways to determine a setting from the tensors that the rules make. */
 typedef enum attn__measure_kind {
     ATTN__SIZE, /* the setting is the length of one axis of the target */
-    /* the setting is a count, such as the number of layers: one more than the largest number that follows the target's
-     * name in names of tensors */
+    /* the setting is a count, such as the number of layers: one more than the largest number that follows `target` in
+     * names */
     ATTN__COUNT_OF,
     ATTN__WHEN /* the setting is `value` if the target exists */
 } attn__measure_kind;
@@ -62,7 +63,7 @@ typedef struct attn__measure {
     char *key, *target;
     char *value;
     int axis;
-    int64_t add; /* value that is added to the length */
+    int64_t add; /* number that is added to the length */
 } attn__measure;
 
 struct attn_name_map {
@@ -76,16 +77,16 @@ struct attn_name_map {
     int nmeasures;
 };
 
-/* Sets a setting from text. The text is read as an integer, as true or false, or as a real. If it is none of these,
- * the setting is the text itself. */
+/* Sets a setting to the value of a text: an integer, true or false, or a real. Any other text is the value itself. */
 attn_status attn__names_set(attn_config *settings, const char *key, const char *value);
-/* Returns the index of the rule that maps a tensor of this name to a target, or -1 if there is none. */
+/* Returns the index of the rule that maps a tensor of this name to a target, or -1 if there is none. If `wrapped` is
+ * true, a rule may also match the name without its prefixes. */
 int attn__names_rule(const attn_name_map *names, const char *name, bool wrapped);
 /* Returns whether a rule maps a tensor of this name to a target. If `wrapped` is true, the name may also have a
  * prefix that a training has added. */
 bool attn__names_know(const attn_name_map *names, const char *name, bool wrapped);
-/* Returns the name without its first prefix, or NULL if it has no such prefix. These prefixes are added by PyTorch's
- * DDP and compile, by Lightning, or by a checkpoint that holds the weights as state_dict. */
+/* Returns the name without its first prefix, or NULL if it has none of these prefixes: of PyTorch's DDP and compile, of
+ * Lightning, or of a checkpoint that holds the weights as state_dict. */
 const char *attn__name_unwrapped(const char *name);
 /* Returns whether the names file allows this parameter to stay zero. */
 bool attn__names_default(const attn_name_map *names, const char *target);
@@ -93,16 +94,15 @@ bool attn__names_default(const attn_name_map *names, const char *target);
  * name is too long, or if a group to which a number is added is not a number. */
 bool attn__rule_target(const attn__rule *rule, const char *name, const attn__span *groups,
                        char target[ATTN__NAME_MOST + 1]);
-/* Applies the rule's operations to the array. If an operation computes new elements, their memory belongs to the
- * findings. */
+/* Applies the rule's operations to the array. Memory for new elements is allocated in the findings. */
 attn_status attn__rule_operate(const attn__rule *rule, attn__findings *findings, attn__array *array);
-/* Allocates memory in the findings for the elements of the array, and makes the array row-major. The elements are
- * reals. */
+/* Allocates memory in the findings for the array's elements, which become reals in row-major order. The elements are
+ * not set. */
 attn_status attn__findings_reals(attn__findings *findings, attn__array *array);
 /* Replaces the arrays of the findings by the arrays that the rules make from them. If `keep` is true, arrays without
  * a rule keep their names. Otherwise an array without a rule is an error. */
 attn_status attn__names_apply(const attn_name_map *names, attn__findings *findings, bool keep);
-/* Gets the text of the built-in names file with this name. Returns false if there is no such file. */
+/* Gets the text of a built-in names file. Returns false if there is no file of this name. */
 bool attn__names_builtin_size(const char *name, const char **text, size_t *size);
 attn_context *attn__weights_context(const attn_checkpoint *weights);
 
@@ -117,8 +117,8 @@ const char *attn_name_map_architecture(const attn_name_map *names);
 
 const attn_config *attn_name_map_settings(const attn_name_map *names);
 
-/* Adds the model's settings to a config. `weights` must have been opened with this names file. First, the file's lines
- * `size KEY TARGET AXIS [ADD]`, `count KEY PREFIX` and `when KEY=VALUE TARGET` determine settings from the shapes of
+/* Adds the model's settings to a config. `weights` must have been opened with this names file. The lines `size KEY
+ * TARGET AXIS [ADD]`, `count KEY PREFIX` and `when KEY=VALUE TARGET` of the file determine settings from the shapes of
  * `weights`. Then the settings of the lines `set` are added. Keys that the config already has are not changed. May
  * return ATTN_ERROR_MEMORY. */
 attn_status attn_name_map_infer_config(const attn_name_map *names, const attn_checkpoint *weights, attn_config *config);
@@ -127,8 +127,8 @@ attn_status attn_name_map_infer_config(const attn_name_map *names, const attn_ch
  * this name as a path. *text gets the contents of the file; `text` may be NULL. */
 const char *attn_name_map_builtin(int i, const char **text);
 
-/* Finds the built-in names file whose rules match the most tensors. *known gets the number of these tensors; `known`
- * may be NULL. If no file matches any tensor, *name is NULL. May return ATTN_ERROR_MEMORY. */
+/* Finds the built-in names file whose rules match the most tensors. If no file matches any tensor, *name is NULL.
+ * *known becomes the number of matched tensors; `known` may be NULL. May return ATTN_ERROR_MEMORY. */
 attn_status attn_name_map_detect(const char **name, const attn_checkpoint *weights, int64_t *known);
 
 #endif

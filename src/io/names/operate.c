@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Allocates memory for the reals of an array that a rule makes. The total size of these arrays is limited in
- * proportion to the file's size. */
+/* Allocates memory for the reals of an array that a rule makes. The total size of all such arrays is limited to a
+ * multiple of the file's size. */
 attn_status attn__findings_reals(attn__findings *findings, attn__array *array)
 {
     size_t bound = attn__size_add(attn__size_mul(findings->arrays.backing, 16), (size_t)256 << 20);
@@ -189,12 +189,12 @@ attn_status attn__rule_operate(const attn__rule *rule, attn__findings *findings,
         case ATTN__ZERO_ROW:
             status = append_zero_row(findings, rule, array);
             break;
-        case ATTN__JOIN: /* the join is done later, when all slices are present */
+        case ATTN__JOIN: /* later, when all slices are there */
         case ATTN__ADD:
             status = attn__array_is_real(array) ? ATTN_OK
                                                 : fail(findings, rule, array, "only real numbers are joined or added");
             break;
-        case ATTN__SAME: /* equality is checked later, when all sources are present */
+        case ATTN__SAME: /* later, when all tensors that must be equal are there */
             break;
         }
     }

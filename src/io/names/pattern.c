@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Implements regular expressions. A pattern is compiled to a small program, which follows all alternatives at once.
- */
+ * Implements regular expressions. A pattern is compiled to a small program, which follows all alternatives of the
+ * pattern at once. */
 #include "io/names/pattern.h"
 
 #include <string.h>
 
 typedef enum kind { SET, SPLIT, JUMP, GROUP, END } kind;
 
-/* An instruction of the program. a and b are relative jumps. SPLIT continues at both, and prefers `a`. GROUP stores
- * the current position as the begin (a even) or the end (a odd) of group a / 2. */
+/* An instruction of the program. a and b are relative jumps. SPLIT continues at both targets, and prefers that of a.
+ * GROUP stores the current position: for even a as the begin, for odd a as the end of group a / 2. */
 typedef struct instruction {
     kind kind;
     int a, b;
@@ -68,8 +68,8 @@ static bool is_letter_or_digit(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-/* Parses the character after a backslash. If it stands for a class of characters, adds an instruction for the class
- * and returns false. */
+/* Parses the character after a backslash. If it means a class of characters, adds an instruction for the class and
+ * returns false. */
 static bool take_escape(compiler *c, instruction *i, char *byte)
 {
     *byte = c->at < c->end ? *c->at++ : '\0';
@@ -82,7 +82,7 @@ static bool take_escape(compiler *c, instruction *i, char *byte)
     return true;
 }
 
-/* Parses one character inside of [ ]. Returns false if it is \d. */
+/* Parses one character inside of [ ]. If it is the class \d, adds the digits to the set and returns false. */
 static bool take_member(compiler *c, instruction *i, char *byte)
 {
     *byte = *c->at++;
@@ -246,18 +246,18 @@ typedef struct way {
 typedef struct ways {
     way list[CODE_MOST];
     int n;
-    uint16_t seen[CODE_MOST]; /* seen[i]: last position at which instruction i was reached, plus 1 */
+    uint16_t seen[CODE_MOST]; /* seen[i]: 1 + the last position at which instruction i was reached */
 } ways;
 
 typedef struct search {
     const attn__pattern *pattern;
     ways *next;
     size_t place;
-    attn__span groups[ATTN__GROUPS]; /* groups of the alternative that is followed at the moment */
+    attn__span groups[ATTN__GROUPS]; /* groups of the alternative that is being followed */
 } search;
 
-/* Follows the instructions that consume no character, beginning at instruction `at`. At each position an instruction
- * is reached only once, by the alternative with the highest preference. */
+/* Follows the instructions that consume no character, from instruction `at` on. If several alternatives reach an
+ * instruction at the same position, only the one with the highest preference continues. */
 static void follow(search *s, int at)
 {
     ways *to = s->next;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * pattern.h - regular expressions that match whole names. The time of a match is proportional to the length of the name
- * times the length of the pattern.
+ * pattern.h - regular expressions that match whole names. The time of a match is at most proportional to the product of
+ * the lengths of the name and the pattern.
  *
  * A pattern has literals, '.', [a-z] and [^a-z], ( ), |, * + ?, \d, and \ before a special character. All alternatives
- * are followed at once (Thompson's construction). Each alternative has its own groups. Therefore the time is never
- * exponential. */
+ * of a pattern are followed at once (Thompson's construction), and each has its own groups, so the time is never
+ * exponential.
+ */
 #ifndef ATTN_IO_PATTERN_H
 #define ATTN_IO_PATTERN_H
 
@@ -20,12 +21,13 @@ typedef struct attn__span {
     uint16_t begin, end;
 } attn__span;
 
-/* Compiles a pattern. On failure *pattern is NULL, and *wrong is a constant text that describes the fault. If memory
- * ran out, *wrong is not set. */
+/* Compiles a pattern. On failure *pattern is NULL, and *wrong is a constant text that describes what is wrong in the
+ * pattern. If memory ran out, *wrong is not set. */
 attn_status attn__pattern_create(attn__pattern **pattern, attn_context *context, const char *text, size_t size,
                                  const char **wrong);
 void attn__pattern_destroy(attn_context *context, attn__pattern *pattern);
-int attn__pattern_groups(const attn__pattern *pattern); /* returns the number of groups, without group 0 */
+/* returns the number of groups; the whole match, group 0, is not counted */
+int attn__pattern_groups(const attn__pattern *pattern);
 /* Returns the maximum number of steps that matching a name of `size` bytes can take. */
 int64_t attn__pattern_steps(const attn__pattern *pattern, size_t size);
 /* Returns whether the whole name matches. Names longer than ATTN__NAME_MOST never match. `groups` may be NULL. */

@@ -13,7 +13,7 @@
 
 enum { SIZE_MOST = 1 << 20, RULES_MOST = 4096, WORDS_MOST = 32 };
 
-/* One line of the file, split into words. A word that begins with # begins a comment. */
+/* One line of the file, split into words. A word that begins with # begins a comment, which is not stored. */
 typedef struct line {
     attn_name_map *names;
     int number, n;
@@ -163,8 +163,9 @@ static attn_status compile(const line *l, const char *text, attn__pattern **patt
     return status == ATTN_ERROR_FORMAT ? fail(l, wrong, text) : status;
 }
 
-/* Parses a reference to a group in a target, such as "\1" or "{\1-1}". Sets *group to the group, and *add to the
- * number that is added to the group's value. Returns the length of the reference, or 0 if there is none at `at`. */
+/* Parses a reference to a group in a target. "\1" is the text of group 1, and "{\1-1}" is its number minus 1. Sets
+ * *group to the number of the group, and *add to the number that is added. Returns the length of the reference, or 0 if
+ * there is none at `at`. */
 static size_t reference(const char *at, int *group, int *add)
 {
     bool counted = at[0] == '{';
@@ -199,8 +200,8 @@ static attn_status check_target(const line *l, const attn__rule *rule)
     return strlen(rule->target) <= ATTN__PATTERN_MOST ? ATTN_OK : fail(l, "a target of more than 256 bytes", "");
 }
 
-/* Compiles a pattern of the targets that a rule can make. In this pattern, each group matches any text, or any
- * number if a number is added to it. */
+/* Compiles a pattern that matches all targets that a rule can make. In it, a group becomes "any text", or "any number"
+ * if a number is added to the group. */
 static attn_status compile_fallback(const line *l, attn__rule *rule)
 {
     char text[2 * ATTN__PATTERN_MOST + 8];
