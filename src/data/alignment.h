@@ -34,7 +34,7 @@ typedef struct attn__records {
     int64_t n;
     attn__record marks; /* marks of the columns in Stockholm's line #=GC RF; if its length is 0, the file has none */
     char *query;        /* all residues of the first sequence */
-    /* for each character of the first sequence without insertions: the number of the residue, or 0 for a gap */
+    /* for each character of the first sequence, without insertions: number of its residue; 0: the character is a gap */
     int64_t *numbers;
 } attn__records;
 

@@ -65,7 +65,6 @@ attn_alignment_format attn__records_format(const attn__records *records)
     return dots && lower ? ATTN_ALIGNMENT_A2M : ATTN_ALIGNMENT_FASTA;
 }
 
-/* Removes the insertions from each record. */
 static void drop_insertions(attn__records *records)
 {
     for (int64_t i = 0; i < records->n; i++) {

@@ -113,7 +113,6 @@ static bool is_extra(const char *name, size_t length)
     return word >= n && begins(name + word - n, n, "_consensus");
 }
 
-/* A cursor over a file of records. */
 typedef struct reading {
     attn__records *records;
     attn__record *record; /* the record to which the current lines belong; NULL: the lines are skipped */

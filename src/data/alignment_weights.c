@@ -18,9 +18,9 @@ enum { BLOCK = 64 };
 
 typedef struct comparing {
     const attn_alignment *a;
-    int64_t most;    /* maximum number of columns in which similar rows differ */
-    int64_t blocks;  /* number of blocks of rows */
-    int64_t first;   /* first block of the work items that are processed at the moment */
+    int64_t most; /* maximum number of columns in which similar rows differ */
+    int64_t blocks;
+    int64_t first;   /* first block of the current part */
     uint32_t *alike; /* [rows] */
 } comparing;
 
@@ -59,8 +59,8 @@ static void compare_blocks(void *user, int64_t item, int thread)
  * later blocks, so the last blocks have the least work. Therefore later parts contain more blocks. */
 static attn_status compare_all(comparing *w)
 {
-    /* PARTS: number of progress reports; FEW: fewer blocks are compared in one part, because they take no noticeable
-     * time */
+    /* PARTS: number of progress reports. FEW: if there are fewer blocks than this, all of them are one part, because
+     * comparing them takes no noticeable time. */
     enum { PARTS = 32, FEW = 128 };
     int64_t all = w->blocks * (w->blocks + 1) / 2, done = 0;
     attn_context *context = w->a->context;

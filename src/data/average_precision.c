@@ -18,7 +18,7 @@ enum { THRESHOLDS = 10, RECALLS = 101, SIZES = 4, MOST = 100 };
 /* The thresholds have the values of numpy.linspace(0.5, 0.95, 10), including the rounding error of the ninth value. */
 static const double thresholds[THRESHOLDS] = {0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.8999999999999999, 0.95};
 static const double least_area[SIZES] = {0, 0, 32 * 32, 96 * 96}, most_area[SIZES] = {1e10, 32 * 32, 96 * 96, 1e10};
-/* the limits on the number of detections per image that are evaluated in addition to MOST */
+/* limits on the number of detections per image; recall is computed for these limits and for MOST */
 static const int cuts[] = {1, 10};
 
 const attn__ap_measure attn__ap_measures[ATTN__AP_MEASURES] = {
@@ -31,7 +31,8 @@ const attn__ap_measure attn__ap_measures[ATTN__AP_MEASURES] = {
 /* A detection. Detections are sorted by category, then by image, then by falling score. */
 typedef struct found {
     double score;
-    /* masks with one bit for each pair; the index of the bit is size * THRESHOLDS + threshold */
+    /* masks with one bit for each pair of a size range and a threshold; the index of the bit is size * THRESHOLDS +
+     * threshold */
     uint64_t matched, ignored;
     int64_t index; /* index of the detection in the caller's array */
     int64_t place; /* index of the detection among all sorted detections */
@@ -44,7 +45,6 @@ typedef struct group {
     int64_t first, objects; /* first: index of the group's first object in `order`; objects: number of objects */
 } group;
 
-/* Results of one category, which contribute to the measures. */
 typedef struct category_result {
     double precision[SIZES][THRESHOLDS]; /* mean precision over the recall levels */
     double recall[SIZES][THRESHOLDS], cut_recall[2][THRESHOLDS];
@@ -59,7 +59,7 @@ typedef struct candidate {
 /* The scratch memory of one thread. Its arrays have room for the group with the most objects. */
 typedef struct scratch {
     candidate *candidates;
-    uint64_t *taken;  /* for each object: the pairs for which it is matched already; same bits as in `found` */
+    uint64_t *taken;  /* for each object: mask of the size and threshold pairs for which it is already matched */
     uint8_t *ignored; /* for each object: a mask with one bit for each size range in which it is ignored */
 } scratch;
 
@@ -196,8 +196,9 @@ static int compare_in_group(const void *left, const void *right)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-/* Returns the object that is not matched yet and has the highest overlap with the detection. It is chosen among the
- * ignored objects, or among the others. If two overlaps are equal, the later candidate is chosen. */
+/* Returns the object with the highest overlap with the detection. Objects that are already matched are skipped,
+ * except crowds. If `ignored` is true, only ignored objects are candidates, otherwise only the others. If two
+ * overlaps are equal, the later candidate is chosen. */
 static int64_t best_of(const evaluation *e, const group *g, const scratch *s, int64_t ncandidates, int size,
                        int threshold, bool ignored)
 {

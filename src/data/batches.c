@@ -145,7 +145,6 @@ static void *array_of(attn_batches *b, int64_t rows, int64_t columns, size_t ele
     return attn__alloc(b->context, attn__size_mul(attn__size_mul((size_t)rows, (size_t)columns), element));
 }
 
-/* Allocates the order of sentences and batches. */
 static attn_status allocate_order(attn_batches *b)
 {
     int64_t n = b->corpus->n, size = b->options.size;

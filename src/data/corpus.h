@@ -21,7 +21,7 @@ typedef struct attn__encoded {
 struct attn_corpus {
     attn_context *context;
     int64_t n;
-    attn__encoded side[2]; /* indexed by attn_side */
+    attn__encoded side[2];
     /* Links between tokens. Sentence i has the links link[link_begin[i]] to link[link_begin[i+1] - 1]. NULL: there
      * are no links. */
     attn__link *link;

@@ -36,7 +36,6 @@ attn_status attn_image_set_add(attn_image_set *set, const unsigned char *pixels,
 
 /* Returns the shape of all images in the set. A picture has 1 frame. */
 attn_image_shape attn_image_set_shape(const attn_image_set *set);
-/* Returns the number of images. */
 int64_t attn_image_set_size(const attn_image_set *set);
 int64_t attn_image_set_classes(const attn_image_set *set); /* returns the largest label + 1, or 0 for an empty set */
 /* Returns the pixels of image i, row by row with interleaved channels. The set owns the pixels. */

@@ -152,8 +152,8 @@ static void prune(attn_lexicon *l, int64_t best)
     attn__lexicon_sort(l);
 }
 
-/* Returns whether neither token contains a character that separates the fields of a line. Only then can the entry be
- * written. */
+/* Returns whether the entry can be written to a file: neither token contains a character that separates the fields
+ * of a line. */
 static bool can_be_written(const model *m, int32_t source, int32_t target)
 {
     const char *from = attn_vocab_token(m->source, source), *to = attn_vocab_token(m->target, target);

@@ -12,7 +12,6 @@
 typedef struct attn__link {
     int32_t source, target;
 } attn__link;
-/* The links of one sentence pair. */
 typedef struct attn__links {
     const attn__link *items;
     int64_t n;

@@ -13,7 +13,6 @@
 
 static const double tension = 4, empty_share = 0.08;
 
-/* One side of a sentence pair. */
 typedef struct side {
     const attn_vocab *vocab;
     attn__token_words tokens;

@@ -20,7 +20,6 @@ struct attn_pairs {
     int64_t lines; /* number of pairs in the original file */
 };
 
-/* Creates an empty list with room for `capacity` pairs. */
 attn_status attn__pairs_create(attn_pairs **pairs, attn_context *context, int64_t capacity);
 /* Appends pair i of `all` to `part`, which has room for it. */
 void attn__pairs_copy(attn_pairs *part, const attn_pairs *all, int64_t i);

@@ -136,7 +136,6 @@ const char *attn_residue_symbol(int32_t id);
 /* Writes tokens [R, 1 + L]. Each row begins with <cls>, followed by its columns. */
 void attn_alignment_tokens(const attn_alignment *alignment, int32_t *tokens);
 
-/* Settings of attn_mask_residues. */
 typedef struct attn_masking {
     double share; /* 0: 0.15 */
     uint64_t seed, stream;

@@ -184,7 +184,6 @@ attn_status attn_vocab_parse_subwords(attn_vocab **vocab, attn_context *context,
                                       const char *name);
 /* Returns whether the library was built with SentencePiece. */
 bool attn_subwords_available(void);
-/* Returns whether the tokens are subword pieces. */
 bool attn_vocab_has_subwords(const attn_vocab *vocab);
 
 /* Returns the number of tokens, including the special ones. */
@@ -308,7 +307,7 @@ typedef struct attn_lexicon_options {
 attn_status attn_lexicon_learn(attn_lexicon **lexicon, const attn_corpus *corpus, const attn_vocab *source,
                                const attn_vocab *target, const attn_lexicon_options *options);
 ATTN_API void attn_lexicon_destroy(attn_lexicon *lexicon); /* NULL is allowed */
-int64_t attn_lexicon_size(const attn_lexicon *lexicon);    /* returns the number of entries */
+int64_t attn_lexicon_size(const attn_lexicon *lexicon);
 /* Writes the lexicon as text. Entries are sorted by source token, and then by falling probability. The caller frees
  * *file with attn_bytes_free. May return ATTN_ERROR_MEMORY. */
 attn_status attn_lexicon_format(const attn_lexicon *lexicon, attn_bytes *file);

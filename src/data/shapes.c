@@ -68,7 +68,6 @@ static double noise_at(const noise *n, int64_t x, int64_t y)
     return (p[0] * (1 - s) + p[1] * s) * (1 - t) + (p[LATTICE] * (1 - s) + p[LATTICE + 1] * s) * t;
 }
 
-/* The state of a drawing. */
 typedef struct scene {
     attn__rng rng;
     attn__shapes_image *image;

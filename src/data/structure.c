@@ -177,9 +177,9 @@ static bool is_better(attn__rank a, attn__rank b)
     return a.occupancy > b.occupancy || (a.occupancy == b.occupancy && a.alternative < b.alternative);
 }
 
-/* Returns whether the atom shows that the file has two residues with the same number. This can only be so if neither
- * has an alternative letter. Then either the names of the residues differ, or both have the same atom at different
- * positions and the occupancies sum to more than 1. */
+/* Returns whether the atom shows that the file has two residues with the same number. Neither residue has an
+ * alternative letter. Either their names differ, or both have the same atom at different positions, with occupancies
+ * that sum to more than 1. */
 static bool repeats(const attn__built_residue *r, slot to, const attn__atom *atom)
 {
     if (atom->rank.alternative != ' ' || r->best.alternative != ' ')
@@ -261,7 +261,7 @@ bool attn__decimal(const char *text, size_t length, double *value)
 static attn_status refuse(const attn__structure_reading *r)
 {
     attn_context *context = r->structure->context;
-    int length = r->seen[0] ? (int)strlen(r->seen) - 1 : 0; /* without the last comma */
+    int length = r->seen[0] ? (int)strlen(r->seen) - 1 : 0; /* length without the comma at the end */
     if (!r->wanted || (r->wanted[0] && !r->seen[0]))
         return attn__fail(context, ATTN_ERROR_FORMAT, "%s: no residues of a protein in it", r->source);
     if (!r->wanted[0])

@@ -24,7 +24,7 @@ typedef struct attn__rank {
     char alternative; /* ' ' if none */
 } attn__rank;
 
-enum { ATTN__BACKBONE = 4 }; /* the atoms that are needed for distances */
+enum { ATTN__BACKBONE = 4 }; /* number of atoms of a residue that are needed for distances */
 
 /* A residue in the form that is used while its chain is read. */
 typedef struct attn__built_residue {
@@ -59,7 +59,6 @@ struct attn_structure {
     int64_t nchains, n;
 };
 
-/* An atom record that was parsed from the file. */
 typedef struct attn__atom {
     char name[8], residue[8], chain[ATTN__CHAIN_NAME], key[ATTN__CHAIN_NAME];
     char insertion; /* ' ' if none */
@@ -71,7 +70,6 @@ typedef struct attn__atom {
     bool hetero; /* true: a HETATM record, which counts only if its residue is a known variant of an amino acid */
 } attn__atom;
 
-/* The state of reading a structure. */
 typedef struct attn__structure_reading {
     attn_structure *structure;
     const char *source;

@@ -64,8 +64,8 @@ typedef struct aligning {
     int32_t top;
 } aligning;
 
-/* How a cell was reached (STOP to FROM), and whether a gap that ends at this cell also begins at it (bits
- * LETTER_OPENS and POSITION_OPENS). */
+/* How a cell was reached: one of STOP, BOTH, SKIP_LETTER and SKIP_POSITION, in the bits FROM. The bits LETTER_OPENS
+ * and POSITION_OPENS tell whether a gap that ends at this cell also begins at it. */
 enum { STOP, BOTH, SKIP_LETTER, SKIP_POSITION, FROM = 3, LETTER_OPENS = 4, POSITION_OPENS = 8 };
 
 static void fill_scores(aligning *a)

@@ -19,7 +19,7 @@ typedef struct attn__call {
     attn_named_list *outputs;
 } attn__call;
 
-/* The functions that a sequence-to-sequence architecture has in addition. `self` is the model's own struct. */
+/* Functions that only sequence-to-sequence architectures have. `self` is the model's own struct. */
 typedef struct attn__seq2seq {
     attn_tensor *(*forward)(const void *self, attn_tape *tape, const attn_tensor *src, const attn_tensor *src_lens,
                             const attn_tensor *tgt_in, const attn_seq2seq_options *options);
@@ -37,9 +37,9 @@ typedef struct attn__seq2seq {
 typedef struct attn__kind {
     attn_architecture about;
     size_t size; /* size of the architecture's own struct, in bytes */
-    /* Registers the parameters and fills the zeroed struct `self`. Errors stick in the builder's context. */
+    /* Registers the parameters and fills the zeroed struct `self`. An error stays in the builder's context. */
     void (*build)(void *self, attn_nn_builder *builder, const attn_config *config);
-    /* Runs the model. Errors stick. attn__call_output sets the outputs. */
+    /* Runs the model, and sets its outputs with attn__call_output. An error stays in the context. */
     void (*forward)(const void *self, const attn__call *call);
     const attn__seq2seq *seq2seq; /* functions of a sequence-to-sequence model; NULL for other architectures */
 } attn__kind;
@@ -97,7 +97,6 @@ const attn__kind *attn__kind_find(const char *name);
 /* Returns the input `name`, converted to the model's float type, or to I32 for an integer input. If conversion to
  * I32 would change a value, sets an error. Returns NULL on error, or if an optional input was not given. */
 attn_tensor *attn__call_input(const attn__call *call, const char *name);
-/* Sets the output `name`. */
 void attn__call_output(const attn__call *call, const char *name, attn_tensor *tensor);
 /* Returns `slot` if the caller requested the optional output `name`, otherwise NULL. */
 attn_tensor **attn__wanted(const attn__call *call, const char *name, attn_tensor **slot);
@@ -121,7 +120,6 @@ attn_dtype attn_model_dtype(const attn_model *model);
 /* Returns the model's precision, which is ATTN_PRECISION_DEFAULT for f64. */
 attn_precision attn_model_precision(const attn_model *model);
 
-/* Returns the number of architectures in the registry. */
 int attn_architecture_count(void);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Defines an architecture that is only the softmax of attention with valid lengths.
+ * Defines an architecture whose only layer is the softmax of attention with valid lengths.
  */
 #include "models/model_keys.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Defines an architecture that is only the non-local block.
+ * Defines an architecture whose only layer is the non-local block.
  */
 #include "models/vision_parts.h"
 

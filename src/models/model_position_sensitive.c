@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Defines an architecture that is only position-sensitive axial attention.
+ * Defines an architecture whose only layer is position-sensitive axial attention.
  */
 #include "models/vision_parts.h"
 

@@ -91,8 +91,8 @@ static void describe(attn_problem *p, const regression *r, int64_t train, int64_
     p->dims[3] = (attn_dim){.role = ATTN_ROLE_VALUE, .n = c, .v = 1, .o = 1};
 }
 
-/* Appends a column of ones to the labels [n,c]. Its estimate is the sum of the query's weights. The sum is 1, or 0
- * if no training point is within reach of the kernel. */
+/* Appends a column of ones to the labels [n,c]. The estimate of this column is the sum of the query's weights: 1, or
+ * 0 if no training point is within reach of the kernel. */
 static attn_tensor *with_ones(attn_tape *tape, attn_tensor *y, int64_t c)
 {
     int64_t n = attn_tensor_length(y, 0);

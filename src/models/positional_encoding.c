@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Defines an architecture that is only the positional encoding with sines and cosines.
+ * Defines an architecture whose only layer is the positional encoding with sines and cosines.
  */
 #include "models/model_keys.h"
 

@@ -195,7 +195,7 @@ static attn_tensor *block_forward(const attn__resnet_block *b, attn_tape *tape, 
 {
     attn_tensor *y = x;
     int last = b->convs - 1;
-    /* with this scope and without gradients, the input of each convolution is freed after the convolution */
+    /* If no gradients are recorded, this scope frees the input of each convolution after the convolution. */
     attn_scope_begin(tape);
     for (int i = 0; i < last; i++) {
         y = attn_scope_clear(tape, attn_nn_conv_normed(&b->conv[i], &b->norm[i], tape, y, NULL, ATTN_ACTIVATION_RELU));

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Implements the axial layer of the MSA Transformer. The layer has three parts: row attention, column attention and a
+ * Implements the axial layer of the MSA Transformer. Its three parts are row attention, column attention and a
  * feed-forward network. Each part reads normalized input, and its result is added to the input.
  *
- * Without gradients the layer runs in place. To save memory, this file computes some heads at a time. A head's scores
- * are always complete sums over all rows, and are masked once. Only the output projection, which is a linear sum over
- * the heads, is computed in parts. The original instead cuts an alignment into chunks of rows. In tied row attention
- * its chunks give partial scores, so the mask is added, and rounded, once per chunk. */
+ * Without gradients the layer runs in place, and saves memory by computing some heads at a time. Only the output
+ * projection is computed in parts, because it is a sum over the heads. The original instead cuts an alignment into
+ * chunks of rows. In tied row attention a chunk gives only a part of each score, so the mask is added and rounded once
+ * per chunk. Here it is added once, to complete scores. */
 #include "nn/msa_attention.h"
 
 #include "base/context.h"

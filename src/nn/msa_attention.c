@@ -106,9 +106,9 @@ static bool describe_rows(attn_problem *p, attn_tape *tape, const sizes *s, bool
     return true;
 }
 
-/* Describes column attention, or untied row attention. Heads, lines and alignments of the batch are batch dims. In
- * column attention, a line is a column, and each of its rows attends to its rows. In untied row attention, a line is
- * a row. */
+/* Describes column attention, or untied row attention. Heads, lines and alignments of the batch are batch dimensions of
+ * the problem. In column attention, a line is a column, and each of its rows attends to its rows. In untied row
+ * attention, a line is a row. */
 static void describe_lines(attn_problem *p, const sizes *s, bool columns, bool masked)
 {
     int64_t token = s->heads * s->dim,

@@ -15,7 +15,8 @@ typedef struct attn__head_range {
 /* Computes the contexts [R,C,B,n*D/H] of the n heads in `range`, before the output projection. *weights gets the
  * weights of these heads, as in nn/msa.h. source->norm must be NULL if the tape records, or if the tokens are already
  * normalized. If the tape records, `range` must be all heads. The result is bf16 if source->bf16 is set and no maps are
- * requested, because maps need more than 8 bits. On failure it sets the error and returns NULL. */
+ * requested, because maps need more than the 8 significant bits of bf16. On failure it sets the error and returns NULL.
+ */
 attn_tensor *attn__msa_heads(const attn_nn_msa_attention *layer, attn_tape *tape, const attn__token_source *source,
                              const attn_tensor *keep, bool columns, const attn__head_range *range,
                              attn_tensor **weights);

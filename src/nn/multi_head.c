@@ -114,8 +114,8 @@ static bool describe(const attn_nn_multi_head *layer, attn_tape *tape, attn_tens
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "multi-head attention: sizes out of range");
         return false;
     }
-    /* The keys of a batch item have room for `capacity` keys, of which fewer may be valid. The stride between batch
-     * items is therefore that of `capacity` keys. */
+    /* Each batch item has room for `capacity` keys, of which fewer may be valid. The stride between batch items is
+     * therefore that of `capacity` keys. */
     a->problem.dims[0].k = a->problem.dims[0].v = capacity * layer->hidden;
     a->problem.dtype = attn_tensor_dtype(q);
     a->problem.mask_fill = mask ? mask->fill : 0;

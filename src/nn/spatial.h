@@ -23,7 +23,7 @@ typedef struct attn_nn_conv_options {
     /* groups: 0 means 1; it must divide in_channels and out_channels; dilation: the same for all axes */
     int64_t groups, dilation;
     bool bias;
-    attn_activation activation; /* activation that is applied to the result */
+    attn_activation activation;
     /* initial values of the weight; if the struct is all zero, `zero` or the builder's policy decides */
     attn_nn_initializer fill;
     bool zero; /* weight and bias start at zero, so that a residual branch begins as the identity */

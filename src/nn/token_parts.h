@@ -25,8 +25,8 @@ typedef struct attn__token_linear {
     attn_tensor *y;
 } attn__token_linear;
 
-/* Returns the number of tokens that are projected together. So many tokens still fit the last-level cache, and they
- * are enough to make packing the weights worthwhile. */
+/* Returns the number of tokens that are projected together. It is small enough that these tokens fit the last-level
+ * cache, and large enough that packing the weights is worthwhile. */
 int64_t attn__tokens_at_once(const attn_context *context, bool bf16);
 /* Returns the number of tokens whose `wide` hidden channels are in memory at once. `tokens` is the number of all
  * tokens, which have `dim` channels each. The hidden channels need at most as much memory as all tokens. The only
