@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #endif
 
-/* Stores an address in the field of array number `array`. */
+/* Sets the field of attn_arrays that has the number `array`. */
 static void point(attn_arrays *a, int array, const void *data)
 {
     static const size_t fields[ATTN_ARRAY_TABLE] = {
@@ -37,7 +37,7 @@ uint16_t bench_to_bf16(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    if ((bits & 0x7fffffff) > 0x7f800000) /* After rounding, a NaN must still be a NaN. */
+    if ((bits & 0x7fffffff) > 0x7f800000) /* A NaN whose low mantissa bits are cut off must still be a NaN. */
         return (uint16_t)(bits >> 16 | 0x40);
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
@@ -79,8 +79,8 @@ static void fill_reals(void *block, attn_dtype dtype, attn_dtype rounded, int ar
     }
 }
 
-/* Fills offsets of packed sequences. Lengths are random, from 0 to the longest sequence, and fit into the packed
- * positions. q and k use the same relative lengths. */
+/* Fills offsets of packed sequences. Sequences have random lengths, from 0 to `longest`, and together fit into
+ * `positions`. q and k get the same relative lengths. */
 static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, int64_t positions)
 {
     double mean = sequences ? (double)positions / (double)sequences : 0;
@@ -88,7 +88,7 @@ static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, i
     double sum = 0, even = 0;
     for (int64_t s = 0; s < sequences; s++) {
         uint64_t share = bench_scatter(ATTN_ARRAY_Q_OFFSETS, (uint64_t)(s / 2)) % 1000;
-        /* The lengths of two neighbouring sequences are mean + even and mean - even. */
+        /* Two neighbouring sequences have the lengths mean + even and mean - even. */
         even = (double)share / 1000 * reach * (s % 2 ? -1 : 1);
         sum += s == sequences - 1 && s % 2 == 0 ? mean : mean + even;
         offsets[s + 1] = (int32_t)(sum < (double)positions ? sum : (double)positions);
@@ -133,7 +133,7 @@ void *bench_take(size_t bytes)
     size_t align = bytes >= page ? page : 64;
     void *block = aligned_alloc(align, (bytes + align - 1) / align * align);
 #ifdef MADV_HUGEPAGE
-    if (block && align == page) /* The system may ignore this advice, which does no harm. */
+    if (block && align == page) /* The system may ignore this advice. */
         (void)madvise(block, bytes, MADV_HUGEPAGE);
 #endif
     return block;

@@ -11,8 +11,8 @@
 
 enum { NAME = 96, LEAST_TURNS = 3 };
 
-/* The limits for the cost of a feature. by_row is for features with work for each query or key, and by_pair for
- * features with work for each pair of a query and a key. */
+/* Limits for the cost of a feature. by_row is for features that work once for each query or key. by_pair is for
+ * features that work once for each pair of a query and a key. */
 static const double by_row = 1.3, by_pair = 1.6;
 
 typedef enum passes { BOTH, FORWARD_ONLY, BACKWARD_ONLY } passes;
@@ -54,8 +54,7 @@ static const char *const problems_all[] = {
 static const char *const problems_quick[] = {"b1h8q1k1024d64", "b1h8q16k512d64",  "b8h4q64k64d16",
                                              "b8h4q64k64d64",  "b1h4q256k256d64", NULL};
 
-/* One problem with one feature. If no solver runs the problem, or the problem does not support the feature, `plan`
- * is NULL. */
+/* One problem with one feature. `plan` is NULL if no solver runs it, or if the problem does not support the feature. */
 typedef struct entrant {
     attn_plan *plan;
     bench_arrays arrays;
@@ -65,7 +64,7 @@ typedef struct entrant {
 typedef struct bench {
     const cli_call *cli;
     attn_json json;
-    double seconds; /* shortest time of one run */
+    double seconds;
     int measured, passed;
 } bench;
 
@@ -98,7 +97,7 @@ static void name_with(char name[NAME], const attn_problem *plain, const char *pr
              feature->text, number);
 }
 
-/* Plans the problem with the feature. If the problem does not support the feature, still returns ATTN_OK. */
+/* Plans the problem with the feature. Returns ATTN_OK even if the problem does not support the feature. */
 static attn_status enter(const bench *b, entrant *e, const attn_problem *plain, const char *problem,
                          const struct feature *feature, int threads)
 {
@@ -118,8 +117,8 @@ static attn_status enter(const bench *b, entrant *e, const attn_problem *plain, 
     return status == ATTN_OK ? bench_run_before(context, &with, NULL, &e->arrays) : status;
 }
 
-/* Runs each problem once. If a run is short, the problem runs several times, because the first run loads data that
- * other problems evicted from the caches. */
+/* Runs each problem once. A short run is repeated, because its first run loads data that other problems evicted from
+ * the caches. */
 static attn_status take_turns(const bench *b, entrant *entrants)
 {
     attn_status status = ATTN_OK;

@@ -6,7 +6,7 @@
 #include "command.h"
 
 /* Prints the table for the problems of the command line, or for a default list. Returns an exit code. A cost above
- * its limit does not change the exit code. */
+ * its limit is not an error. */
 int bench_features(const cli_call *cli, double seconds);
 
 #endif

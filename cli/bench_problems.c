@@ -16,14 +16,13 @@ const char *const bench_problems_all[] = {
     "b1h8q1024k1024d128",
     "b1h8q2048k2048d128",
     "b1h8q4096k4096d128",
-    /* ViT, causal attention, one query, small problems of translators, and grouped heads */
+    /* ViT, causal attention, a single query, small problems of translators, and grouped-query attention */
     "b8h12q197k197d64",
     "b1h8q2048k2048d64:causal",
     "b8h8q1k2048d64",
     "b128h4q10k10d64",
     "b64h8q32k32d64",
     "b1h32q1024k1024d128g8",
-    /* problems in bf16 */
     "b1h8q1024k1024d64:bf16",
     "b1h8q2048k2048d64:bf16",
     "b1h8q4096k4096d64:bf16",
@@ -46,7 +45,7 @@ const char *const bench_problems_quick[] = {
     "window32x32w5h2d8",
     "tied8x32h4d16",
 #define ATTN_X(NAME, name) "b1h2q64k64d16:" #name,
-    ATTN_SCORES(ATTN_X) /* every kind of score; if a score is added to ATTN_SCORES, it is included */
+    ATTN_SCORES(ATTN_X) /* every kind of score in ATTN_SCORES */
 #undef ATTN_X
     NULL,
 };

@@ -57,7 +57,7 @@ bool bench_product_parse(bench_product_shape *shape, const char *text)
     return text[shape->transpose_a || shape->transpose_b] == '\0';
 }
 
-/* Packs a copy of the weights, because packing replaces the numbers of their tensor. */
+/* Packs a copy of the weights, because packing destroys the numbers of the packed tensor. */
 static attn_status open_weights(bench_product *p, attn_context *context, const int64_t shape[2], float *b)
 {
     if (!p->shape.packed)

@@ -7,9 +7,8 @@
 
 #include "attn/tensor.h"
 
-/* A product's text is "m,n,k" with an optional letter. The letter t means that B is transposed, as in a linear
- * layer. p means the same with B packed before. a means that A is transposed, as in the gradient of a layer's
- * weights. */
+/* A product's text is "m,n,k" with an optional letter: t means that B is transposed, as in a linear layer; p means t
+ * with weights B that are packed before; a means that A is transposed, as in the gradient of a layer's weights. */
 typedef struct bench_product_shape {
     int64_t m, n, k;
     bool transpose_a, transpose_b, packed;
@@ -26,7 +25,8 @@ typedef struct bench_product {
 /* Parses a product's text. Returns false if `text` is not a product or a size is above BENCH_PRODUCT_MOST. */
 enum { BENCH_PRODUCT_MOST = 1 << 20 };
 bool bench_product_parse(bench_product_shape *shape, const char *text);
-/* Returns the i-th product of the list and sets *model to the model that uses it. Returns NULL past the end. */
+/* Returns the i-th product of the list. Sets *model to the name of the model that uses it. Returns NULL past the
+ * end. */
 const char *bench_product_at(int i, const char **model);
 /* Prepares the product of the f32 matrices a and b in the context's precision. A is [m,k], or [k,m] if it is
  * transposed. B is [k,n], or [n,k] if it is transposed. The caller owns both matrices. */

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In each of TURNS turns, every competitor runs at least once. An alarm counts only if it occurs in TRIES tries,
- * where each try has newly allocated memory. */
+/* Each try has TURNS turns, and every competitor runs at least once in each turn. A suspected slowdown is measured
+ * again with new memory, in up to TRIES tries, before it becomes an alarm. */
 enum { TURNS = 4, TRIES = 5, MOST_TURNS = TURNS * TRIES };
 
 /* The measured values of one row of the table, with one number of threads. */
@@ -18,10 +18,10 @@ typedef struct measured {
     const bench_row *row;
     int threads;
     int turns;
-    double seconds[BENCH_MOST_KINDS][BENCH_MOST_SETS][MOST_TURNS]; /* shortest time of each turn */
-    double best[BENCH_MOST_KINDS][BENCH_MOST_SETS];                /* shortest time of all turns */
-    double error[BENCH_MOST_KINDS][BENCH_MOST_SETS];               /* largest error */
-    /* peak: peak rate of each set; flops: number of operations in a run */
+    double seconds[BENCH_MOST_KINDS][BENCH_MOST_SETS][MOST_TURNS]; /* shortest time in each turn */
+    double best[BENCH_MOST_KINDS][BENCH_MOST_SETS];
+    double error[BENCH_MOST_KINDS][BENCH_MOST_SETS]; /* largest error */
+    /* peak: the machine's peak rate on each set; flops: number of operations in a run */
     double *peak, flops;
 } measured;
 
@@ -33,9 +33,9 @@ typedef struct field {
 
 /* ------------------------------------------------------------------------------------------------ judging */
 
-/* Returns the ratio of two times. Each time belongs to a kind of numbers k and a set s. The machine may be slow for
- * some seconds, which would favour one of them. Within a turn, both run shortly after each other. So the ratio of
- * the shortest times is limited to the median of the turns' ratios. */
+/* Returns the ratio of two times. Each time belongs to a kind of numbers k and an instruction set s. If the machine
+ * was slow for some seconds, the shortest times may be unfair. The ratio within a turn is fair, because both run
+ * shortly after each other. So the ratio of the shortest times is limited to the median of the turns' ratios. */
 static double over(const measured *m, int k1, int s1, int k2, int s2)
 {
     double turns[MOST_TURNS];
@@ -44,8 +44,8 @@ static double over(const measured *m, int k1, int s1, int k2, int s2)
     return fmin(m->best[k1][s1] / m->best[k2][s2], bench_median(turns, m->turns));
 }
 
-/* Divides the time of set s by the time of the next lower set, for each kind of numbers. Returns the largest ratio
- * and sets *kind to its kind. Returns 0 for the last set. */
+/* Returns the time of set s divided by the time of the next lower set, for the kind of numbers with the largest
+ * ratio. Sets *kind to this kind. Returns 0 for the last set. */
 static double over_below(const bench_race *race, const measured *m, int s, int *kind)
 {
     double most = 0;
@@ -60,8 +60,8 @@ static double over_below(const bench_race *race, const measured *m, int s, int *
     return most;
 }
 
-/* Divides the time of set s on its slowest kind of numbers by its time on its fastest kind. Returns this ratio, and
- * sets *slow and *fast to the two kinds. */
+/* Returns the time of set s on its slowest kind of numbers divided by its time on its fastest kind. Sets *slow and
+ * *fast to the two kinds. */
 static double over_numbers(const measured *m, int s, int *slow, int *fast)
 {
     double most = 0;
@@ -204,7 +204,7 @@ static void close_field(const bench_race *race, const measured *m, field *f)
     }
 }
 
-/* Repeats the work for `seconds`. Sets *shortest to the shortest time of a run. */
+/* Repeats the work for `seconds`. *shortest is the shortest time of one run. */
 static attn_status take_turn(const bench_work *work, void *state, double seconds, double *shortest)
 {
     double begin = cli_seconds(), at = begin, next;
@@ -219,8 +219,8 @@ static attn_status take_turn(const bench_work *work, void *state, double seconds
     return status;
 }
 
-/* Runs all competitors in turns. Every second turn has the reverse order, because the processor may be slower at first
- * after a set with other registers has run. */
+/* Runs all competitors in turns. Every second turn has the reverse order, because the processor may be slower at
+ * first after another set's registers were used. */
 static attn_status run_field(const bench_race *race, measured *m, field *f, int *s)
 {
     for (int turn = 0; turn < TURNS; turn++, m->turns++)

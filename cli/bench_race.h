@@ -18,7 +18,7 @@ typedef struct bench_work {
     attn_status (*open)(void *state, attn_context *context, const void *subject, int kind);
     attn_status (*run)(void *state);
     void (*close)(void *state);
-    double (*flops)(const void *state); /* number of multiplications and additions in a run */
+    double (*flops)(const void *state);
     /* error of the last run, divided by the allowed error; NULL: the error is not known */
     double (*error)(const void *state);
 } bench_work;
@@ -28,27 +28,27 @@ typedef struct bench_row {
     const bench_work *work;
     const void *subject;
     attn_precision precision;
-    const char *const *kinds; /* names of the kinds of numbers */
+    const char *const *kinds;
     int nkinds;
 } bench_row;
 
 typedef struct bench_race {
     const cli_call *cli;
-    const char *sets[BENCH_MOST_SETS]; /* instruction sets, with the best set first */
+    const char *sets[BENCH_MOST_SETS];
     int nsets;
     int threads[BENCH_MOST_THREADS], nthreads;
-    /* The highest measured peak is kept, because other processes can only make a measured peak too low. */
+    /* Highest peak measured so far. Other processes can only make a measured peak too low. */
     double peak[BENCH_MOST_THREADS][BENCH_MOST_SETS];
-    /* only rows of this type run; NULL: rows of all types except fma run */
+    /* only rows of this type run; NULL: rows of all types run, except fma */
     const char *type;
     double seconds;
-    double sets_limit, numbers_limit; /* limits for the ratios of times; above a limit, an alarm is printed */
-    bool quick, rates;                /* rates: the table shows GFLOP/s instead of ms */
+    double sets_limit, numbers_limit; /* limits for the ratios of times, above which an alarm is printed */
+    bool quick, rates;                /* rates: true if the table shows GFLOP/s instead of ms */
     int rows, alarms;
     attn_json json;
 } bench_race;
 
-/* The options that all races have. */
+/* Options of every race. */
 #define BENCH_RACE_OPTIONS                                                                                             \
     CLI_TEXT("threads", 0, "LIST", "", "thread counts, as 1,2; default: 1 and all; with --quick: all"),                \
         CLI_FLAG("quick", 0, "little work, measured briefly"),                                                         \
@@ -58,24 +58,24 @@ typedef struct bench_race {
 
 /* Reads the options, finds the instruction sets and begins the table. Returns an exit code. */
 int bench_race_begin(bench_race *race, const cli_call *cli, bool rates);
-/* If the row's type was requested, races the row with each number of threads. Returns an exit code, which is CLI_OK
- * even after alarms. */
+/* Races the row with each number of threads, unless another type was requested. Returns an exit code, which is
+ * CLI_OK even after alarms. */
 int bench_race_row(bench_race *race, const bench_row *row);
-/* Ends the table of a race that began with CLI_OK. After alarms, returns CLI_FAILED. Otherwise returns `code`. */
+/* Ends the table of a race that began with CLI_OK. Returns CLI_FAILED after alarms, and otherwise `code`. */
 int bench_race_end(bench_race *race, int code);
 
 /* ---------------------------------------------------------------------------------- bench_race_products.c */
 
-/* Races the products of a NULL-terminated list in each precision. If the list is NULL, races all products of
- * bench_product.h. If a product uses weights of a linear layer, it also runs with packed weights. */
+/* Races the products of a NULL-terminated list in each precision. NULL means all products of bench_product.h. A
+ * product with weights of a linear layer also runs with packed weights. */
 int bench_race_products(bench_race *race, const char *const *shapes);
 extern const char *const bench_products_quick[];
 
 /* ------------------------------------------------------------------------------------- bench_race_work.c */
 
-int bench_race_attention(bench_race *race); /* Races the problems of bench_problems.h. Returns an exit code. */
+int bench_race_attention(bench_race *race);
 int bench_race_subnormal(bench_race *race);
 int bench_race_training(bench_race *race);
-int bench_race_vit(bench_race *race); /* Races the inference of ViT-B/16. Returns an exit code. */
+int bench_race_vit(bench_race *race);
 
 #endif

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Kinds of numbers that occur in models. NORMAL: normal numbers; RELU: numbers after ReLU; MASKED: gradients with
- * zero rows of padding and zeros of dropout; LOGNORMAL: numbers with heavy tails; ONE_HOT: rows with a single 1. */
+/* Kinds of numbers that occur in models. NORMAL: normal numbers; RELU: outputs of ReLU; MASKED: gradients with zero
+ * rows for padding and zeros from dropout; LOGNORMAL: numbers with heavy tails; ONE_HOT: rows with a single 1. */
 enum { NORMAL, RELU, MASKED, LOGNORMAL, ONE_HOT, KINDS };
 static const char *const kinds[KINDS] = {"normal", "ReLU'd", "masked and dropped", "lognormal", "one-hot"};
 
@@ -20,7 +20,7 @@ static const attn_precision precisions[] = {ATTN_PRECISION_F32, ATTN_PRECISION_B
 typedef struct subject {
     bench_product_shape shape;
     attn_precision precision;
-    float *a[KINDS], *b[KINDS]; /* b: if it holds weights, all kinds share one array */
+    float *a[KINDS], *b[KINDS]; /* operands A and B; if B holds weights, all kinds share one array */
 } subject;
 
 typedef struct state {
@@ -41,7 +41,7 @@ static double normal(uint64_t bits)
 
 static double number(int kind, uint64_t array, int64_t row, int64_t column, int64_t columns)
 {
-    /* in MASKED, one row in MASKED_ROWS and one number in DROPPED are zero */
+    /* in MASKED, one row in MASKED_ROWS is zero, and so is one number in DROPPED of the other rows */
     enum { ROWS = 1000, MASKED_ROWS = 4, DROPPED = 10 };
     double x = normal(bench_scatter(array, (uint64_t)(row * columns + column)));
     switch (kind) {
@@ -79,8 +79,8 @@ static void free_subject(subject *s)
     }
 }
 
-/* Makes the operands. If the product is a gradient of weights, both operands have this kind of numbers. Otherwise
- * only A has this kind, and B holds weights. */
+/* Makes the operands. In a gradient of weights, A and B have this kind of numbers. In other products, only A has
+ * this kind, and B holds weights. */
 static bool make_subject(subject *s)
 {
     const bench_product_shape *p = &s->shape;
@@ -137,10 +137,10 @@ static double error_of(const state *st, int64_t i, int64_t j)
         most_a = fmax(most_a, fabs(x));
         most_b = fmax(most_b, fabs(y));
     }
-    double bound = (depth + 1) * 0x1p-24 * both; /* one rounding for each of `depth` terms, and one for the result */
+    double bound = (depth + 1) * 0x1p-24 * both; /* one rounding for each of `depth` terms, and one for the sum */
     if (st->subject->precision == ATTN_PRECISION_BF16)
-        bound += (0x1p-7 + 0x1p-16) * both; /* Each operand has a relative error of up to 2^-8. */
-    /* The largest number of a row is 127 steps, and the error of each number is up to half a step. */
+        bound += (0x1p-7 + 0x1p-16) * both; /* In bf16, each operand has a relative error of up to 2^-8. */
+    /* In int8, the largest number of a row is 127 steps, and each number has an error of up to half a step. */
     if (st->subject->precision == ATTN_PRECISION_INT8) {
         double step_a = most_a / 127, step_b = most_b / 127;
         bound += (step_a * sum_b + step_b * sum_a) / 2 + depth * step_a * step_b / 4;
@@ -187,7 +187,7 @@ static int race_types(bench_race *race, subject *s, const char *name)
     return code;
 }
 
-/* Races a product. If `both` is true and the product uses weights, it also runs with packed weights. */
+/* Races a product. If `both` is true, a product with weights also runs with packed weights. */
 static int race_shape(bench_race *race, const char *text, bool both)
 {
     char name[64];

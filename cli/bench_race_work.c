@@ -14,7 +14,7 @@ static const char *const as_they_are[] = {"usual"};
 typedef struct attention {
     const char *problem;
     attn_direction direction;
-    /* changes the inputs so that attention weights are tiny or 0, for the second kind of numbers */
+    /* changes the inputs for the second kind of numbers, so that attention weights are tiny or 0 */
     void (*make_small)(bench_arrays *arrays, const attn_problem *problem);
 } attention;
 
@@ -92,8 +92,8 @@ int bench_race_attention(bench_race *race)
 
 /* ------------------------------------------------------------------------------------- subnormal weights */
 
-/* Fills the bias with the mask of Swin's shifted windows. The bias is -100 if two tokens are in different parts of a
- * window. Their weight is then near 2^-144, which is subnormal. */
+/* Fills the bias with the mask of Swin's shifted windows. Two tokens in different parts of a window get a bias of
+ * -100. Their weight is then near 2^-144, which is subnormal. */
 static void mask_parts(bench_arrays *arrays, const attn_problem *problem)
 {
     enum { TOKENS = 49, PART = 28 };
@@ -105,8 +105,8 @@ static void mask_parts(bench_arrays *arrays, const attn_problem *problem)
             bias[i] = -100;
 }
 
-/* Scales the operands so that scores have a standard deviation of 40 instead of 1/3. Weights then have all
- * magnitudes down to zero. */
+/* Scales the operands so that scores have a standard deviation of 40 instead of 1/3. Weights then have all sizes
+ * down to zero. */
 static void spread_scores(bench_arrays *arrays, const attn_problem *problem)
 {
     const attn_span *span = &arrays->spans[ATTN_ARRAY_Q];
@@ -176,7 +176,7 @@ static double flops_of_vit(const void *user)
 
 static const bench_work vit_work = {sizeof(bench_vit), open_vit, run_vit, close_vit, flops_of_vit, NULL};
 
-/* Races Transformers with two blocks. Two blocks represent the six blocks of the full model. */
+/* Races Transformers with two blocks instead of the full model's six. */
 int bench_race_training(bench_race *race)
 {
     bench_row row = {

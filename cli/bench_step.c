@@ -19,8 +19,8 @@ const bench_shape bench_shapes[] = {
 enum { PAD = 0, WARM_UP = 4, LEAST = 5, MOST = 10000 };
 static const double RATE = 1e-3, CLIP = 1;
 
-/* Returns the number of multiplications and additions of a step. It is 3 times the number in all matrix products of
- * the forward pass, including the two products of attention. Source and target have the same number of tokens. */
+/* Returns the number of multiplications and additions of a step. It is 3 times the number in the matrix products of
+ * the forward pass, which include the two products of attention. Source and target have the same number of tokens. */
 double bench_step_flops(const bench_shape *s)
 {
     double rows = (double)(s->batch * s->tokens), d = (double)s->hiddens, t = (double)s->tokens;
@@ -31,7 +31,7 @@ double bench_step_flops(const bench_shape *s)
     return 3 * 2 * rows * forward;
 }
 
-/* Returns the maximum resident memory. If Linux allows it, resets the maximum. */
+/* Returns the process's maximum resident memory, and resets it if Linux allows it. */
 static size_t process_peak(void)
 {
     struct rusage usage;
@@ -63,7 +63,7 @@ static int64_t draw(bench_trainer *r, int64_t least, int64_t end)
     return least + (int64_t)((r->random >> 33) % (uint64_t)(end - least));
 }
 
-/* Fills random sentences. At least half of each row has tokens, and the rest is padding. */
+/* Fills random sentences. At least half of each row is tokens, and the rest is padding. */
 static void fill_ids(bench_trainer *r, attn_tensor *ids, int32_t *lengths, int64_t vocab)
 {
     int32_t *at = attn_tensor_data(ids);

@@ -19,10 +19,10 @@ typedef struct bench_shape {
     double dropout;
 } bench_shape;
 
-extern const bench_shape bench_shapes[]; /* The list of models. It ends with a model whose name is NULL. */
+extern const bench_shape bench_shapes[]; /* Ends with a model whose name is NULL. */
 
 typedef struct bench_step {
-    const bench_shape *shape; /* shape that was measured */
+    const bench_shape *shape;
     int threads;
     attn_precision precision;
     double ms, fastest_ms, tokens_per_second, gflops, peak_gflops;
@@ -32,7 +32,7 @@ typedef struct bench_step {
     double first_loss, last_loss;
 } bench_step;
 
-/* A model with its optimizer and a batch. The caller can run its steps one by one. */
+/* A model with its optimizer and a batch, whose steps the caller can run one by one. */
 typedef struct bench_trainer {
     const bench_shape *shape;
     attn_context *context;
@@ -43,10 +43,10 @@ typedef struct bench_trainer {
     uint64_t random, steps;
 } bench_trainer;
 
-/* Opens a trainer. `trainer` must be zero before the call. The caller must close it, even if the call fails. */
+/* Opens a trainer, which must be zero before the call. The caller must close it, even after a failure. */
 attn_status bench_trainer_open(bench_trainer *trainer, attn_context *context, const bench_shape *shape);
 attn_status bench_trainer_step(bench_trainer *trainer, double *loss);
-void bench_trainer_close(bench_trainer *trainer); /* Frees the trainer. Its context is not destroyed. */
+void bench_trainer_close(bench_trainer *trainer); /* Frees everything except the context. */
 double bench_step_flops(const bench_shape *shape);
 
 /* Measures a step and fills `step`. Returns an exit code. Errors have been printed. */

@@ -4,9 +4,9 @@
 
 #include <math.h>
 
-/* Returns the allowed error relative to the largest element of an output. In f32, the allowed error covers sums of a
- * few thousand terms. In bf16, it covers the rounding of 2^-9 in storage. In the backward pass, o is rounded twice,
- * when it is written and when it is read. */
+/* Returns the allowed error, divided by the largest element of an output. In f32, it covers sums of a few thousand
+ * terms. In bf16, it covers the rounding of 2^-9 in storage. In the backward pass, o is rounded twice: when it is
+ * written, and when it is read. */
 static double bound_of(const attn_problem *problem)
 {
     switch (problem->dtype) {

@@ -32,11 +32,11 @@ typedef struct bench_vit {
     attn_tensor *x, *labels;
 } bench_vit;
 
-/* Opens a Vision Transformer. `v` must be zero before the call. The caller must close it, even if the call fails. */
+/* Opens a Vision Transformer. `v` must be zero before the call. The caller must close it, even after a failure. */
 attn_status bench_vit_open(bench_vit *v, attn_context *context, const bench_vit_shape *shape);
 attn_status bench_vit_run(bench_vit *v);
 void bench_vit_close(bench_vit *v);
-/* Returns the number of operations of a run. There are 2 for each weight and token, and 4 for each channel and pair
+/* Returns the number of operations of a forward pass: 2 for each weight and token, and 4 for each channel and pair
  * of tokens. A training step has three times as many. */
 double bench_vit_flops(const bench_vit_shape *shape);
 

@@ -17,8 +17,8 @@
 
 /* ----------------------------------------------------------------------------------------------- values */
 
-/* Returns the square root of the sum of squares. The numbers are scaled by a power of two, so that squares neither
- * overflow nor underflow. */
+/* Returns the square root of the sum of squares. `largest` sets a power of two by which numbers are scaled, so that
+ * squares neither overflow nor underflow. */
 static double norm_of(const attn_tensor *t, double largest)
 {
     if (largest == 0 || !isfinite(largest))
@@ -68,8 +68,8 @@ static bool has_kind(const attn_named_list *parameters, const char *kind)
     return false;
 }
 
-/* Returns the number of tensors that have the name of a parameter of the architecture. Numbers inside of names are
- * ignored. */
+/* Counts tensors that have the name of a parameter of the architecture. Two names are equal if they differ only in
+ * their numbers, such as layer numbers. */
 static int64_t count_kinds(const cli_call *cli, const attn_checkpoint *weights, const attn_architecture *architecture)
 {
     attn_config *config = NULL;
@@ -98,8 +98,8 @@ bool cli_print_other_network(const attn_checkpoint *weights)
     return other != NULL;
 }
 
-/* Prints each architecture for which the file has more than half of the parameter names. The file's own names are
- * compared, or the names that a built-in names file makes of them. */
+/* Prints each architecture whose parameter names occur in more than half of the file's tensors. Also prints a
+ * built-in names file that has rules for more than half of the tensors. */
 static attn_status print_fitting(const cli_call *cli, const attn_checkpoint *weights, int64_t tensors)
 {
     const char *builtin;

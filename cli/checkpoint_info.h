@@ -15,7 +15,8 @@ typedef struct cli_values {
 } cli_values;
 cli_values cli_values_of(const attn_tensor *tensor);
 
-/* Prints a line if the checkpoint belongs to a network that only shares names with DETR. Returns whether it does. */
+/* Reports whether the checkpoint belongs to a network that has DETR's names but another structure. If so, prints a
+ * line about it. */
 bool cli_print_other_network(const attn_checkpoint *weights);
 
 /* Prints the tensors, or writes them as JSON. Returns an exit code. */

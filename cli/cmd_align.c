@@ -110,7 +110,7 @@ static int learn(const cli_call *cli, attn_translator *translator, const char *d
     attn_lexicon *lexicon;
     int64_t pairs;
     cli_failures bad = {.cli = cli, .things = "sentence pairs"};
-    if (!aligned[0]) /* Alignments have one line for each line of the data. So no line may be skipped. */
+    if (!aligned[0]) /* No line may be skipped, because line i of the alignments belongs to line i of the data. */
         cli_source_goes_on(&source, &bad);
     if (attn_translator_learn_lexicon(&lexicon, translator, &source, part, &how, &pairs) != ATTN_OK)
         return cli_failed(cli, NULL);

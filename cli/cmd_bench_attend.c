@@ -75,7 +75,7 @@ typedef struct bench {
     const cli_call *cli;
     attn_json json;
     double seconds;
-    double *peak; /* highest peak that was measured for the current thread count */
+    double *peak; /* highest peak that was measured with the current number of threads */
     bool verify, wrong;
     int rows;
 } bench;
@@ -128,7 +128,7 @@ static void explain(const bench *b, const attn_plan *plan, const char *name)
 
 /* -------------------------------------------------------------------------------------------- measuring */
 
-/* Runs the plan until it has run long enough. Sets *median to the median time of a run in seconds. */
+/* Runs the plan for the requested time. *median is the median time of a run in seconds. */
 static attn_status time_plan(const bench *b, const attn_plan *plan, const attn_arrays *arrays, double *median)
 {
     enum { MOST = 20000, LEAST = 3 };
@@ -149,8 +149,8 @@ static attn_status time_plan(const bench *b, const attn_plan *plan, const attn_a
     return status;
 }
 
-/* Measures the peak and keeps the highest value. The clock rate changes, and other processes can only make a
- * measured peak too low. A peak that is too low would make the fraction too high. */
+/* Measures the machine's peak rate and keeps the highest value. A single measurement may be too low, because the
+ * clock rate changes and other processes run. */
 static void measure_peak(bench *b, int threads)
 {
     double peak = attn_machine_peak(b->cli->context, ATTN_F32, threads);
@@ -191,7 +191,8 @@ static void report(bench *b, const row *r)
     }
 }
 
-/* Handles a solver that refuses the problem. If the user named this solver, the refusal is not a failure. */
+/* Returns the exit code for a solver that refuses the problem. If the user named this solver, the refusal is not a
+ * failure. */
 static int refused(const bench *b, const row *r, attn_status status)
 {
     if (status != ATTN_ERROR_UNSUPPORTED)
@@ -266,7 +267,7 @@ static int check_solver(const char *name)
     return cli_fail(CLI_BAD, "--solver: there is no \"%.60s\"; --explain prints the names of all", name);
 }
 
-/* Parses all problems before anything is measured. So an error in any problem is reported at once. */
+/* Parses all problems before anything is measured, so that an error in any problem is reported at once. */
 static int check_all(const cli_call *cli)
 {
     attn_problem problem;

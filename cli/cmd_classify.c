@@ -83,7 +83,7 @@ static attn_status compare(const question *q, const char *path, const attn_image
     return status;
 }
 
-/* Classifies pictures one by one. If a picture is bad, the results of the pictures before it are still printed. */
+/* Classifies one picture and prints the result at once, so that a later bad picture cannot prevent this. */
 static int classify(void *user, int i)
 {
     const question *q = user;
@@ -123,7 +123,8 @@ static int answer(cli_call *cli, attn_classifier *classifier)
     int code = CLI_OK;
     if (!cli->json)
         code = cli_spread(cli, cli->nwords - 1, cli->words + 1, classify, &q);
-    else if (attn_ranks_rank(cli->context) == 0) /* The output is one array. So only one process writes it. */
+    /* Only one process writes the output, because it is a single JSON array. */
+    else if (attn_ranks_rank(cli->context) == 0)
         for (int i = 0; i + 1 < cli->nwords && code == CLI_OK; i++)
             code = cli_failures_note(&failures, classify(&q, i), cli->words[i + 1]);
     attn_json_end(&json);
@@ -140,7 +141,7 @@ static int load_and_answer(cli_call *cli)
 {
     attn_classifier *classifier = NULL;
     int code = CLI_OK;
-    if (cli_int(cli, "channels") == 2) /* All ranks have the same condition, so that every rank returns here. */
+    if (cli_int(cli, "channels") == 2) /* This condition is the same on all ranks, so every rank returns here. */
         return cli_fail(CLI_BAD, "--channels is 0, 1 or 3");
     if (attn_classifier_load(&classifier, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         code = cli_failed(cli, NULL);

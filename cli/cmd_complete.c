@@ -71,7 +71,7 @@ static int tell(const cli_call *cli, const attn_generator *generator, kept_part 
     return cli_print_json(cli, &json);
 }
 
-/* Determines which rows and frames are kept, for a video of n frames or for a picture (n = 1). */
+/* Sets `kept` to the rows and frames of a clip of n frames that stay. A picture has n = 1. */
 static int choose(const cli_call *cli, attn_image_shape shape, int64_t n, kept_part *kept)
 {
     int64_t rows = cli_int(cli, "rows"), frames = cli_int(cli, "frames"), half = shape.frames / 2;

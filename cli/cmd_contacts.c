@@ -51,7 +51,7 @@ static const char *const examples[] = {
 
 typedef struct contacts {
     cli_family family;
-    const char *query; /* letters of all residues of the first sequence */
+    const char *query; /* letters of all residues of the query, which is the first sequence */
     int64_t n;
     float *p;         /* probabilities [n,n], NAN for residues without a column */
     float *distances; /* distances [n,n] or NULL */
@@ -69,7 +69,7 @@ static const int64_t divisors[] = {1, 2, 5};
 
 /* ------------------------------------------------------------------------------------------ the structure */
 
-/* Finds the structure. It is the given file, or the file in the given folder that has the alignment's name. Returns
+/* Finds the structure: the given file, or the file in the given folder that is named like the alignment. Returns
  * false if there is no such file. */
 static bool find_structure(const contacts *c, char *path)
 {
@@ -91,8 +91,7 @@ static bool find_structure(const contacts *c, char *path)
     return false;
 }
 
-/* Converts a map from [columns, columns] to [residues, residues] of the query. If a residue has no column, its
- * values are NAN. */
+/* Converts a map from [columns, columns] to [residues, residues] of the query. A residue without a column gets NAN. */
 static float *by_residues(const contacts *c, const float *map)
 {
     const attn_alignment *a = c->family.all;
@@ -303,7 +302,7 @@ static int print_json(const contacts *c, char paths[3][4096])
     return cli_print_json(c->family.cli, &json);
 }
 
-/* Refuses probabilities that are equal for all pairs, because they give no order of the pairs. */
+/* Refuses probabilities that are equal for all pairs, because pairs could not be sorted by them. */
 static int check_signal(const contacts *c)
 {
     float least = 1, most = 0;
@@ -382,7 +381,7 @@ static int predict_one(void *user, int i)
 static int predict_all(cli_call *cli)
 {
     prediction p = {.cli = cli, .how = {.contacts = true}};
-    /* All ranks have the same condition, so that every rank returns here. */
+    /* This condition is the same on all ranks, so every rank returns here. */
     if (cli->nwords > 1 && cli_given(cli, "structure"))
         return cli_fail(CLI_BAD,
                         "--structure applies to one alignment; with several, put NAME.pdb in the folder of each");

@@ -64,7 +64,6 @@ static const char *const examples[] = {
     NULL,
 };
 
-/* Prints the skipped tensors, one per line. */
 static void tell_notes(const cli_call *cli, const char *notes)
 {
     for (const char *line = notes; line && *line; line += strspn(line, "\n")) {
@@ -95,7 +94,6 @@ static bool read_three(const char *text, float *values)
     return sscanf(text, "%f,%f,%f%c", &values[0], &values[1], &values[2], &rest) == 3;
 }
 
-/* Prints which tensors of the checkpoint were not used. */
 static void tell_passed(const cli_call *cli)
 {
     attn_checkpoint *plain = NULL, *weights = NULL;
@@ -132,8 +130,8 @@ static int read_scale(const cli_call *cli, attn_pixel_scale *scale)
     return CLI_OK;
 }
 
-/* Writes the three numbers of a setting to `text`. Equal numbers become one number such as "0.5". Other numbers become
- * a list such as "(0.485, 0.456, 0.406)". */
+/* Writes the three numbers of a setting to `text`: "0.5" if they are equal, and otherwise a list such as "(0.485,
+ * 0.456, 0.406)". */
 static const char *three_text(const attn_config *config, const char *name, char *text, size_t size)
 {
     double values[3];
@@ -150,7 +148,7 @@ static const char *three_text(const attn_config *config, const char *name, char 
     return text;
 }
 
-/* If some classes have names in the checkpoint's files and others have none, prints how many have none. */
+/* Prints how many classes have no name in the checkpoint's files, if only some classes have one. */
 static void tell_classes(const cli_call *cli, const attn_config *config)
 {
     const attn_config_value *names = attn_config_get(config, "class_names");
@@ -237,7 +235,7 @@ static int convert_tensors(const cli_call *cli)
     return CLI_OK;
 }
 
-/* Returns the type in which weights are stored. DEFAULT means that the weights are not converted. */
+/* Returns the type in which weights are stored. DEFAULT means that each weight keeps its type. */
 static attn_precision stored_precision(const cli_call *cli)
 {
     attn_precision precision;
@@ -255,7 +253,7 @@ static int convert_known(const cli_call *cli)
                    ? CLI_OK
                    : cli_failed(cli, NULL);
     if (form == CLI_FORM_OWN && stored_precision(cli))
-        return CLI_OK; /* In this case write_out stores the result later. */
+        return CLI_OK; /* write_out stores this result later. */
     if (form == CLI_FORM_MARIANMT && stored_precision(cli))
         return cli_fail(CLI_BAD, translator_keeps);
     if (form == CLI_FORM_OWN || form == CLI_FORM_MARIANMT)
@@ -280,7 +278,7 @@ static int convert_known(const cli_call *cli)
     return kind == ATTN_CHECKPOINT_MSA ? convert_msa(cli) : convert_vit(cli);
 }
 
-/* Checks the precision before anything is written. So a wrong precision does not change an existing directory. */
+/* Checks the precision before anything is written, so that a wrong precision does not change an existing directory. */
 static int check_precision(const cli_call *cli, const cli_foreign *foreign)
 {
     attn_checkpoint_kind kind = ATTN_CHECKPOINT_OTHER;

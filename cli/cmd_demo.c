@@ -33,7 +33,7 @@ static const char *in_directory(char *path, const char *directory, const char *n
     return path;
 }
 
-/* Returns true if `directory` holds a translator of an earlier demo. The demo may delete such a translator. */
+/* Returns true if `directory` holds the translator of an earlier demo, which may be deleted. */
 static bool is_ours(const cli_call *cli, const char *directory)
 {
     char path[4096];
@@ -66,8 +66,8 @@ static int clear_directory(const cli_call *cli, const char *directory)
 
 /* ---------------------------------------------------------------------------------------------- training */
 
-/* Chooses the settings of a model that trains in a minute and is large enough for the phrasebook. The values were
- * found by experiments. */
+/* Chooses settings for which training takes a minute and the phrasebook is learned. The values were found by
+ * experiments. */
 static attn_status demo_settings(const cli_call *cli, attn_config **settings)
 {
     static const struct whole {
@@ -118,7 +118,6 @@ typedef struct held_out {
     bool no_memory;
 } held_out;
 
-/* Joins the tokens into readable text. */
 static char *readable(const char *tokens)
 {
     size_t size = strlen(tokens) + 1;
@@ -151,8 +150,8 @@ static void release(held_out *all)
     free(all->items);
 }
 
-/* Returns the index of the i-th sentence to show. Sentences are taken at regular intervals. So good and bad
- * translations are both shown. */
+/* Returns the index of the i-th sentence to show. Sentences are evenly spaced, so that good and bad translations are
+ * shown. */
 static int shown_at(const held_out *all, int i)
 {
     return all->n <= SHOWN ? i : (int)((int64_t)i * all->n / SHOWN);
@@ -193,7 +192,7 @@ static void json_table(attn_json *json, const held_out *all)
 
 /* ---------------------------------------------------------------------------------------------- pictures */
 
-/* Chooses a sentence whose picture is informative. It is a held-out sentence if possible. */
+/* Chooses a sentence whose picture shows much. It is a held-out sentence if possible. */
 static const char *showcase(const held_out *all)
 {
     static const char *const preferred[] = {"looking for her key", "two coffees", "is looking for", "would like"};

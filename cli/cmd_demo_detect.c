@@ -22,7 +22,7 @@ static const char description[] =
 static const char *const examples[] = {"attn demo detect shapes", "attn demo detect shapes -n 8 --valid 2 --seed 7",
                                        NULL};
 
-/* The number of the first image of the second folder. All images of the first folder have lower numbers. */
+/* Number of the first image of the validation folder. All training images have lower numbers. */
 static const uint64_t valid_begins = 1u << 31;
 
 static int write_folder(const cli_call *cli, const char *name, uint64_t first, int64_t n)

@@ -56,7 +56,7 @@ static const char *const examples[] = {
 
 /* ------------------------------------------------------------------------------------------- the pictures */
 
-/* Paths of the pictures, including the pictures in folders. */
+/* Paths of all pictures; folders are replaced by the pictures in them. */
 typedef struct files {
     char **paths;
     int n;
@@ -112,10 +112,10 @@ typedef struct search {
     const cli_call *cli;
     attn__detector *detector;
     const files *files;
-    attn__found *found; /* detections [queries] of one picture */
+    attn__found *found; /* detections of one picture, room for one per object query */
     int64_t queries;
     attn_json *json;            /* JSON output; NULL: plain text */
-    const attn__box_set *known; /* data set of --data; NULL: --data is not given */
+    const attn__box_set *known; /* data set of --data; NULL: no --data */
     attn__detection *results;   /* results that are written for --coco */
     int64_t nresults;
 } search;
@@ -197,8 +197,8 @@ static int draw_one(const search *s, const char *path, const attn_image *image, 
     return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
 }
 
-/* Finds the id of the picture with this file name in the data set of --data. Without --data, the file name itself
- * must be the id. */
+/* Finds the id of a picture. It is the id that the data set of --data gives to this file name. Without --data, the
+ * file name itself must be the id. */
 static bool image_id(const search *s, const char *path, int64_t *id)
 {
     const char *base = base_of(path);
@@ -261,7 +261,7 @@ static int detect_one(void *user, int i)
 
 /* ------------------------------------------------------------------------------------------------- all of them */
 
-/* Detects objects in this process only, because the output is one array. */
+/* Detects objects in this process only, because the output is a single JSON array. */
 static int detect_here(search *s)
 {
     cli_failures failures = {.cli = s->cli, .things = "files"};

@@ -66,7 +66,7 @@ static void print_difference(comparison *c, const char *name, const char *what, 
     }
 }
 
-/* Compares two tensors. If both have integers, they are compared as integers, otherwise as 64-bit reals. */
+/* Compares two tensors, as integers if both have integers, and otherwise as 64-bit reals. */
 static void compare_numbers(comparison *c, const char *name, const attn_tensor *a, const attn_tensor *b)
 {
     double most = 0, difference = 0, norm = 0;
@@ -95,7 +95,7 @@ static void compare_numbers(comparison *c, const char *name, const attn_tensor *
         norm += x[i] == y[i] ? x[i] * x[i] : 0;
     if (!reals || nans)
         print_difference(c, name, nans ? "NaN on one side" : "other integers", (double)NAN, (double)NAN);
-    else if (most == 0) /* The bits differ, but the numbers are equal, as for 0 and -0 or for two NaNs. */
+    else if (most == 0) /* The tensors have different bits but equal numbers, such as 0 and -0, or two NaNs. */
         c->same++;
     else
         print_difference(c, name, "numbers", most, norm > 0 ? sqrt(difference / norm) : INFINITY);

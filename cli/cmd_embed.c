@@ -32,7 +32,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-/* Computes the mean of the vectors of one sequence's residues. If a sequence has only gaps, the mean is zero. */
+/* Computes the mean of the vectors of one sequence's residues. The mean is zero if the sequence has only gaps. */
 static void mean_of(const cli_family *f, const float *hidden, int64_t row, int64_t dim, float *to)
 {
     const int32_t *tokens = f->tokens + row * f->cols;
@@ -50,7 +50,7 @@ static void mean_of(const cli_family *f, const float *hidden, int64_t row, int64
         to[d] /= (float)counted;
 }
 
-/* Writes the vectors [N,D] of the query's residues. If a residue has no column, its vector is NaN. */
+/* Writes the vectors [N,D] of the query's residues. A residue without a column gets NaN. */
 static void fill_residues(const cli_family *f, const float *hidden, int64_t residues, int64_t dim, float *to)
 {
     for (int64_t i = 0; i < residues * dim; i++)
@@ -95,7 +95,7 @@ static attn_status write_names(const cli_family *f, const char *path)
         const char *name = attn_alignment_name(f->chosen, r);
         char *to = (char *)attn_tensor_data(text) + used;
         size_t length = strlen(name);
-        memcpy(to, name, length); /* NOLINT: the end of the line follows the digits, and not a 0 */
+        memcpy(to, name, length); /* NOLINT: a newline follows the name, not a 0 */
         to[length] = '\n';
         used += length + 1;
     }
@@ -105,7 +105,7 @@ static attn_status write_names(const cli_family *f, const char *path)
     return status;
 }
 
-/* Prints the result. `names` is the file with the sequences' names. NULL means that there is no such file. */
+/* Prints the result. `names` is the path of the file with the sequences' names, or NULL. */
 static int print_result(const cli_family *f, const char *path, const char *names, const attn_tensor *array)
 {
     const int64_t *shape = attn_tensor_shape(array);

@@ -98,14 +98,14 @@ static attn_split part_of(const char *name)
     return values[i];
 }
 
-/* The signature describes how the score was computed. It has sacreBLEU's form and attn's version. */
+/* The signature tells how a score was computed. It has the form of sacreBLEU's signatures, with attn's version. */
 #define TEXT_OF(x)          #x
 #define VERSION_OF(a, b, c) TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
 #define ATTN_VERSION_TEXT   VERSION_OF(ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_VERSION_PATCH)
 static const char bleu_signature[] = "case:mixed|eff:no|tok:13a|smooth:exp|version:attn-" ATTN_VERSION_TEXT;
 static const char chrf_signature[] = "case:mixed|eff:yes|nc:6|nw:0|space:no|version:attn-" ATTN_VERSION_TEXT;
 
-/* Adds the number of references to a signature. If each sentence has one reference, it is "1", otherwise "var". */
+/* Adds the number of references to a signature: "1" if each sentence has one reference, and otherwise "var". */
 static const char *signed_with(const attn_translator_score *score, const char *signature, char text[128])
 {
     snprintf(text, 128, "nrefs:%s|%s", score->references == score->sentences ? "1" : "var", signature);

@@ -26,8 +26,8 @@ static const char *const examples[] = {
     NULL,
 };
 
-/* Explains all commands that begin with the word `first`, such as "train" or "bench". Returns false if there are
- * none. */
+/* Prints the help of all commands that begin with the word `first`, such as "train" or "bench". Returns false if
+ * there are none. */
 static bool explain_group(const char *first)
 {
     size_t length = strlen(first);
@@ -49,7 +49,7 @@ static void print_names(void)
         puts(cli_commands[i]->name);
 }
 
-/* Explains the command that the words name. If the word begins several commands, explains all of them. */
+/* Prints the help of the command that the words name, or of all commands that begin with the word. */
 static int explain(const cli_call *cli)
 {
     char name[128];

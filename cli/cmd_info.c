@@ -34,7 +34,7 @@ static const char description[] =
 static const char *const examples[] = {"attn info out/demo", "attn info out/demo --json",
                                        "attn info model.safetensors --values", NULL};
 
-/* Training with Adam keeps four copies of each parameter: the parameter, its gradient and two moments. */
+/* Training with Adam needs four numbers for each parameter: the parameter, its gradient and two moments. */
 static const double TRAINING_COPIES = 4;
 
 static void print_config(const attn_config *config)
@@ -46,13 +46,13 @@ static void print_config(const attn_config *config)
     }
 }
 
-/* The model in a directory. There are five kinds, and the fields of the other kinds are NULL. */
+/* The model of a directory. It is one of five kinds; the fields of the other kinds are NULL. */
 typedef struct subject {
     attn_translator *translator;
     attn_classifier *classifier;
     attn_generator *generator;
     attn_msa *msa;
-    attn_model *bare; /* a model that is none of the other kinds */
+    attn_model *bare; /* a model that is neither a translator, a classifier, a generator nor an MSA Transformer */
     const attn_model *model;
 } subject;
 
@@ -198,15 +198,15 @@ static bool is_foreign_directory(const cli_call *cli, const char *path)
     bool weights = false;
     for (size_t i = 0; i < sizeof inside / sizeof *inside; i++)
         weights = weights || is_there(path, inside[i]);
-    if (is_there(path, "decoder.yml")) /* This is a translator in Marian's own form. */
+    if (is_there(path, "decoder.yml")) /* decoder.yml belongs to a translator in Marian's own form. */
         return false;
     if (!is_there(path, "config.json"))
         return weights;
     return weights && cli_form_of(cli, path) == CLI_FORM_OTHER;
 }
 
-/* Returns true if the weights are not one of attn's models. A published MSA Transformer counts as one of attn's
- * models. */
+/* Returns true if the path has weights that are not in a model directory of attn. The file of a published MSA
+ * Transformer is an exception. */
 static bool is_checkpoint(const cli_call *cli, const char *path)
 {
     attn_checkpoint_kind kind = ATTN_CHECKPOINT_OTHER;

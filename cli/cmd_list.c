@@ -42,7 +42,7 @@ static const char *type_name(const attn_setting *key)
     return names[key->type];
 }
 
-/* Builds a model with the given settings, or with sample settings. If the architecture has no sample settings,
+/* Builds a model with the given settings, or else with sample settings. If the architecture has no sample settings,
  * returns CLI_OK and sets *model to NULL. */
 static int build(const cli_call *cli, const attn_architecture *architecture, attn_model **model)
 {
@@ -53,7 +53,7 @@ static int build(const cli_call *cli, const attn_architecture *architecture, att
     *model = NULL;
     if (status == ATTN_OK)
         status = attn_model_create(model, cli->context, architecture->name, config,
-                                   /* Only names and shapes are used. So no random numbers are needed. */
+                                   /* The parameters stay zero, because only their names and shapes are printed. */
                                    &(attn_model_options){.blank = true});
     attn_config_destroy(config);
     if (status == ATTN_ERROR_MEMORY || (status != ATTN_OK && given))
@@ -92,7 +92,7 @@ static void print_ports(const char *head, const attn_port *ports, int n)
     }
 }
 
-/* Prints the parameters. The settings of their model, such as "dim 64, heads 4", are printed first. */
+/* Prints the parameters, after a line with the settings of their model, such as "dim 64, heads 4". */
 static void print_parameters(const attn_model *model)
 {
     const attn_config *config = attn_model_config(model);
@@ -155,7 +155,7 @@ static void json_ports(attn_json *json, const char *name, const attn_port *ports
     attn_json_end(json);
 }
 
-/* Writes an architecture. If `model` is NULL, the parameters are left out. */
+/* Writes an architecture, without its parameters if `model` is NULL. */
 static void json_architecture(attn_json *json, const attn_architecture *a, const attn_model *model)
 {
     attn_json_object(json, NULL);

@@ -57,9 +57,9 @@ static const char *const examples[] = {
 
 typedef struct plotting {
     const cli_call *cli;
-    cli_columns *files; /* files that were read, nfiles of them */
+    cli_columns *files; /* files that were read; there are nfiles of them */
     int nfiles;
-    double *counts; /* the numbers 0, 1, 2, ..., which are the x values if no column is given for x */
+    double *counts; /* the numbers 0, 1, 2, ..., used as x values if the user names no column for x */
     attn_curve *curves;
     cli_columns **file_of; /* file and column of each curve */
     int64_t *column_of;
@@ -81,7 +81,7 @@ static int refuse_column(const cli_columns *file, const char *option, const char
                     (int)(length < 80 ? length : 80), name, file->path, known);
 }
 
-/* Checks that all fields of the column are numbers. If not, prints a message. */
+/* Prints a message if a field of the column is not a number. */
 static int check_numbers(const cli_columns *file, const char *option, int64_t column)
 {
     const cli_column *c = &file->columns[column];
@@ -91,8 +91,8 @@ static int check_numbers(const cli_columns *file, const char *option, int64_t co
                     c->name, file->path, c->no_number, (long long)c->line);
 }
 
-/* Finds the first and last column that a word of a list names in a file. If the file has no names, the word may be a
- * range such as "6-9". Returns false if there is no such column. */
+/* Finds the columns that a word of a list names: *first to *last. The word is a column's name. For a file without
+ * names, it may be a range such as "6-9". Returns false if there is no such column. */
 static bool find_columns(const cli_columns *file, const char *word, size_t length, int64_t *first, int64_t *last)
 {
     char *end;
@@ -106,7 +106,6 @@ static bool find_columns(const cli_columns *file, const char *word, size_t lengt
     return end == word + length && *last >= *first && *last < file->n;
 }
 
-/* Returns true if one of the words in the list names the column. */
 static bool is_listed(const char *list, const cli_columns *file, int64_t column)
 {
     int64_t first, last;
@@ -171,7 +170,7 @@ static int add_listed(plotting *p, cli_columns *file, int64_t x)
     return code;
 }
 
-/* Finds the index of the column of x. The index -1 means that x is the row number. */
+/* Sets *x to the index of the column of x, or to -1 if x is the row number. */
 static int find_x(const plotting *p, const cli_columns *file, int64_t *x)
 {
     const char *name = cli_text(p->cli, "x");
@@ -182,7 +181,7 @@ static int find_x(const plotting *p, const cli_columns *file, int64_t *x)
     return *x < 0 ? refuse_column(file, "x", name, strlen(name)) : check_numbers(file, "x", *x);
 }
 
-/* If a name in the list is in no file, prints an error. */
+/* Prints an error if a name in the list is in no file. */
 static int check_list(const plotting *p, const char *option)
 {
     const char *list = cli_text(p->cli, option);
@@ -200,7 +199,7 @@ static int check_list(const plotting *p, const char *option)
 
 /* --------------------------------------------------------------------------------------------------- names */
 
-/* Returns true if two files draw a column of this name into the same panel. */
+/* Returns true if columns of this name from two files are drawn into one panel. */
 static bool is_repeated(const plotting *p, int64_t curve)
 {
     const char *name = p->file_of[curve]->columns[p->column_of[curve]].name;
@@ -225,7 +224,7 @@ static void name_curve(plotting *p, int64_t i)
     p->curves[i].name = p->names[i];
 }
 
-/* Renames the curves. The words of --names replace the distinct names in the order of the curves. */
+/* Renames the curves. The i-th word of --names replaces the i-th distinct name. */
 static int rename_curves(plotting *p)
 {
     const char *list = cli_text(p->cli, "names");
@@ -268,7 +267,7 @@ static int read_size(const char *text, double *width, double *height)
 
 /* ------------------------------------------------------------------------------------------------- drawing */
 
-/* Returns the title of the x axis. It is the name of the x column, if all files have the same name. */
+/* Returns the title of the x axis: the name of the x column, if it is the same in all files. */
 static const char *x_name(const plotting *p)
 {
     const char *given = or_null(cli_text(p->cli, "x_label")), *name = NULL;

@@ -63,9 +63,8 @@ static int bad_form(const char *option, const char *text)
     return cli_fail(CLI_BAD, "--%s: \"%s\" has not the form NAME=FILE", option, text);
 }
 
-/* Prints a report about weights. If the weights were refused, the number of faulty parameters comes first. A
- * parameter is faulty if it is missing, extra or of another shape, and is on a line of its own. If the weights were
- * accepted, prints notes about skipped tensors. */
+/* Prints a report about weights. For refused weights, this is the number of faulty parameters, and a line for each
+ * parameter that is missing, extra or of another shape. For accepted weights, it is the notes about skipped tensors. */
 static void tell_report(const cli_call *cli, attn_status status, const attn_bytes *report)
 {
     for (const char *line = report->data; line && *line; line += strspn(line, "\n")) {
@@ -89,7 +88,7 @@ static int load_weights(const cli_call *cli, attn_model *model, const attn_name_
     return code;
 }
 
-/* Makes the model. If no model was built, *model is NULL. Errors have been printed. */
+/* Makes the model. *model is NULL on failure. Errors have been printed. */
 static int make_model(const cli_call *cli, attn_model **model)
 {
     cli_foreign foreign;
@@ -136,7 +135,8 @@ static int read_inputs(const cli_call *cli, attn_named_list *inputs)
     return CLI_OK;
 }
 
-/* Adds the requested outputs to the list as names without tensors. So optional outputs are computed too. */
+/* Adds the names of the requested outputs to the list, without tensors. This makes the model compute optional
+ * outputs, too. */
 static int ask_outputs(const cli_call *cli, attn_named_list *outputs)
 {
     const attn_config_value *requests = cli_many(cli, "output");

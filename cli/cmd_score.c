@@ -41,18 +41,18 @@ typedef struct scoring {
     cli_family family;
     attn_msa *msa;
     attn_msa_options how;
-    const char *query; /* letters of all residues of the first sequence */
-    int64_t n;         /* number of residues */
-    int64_t *column;   /* column of each residue; -1: the residue has no column */
-    /* log-probabilities at the position of each residue, computed while this residue is masked */
+    const char *query; /* letters of all residues of the query, which is the first sequence */
+    int64_t n;
+    int64_t *column; /* column of each residue; -1: the residue has no column */
+    /* log-probabilities of the letters at each residue, computed while this residue is masked */
     float (*logp)[ATTN_RESIDUE_COUNT];
     bool *known;
-    FILE *out; /* stream of the results, which is standard output or collects them in `text` */
+    FILE *out; /* stream of the results: standard output, or a stream that collects them in `text` */
     char *text;
     size_t size;
 } scoring;
 
-/* One substitution, which is a part of a mutation. */
+/* One substitution. A mutation has one or more of them. */
 typedef struct change {
     char from, to;
     int64_t residue; /* index of the residue, which begins at 0 */
@@ -160,7 +160,7 @@ static int score_every(scoring *s)
     return CLI_OK;
 }
 
-/* Checks that all substitutions of a mutation are at different residues. */
+/* Checks that the substitutions of a mutation are at different residues. */
 static int check_parts(const scoring *s, const char *whole)
 {
     const char *at = whole;
@@ -179,7 +179,7 @@ static int check_parts(const scoring *s, const char *whole)
     return code;
 }
 
-/* Reads all mutations before the first run of the model. So a spelling mistake is reported at once. */
+/* Reads all mutations before the first run of the model, so that a spelling mistake is reported at once. */
 static int check_all(const scoring *s)
 {
     const cli_call *cli = s->family.cli;
@@ -225,8 +225,7 @@ static int prepare(scoring *s)
     return CLI_OK;
 }
 
-/* Checks that the output file can be written. This is checked first, because the scores take hours and would be lost
- * if a folder is missing. */
+/* Checks that the output file can be written. Otherwise hours of computation would be lost if a folder is missing. */
 static bool can_write(const char *path)
 {
     char folder[4096];
@@ -251,8 +250,7 @@ static int open_out(scoring *s)
     return s->out ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
 }
 
-/* Closes the output. A file is written completely or not at all. If the output is standard output, main() checks
- * that it was written. */
+/* Closes the output. A file is written completely or not at all. main() checks whether standard output was written. */
 static int close_out(scoring *s, int code)
 {
     if (!s->out || s->out == stdout)

@@ -83,10 +83,10 @@ static const char *const examples[] = {
     NULL,
 };
 
-/* The inputs whose attention can be shown, as bits. */
+/* Bits for the kinds of input whose attention can be shown. */
 enum { SENTENCE = 1, IMAGE = 2, ALIGNMENT = 4, ARRAY = 8, DRAWN = 16, OBJECTS = 32 };
 
-/* Refuses options that this kind of model does not have. */
+/* Draws a model by `show`, after refusing options that its kind does not have. */
 static int show_as(cli_call *cli, unsigned shown, const char *what, int (*show)(cli_call *cli))
 {
     static const struct read {

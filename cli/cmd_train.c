@@ -87,8 +87,8 @@ static void note_detect(const cli_training *t)
                  cli_count(left_out, a), left_out == 1 ? " is" : "s are");
 }
 
-/* Warns if the model has learned nothing. This is assumed if the accuracy is within two standard deviations of the
- * accuracy of always naming one class. */
+/* Warns if the model seems to have learned nothing: its accuracy is less than two standard deviations above
+ * 1/classes, the accuracy of guessing. */
 static void warn(const cli_training *training)
 {
     double found = training->last.metric, guessed = 1 / (double)cli_training_size(training, "classes");
@@ -107,16 +107,16 @@ static void warn(const cli_training *training)
 typedef struct kind {
     const char *name;       /* the name of the attn_trainer */
     const char *things;     /* unit of speed */
-    const char *measure;    /* the metric of a validation in addition to the loss; NULL: none */
-    const char *metrics[2]; /* names of attn_progress.metric and metric2 in --json; NULL: the metric is not written */
+    const char *measure;    /* the metric that a validation has in addition to the loss; NULL: none */
+    const char *metrics[2]; /* names of attn_progress.metric and metric2 in --json; NULL: not written */
     const char *made;       /* name of the result in the last line */
     void (*note)(const cli_training *training);
-    void (*warn)(const cli_training *training); /* called at the end; may be NULL */
-    /* name of the size (attn_trainer_plan.sizes) of the part that attn eval uses by default */
+    void (*warn)(const cli_training *training); /* prints warnings at the end; may be NULL */
+    /* the name in attn_trainer_plan.sizes of the size of the part that attn eval uses by default */
     const char *test;
-    /* suggested commands, as the text before the directory and the text after it */
+    /* suggested commands; each has a text before the directory and a text after it */
     const char *tries[3][2];
-    bool pairs; /* true if the data are sentence pairs */
+    bool pairs;
 } kind;
 
 static const kind kinds[] = {
@@ -192,7 +192,7 @@ int cli_train(const cli_call *cli, attn_trainer_job *job, cli_training *training
     return cli_training_end(training, attn_train(cli->context, job), job->directory);
 }
 
-/* Prints the result as JSON. A NaN means that there was no validation, and becomes null. */
+/* Prints the result as JSON. A NaN becomes null; it means that there was no validation. */
 static int print_json(const cli_call *cli, const cli_training *training, const char *directory)
 {
     const kind *k = kind_of(training->kind);
@@ -224,7 +224,7 @@ static int print_result(const cli_call *cli, const cli_training *training, const
     return CLI_OK;
 }
 
-/* Sets the job's data to sentence pairs from a file or the phrasebook. If a line is not a pair, it is skipped and
+/* Sets the job's data to sentence pairs from a file or the phrasebook. A line that is not a pair is skipped and
  * counted in `bad`. */
 static void take_pairs(attn_trainer_job *job, const char *data, cli_training *training, cli_failures *bad)
 {

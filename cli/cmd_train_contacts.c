@@ -37,8 +37,8 @@ typedef struct fitting {
     cli_structure *structures;
 } fitting;
 
-/* A factor for a warning. On its own training data, a fit should find at least WEAK times as many contacts as random
- * guessing. */
+/* A warning is printed if a fit finds less than WEAK times as many contacts as random guessing, on its own training
+ * data. */
 static const double WEAK = 3;
 
 static int measure(const fitting *f, int i, const char *path, const char *chain)
@@ -73,8 +73,8 @@ static int read_example(const fitting *f, int i, const char *word)
     return code;
 }
 
-/* Refuses a regression that gives every pair the same probability. Such a regression results if there are no maps,
- * or no contacts in the training data. */
+/* Refuses a regression that gives all pairs the same probability. It results if there are no maps, or no contacts in
+ * the training data. */
 static int refuse(const cli_call *cli, const attn_contacts_fit_result *fitted)
 {
     if (fitted->contacts == 0)
@@ -158,7 +158,7 @@ static int fit(const fitting *f, attn_msa *msa)
 static void release(fitting *f)
 {
     for (int i = 0; f->families && f->structures && i < f->n; i++) {
-        free((char *)(uintptr_t)f->families[i].path); /* This is the copy that the command made. */
+        free((char *)(uintptr_t)f->families[i].path); /* The command allocated this path. */
         cli_family_free(&f->families[i]);
         free(f->structures[i].distances);
     }

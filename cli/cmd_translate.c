@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Up to AHEAD lines that have arrived are read ahead, so that a batch has sentences of similar length. Lines from a
- * terminal arrive one by one. */
+/* Lines that have arrived are read ahead, up to AHEAD of them, so that a batch has sentences of similar length.
+ * Lines from a terminal arrive one by one. */
 enum { AHEAD = 1024, NAMED = 10 };
 
 static const cli_option options[] = {
@@ -86,8 +86,8 @@ typedef struct job {
     int32_t *suppressed;
     bool prefixed;
     cli_failures failures;
-    int64_t noted;   /* number of sentences in which unknown words were found */
-    int64_t unnamed; /* unknown words for which no note was printed */
+    int64_t noted;
+    int64_t unnamed; /* number of unknown words for which no note was printed */
 } job;
 
 static int print_as_json(const job *j, const char *source, const attn_translation *line, const attn_translation *t,
@@ -143,7 +143,7 @@ static void note_rest(const job *j)
                  cli_count(j->noted - NAMED, sentences), cli_count(j->unnamed, words));
 }
 
-/* Prints all translations of one sentence. `number` is the number of the sentence, which counts from 1. */
+/* Prints all translations of one sentence. `number` is the sentence's number, which counts from 1. */
 static int print_line(job *j, const char *source, const attn_translation *line, int64_t number)
 {
     int64_t most = j->how.nbest > 0 ? j->how.nbest : 1;
@@ -161,7 +161,7 @@ static int print_line(job *j, const char *source, const attn_translation *line, 
     return code;
 }
 
-/* Prints an empty line for an input that has no translation. So output lines still match input lines. */
+/* Prints an empty line for an input that has no translation, so that output lines still match input lines. */
 static int leave_out(job *j, int code, int64_t number)
 {
     char name[32];
@@ -174,8 +174,8 @@ static int leave_out(job *j, int code, int64_t number)
 
 static int translate_whole(job *j, const char *const *texts, int n, int64_t first);
 
-/* Translates each sentence alone. This is needed if one sentence of a batch cannot be translated, for example
- * because its forced prefix is not possible. */
+/* Translates each sentence alone, because one sentence of a batch cannot be translated. Its forced prefix may be
+ * impossible, for example. */
 static int translate_each(job *j, const char *const *texts, int n, int64_t first)
 {
     const char *const *prefixes = j->how.prefixes;
@@ -192,7 +192,7 @@ static int translate_each(job *j, const char *const *texts, int n, int64_t first
 static int translate_whole(job *j, const char *const *texts, int n, int64_t first)
 {
     int64_t each = j->how.nbest > 0 ? j->how.nbest : 1;
-    /* The library numbers the lines of this call only. So the error also needs the number of the first line. */
+    /* The error also needs `first`, because the library counts lines only within this call. */
     char place[48];
     snprintf(place, sizeof place, "from sentence %lld on", (long long)first);
     attn_status status = attn_translator_translate(j->translator, texts, n, &j->how, j->results);
@@ -215,7 +215,8 @@ static int translate_whole(job *j, const char *const *texts, int n, int64_t firs
     return code;
 }
 
-/* Splits each text at its first tab into the sentence and the forced prefix of its translation. */
+/* Splits each text at its first tab into a sentence and the forced prefix of its translation. Then translates the
+ * sentences. */
 static int translate(job *j, const char *const *texts, int n, int64_t first)
 {
     char *copies[AHEAD] = {0};
@@ -292,7 +293,6 @@ static int translate_all(job *j)
     return code == CLI_OK ? cli_failures_end(&j->failures) : code;
 }
 
-/* Parses the tokens of --suppress-tokens. */
 static int suppress(job *j)
 {
     const attn_vocab *vocab = attn_translator_vocab(j->translator, ATTN_SIDE_TARGET);
@@ -316,7 +316,7 @@ static int suppress(job *j)
     return CLI_OK;
 }
 
-/* Combines the model's search settings with the options of the command. */
+/* Combines the model's search settings with the command's options. */
 static int begin_search(job *j)
 {
     attn_translator_search own = attn_translator_own_search(j->translator);

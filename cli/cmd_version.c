@@ -27,7 +27,7 @@ static const pair settings[] = {BUILD_SETTINGS(ROW){NULL, NULL}};
 static const pair libraries[] = {BUILD_LIBRARIES(ROW){NULL, NULL}};
 #undef ROW
 
-/* Returns true if the program contains kernels for the instruction set, even if the machine does not have the set. */
+/* Returns true if the program contains kernels for the instruction set. The machine may lack the set. */
 static bool is_built(attn__isa isa)
 {
 #if defined(__x86_64__)

@@ -56,7 +56,7 @@ static attn_status write_table(const weighing *w)
     static const char head[] = "number\tname\tidentity_weight\tposition_weight\n";
     int64_t rows = attn_alignment_rows(w->family.all);
     size_t size = sizeof head, used;
-    attn_tensor *text; /* The context allocates the text, because it limits and counts memory. */
+    attn_tensor *text; /* The text is a tensor, so that the context limits and counts its memory. */
     for (int64_t i = 0; i < rows; i++)
         size += name_length(w, i) + NUMBERS;
     attn_status status = attn_tensor_create(&text, w->family.cli->context, ATTN_U8, 1, (int64_t[]){(int64_t)size});

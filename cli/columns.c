@@ -73,7 +73,7 @@ static bool number_columns(cli_columns *c)
 
 /* ------------------------------------------------------------------------------------------------- tables */
 
-/* Reads a number. If the number is not finite, it becomes NaN, which is drawn as a gap. */
+/* Reads a number. Infinity becomes NaN, which is drawn as a gap. */
 static bool is_number(const char *field, double *value)
 {
     static const char *const gaps[] = {"", "nan", "-nan", "inf", "+inf", "-inf"};
@@ -87,8 +87,7 @@ static bool is_number(const char *field, double *value)
     return end != field && *end == '\0';
 }
 
-/* Replaces the end of the next line by 0 and returns the line. Returns NULL after the last line. Empty lines at the
- * end are ignored. */
+/* Ends the next line with a 0 and returns it. Returns NULL after the last line. Empty lines at the end are ignored. */
 static char *next_line(char **text)
 {
     char *line = *text;
@@ -119,7 +118,7 @@ static int64_t count_fields(const char *line)
     return n;
 }
 
-/* Returns true if the first line holds numbers. The columns then have no names. */
+/* Returns true if the first line holds numbers instead of column names. */
 static bool begins_with_numbers(const char *text)
 {
     char *end;
@@ -191,7 +190,7 @@ static int read_table(cli_columns *c, const cli_call *cli)
 
 /* ------------------------------------------------------------------------------------------------- arrays */
 
-/* Reads an array of the shape [rows] or [rows, columns]. Leading axes of length 1 are ignored. */
+/* Reads an array of shape [rows] or [rows, columns], after any leading axes of length 1. */
 static int fill_columns(cli_columns *c, const attn_tensor *t)
 {
     int rank = attn_tensor_rank(t), first = 0;

@@ -10,7 +10,7 @@
 typedef struct cli_column {
     const char *name;      /* name such as "valid_loss"; if the file has no names, "0", "1", ... */
     double *values;        /* values [rows], where an empty field is NaN */
-    const char *no_number; /* first field that is not a number, and its line `line`; NULL: all fields are numbers */
+    const char *no_number; /* first field that is not a number, which is on line `line`; NULL: all fields are numbers */
     int64_t line;
 } cli_column;
 
@@ -20,16 +20,16 @@ typedef struct cli_columns {
     bool named;
     int64_t rows, n;
     cli_column *columns;
-    double *values; /* values of all columns */
-    char *text;     /* memory of the column names */
-    char *numbers;  /* memory of the generated column names */
+    double *values;
+    char *text;
+    char *numbers;
 } cli_columns;
 
 /* Reads a file, or the history.tsv of a training's directory. Returns an exit code. Errors have been printed. Call
  * cli_columns_free even after a failure. */
 int cli_columns_read(cli_columns *columns, const cli_call *cli, const char *path);
 void cli_columns_free(cli_columns *columns);
-/* Returns the index of the column with this name. Returns -1 if no column has it. */
+/* Returns the index of the column with this name, or -1. */
 int64_t cli_columns_find(const cli_columns *columns, const char *name, size_t length);
 
 #endif

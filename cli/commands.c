@@ -49,8 +49,8 @@ const cli_command *cli_command_find(const char *name)
     return NULL;
 }
 
-/* Writes the commands that consist of `word` and a second word to `members`. The error about "train" alone, or about
- * something that cannot be trained, lists these commands. Returns false if there are none. */
+/* Writes the commands of two words that begin with `word` to `members`, for an error message. Returns false if there
+ * are none. */
 static bool is_family(const char *word, char *members, size_t size)
 {
     size_t length = strlen(word);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writes completions of command lines for bash, zsh and fish from the tables of the commands. It completes commands,
- * options, listed values of options, and architectures. If an option has no list of values, it completes to files,
- * which is the shell's default.
+ * Writes completions of command lines for bash, zsh and fish from the tables of the commands. They complete commands,
+ * options, options' lists of values, and architectures. All other words complete to files, which is the shells'
+ * default.
  */
 #include "command.h"
 
@@ -12,8 +12,8 @@
 
 /* ---------------------------------------------------------------------------------- what may follow */
 
-/* Writes the words that may follow the typed words. If `first` is NULL, these are the first words of all commands.
- * Otherwise they are the second words of the commands that begin with `first`. */
+/* Writes the possible words after the typed words. If `first` is NULL, these are the first words of all commands.
+ * Otherwise they are the second words after `first`. */
 static void command_words(FILE *file, const char *first, const char *separator)
 {
     const char *last = "";
@@ -29,8 +29,8 @@ static void command_words(FILE *file, const char *first, const char *separator)
     }
 }
 
-/* Copies the i-th word that begins several commands, such as "train" or "bench", to `out`. Each word is counted
- * once. Returns false past the last word. If the word is also a command itself, its first argument is an option. */
+/* Copies the i-th word that begins several commands, such as "train" or "bench", to `out`. Returns false past the
+ * last word. If the word is also a command itself, its first argument is an option. */
 static bool group_at(int i, char out[64])
 {
     const char *last = "";
@@ -54,8 +54,7 @@ static void architectures(FILE *file)
         fprintf(file, "%s%s", i ? " " : "", attn_architecture_at(i)->name);
 }
 
-/* Writes the values of an option, separated by spaces. Returns false, and writes nothing, if the option has no list
- * of values. */
+/* Writes the values of an option, separated by spaces. Returns false if the option has no list of values. */
 static bool option_choices(FILE *file, const cli_option *option)
 {
     const char *const *choices = option->key.choices;
@@ -68,7 +67,7 @@ static bool option_choices(FILE *file, const cli_option *option)
     return true;
 }
 
-/* Writes the values that the words of a command may have. The first usage line lists them, as in "[ARCHITECTURE",
+/* Writes the possible values of a command's words. They are listed in its first usage line, as in "[ARCHITECTURE",
  * "[COMMAND]" or "[d2l|large]". */
 static bool word_choices(FILE *file, const cli_command *command)
 {
@@ -76,7 +75,7 @@ static bool word_choices(FILE *file, const cli_command *command)
     size_t length = strcspn(word, " ].");
     bool architecture = strncmp(word, "ARCHITECTURE", length) == 0 && length == 12;
     bool name = strncmp(word, "COMMAND", length) == 0 && length == 7;
-    /* A text such as M,N,K[t|p] is not a list of values. */
+    /* M,N,K[t|p] is not a list of values, although it has a '|'. */
     bool listed = memchr(word, '|', length) != NULL && !memchr(word, '[', length);
     if (file && architecture)
         architectures(file);
@@ -131,7 +130,7 @@ static void bash_words(FILE *file, const cli_command *command)
     fputs("' ;;\n", file);
 }
 
-/* Writes the completion for bash. Bash also splits words at "=", so that "--model=b" arrives as three words. */
+/* Writes the completion for bash. Bash splits words at "=", so "--model=b" arrives as three words. */
 static void bash(FILE *file)
 {
     char group[64];
@@ -176,7 +175,7 @@ static void bash(FILE *file)
 
 /* ----------------------------------------------------------------------------------------------- zsh */
 
-/* Writes text for use in single quotes. A backslash precedes each character of `marked`. */
+/* Writes text for use in single quotes, with a backslash before each character of `marked`. */
 static void zsh_text(FILE *file, const char *text, const char *marked)
 {
     for (; *text; text++) {
@@ -227,8 +226,8 @@ static void zsh_command(FILE *file, const cli_command *command)
         fputs(" \\\n            '*:file:_files' ;;\n", file);
 }
 
-/* Writes the words of commands with their descriptions. If `group` is NULL, these are the first words. Otherwise
- * they are the second words after `group`. */
+/* Writes the words of commands with their descriptions: the second words after `group`, or the first words if
+ * `group` is NULL. */
 static void zsh_describe(FILE *file, const char *group)
 {
     size_t skip = group ? strlen(group) + 1 : 0;

@@ -66,7 +66,7 @@ int64_t cli_drawing_zoom(const cli_call *cli, int64_t height)
     return zoom ? zoom : height < 96 ? 96 / height : 1;
 }
 
-/* Makes one sheet for each frame, with that frame of all videos. */
+/* Makes one sheet for each frame number. It shows this frame of all videos. */
 static attn_status animate(const cli_call *cli, attn_image *sheets, const attn_image *images, int64_t n, int64_t frames,
                            int64_t columns, int64_t gap, int64_t zoom)
 {

@@ -10,7 +10,7 @@
 #include "attn/generate.h"
 #include "apps/run/image_source.h"
 
-/* Options that both commands that draw images have. */
+/* Options of both commands that draw images. */
 #define CLI_DRAWING_OPTIONS                                                                                            \
     CLI_REAL("temperature", "1", 1e-6, 1e6,                                                                            \
              "the logits are divided by this: below 1 images are more likely ones, above 1 more varied"),              \
@@ -24,19 +24,19 @@
  * chooses. The caller frees the clip, even after a failure. Returns an exit code. */
 int cli_drawing_read(const cli_call *cli, const attn_generator *generator, const char *path, attn__clip *clip);
 
-/* The times of a run that draws images. On a terminal, the progress of the run is shown. */
+/* Times of a run that draws images, for its progress on a terminal. */
 typedef struct cli_drawing {
     const cli_call *cli;
     bool terminal, drawn;
-    double start, last; /* times of the start and of the last update, in seconds */
+    double start, last;
 } cli_drawing;
 
 attn_generator_options cli_drawing_begin(cli_drawing *drawing, const cli_call *cli, attn_generator *generator);
-double cli_drawing_end(cli_drawing *drawing); /* Ends the progress bar. Returns the seconds since the beginning. */
-/* Returns the value of --zoom. By default, it is chosen so that images of this height become about 96 pixels high. */
+double cli_drawing_end(cli_drawing *drawing); /* Ends the progress bar. Returns the seconds since the run began. */
+/* Returns the value of --zoom. The default makes images of this height about 96 pixels high. */
 int64_t cli_drawing_zoom(const cli_call *cli, int64_t height);
-/* Writes n videos of `frames` frames, or pictures if `frames` is 1. The file is a sheet (attn_image_sheet) or an
- * animation of sheets (.webp). If `columns` is 0, each row of the sheet has the frames of one video. Returns an exit
+/* Writes n videos of `frames` frames to one file: a sheet (attn_image_sheet), or an animation of sheets (.webp).
+ * Pictures have frames = 1. If `columns` is 0, each row of the sheet has the frames of one video. Returns an exit
  * code. */
 int cli_drawing_write(const cli_call *cli, const attn_image *images, int64_t n, int64_t frames, int64_t columns,
                       int64_t gap, int64_t zoom);

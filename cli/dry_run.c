@@ -13,17 +13,16 @@ typedef struct dry_run {
     const cli_call *cli;
     const cli_foreign *foreign;
     attn_checkpoint *weights;
-    attn_model *model; /* NULL if the user named no architecture */
+    attn_model *model; /* model of the architecture that the user named, or NULL */
     const attn_named_list *parameters;
     int64_t tensors;
-    int64_t *taken_by; /* for each tensor, the index of the parameter that it fills; -1: none */
-    bool *filled;      /* for each parameter, true if a tensor fills it */
+    int64_t *taken_by; /* index of the parameter that each tensor fills; -1: none */
+    bool *filled;      /* true for each parameter that a tensor fills */
     long offset;       /* number of a layer in the checkpoint, minus its number in the model */
     int64_t fits, misshapen, missing, left;
 } dry_run;
 
-/* Returns the name of the operation that converts the tensor e to the shape of the parameter t. Returns NULL if
- * there is no such operation. */
+/* Returns the name of the operation that converts tensor e to the shape of parameter t, or NULL if there is none. */
 static const char *operation_for(const attn_checkpoint_entry *e, const attn_tensor *t)
 {
     int rank = attn_tensor_rank(t);
@@ -55,8 +54,7 @@ static bool first_number(const char *name, long *number)
     return *digit;
 }
 
-/* Returns the tensor that most likely belongs to a missing parameter. It is an unused tensor whose shape can be
- * converted. */
+/* Returns the tensor that most likely belongs to a missing parameter: an unused tensor whose shape can be converted. */
 static int64_t closest_tensor(const dry_run *d, int64_t parameter, const char **operation)
 {
     const attn_named *p = &d->parameters->items[parameter];
@@ -81,8 +79,8 @@ static int64_t closest_tensor(const dry_run *d, int64_t parameter, const char **
     return found;
 }
 
-/* Returns the difference between the layer numbers of the checkpoint and of the model. Each of them may count layers
- * from 1 or from 0. The smallest layer numbers that do not match are compared. */
+/* Returns the smallest unmatched layer number of the checkpoint minus that of the model, if the difference is -1 or
+ * 1, and otherwise 0. One of them may count layers from 1, and the other from 0. */
 static long counted_from(const dry_run *d)
 {
     enum { NONE = 1 << 20 };
@@ -151,8 +149,8 @@ static void print_missing(dry_run *d)
 
 /* ------------------------------------------------------------------------------------------ proposing */
 
-/* Writes a name as a pattern or as a target, with special characters escaped. If `counted` is true, the first number
- * of the name becomes a group. */
+/* Writes a name as a pattern or as a target, with special characters escaped. If `counted` is true, `group` replaces
+ * the first number of the name. */
 static void write_side(char *out, size_t size, const char *name, bool counted, const char *group, bool pattern)
 {
     size_t n = 0;
@@ -172,7 +170,7 @@ static void write_side(char *out, size_t size, const char *name, bool counted, c
     out[n] = '\0';
 }
 
-/* Writes a rule that maps the tensor to the parameter, in all layers at once. */
+/* Writes a rule that maps the tensor to the parameter, for all layers. */
 static void write_rule(char *out, size_t size, const char *source, const char *target, const char *operation)
 {
     char left[300], right[300], group[16] = "\\1";

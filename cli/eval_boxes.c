@@ -72,7 +72,7 @@ static int print_json(const cli_call *cli, const evaluated *e, const int64_t *ob
     return cli_print_json(cli, &json);
 }
 
-/* Prints a warning if data can be evaluated, but may be a mistake. */
+/* Warns about data that can be evaluated, but may be a mistake. */
 static void tell_odd(const evaluated *e)
 {
     int64_t outside = 0, flat = 0, nought = 0;

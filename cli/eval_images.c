@@ -9,10 +9,10 @@
 #include "attn/classify.h"
 #include "apps/classifier/classifier.h"
 
-/* Limit on the classes of a table. If there are more classes, the table is too wide to read. */
+/* Maximum number of classes for a table. More classes would be too wide to read. */
 enum { SHOWN_CLASSES = 20 };
 
-/* Counts the images of class c, and the images of any class that are predicted as class c. */
+/* Counts the images of class c, and the images that were predicted as class c. */
 static void sums(const attn_classifier_score *s, int64_t c, int64_t *there, int64_t *said)
 {
     *there = *said = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * failures.h - collects the inputs of a batch that failed. The other inputs are still processed.
+ * failures.h - collects the inputs of a batch that failed, while the other inputs are still processed.
  */
 #ifndef CLI_FAILURES_H
 #define CLI_FAILURES_H
@@ -14,16 +14,17 @@
  * CLI_STRICT_OPTION. */
 typedef struct cli_failures {
     const cli_call *cli;
-    const char *things; /* kind of input, for the message */
+    const char *things; /* plural noun for the inputs in the message */
     int64_t tried, failed, unnamed;
-    char names[1024]; /* names of the failed inputs, joined by commas; `unnamed` counts the names that did not fit */
+    /* names of the failed inputs, joined by commas; names that did not fit are counted in `unnamed` */
+    char names[1024];
 } cli_failures;
 
-/* Counts one input. `code` is its exit code, whose message has been printed by cli_fail. If the result is CLI_OK,
- * continue with the next input. Otherwise stop with the result as exit code. This happens if --strict is set, or if
- * the input is not the cause of the failure (memory, an interrupt). */
+/* Counts one input. `code` is its exit code, for which cli_fail has printed a message. If the result is CLI_OK,
+ * continue with the next input. Otherwise stop and return the result. This happens with --strict, or if the input
+ * did not cause the failure (memory, an interrupt). */
 int cli_failures_note(cli_failures *failures, int code, const char *name);
-/* If more than one input was tried, prints the failed inputs. Returns the exit code of the batch. */
+/* Prints the failed inputs, if there was more than one input. Returns the exit code of the batch. */
 int cli_failures_end(const cli_failures *failures);
 
 #endif

@@ -46,11 +46,11 @@ int cli_family_read_all(cli_family *family, const cli_call *cli, const char *pat
     return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
 }
 
-/* Counts the effective sequences. If comparing every pair of sequences would take too long, they are not counted,
- * and the user can run `attn weights`. */
+/* Counts the effective sequences, unless comparing all pairs of sequences takes too long. The user can then run
+ * `attn weights`. */
 static attn_status count_effective(cli_family *family)
 {
-    const double most = 2e10; /* number of residue comparisons that one core does in about a second */
+    const double most = 2e10; /* residue comparisons that one core does in about a second */
     int64_t rows = attn_alignment_rows(family->all);
     if (0.5 * (double)rows * (double)rows * (double)attn_alignment_columns(family->all) > most)
         return ATTN_OK;
@@ -72,8 +72,7 @@ static attn_status choose(cli_family *family)
     return status == ATTN_OK ? attn_alignment_select(&family->chosen, family->all, &selection) : status;
 }
 
-/* Returns true if the query has at least ten letters and all of them are letters of nucleotides. No protein has so
- * few kinds of residue. */
+/* Returns true if the query has at least ten letters, all of nucleotides. No protein has so few kinds of residue. */
 static bool looks_like_bases(const char *query)
 {
     size_t letters = strlen(query), gaps = 0, bases = strspn(query, "ACGTUN-");
@@ -87,8 +86,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Warns if two rows have the same name. Two parts of one protein may match, but a table of results cannot
- * distinguish them. */
+/* Warns if two rows have the same name, because a table of results cannot distinguish them. Two parts of one protein
+ * may have the same name. */
 static void warn_of_names(const cli_family *family)
 {
     int64_t rows = attn_alignment_rows(family->all), same = 0, nameless = 0;
@@ -113,7 +112,7 @@ static void warn_of_names(const cli_family *family)
     free(names);
 }
 
-/* Warns if the format treats residues of the query as insertions, and prints how many residues these are. */
+/* Warns if the alignment's format makes insertions of some residues of the query, and prints how many. */
 static void warn_of_residues(const cli_family *family)
 {
     long long columns = 0, all = (long long)strlen(attn_alignment_query(family->all));

@@ -47,13 +47,12 @@ typedef struct cli_family {
     attn_alignment *all, *chosen;
     int32_t *tokens; /* tokens [rows, cols] of `chosen`, where <cls> is column 0 */
     int64_t rows, cols;
-    /* effective number of sequences of `all` at 80 % identity; 0: counting them would take too long */
+    /* effective number of sequences of `all` at 80 % identity; 0: not counted, because it takes too long */
     double effective;
 } cli_family;
 
-/* Loads --model. Errors have been printed. Returns an exit code. */
+/* Loads --model. Returns an exit code. Errors have been printed. */
 int cli_family_model(const cli_call *cli, attn_msa **msa);
-/* Reads a whole alignment into family->all. */
 int cli_family_read_all(cli_family *family, const cli_call *cli, const char *path);
 /* Reads an alignment and chooses some of its sequences. Prints notes for the user. */
 int cli_family_read(cli_family *family, const cli_call *cli, const char *path);
@@ -68,8 +67,8 @@ typedef struct cli_structure {
     double identity, coverage;
 } cli_structure;
 
-/* Reads the structure. Prints the chain and how well the chain matches. If `chain` is NULL, uses the chain that
- * matches best. Returns an exit code. */
+/* Reads the structure. Prints the name of the chain and how well it matches the query. If `chain` is NULL, uses the
+ * chain that matches best. Returns an exit code. */
 int cli_family_measure(const cli_family *family, const char *path, const char *chain, attn_cbeta beta,
                        cli_structure *structure);
 /* Writes chain, residues with positions, identity and coverage as members of an object. */
@@ -77,18 +76,18 @@ void cli_structure_json(attn_json *json, const cli_structure *structure);
 
 /* Parses --memory into the options of a run. Returns an exit code. */
 int cli_family_bounds(const cli_call *cli, attn_msa_options *options);
-/* Returns the memory of a run in bytes. This is the model's plan and the alignment, but not less than the memory
- * that was needed to read the file. */
+/* Returns the memory of a run in bytes: the model's plan plus the alignment, or the memory that reading the file
+ * needed if that is more. */
 double cli_family_memory(const cli_family *family, const attn_msa_cost *plan);
-/* Prints the memory that the run needs. Then runs the model. */
+/* Prints how much memory the run needs. Then runs the model. */
 int cli_family_run(const cli_family *family, attn_msa *msa, const attn_msa_options *options, attn_msa_result *result);
 
 /* Writes the stem of a path to `out` of 256 bytes: "dir/family.a3m.gz" gives "family". Returns `out`. */
 const char *cli_family_stem(const char *path, char *out);
 /* Writes DIRECTORY/STEM.ENDING to `out` of 4096 bytes. Returns an exit code. */
 int cli_family_path(const cli_family *family, const char *directory, const char *ending, char *out);
-/* Refuses two alignments with the same stem, because the results of one would overwrite the results of the other.
- * Returns an exit code. */
+/* Refuses two alignments with the same stem, because their results would have the same file names. Returns an exit
+ * code. */
 int cli_family_apart(const cli_call *cli);
 
 #endif

@@ -131,8 +131,7 @@ const char *cli_name_kind(const char *name, char *out, size_t size)
     return out;
 }
 
-/* Returns the similarity of two names, which is the length of their longest common subsequence as a share of both
- * lengths. */
+/* Returns twice the length of the names' longest common subsequence divided by the sum of their lengths. */
 double cli_name_likeness(const char *a, const char *b)
 {
     enum { MOST = 255 };

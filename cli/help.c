@@ -30,8 +30,8 @@ const char *const cli_environment[] = {
 
 /* ------------------------------------------------------------------------------------------- wrapping */
 
-/* Finds the next word of a paragraph. At the end of the paragraph, returns false, and *text points to the newline or
- * to the end of the text. */
+/* Finds the next word of a paragraph. At the end of the paragraph, returns false and sets *text to the newline or to
+ * the end of the text. */
 static bool next_word(const char **text, const char **word, size_t *length)
 {
     while (**text == ' ')
@@ -63,7 +63,7 @@ static void wrap_paragraph(FILE *file, const char **text, int indent, int column
 void cli_help_wrap(FILE *file, const char *text, int indent, int column)
 {
     while (*text) {
-        if (*text == ' ') { /* If a line starts with a space, it is not wrapped. */
+        if (*text == ' ') { /* A line that begins with a space is not wrapped. */
             size_t length = strcspn(text, "\n");
             fprintf(file, "%.*s", (int)length, text);
             text += length;
@@ -82,7 +82,7 @@ void cli_help_wrap(FILE *file, const char *text, int indent, int column)
 
 /* ------------------------------------------------------------------------------------------- options */
 
-/* If the option has a finite range, writes the range as "least to most". */
+/* Writes the option's range as "least to most", if both ends are finite. */
 static void range_text(const attn_setting *key, char *out, size_t size)
 {
     out[0] = '\0';
@@ -107,7 +107,7 @@ static void print_option(FILE *file, const cli_option *option)
     snprintf(left + used, sizeof left - (size_t)used, "%s%s", value[0] ? " " : "", value);
     range_text(key, range, sizeof range);
     const char *otherwise = key->default_text ? key->default_text : "";
-    if (key->type == ATTN_CONFIG_TYPE_BOOL) /* If a flag is on by default, the help says how to turn it off. */
+    if (key->type == ATTN_CONFIG_TYPE_BOOL) /* For a flag that is on by default, the help says how to turn it off. */
         otherwise = strcmp(otherwise, "true") == 0 ? "on; =false turns it off" : "";
     snprintf(doc, sizeof doc, "%s%s%s%s%s%s%s", key->doc, range[0] || otherwise[0] ? " (" : "", range,
              range[0] && otherwise[0] ? "; " : "", otherwise[0] ? "default " : "", otherwise,
@@ -133,7 +133,7 @@ static void print_options(FILE *file, const cli_command *command)
     }
 }
 
-/* Prints pairs, which are a name and its meaning, one pair per line. */
+/* Prints pairs of a name and its meaning, one pair per line. */
 static void print_pairs(FILE *file, const char *head, const char *const *pairs, int indent)
 {
     fprintf(file, "\n%s\n", head);

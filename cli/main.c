@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns the command that argv[1], or argv[1] and argv[2], name. Sets *used to the number of these words. */
+/* Returns the command that argv[1] names, alone or together with argv[2]. *used is the number of these words. */
 static const cli_command *named(int argc, char **argv, int *used)
 {
     char both[128];
@@ -49,7 +49,7 @@ static int parse_and_run(cli_call *cli, int argc, char **argv)
     int code = cli_parse(cli, argc, argv);
     if (code != CLI_PARSED)
         return code;
-    /* This precision is used if the user gave none. If the user gave a precision, cli_parse has checked it. */
+    /* DEFAULT is used if the user gave no precision. cli_parse has already checked a given precision. */
     attn_precision precision = ATTN_PRECISION_DEFAULT;
     attn_precision_find(&precision, cli_text(cli, "precision"));
     code = make_context(&cli->context, (int)cli_int(cli, "threads"), precision);
@@ -81,19 +81,19 @@ static int run(const cli_command *command, int argc, char **argv)
     return code;
 }
 
-/* Opens each closed standard descriptor, so that the next opened file does not get its number. Otherwise output
- * would be written into that file. The descriptor can be neither read nor written, so that using it is still an
- * error. */
+/* Opens each closed standard descriptor for the wrong direction. Otherwise the next opened file would get its
+ * number, and output would be written into that file. Using the descriptor is still an error. */
 static void hold_descriptors(void)
 {
     for (int i = 0; i <= 2; i++) {
         if (fcntl(i, F_GETFD) == -1 && errno == EBADF)
-            (void)!open("/dev/null", i == 0 ? O_WRONLY : O_RDONLY); /* Here i is the lowest free number. */
+            /* open() returns i, because i is the lowest free number. */
+            (void)!open("/dev/null", i == 0 ? O_WRONLY : O_RDONLY);
     }
 }
 
-/* Flushes standard output. This is needed because a full disk is detected only when buffered output is written. If
- * standard output is closed, this is an error only if the command prints. */
+/* Flushes standard output, because a full disk is detected only when buffered output is written. A closed standard
+ * output is an error only if the command prints. */
 static int close_output(int code)
 {
     bool failed = ferror(stdout) != 0;
@@ -127,8 +127,9 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    setlocale(LC_NUMERIC, "C"); /* A library may have changed this default of the C standard before main. */
-    signal(SIGXFSZ, SIG_IGN);   /* A file above the size limit then gives a write error with a message. */
+    setlocale(LC_NUMERIC, "C"); /* A library may have set the user's locale before main. */
+    /* Writing a file above the size limit then fails with a message instead of ending the program. */
+    signal(SIGXFSZ, SIG_IGN);
     hold_descriptors();
     return close_output(dispatch(argc, argv));
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writes the manual pages from the tables, in roff's man macros. attn(1) is the main page, and each command has a page
- * attn-COMMAND(1), as in git. A single page would be forty screens long.
+ * Writes the manual pages from the tables, in roff's man macros. attn(1) is the main page. Each command has its own
+ * page attn-COMMAND(1), as in git, because a single page would be forty screens long.
  */
 #include "command.h"
 
 #include <ctype.h>
 #include <string.h>
 
-/* Writes text in which roff interprets nothing. Characters that roff would change are written by their roff names. */
+/* Writes text with escapes, so that roff prints it unchanged. */
 static void escape(FILE *file, const char *text, bool line_start)
 {
     static const struct {
@@ -35,7 +35,7 @@ static void line(FILE *file, const char *text)
     fputc('\n', file);
 }
 
-/* Writes paragraphs. Lines that start with a space are not filled, and all other lines are filled. */
+/* Writes paragraphs. Only lines that begin with a space keep their line breaks. */
 static void paragraphs(FILE *file, const char *text)
 {
     bool plain = false;
@@ -115,7 +115,7 @@ static void page_name(const cli_command *command, bool title, char out[64])
         *c = *c == ' ' ? '-' : title ? (char)toupper((unsigned char)*c) : *c;
 }
 
-/* Writes the head of a page. The head has no date, because a date would make two builds differ. */
+/* Writes the head of a page. It has no date, because a date would make two builds differ. */
 static void begin(FILE *file, const cli_command *command, const char *summary)
 {
     char name[64], title[64];
@@ -142,7 +142,6 @@ static void see_also(FILE *file, const cli_command *command)
 {
     size_t group = command ? strcspn(command->name, " ") : 0;
     fputs(".SH SEE ALSO\n", file);
-    /* This lists related commands, such as attn train translate and attn train images. */
     for (int i = 0; command && cli_commands[i]; i++) {
         const char *name = cli_commands[i]->name;
         bool near = command->name[group] && strncmp(name, command->name, group + 1) == 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Determines the settings of a model. They are given, or sample values are used.
+ * Determines the settings of a model: given settings or sample values.
  */
 #include "model_config.h"
 
@@ -15,8 +15,8 @@ attn_status cli_model_config_read(const cli_call *cli, attn_config **config)
     return attn_config_read(config, cli->context, text);
 }
 
-/* Returns a sample value for the usual names of settings. The values are chosen so that sizes divide each other,
- * kernels are odd, and the model is built quickly. */
+/* Returns a sample value for a setting with a usual name. With these values, sizes divide each other, kernels are
+ * odd, and models are small. */
 static int64_t sample_number(const char *name)
 {
     if (strcmp(name, "heads") == 0 || strcmp(name, "num_heads") == 0 || strcmp(name, "M") == 0)
@@ -41,7 +41,8 @@ attn_status cli_model_config_sample(const cli_call *cli, const attn_architecture
     attn_status status = attn_config_create(config, cli->context);
     for (int i = 0; status == ATTN_OK && i < architecture->nkeys; i++) {
         const attn_setting *key = &architecture->keys[i];
-        /* "vocab_size" is optional, but needs a value. A model has two vocabularies, or one for both sides. */
+        /* "vocab_size" gets a value although it is optional, because a model needs either this size or one for each
+         * side. */
         bool needed = !key->default_text || strcmp(key->name, "vocab_size") == 0;
         if (needed)
             status = set_sample(*config, key);

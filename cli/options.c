@@ -36,8 +36,7 @@ static bool in_common(const char *name)
     return false;
 }
 
-/* Finds the i-th setting of a command. If a setting, such as seed, is also a common option, it is listed with the
- * common options and skipped here. */
+/* Finds the i-th setting of a command's training. Settings that are also common options, such as seed, are left out. */
 static bool setting_at(const cli_command *command, int i, cli_option *option, int *count)
 {
     int shown = 0;
@@ -55,8 +54,8 @@ static bool setting_at(const cli_command *command, int i, cli_option *option, in
     return false;
 }
 
-/* Finds the i-th common option. If a command's own option has the same name (bench: --threads LIST), it replaces the
- * common option. */
+/* Finds the i-th common option. Options that the command replaces by its own option of the same name are left out,
+ * such as --threads of bench. */
 static bool common_at(const cli_command *command, int i, cli_option *option)
 {
     for (int c = 0; c < COMMON; c++) {
@@ -214,8 +213,7 @@ static int parse_text(const cli_option *option, const char *name, const char *te
     char list[128];
     const char *const *choices = option->key.choices;
     *value = (attn_config_value){.type = ATTN_CONFIG_TYPE_TEXT, .text = text};
-    /* Refuses an empty value, which usually comes from a shell variable that is not set. No file has an empty name,
-     * and using a default would be a guess. */
+    /* Refuses an empty value, which usually comes from an unset shell variable. No file has an empty name. */
     if (!text[0] && !choices)
         return cli_fail(CLI_BAD, "--%s is given an empty text", name);
     for (int i = 0; choices && choices[i]; i++) {
@@ -275,8 +273,7 @@ static int set_option(cli_call *cli, const cli_option *option, const char *text)
 
 /* ------------------------------------------------------------------------------------------ the line */
 
-/* Parses an option of the form "--name" or "--name=value" at argv[*i]. If the value is the next word, takes this
- * word, too. */
+/* Parses an option "--name" or "--name=value" at argv[*i]. If the value is the next word, *i advances to this word. */
 static int parse_long(cli_call *cli, int argc, char **argv, int *i)
 {
     const char *typed = argv[*i] + 2, *equals = strchr(typed, '=');
@@ -366,7 +363,7 @@ bool cli_given(const cli_call *cli, const char *name)
     return attn_config_get(cli->given, name) != NULL;
 }
 
-/* Returns the default of an option as text. If there is no default, returns "". */
+/* Returns the default of an option as text, or "" if there is none. */
 static const char *otherwise(const cli_call *cli, const char *name)
 {
     cli_option option;

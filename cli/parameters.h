@@ -8,7 +8,7 @@
 #include "command.h"
 
 typedef struct cli_totals {
-    /* number of tensors, elements of trained parameters, and elements of the other tensors */
+    /* numbers of tensors, of elements of trained parameters, and of elements of other tensors */
     int64_t tensors, trained, buffers;
     double bytes;
 } cli_totals;
@@ -16,7 +16,7 @@ cli_totals cli_parameters_total(const attn_named_list *list);
 void cli_parameters_print(const attn_named_list *list);
 /* Writes the parameters as an array under "parameters". */
 void cli_parameters_json(attn_json *json, const attn_named_list *list);
-/* Writes a value to `out` in the form of a config file. Returns `out`. */
+/* Writes a value to `out` as in a config file. Returns `out`. */
 const char *cli_value_text(const attn_config_value *value, char *out, size_t size);
 
 #endif

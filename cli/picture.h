@@ -9,12 +9,11 @@
 
 #include "attn/plot.h"
 
-extern const char *const cli_colour_names[]; /* The NULL-terminated names of colours, in the order of attn_colours. */
-/* Returns the colours that --colours chooses. */
+extern const char *const cli_colour_names[]; /* Names of attn_colours, in this order; NULL-terminated. */
 attn_colours cli_colours(const cli_call *cli);
 
-/* Draws the heatmaps in the colours of --colours. If `heatmaps` is NULL, draws the curves. Writes the file of --out
- * and prints its name. Returns an exit code. */
+/* Draws the heatmaps, or the curves if `heatmaps` is NULL, in the colours of --colours. Writes the file of --out and
+ * prints its name. Returns an exit code. */
 int cli_picture_write(const cli_call *cli, attn_heatmaps *heatmaps, const attn_curves *curves);
 
 #endif

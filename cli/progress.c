@@ -12,7 +12,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Times between outputs, in seconds. They are so long that drawing costs little compared with the training steps. */
+/* Seconds between two updates of the bar, and between two lines if there is no terminal. At these intervals, drawing
+ * costs little compared with the training steps. */
 static const double EVERY_SECONDS = 0.1, SILENCE = 15;
 
 void cli_progress_begin(cli_progress *progress, bool quiet, const char *things, const char *measure)
@@ -29,7 +30,7 @@ static int columns(void)
     return 80;
 }
 
-/* Formats a duration as "1:02:03" or "2:03". If the duration is not known, the text is "". */
+/* Formats a duration as "1:02:03" or "2:03", or as "" if it is not known. */
 void cli_time_text(double seconds, char *out, size_t size)
 {
     out[0] = '\0';
@@ -100,8 +101,8 @@ static void draw(cli_progress *progress, const attn_progress *at)
     progress->last = cli_seconds();
 }
 
-/* Prints the progress if there is no terminal. Prints a line for each epoch, and a line after SILENCE seconds
- * without output. This time is shorter than the time in watch.c. */
+/* Prints progress without a terminal: a line for each epoch, and a line after SILENCE seconds without output. The
+ * thread in watch.c waits longer. */
 static void print_line(cli_progress *progress, const attn_progress *at)
 {
     double now = cli_seconds();

@@ -13,7 +13,7 @@ int cli_ranks_join(const cli_call *cli)
 {
     if (attn_ranks_join(cli->context) != ATTN_OK)
         return cli_failed(cli, NULL);
-    /* Other ranks are silent, because rank 0 also prints their errors. */
+    /* Only rank 0 prints errors, including those of other ranks. */
     bool silent = attn_ranks_rank(cli->context) > 0;
     if (silent)
         cli_watch_end();
@@ -27,7 +27,7 @@ static attn_status status_of(const cli_call *cli, int code)
     attn_status status = attn_context_status(cli->context);
     if (code == CLI_OK || (status != ATTN_OK && cli_exit_code(status) == code))
         return code == CLI_OK ? ATTN_OK : status;
-    /* These are failures of the command itself. All other ranks return the same exit code. */
+    /* These codes are failures of the command itself, and all other ranks return them, too. */
     return code == CLI_INTERRUPTED ? ATTN_ERROR_INTERRUPTED
            : code == CLI_BAD       ? ATTN_ERROR_ARGUMENT
                                    : ATTN_ERROR_INTERNAL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Implements `attn run --problem`. It converts named tensors to the arrays of one attention problem, and outputs back
- * to tensors.
+ * Implements `attn run --problem`. It converts named tensors to the arrays of one attention problem, and the arrays of
+ * results to tensors.
  */
 #include "run_problem.h"
 #include "bench.h"
@@ -23,13 +23,12 @@ static const struct array_of {
 #undef ARRAY
 };
 
-/* Returns true if the array is contiguous because it has no strides. */
+/* Returns true if the array has no strides and is contiguous. */
 static bool is_row(int array)
 {
     return arrays[array].strides == offsetof(attn_dim, n);
 }
 
-/* Sets the strides of each gradient to the strides of its operand. */
 static void place_gradients(attn_problem *problem)
 {
     for (int d = 0; d < problem->ndims; d++) {
@@ -47,7 +46,7 @@ static const char *name_of(int array, char name[NAME])
     return name;
 }
 
-/* Returns the number of the array with this name. Returns ATTN_ARRAY_COUNT if there is no such array. */
+/* Returns the number of the array with this name, or ATTN_ARRAY_COUNT if there is none. */
 static int array_named(const char *text)
 {
     char name[NAME];
@@ -64,8 +63,8 @@ static int64_t stride_of(const attn_problem *problem, int array, int dim)
     return stride;
 }
 
-/* Returns the length of an array along a dim. A packed array holds the positions of all sequences, but the dim
- * counts the longest sequence. The keys of a window are all positions of its axis, but the dim counts the taps. */
+/* Returns the length of an array along a dim. In a packed array, it is the number of positions of all sequences.
+ * Along the keys of a window, it is the number of positions of the axis, and not of taps. */
 static int64_t length_of(const attn_problem *problem, int array, int dim)
 {
     const attn_packed *packed = &problem->packed;
@@ -80,8 +79,8 @@ static int64_t length_of(const attn_problem *problem, int array, int dim)
                                                  : problem->dims[dim].n;
 }
 
-/* Finds the shape of an array that has no strides. Tables are [distances,channels], and blocks are [query blocks,key
- * blocks]. A bias by distance is [heads,distances], and a bias through an index is [heads,rows]. Returns the rank.
+/* Finds the shape of an array that has no strides, and returns its rank. Tables are [distances,channels], blocks are
+ * [query blocks,key blocks], a bias by distance is [heads,distances], and a bias through an index is [heads,rows].
  * Returns 0 for other arrays. */
 static int shape_of_table(const attn_problem *problem, int array, int64_t size, int64_t shape[ATTN_MAX_DIMS])
 {
@@ -109,8 +108,7 @@ static int shape_of_table(const attn_problem *problem, int array, int64_t size, 
     return 1;
 }
 
-/* Returns true if `outer` is the dim of the heads of keys, and `inner` is the dim of the query heads that share one
- * of them. */
+/* Returns true if dim `outer` is the heads of keys and dim `inner` is the query heads that share a head of keys. */
 static bool is_group(const attn_problem *problem, int array, int outer, int inner)
 {
     const attn_dim *a = &problem->dims[outer], *b = &problem->dims[inner];
@@ -118,8 +116,8 @@ static bool is_group(const attn_problem *problem, int array, int outer, int inne
            stride_of(problem, array, outer) == b->n * stride_of(problem, array, inner);
 }
 
-/* Finds the shape of an array. If the array is contiguous, the shape has the lengths of its dims, outermost first,
- * where the two dims of query heads become one. Otherwise the shape has one axis with all elements. */
+/* Finds the shape of an array. A contiguous array gets the lengths of its dims, outermost first. Its two dims of
+ * query heads become one. Any other array gets one axis with all elements. */
 static int shape_of(const attn_problem *problem, int array, const attn_span *span, int64_t shape[ATTN_MAX_DIMS])
 {
     int64_t size = span->high - span->low, expected = 1;
@@ -131,7 +129,7 @@ static int shape_of(const attn_problem *problem, int array, const attn_span *spa
         int at = n;
         if (stride == 0)
             continue;
-        /* If strides are equal, at most one of the dims has a length other than 1. */
+        /* If two strides are equal, at least one of the two dims has length 1. */
         for (; at > 0 && (stride_of(problem, array, dims[at - 1]) < stride ||
                           (stride_of(problem, array, dims[at - 1]) == stride && problem->dims[dims[at - 1]].n == 1));
              at--)
@@ -185,7 +183,7 @@ static double number(const attn_tensor *x, int64_t i)
     }
 }
 
-/* Stores a number in the array's type. Returns false if the type cannot represent the number. */
+/* Stores a number in the array's type. Returns false if the type cannot represent it. */
 static bool put(void *block, attn_dtype dtype, int64_t i, double x)
 {
     bool whole = x == floor(x);
@@ -230,8 +228,8 @@ static int take(const attn_problem *problem, bench_arrays *a, int array, const a
     return CLI_OK;
 }
 
-/* Returns true if the caller provides the array. If the backward pass reads a result of the forward pass, the result
- * is computed here instead. */
+/* Returns true if the user must give the array. Results of the forward pass that the backward pass reads are not
+ * given but computed. */
 static bool is_asked(const bench_arrays *a, int array)
 {
     return a->blocks[array] && !a->spans[array].output && array != ATTN_ARRAY_O && array != ATTN_ARRAY_LSE;
@@ -287,7 +285,7 @@ static bool asks_for(const attn_named_list *outputs, const char *name)
     return i < outputs->n;
 }
 
-/* Returns the direction of the problem. If a gradient is requested, it is the backward pass. */
+/* Returns the direction of the problem, which is backward if a gradient is requested. */
 static attn_direction direction_of(const attn_named_list *outputs)
 {
     for (int64_t i = 0; i < outputs->n; i++) {

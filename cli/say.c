@@ -14,9 +14,8 @@ enum { LINE = 2048 };
 
 static char last_failure[LINE];
 
-/* Replaces control characters, including U+0080 to U+009F, by spaces. Names, classes and sentences may come from
- * untrusted files, whose control characters could control a terminal. If `kept` contains line ends or tabs, these
- * stay. */
+/* Replaces control characters, including U+0080 to U+009F, by spaces, because they could control a terminal. Names,
+ * classes and sentences may come from untrusted files. Line ends or tabs stay if `kept` has them. */
 static void disarm(char *text, const char *kept)
 {
     for (char *c = text; *c; c++) {
@@ -28,7 +27,7 @@ static void disarm(char *text, const char *kept)
     }
 }
 
-/* Formats a message as one line, even if the message quotes a file name or a sentence that has several lines. */
+/* Formats a message as one line, even if it quotes a file name or a sentence of several lines. */
 static void print_line(char line[LINE], const char *format, va_list arguments)
 {
     vsnprintf(line, LINE, format, arguments);
@@ -94,7 +93,7 @@ int cli_failed(const cli_call *cli, const char *where)
     const char *error = attn_context_error(cli->context);
     if (!error[0])
         error = attn_status_text(status);
-    /* If there is no status, the failure is an error in the program itself. */
+    /* An error without a status is an error in the program itself. */
     int code = status == ATTN_OK ? CLI_FAILED : cli_exit_code(status);
     return where ? cli_fail(code, "%s: %s", where, error) : cli_fail(code, "%s", error);
 }
@@ -173,14 +172,14 @@ const char *cli_bytes(double n, char *out)
     return out;
 }
 
-/* Returns the number of bytes of the character at `text`, which is at least 1. Sets *columns to its width. */
+/* Returns the length of the character at `text` in bytes, which is at least 1. *columns is its width. */
 static size_t character(const char *text, int *columns)
 {
     const unsigned char *t = (const unsigned char *)text;
     size_t n = 1;
     while ((t[n] & 0xc0) == 0x80)
         n++;
-    /* U+0300 to U+036F are accents that combine with the previous character. */
+    /* Accents U+0300 to U+036F have no width, because they combine with the previous character. */
     *columns = (t[0] == 0xcc || (t[0] == 0xcd && t[1] < 0xb0)) ? 0 : 1;
     return n;
 }

@@ -35,7 +35,7 @@ void cli_lines_end(cli_lines *lines)
     free(lines->buffer);
 }
 
-/* Makes room in the buffer and reads the input that is available. Waits for the first byte only. */
+/* Makes room in the buffer and reads the available input. Waits only if nothing is available. */
 static int fill(cli_lines *lines)
 {
     memmove(lines->buffer, lines->buffer + lines->begin, lines->end - lines->begin);
@@ -54,7 +54,7 @@ static int fill(cli_lines *lines)
     return CLI_OK;
 }
 
-/* Returns the end of the next line. Returns NULL if the line has not arrived completely. */
+/* Returns the end of the next line, or NULL if the line has not arrived completely. */
 static char *line_end(const cli_lines *lines)
 {
     char *start = lines->buffer + lines->begin, *newline = memchr(start, '\n', lines->end - lines->begin);
@@ -64,7 +64,8 @@ static char *line_end(const cli_lines *lines)
     return last || too_long ? lines->buffer + lines->end : NULL;
 }
 
-/* Marks the line that ends at `end` as processed. If a line is too long, its rest is not marked. */
+/* Marks the line that ends at `end` as processed. If the line was cut because it is too long, the rest of it
+ * remains. */
 static void go_behind(cli_lines *lines, const char *end)
 {
     lines->number++;
@@ -104,7 +105,7 @@ int cli_lines_next(cli_lines *lines, const cli_call *cli, const char **texts, in
         good = good && attn_text_normalize(cli->context, start, length, ATTN_COMPAT_NONE, NULL, 0, &needed) == ATTN_OK;
         if (!good)
             attn_context_clear_error(cli->context);
-        if (!good && *n > 0) /* The lines before a bad line are processed first. */
+        if (!good && *n > 0) /* The good lines before a bad line are returned first. */
             return CLI_OK;
         if (!good) {
             code = cli_check_sentence(cli, start, length, "standard input", lines->number + 1);

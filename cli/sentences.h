@@ -8,25 +8,25 @@
 
 #include "command.h"
 
-enum { CLI_SENTENCE_BYTES = 65536 }; /* maximum length of a sentence in bytes; longer sentences are refused */
+enum { CLI_SENTENCE_BYTES = 65536 }; /* maximum length of a sentence in bytes */
 
-/* Checks a sentence of `length` bytes. If it has a fault, prints the fault with `where`, which names the source, and
- * the sentence's number. */
+/* Checks a sentence of `length` bytes. Prints a fault together with `where`, the name of the source, and the
+ * sentence's number. */
 int cli_check_sentence(const cli_call *cli, const char *text, size_t length, const char *where, int64_t number);
 
-/* The lines of standard input. */
+/* Lines that arrive at standard input. */
 typedef struct cli_lines {
     char *buffer; /* memory for lines; bytes [begin, end) have not been returned yet */
     size_t capacity, begin, end;
-    bool ended, in_line; /* in_line: the next bytes belong to a line that was too long */
-    bool bad;            /* the last call failed because of one line; the next call continues after that line */
-    int64_t number;      /* number of the last line that was returned or refused; lines count from 1 */
+    bool ended, in_line; /* in_line: true if the next bytes belong to a line that was too long */
+    bool bad;            /* the last call failed because of one line, and the next call continues after it */
+    int64_t number;      /* number of the last line that was returned or refused, counted from 1 */
 } cli_lines;
 int cli_lines_begin(cli_lines *lines);
 void cli_lines_end(cli_lines *lines);
-/* Returns the lines that have arrived, without their newlines, but at most `most` lines. If no line has arrived,
- * waits. At the end of the input, *n is 0. The lines are valid until the next call. A bad line is skipped and
- * reported after the good lines before it. Errors have been printed. Returns an exit code. */
+/* Returns the lines that have arrived, without newlines, at most `most`. Waits if no line has arrived. At the end of
+ * the input, *n is 0. The lines are valid until the next call. A bad line is skipped, and is reported after the good
+ * lines before it. Returns an exit code. Errors have been printed. */
 int cli_lines_next(cli_lines *lines, const cli_call *cli, const char **texts, int most, int *n);
 
 /* Writes a sentence, its reference and its translation as members of the open JSON object. */

@@ -28,11 +28,11 @@
         CLI_INT("shortlist_best", 0, "100", 1, 1 << 30,                                                                \
                 "with --shortlist: how many tokens for each one of the sentence, the likeliest")
 
-/* Returns the width of the beam. If the model's settings determine the width, prints a note. */
+/* Returns the width of the beam. Prints a note if the width comes from the model's settings. */
 int64_t cli_beam(const cli_call *cli, const attn_translator_search *own);
 
-/* Fills the fields of `how` from the options. Sets *lexicon, or NULL if there is none. Destroy it before the
- * translator. Errors have been printed. Returns an exit code. */
+/* Fills the fields of `how` from the options. *lexicon is the lexicon, which is destroyed before the translator, or
+ * NULL. Returns an exit code. Errors have been printed. */
 int cli_shortlist(const cli_call *cli, const attn_translator *translator, attn_translator_options *how,
                   attn_lexicon **lexicon);
 

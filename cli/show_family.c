@@ -36,8 +36,8 @@ static bool read_kinds(showing *s, const char *list)
     return s->rows || s->columns;
 }
 
-/* Makes the labels. The first L + 1 columns get residues with their numbers. The R rows get shortened names of
- * sequences. */
+/* Makes the labels: residues with their numbers for the first L + 1 columns, and shortened names of sequences for
+ * the R rows. */
 static void make_labels(showing *s)
 {
     int64_t columns = s->family.cols;
@@ -65,8 +65,8 @@ static void add_layer(showing *s, const char *kind, int64_t layer, int64_t side,
                             .panels = s->panels + s->used,
                             .row_name = "Queries",
                             .col_name = "Keys"};
-    /* If there are hundreds of positions, a panel with every label does not fit on a page. So only every tenth label
-     * is shown. An interactive page has room for all labels. */
+    /* Hundreds of labels do not fit next to a panel, so only every tenth is shown. An interactive page has room for
+     * all labels. */
     if (side > MOST_NAMED && !strstr(cli_text(s->family.cli, "out"), ".html")) {
         for (int64_t i = 0; i < side; i++) {
             int64_t number = i + (labels != s->labels); /* column 0 is <cls>, and row 1 is the query */
@@ -98,7 +98,7 @@ static void mean_over_columns(const showing *s, const float *maps, float *to)
 
 static void add_all(showing *s)
 {
-    /* the results have only the layers from s->first on */
+    /* the results begin with layer s->first */
     int64_t columns = s->family.cols, rows = s->family.rows, first = s->first;
     for (int64_t layer = s->first; s->rows && layer < s->end; layer++)
         add_layer(s, "Row", layer, columns, s->labels,

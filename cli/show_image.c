@@ -10,7 +10,7 @@
 #include "apps/detector/detector.h"
 #include "apps/generator/generator.h"
 
-/* Parses a position such as "3,4". An empty text is accepted, too. */
+/* Parses a position such as "3,4" or an empty text. */
 static bool read_query(const char *text, attn_classifier_view *view)
 {
     int row = 0, col = 0, end = 0;

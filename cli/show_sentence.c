@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* Parses a list of kinds of attention. If a name is unknown, prints an error and returns 0. */
+/* Parses a list of kinds of attention. Prints an error and returns 0 for an unknown name. */
 static unsigned kinds_of(const char *list)
 {
     static const struct kind {

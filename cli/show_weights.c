@@ -14,8 +14,8 @@
 
 enum { MOST_PANELS = 4096 };
 
-/* Weights to draw. The last two axes are queries and keys, and the axis before them is heads. Earlier axes may be
- * examples, layers or anything else. Each index of the earlier axes gives one row of panels. */
+/* Weights to draw. The last two axes are queries and keys, and the axis before them is heads. Each index of the axes
+ * before the heads (examples, layers) gives one row of panels. */
 typedef struct drawing {
     const cli_call *cli;
     attn_tensor *tensor;
@@ -36,7 +36,7 @@ static int read_shape(drawing *d, const char *path)
         return cli_fail(CLI_BAD, "%s: weights are real numbers; these are %s", path, attn_dtype_name(dtype));
     if (rank < 2)
         return cli_fail(CLI_BAD, "%s: an array of %d axes; weights have queries and keys, the last two", path, rank);
-    if (attn_tensor_size(t) == 0) /* If an axis is empty, the product of the other axes might overflow. */
+    if (attn_tensor_size(t) == 0) /* The product of the other axes could overflow if one axis is empty. */
         return cli_fail(CLI_BAD, "%s: the array is empty", path);
     d->rows = attn_tensor_length(t, rank - 2), d->cols = attn_tensor_length(t, rank - 1);
     d->heads = rank > 2 ? attn_tensor_length(t, rank - 3) : 1;
@@ -49,7 +49,7 @@ static int read_shape(drawing *d, const char *path)
     return CLI_OK;
 }
 
-/* Converts the weights to f32. If a value is not finite, it is drawn as missing. */
+/* Converts the weights to f32. Numbers that are not finite become NaN, which is drawn as missing. */
 static void read_values(drawing *d)
 {
     int64_t n = attn_tensor_size(d->tensor);
@@ -70,7 +70,7 @@ static bool make_room(drawing *d)
     return d->values && d->panels && d->heads_named && d->panel_rows && d->titles;
 }
 
-/* Formats the indices of the axes before the heads, such as "1, 3". The numbers count from 1. */
+/* Formats the indices of the axes before the heads, counted from 1, such as "1, 3". */
 static void name_group(const drawing *d, int64_t group, char *title, size_t size)
 {
     int axes = attn_tensor_rank(d->tensor) - 3;

@@ -19,7 +19,7 @@ attn_pairs_source cli_source_of(const char *data)
 
 static void tell(void *user, int64_t line, const char *error)
 {
-    enum { SHOWN = 10 }; /* number of lines that are reported one by one */
+    enum { SHOWN = 10 }; /* number of faulty lines that are printed one by one */
     cli_failures *failures = user;
     char name[32];
     snprintf(name, sizeof name, "line %lld", (long long)line);

@@ -8,15 +8,16 @@
 #include "failures.h"
 #include "data/sentences.h"
 
-/* Returns the data that --data names. If --data names none, path and text are NULL. */
+/* Returns the data that --data names: a path, or the text of the phrasebook. If `data` is "", path and text are
+ * NULL. */
 attn_pairs_source cli_source_of(const char *data);
 
-/* Lets reading continue after a line that is not a pair. The line is skipped and counted in `failures`. If --strict
- * is set, the first such line ends the command. */
+/* Makes reading continue after a line that is not a pair. The line is skipped and counted in `failures`. With
+ * --strict, the first such line ends the command. */
 void cli_source_goes_on(attn_pairs_source *source, cli_failures *failures);
 
-/* Reads training.json from the directory that the first word names. This file has the path of the data. Returns NULL
- * if there is no such file. */
+/* Reads training.json, which has the path of the data, from the directory that the first word names. Returns NULL if
+ * there is no such file. */
 attn_config *cli_training_of(const cli_call *cli);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Processes many files one by one, or distributes them over the processes that mpirun started. The printed output is
- * the same in both cases.
+ * Processes many files one by one, or divides them among the processes that mpirun started. The printed output is the
+ * same in both cases.
  */
 #include "failures.h"
 
@@ -12,11 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The captured output of one item, for standard output and standard error. */
+/* The captured streams of one item. */
 enum { OUT, ERR, STREAMS };
 typedef struct caught {
     FILE *file[STREAMS];
-    int kept[STREAMS]; /* original target of the stream; -1: the stream is not captured */
+    int kept[STREAMS]; /* copy of the stream's original descriptor; -1: the stream is not captured */
 } caught;
 
 static FILE *stream_of(int i)
@@ -49,8 +49,8 @@ static void release(caught *c)
     }
 }
 
-/* Makes a text of the exit code, the length of the first stream's output, and the output of both streams. Returns
- * NULL if there is no memory. */
+/* Makes a text that holds an exit code, the length of the first stream's output, and the output of both streams.
+ * Returns NULL if there is no memory. */
 static char *catch_text(const caught *c, int code, size_t *size)
 {
     long length[STREAMS];
@@ -78,7 +78,7 @@ static char *catch_text(const caught *c, int code, size_t *size)
     return text;
 }
 
-/* Prints both streams from the text that catch_text made. Returns the exit code in this text. */
+/* Prints both streams of a text of catch_text. Returns its exit code. */
 static int tell(const char *text, size_t size)
 {
     int code = CLI_FAILED;
@@ -92,7 +92,7 @@ static int tell(const char *text, size_t size)
     return code;
 }
 
-/* Runs one item and captures its output. Sets *code to the item's exit code. Returns CLI_OK unless capturing failed. */
+/* Runs one item and captures its output. *code is the item's exit code. Returns CLI_OK unless capturing failed. */
 static int run_caught(int (*one)(void *user, int i), void *user, int i, char **text, size_t *size, int *code)
 {
     caught c;
@@ -123,7 +123,7 @@ static int deliver(const cli_call *cli, int n, const char *const *names, char **
         size_t size = mine ? sizes[i] : 0;
         if (attn_ranks_text(context, i % ranks, &text, &size) != ATTN_OK)
             return cli_failed(cli, NULL);
-        code = cli_failures_note(&failures, tell(text, size), names[i]); /* Only rank 0 prints. */
+        code = cli_failures_note(&failures, tell(text, size), names[i]);
         if (!mine)
             attn_ranks_text_free(context, text);
     }

@@ -19,26 +19,26 @@ static void ask_to_stop(int number)
     stop_asked = 1;
 }
 
-/* Installs the handler for stop signals. The handler is removed after its first signal. So a second signal ends the
+/* Installs the handler for stop signals. It is removed after its first signal, so that a second signal ends the
  * program. */
 static void watch_signals(bool among_ranks)
 {
-    /* mpirun may send its signal a second time while the first is being handled. If necessary, mpirun kills the program
-     * itself. */
+    /* Among ranks, the handler stays, because mpirun may send its signal twice. If necessary, mpirun kills the
+     * program itself. */
     struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = among_ranks ? 0 : (int)SA_RESETHAND};
     sigemptyset(&action.sa_mask);
     stop_asked = 0;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     struct sigaction hangup;
-    /* If the program runs under nohup, the signal stays ignored. */
+    /* Under nohup, SIGHUP stays ignored. */
     hangup_watched = sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN;
     if (hangup_watched)
         sigaction(SIGHUP, &action, NULL);
 }
 
-/* Returns true if a stop was requested. If one process ends, mpirun sends SIGTERM to all others. So a process that
- * waits for another process must check this. */
+/* Returns true if a stop was requested. When one process ends, mpirun sends SIGTERM to the others, so a process that
+ * waits for another one must check this. */
 static bool is_stop_asked(void *user)
 {
     (void)user;
@@ -98,7 +98,7 @@ void cli_training_passed_over(const cli_call *cli, int64_t n, const char *first)
                  first ? first : "");
 }
 
-/* Prints which parameters a fine-tuning did not take from its checkpoint, one per line, and how many it took. */
+/* Prints how many parameters a fine-tuning took from its checkpoint, and the names of all others. */
 static void note_taken(const cli_call *cli, const char *table)
 {
     int taken = 0;
@@ -136,11 +136,11 @@ void cli_training_announce(cli_training *training, const attn_trainer_plan *plan
     else if (plan->first_epoch > 1)
         cli_note(training->cli, "going on in epoch %lld of %lld", (long long)plan->first_epoch,
                  (long long)plan->epochs);
-    if (plan->first_epoch <= plan->epochs) /* No step is done yet, so that the watch shows 0 steps. */
+    if (plan->first_epoch <= plan->epochs) /* The watch shows 0 steps until the first step is done. */
         cli_watch_work("steps", 0, (plan->epochs - plan->first_epoch + 1) * plan->steps_per_epoch);
 }
 
-/* Warns if a run ends inside its warm-up, because it then never reaches the requested learning rate. */
+/* Warns if a run ends before its warm-up, because the learning rate then never reaches the requested value. */
 static void warn_warmup(const cli_training *training, int64_t steps)
 {
     char warmup[32], all[32];
@@ -171,7 +171,7 @@ int cli_training_end(cli_training *training, attn_status status, const char *dir
 {
     forget_signals();
     cli_watch_work(NULL, 0, 0);
-    /* From here on, a request to stop has no effect. Otherwise one rank would leave while the others continue. */
+    /* After this line, a request to stop has no effect. Otherwise one rank could leave while the others continue. */
     attn_ranks_set_stop(training->cli->context, NULL, NULL);
     cli_progress_end(&training->progress);
     if (status == ATTN_OK && training->last.steps == 0 && training->first_epoch <= training->epochs)
@@ -209,8 +209,7 @@ int cli_training_run(cli_call *cli, int (*train)(cli_call *cli, const attn_confi
     return cli_ranks_leave(cli, code);
 }
 
-/* Returns true if a resumed training may change the setting. These are the number of epochs and the interval of
- * saving. */
+/* Returns true if a resumed training may change the setting, such as the number of epochs or the interval of saving. */
 static bool may_change(const char *key)
 {
     static const char *const keys[] = {"epochs", "patience", "save_every"};
@@ -253,7 +252,7 @@ void cli_training_print(const cli_training *training)
         printf(" (validation loss %.3f, epoch %lld)", training->last.best_loss, (long long)training->best_epoch);
 }
 
-/* Writes the results as JSON. A NaN means that there was no validation, and becomes null. */
+/* Writes the results as JSON. A NaN becomes null; it means that there was no validation. */
 void cli_training_json(attn_json *json, const cli_training *training)
 {
     const attn_progress *last = &training->last;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Prints the progress of long work from a thread, after some time without output. The thread counts ticks and does not
- * read a clock. So a clock that stops or is set back has no effect.
+ * Prints the progress of long work from a thread, after some time without output. The thread counts ticks instead of
+ * reading a clock, because a clock may stop or be set back.
  */
 #include "command.h"
 #include "progress.h"
@@ -13,12 +13,12 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-/* TICK is the length of a tick in seconds. SOON is the number of ticks without output before the first line about
- * counted work. SILENCE is this number before later lines. */
+/* TICK is the length of a tick in seconds. SOON and SILENCE are numbers of ticks without output: SOON before the
+ * first line about counted work, and SILENCE before later lines. */
 enum { TICK = 2, SOON = 3, SILENCE = 10 };
 
 static struct {
-    int tick; /* milliseconds of a tick */
+    int tick; /* length of a tick in milliseconds */
     int out;  /* copy of the original standard error, which stays the same while output is captured */
     int stop[2];
     bool runs;
@@ -26,10 +26,10 @@ static struct {
     attn_context *context;
     _Atomic(const char *) things;
     atomic_llong done, total;
-    atomic_int ticks, silent; /* number of ticks since the work began, and since the last output */
+    atomic_int ticks, silent; /* ticks since the work began, and ticks since the last output */
     atomic_bool told, waits, own;
     void (*show)(void *user, int64_t done, int64_t total);
-    void *user; /* argument for the function `show` */
+    void *user;
 } watch;
 
 static void say(void)
@@ -72,8 +72,7 @@ static void *run(void *unused)
     return NULL;
 }
 
-/* Stores the progress of work. If the kind of work is new, or the same kind starts from the beginning, the time
- * starts again. */
+/* Stores the progress of work. The time starts again if the kind of work is new, or if the same kind begins again. */
 static void note(const char *things, int64_t done, int64_t total)
 {
     if (things != atomic_load(&watch.things) || done < atomic_load(&watch.done)) {
@@ -119,7 +118,7 @@ void cli_watch_waits(bool for_user)
     atomic_store(&watch.ticks, 0);
 }
 
-/* Starts the thread. All signals are blocked in it, because the command's own thread must receive them. */
+/* Starts the thread. It blocks all signals, so that the command's own thread receives them. */
 static bool start(void)
 {
     sigset_t all, before;
@@ -130,7 +129,7 @@ static bool start(void)
     return started;
 }
 
-/* Begins the watch. If there is no thread, or no file for output, the command still works and prints less. */
+/* Begins the watch. Without a thread or a file for output, the command works and prints less. */
 void cli_watch_begin(attn_context *context, int tick)
 {
     watch.tick = tick;
