@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads YAML from the events of libyaml. Only mappings, sequences and scalars are supported, which are enough for
- * settings.
- */
+ * Reads YAML from the events of libyaml. Only mappings, sequences and scalars are read, which are enough for
+ * settings. */
 #include "io/yaml.h"
 
 #ifdef ATTN_HAVE_YAML
@@ -22,8 +21,8 @@ typedef struct reading {
     yaml_event_t event;
     int depth, most_depth;
     size_t values, most_values;
-    json_t *open[MOST_DEPTH]; /* stack of open mappings and sequences; each is inside the previous one */
-    char *key[MOST_DEPTH];    /* for an open mapping: the key of the next value; NULL: the next event is a key */
+    json_t *open[MOST_DEPTH]; /* the open mappings and sequences; each is inside the one before */
+    char *key[MOST_DEPTH];    /* if a mapping is open: the key of the next value; NULL: the next event is a key */
 } reading;
 
 static attn_status fail_at(const reading *r, const yaml_mark_t *at, const char *what)
@@ -49,9 +48,9 @@ static attn_status next(reading *r)
 
 /* ------------------------------------------------------------------------------------------ characters */
 
-/* Replacements for characters that libyaml refuses or treats as line ends. yaml-cpp, which Marian uses for
- * vocabularies, writes these characters without escapes. Before parsing, they are replaced by the last private-use
- * characters. In scalars, the original characters are restored. */
+/* Private-use characters that replace, while parsing, characters that libyaml refuses or treats as line ends. yaml-cpp,
+ * with which Marian writes vocabularies, does not escape these characters. In scalars, the original characters are
+ * restored. */
 enum { STAND_IN = 0x10fe00, OTHERS = STAND_IN + 0xf0, LAST = OTHERS + 5 };
 static const uint32_t others[LAST - OTHERS] = {0x2028, 0x2029, 0xfeff, 0xfffe, 0xffff};
 
@@ -72,8 +71,8 @@ static uint32_t stood_for(uint32_t character)
                                                      : character - STAND_IN;
 }
 
-/* Replaces each character c of the text by replace(c). `out` must have four bytes for each replaced character. If no
- * character becomes longer, `out` may be the text itself. */
+/* Replaces each character c of the text by replace(c). `out` may be the text itself if no character becomes longer.
+ * Otherwise it needs four bytes for each character that is replaced. */
 static size_t replace_all(const char *text, size_t size, uint32_t (*replace)(uint32_t character), char *out)
 {
     size_t n = 0;
@@ -92,8 +91,8 @@ static size_t replace_all(const char *text, size_t size, uint32_t (*replace)(uin
     return n;
 }
 
-/* Replaces the characters that libyaml refuses or treats as line ends. A byte order mark at the beginning of the
- * text is not replaced. The caller frees *out. */
+/* Copies the text to *out, and replaces the characters that libyaml refuses or treats as line ends. A byte order mark
+ * at the beginning is not replaced. The caller frees *out. */
 static attn_status stand_in_all(const attn__input *text, char **out, size_t *size)
 {
     const char *from = (const char *)text->data;
@@ -122,7 +121,7 @@ static bool is_one_of(const char *text, const char *const *words)
     return false;
 }
 
-/* Converts a scalar that is a decimal number of YAML's core schema. Returns NULL for other scalars. */
+/* Converts a scalar to a number if it is a decimal number of YAML's core schema. Returns NULL for other scalars. */
 static json_t *number_of(const char *text)
 {
     char *end;
@@ -154,8 +153,7 @@ static json_t *scalar_of(const yaml_event_t *event)
 
 /* --------------------------------------------------------------------------------------------- the tree */
 
-/* Adds a value to the open mapping or sequence. The container then owns the value. If this fails, the value is
- * freed. */
+/* Adds a value to the open mapping or sequence, which then owns the value. If this fails, the value is freed. */
 static attn_status place(reading *r, json_t *value)
 {
     int in = r->depth - 1;
@@ -225,7 +223,7 @@ static bool is_marked(const yaml_event_t *event)
     }
 }
 
-/* Reads the events from the beginning of the root to its end. */
+/* Reads all events of the root, from its begin to its end. */
 static attn_status walk(reading *r, json_t **root)
 {
     attn_status status = ATTN_OK;

@@ -276,7 +276,7 @@ static attn_status set_value(const line *l, char *word)
     return attn__names_set(l->names->settings, word, equals + 1);
 }
 
-/* Parses a line of one of these forms: size KEY TARGET AXIS [ADD], count KEY PREFIX, when KEY=VALUE TARGET. */
+/* Parses one of these lines of a names file: size KEY TARGET AXIS [ADD], count KEY PREFIX, or when KEY=VALUE TARGET. */
 static attn_status add_measure(const line *l, attn__measure_kind kind)
 {
     enum { MOST = 256 };
@@ -332,7 +332,7 @@ static attn_status take_line(line *l)
     return names->architecture ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* Parses the lines of a names file. The first line that is not a comment must name the format. */
+/* Parses the lines of a names file. The first line that is not a comment must contain the name of the format. */
 static attn_status take_lines(attn_name_map *names, char *text)
 {
     line l = {.names = names};

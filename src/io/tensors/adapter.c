@@ -38,8 +38,8 @@ attn_status attn__adapter_is_in(bool *is, attn_context *context, const char *dir
     return status;
 }
 
-/* Returns whether the adapter's initialization leaves the base's weights unchanged. Other initializations of peft
- * are not supported. */
+/* Returns whether the adapter's initialization left the base model's weights unchanged. peft's other initializations
+ * change them and are not supported. */
 static bool keeps_base(const attn_config *config)
 {
     static const char *const known[] = {"gaussian", "eva", "orthogonal", NULL};
@@ -78,8 +78,8 @@ static bool is_set(const attn_config *config, const char *key)
     return value && is_true(value);
 }
 
-/* Returns whether a key of the adapter's config may be ignored. Such keys do not affect the merged weights, or they
- * are read elsewhere. They are about initialization, training or authors. */
+/* Returns whether a key of the adapter's config may be ignored. Such a key does not affect the merged weights, or other
+ * code reads it. */
 static bool is_harmless(const char *key)
 {
     static const char *const harmless[] = {"auto_mapping",
@@ -114,14 +114,14 @@ static bool is_harmless(const char *key)
     return false;
 }
 
-/* Refuses a config that has an unknown key with an effect, because each variant of peft has its own key. An adapter
- * of an unknown variant would be merged incorrectly. */
+/* Refuses a config that has an unknown key with an effect. Each variant of peft has its own key, and an adapter of an
+ * unknown variant would be merged incorrectly. */
 static attn_status check_keys(const attn__adapter *adapter, const char *path)
 {
     const attn_config *config = adapter->config;
     for (int64_t i = 0; i < attn_config_size(config); i++) {
         const char *key = attn_config_key(config, i);
-        /* keys with a dot are members of an object, so the object is not empty */
+        /* a key with a dot is a member of an object; this object is not empty, so it has an effect */
         bool nested = strchr(key, '.') != NULL;
         if (strncmp(key, "rank_pattern.", 13) == 0 || strncmp(key, "alpha_pattern.", 14) == 0)
             return attn__fail(adapter->context, ATTN_ERROR_UNSUPPORTED,
@@ -182,9 +182,9 @@ const char *attn__adapter_base(const attn__adapter *adapter)
 typedef struct merging {
     const attn__adapter *adapter;
     attn__findings *base;
-    attn__arrays own;          /* arrays of the adapter */
-    const attn__array **names; /* arrays of the base, sorted by name */
-    const attn__array **pairs; /* arrays of the adapter, sorted by name */
+    attn__arrays own;
+    const attn__array **names;
+    const attn__array **pairs;
     int64_t nbase;
 } merging;
 
@@ -207,7 +207,7 @@ static bool ends_with(const char *name, const char *ending)
     return n > m && strcmp(name + n - m, ending) == 0;
 }
 
-/* Copies an array to memory of the base's findings, as row-major f32. */
+/* Copies an array as row-major f32 to memory of the base model's findings. */
 static attn_status as_f32(const merging *m, const attn__array *from, attn__array *to)
 {
     *to = *from;
@@ -275,7 +275,7 @@ static attn_status merge_pair(const merging *m, const attn__array *a, const char
     return ATTN_OK;
 }
 
-/* Checks that the name has peft's prefix. *name becomes the part of the name after this prefix. */
+/* Checks that the name begins with peft's prefix. *name becomes the part of the name after the prefix. */
 static attn_status check_name(const merging *m, const attn__array *own, const char **name)
 {
     *name = own->name + sizeof prefix - 1;
@@ -286,7 +286,8 @@ static attn_status check_name(const merging *m, const attn__array *own, const ch
     return ATTN_OK;
 }
 
-/* Merges a pair of low-rank factors into the base, or replaces a tensor of the base. */
+/* Merges an array of the adapter: a pair of low-rank factors is added to its weight, and any other array replaces the
+ * base model's array. */
 static attn_status use(const merging *m, const attn__array *own)
 {
     char other[1100];
@@ -311,8 +312,8 @@ static attn_status use(const merging *m, const attn__array *own)
     return ATTN_OK;
 }
 
-/* Adds the adapter's tensors that the base does not have. They are added after all others, because adding a tensor
- * moves the base's arrays, and the sorted pointers would become invalid. */
+/* Adds the adapter's tensors that the base model does not have. This must be done last, because adding a tensor moves
+ * the base model's arrays, and the sorted pointers to them become invalid. */
 static attn_status add_new(const merging *m)
 {
     attn_context *context = m->adapter->context;

@@ -10,11 +10,11 @@
 typedef struct attn__adapter {
     attn_context *context;
     attn_config *config; /* the parsed config; NULL: there is no adapter */
-    char *path;          /* path of the file with the adapter's tensors */
+    char *path;          /* path of the adapter's file of tensors */
     attn__input input;   /* mapped file */
 } attn__adapter;
 
-/* Sets *is to whether the directory has at least one of an adapter's two files. */
+/* Sets *is to whether the directory has adapter_config.json or adapter_model.safetensors. */
 attn_status attn__adapter_is_in(bool *is, attn_context *context, const char *directory);
 /* Reads the config of an adapter and maps its tensors into memory. The adapter must be closed even if this fails.
  * ATTN_ERROR_UNSUPPORTED: this variant of adapters is not supported. */
@@ -22,9 +22,9 @@ attn_status attn__adapter_open(attn__adapter *adapter, attn_context *context, co
 void attn__adapter_close(attn__adapter *adapter);
 /* Returns the path of the base model that the adapter's config names, or "" if it names none. */
 const char *attn__adapter_base(const attn__adapter *adapter);
-/* Merges the adapter into the found arrays. For a pair of factors A and B, the array becomes weight + scale B A.
- * Other tensors of the adapter replace the arrays with the same name. The adapter must stay open while the arrays
- * are used. May return ATTN_ERROR_FORMAT. */
+/* Merges the adapter into the arrays that were found. If the adapter has factors A and B for an array, the array
+ * becomes weight + scale B A. Other tensors of the adapter replace the arrays with the same name. The adapter must stay
+ * open while the arrays are used. May return ATTN_ERROR_FORMAT. */
 attn_status attn__adapter_merge(const attn__adapter *adapter, attn__findings *findings);
 
 /* Computes w [out,in] += scale B [out,rank] A [rank,in]. `sizes` holds out, in and rank. */

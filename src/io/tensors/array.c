@@ -57,7 +57,8 @@ int64_t attn__array_count(const attn__array *array)
 
 size_t attn__array_set_rows(attn__array *array)
 {
-    /* reach: the size if empty axes had length 1, so that the strides of empty arrays are checked for overflow too */
+    /* reach: what `count` would be if axes of length 0 had length 1; it is used so that the strides of empty arrays
+     * cannot overflow */
     size_t count = 1, reach = 1;
     for (int i = array->rank - 1; i >= 0; i--) {
         if (array->shape[i] < 0)
@@ -113,9 +114,9 @@ attn_status attn__array_to_tensor(attn_tensor **tensor, const attn__arrays *arra
 }
 
 /* Checks that the total size of the tensors is at most 16 times the file's size plus a quarter of a GiB. The limit is
- * needed because a small file can describe huge tensors, by strides of 0 and by shared storages. In normal files,
- * tensors are larger than the file for two reasons: types are converted, with a factor of at most 4 (BF16 to F64), and
- * some storages are shared. */
+ * needed because a small file can describe huge tensors, by strides of 0 or by sharing storages. A factor above 1 is
+ * needed because types are converted (from BF16 to F64, the size grows 4 times), and because normal files also share
+ * storages. */
 attn_status attn__arrays_check_total(const attn__arrays *arrays, const attn_weights_options *options)
 {
     size_t limit = options && options->limit ? options->limit : (size_t)64 << 30;
@@ -163,8 +164,8 @@ attn_status attn__arrays_to_list(const attn__arrays *arrays, attn_named_list *li
     return status;
 }
 
-/* Checks that no two arrays have the same name. Names can be equal because names of members are joined by dots, and
- * a key can contain a dot itself. */
+/* Checks that no two arrays have the same name. A PyTorch file can have such arrays, because names of members are
+ * joined by dots, and a key may contain a dot itself. */
 attn_status attn__arrays_check_names(const attn__arrays *arrays)
 {
     const attn__array **sorted = attn__arrays_sorted(arrays);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * array.h - an array that is stored in a file. It is a view with strides, and not yet a tensor. The readers of the
- * formats only find the arrays. The functions of this header convert the arrays of all formats to tensors, or fill the
- * tensors of a model. They read directly from the file's bytes. */
+ * array.h - arrays that are stored in a file. An array is a view of the file's bytes, with strides. The readers of the
+ * formats only find arrays. The functions of this header then convert the arrays of all formats to tensors, or copy
+ * them to the tensors of a model. */
 #ifndef ATTN_IO_ARRAY_H
 #define ATTN_IO_ARRAY_H
 
@@ -34,24 +34,25 @@ typedef struct attn__array {
     int64_t shape[ATTN_MAX_RANK];
     int64_t stride[ATTN_MAX_RANK]; /* strides in elements */
     const uint8_t *data;
-    const char *origin; /* if a rule of a names file renamed the array: its name in the file; otherwise NULL */
-    /* Scales of int8 weights (io/tensors/quantized.h). The whole weight has rows of `row` elements and begins at
-     * `whole`. `data` is the address of this array's first element in it. Row i is multiplied by the F32 scale i. NULL:
-     * the array has no scales. */
+    const char *origin; /* the array's name in the file if a rule of a names file renamed the array; otherwise NULL */
+    /* Scales of an int8 weight, or NULL (io/tensors/quantized.h). This array may be a part of the weight. The whole
+     * weight begins at `whole` and has rows of `row` elements, and `data` points into it. scales[i] is the F32 scale of
+     * its row i. */
     const uint8_t *scales, *whole;
     int64_t row;
-    size_t stored; /* if the array has scales: number of bytes of integers and scales in the file; otherwise 0 */
+    /* if the array has scales: number of bytes that its integers and scales have in the file; otherwise 0 */
+    size_t stored;
 } attn__array;
 
 typedef struct attn__arrays {
     attn_context *context;
-    const char *file; /* name of the file, for messages */
+    const char *file;
     attn__array *items;
     int64_t n;
-    /* size of the file after decompression, in bytes; the size of its tensors is limited in proportion to it */
+    /* size of the decompressed file in bytes; the total size of the tensors is limited to a multiple of it */
     size_t backing;
-    /* Called after an array has been copied. `data` and `size` are the bytes of the array, which may now be removed
-     * from memory. May be NULL. */
+    /* Called after an array was copied. `data` and `size` are the bytes of the array, which are not needed after this.
+     * May be NULL. */
     void (*copied)(const void *user, const uint8_t *data, size_t size);
     const void *user;
 } attn__arrays;
@@ -59,24 +60,21 @@ typedef struct attn__arrays {
 /* Adds an array to the list. The list owns `array->name` afterwards, even if the function fails. */
 attn_status attn__arrays_add(attn__arrays *arrays, const attn__array *array);
 void attn__arrays_clear(attn__arrays *arrays);
-/* Returns a list of pointers to the arrays, sorted by name. It serves to match the parameters of large models
- * quickly. The caller frees the list. */
+/* Returns a list of pointers to the arrays, sorted by name, for fast searches. The caller frees the list. */
 const attn__array **attn__arrays_sorted(const attn__arrays *arrays);
 /* compares two pointers to arrays by the arrays' names; for qsort */
 int attn__array_by_name(const void *a, const void *b);
-/* Checks that the names of the arrays are unique. ATTN_ERROR_FORMAT: two arrays have the same name, so a reader by
- * name would get only one of them. */
+/* Checks that the names of the arrays are unique. ATTN_ERROR_FORMAT: two arrays have the same name. */
 attn_status attn__arrays_check_names(const attn__arrays *arrays);
 
-/* Returns whether the array holds real numbers. */
 static inline bool attn__array_is_real(const attn__array *array)
 {
     return array->element <= ATTN__BF16 || array->scales;
 }
-/* returns the number of elements, which cannot overflow because it was checked before */
+/* returns the number of elements; it cannot overflow, because the readers have checked the shape */
 int64_t attn__array_count(const attn__array *array);
-/* Sets the strides of a row-major array. Returns the size of the array in bytes. Returns SIZE_MAX if the size
- * overflows or a length is negative. */
+/* Sets the strides to those of a row-major array, and returns the size of the array in bytes. Returns SIZE_MAX if the
+ * size overflows or a length is negative. */
 size_t attn__array_set_rows(attn__array *array);
 /* Returns the type of the tensor to which an array is converted. */
 attn_dtype attn__array_dtype(const attn__array *array, const attn_weights_options *options);
@@ -98,8 +96,8 @@ attn_status attn__array_copy(const attn__arrays *arrays, const attn__array *arra
 attn_status attn__array_to_tensor(attn_tensor **tensor, const attn__arrays *arrays, const attn__array *array,
                                   attn_dtype dtype);
 
-/* Checks how much memory the tensors would need. ATTN_ERROR_FORMAT: they would need more than the limit in the
- * options, or more than the limit that follows from the file's size. */
+/* Checks how much memory the tensors would need. ATTN_ERROR_FORMAT: they would need more than the limit in the options,
+ * or more than a multiple of the file's size. */
 attn_status attn__arrays_check_total(const attn__arrays *arrays, const attn_weights_options *options);
 /* Appends all arrays as new tensors to `list`. On failure the list is unchanged. */
 attn_status attn__arrays_to_list(const attn__arrays *arrays, attn_named_list *list,

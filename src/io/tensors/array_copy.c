@@ -131,7 +131,7 @@ static attn_status fail_fit(const copy *c)
                       c->done, attn_dtype_name(c->dtype));
 }
 
-/* Copies n elements whose type need not be converted. `stride` is the distance between elements. */
+/* Copies n elements without a conversion. `stride` is the distance between two elements, in elements. */
 static void copy_bits(copy *c, const uint8_t *from, int64_t stride, int64_t n)
 {
     uint8_t *out = c->out + (size_t)c->done * c->element;
@@ -158,8 +158,7 @@ static void copy_reals(copy *c, const uint8_t *from, int64_t stride, int64_t n)
     }
 }
 
-/* Converts bf16 to f32. This is a separate function because bf16 is the most frequent type of weights in fewer bits,
- * so the conversion must be fast. */
+/* Converts bf16 to f32. bf16 has a function of its own, because this conversion is frequent and must be fast. */
 static void copy_bf16(copy *c, const uint8_t *from, int64_t stride, int64_t n)
 {
     float *out = (float *)(void *)c->out + c->done;
@@ -245,8 +244,7 @@ static int merge_axes(const attn__array *array, int64_t *shape, int64_t *stride)
     return rank;
 }
 
-/* Copies one run of elements. A long run is copied in pieces, so that only one piece of the file must be in memory
- * at a time. */
+/* Copies one run of elements, in pieces. The memory pages of a piece can be released before the next piece is read. */
 static attn_status copy_run(copy *c, const uint8_t *from, int64_t stride, int64_t n)
 {
     enum { PIECE = 1 << 18 };
@@ -261,7 +259,8 @@ static attn_status copy_run(copy *c, const uint8_t *from, int64_t stride, int64_
     return status;
 }
 
-/* Copies all runs. A run is along the last merged axis. The indices of the other axes are counted like an odometer. */
+/* Copies all runs. A run is along the last merged axis. The indices of the other axes are counted like digits of a
+ * number. */
 static attn_status walk(copy *c)
 {
     int64_t shape[ATTN_MAX_RANK + 1], stride[ATTN_MAX_RANK + 1], index[ATTN_MAX_RANK + 1] = {0};
@@ -288,12 +287,12 @@ static bool same_type(attn__element element, attn_dtype dtype)
         [ATTN__F32] = ATTN_F32, [ATTN__F64] = ATTN_F64, [ATTN__F16] = ATTN_F16, [ATTN__BF16] = ATTN_BF16,
         [ATTN__I32] = ATTN_I32, [ATTN__I64] = ATTN_I64, [ATTN__U8] = ATTN_U8,
     };
-    /* Types that are not in the table have the value 0, which is ATTN_F32. These types must be converted, so
-     * ATTN_F32 counts as the same type only for f32 elements. */
+    /* the table has 0, which is ATTN_F32, for each type that has no entry, so ATTN_F32 needs a check of its own */
     return same[element] == dtype && (dtype != ATTN_F32 || element == ATTN__F32);
 }
 
-/* Returns the number of bytes from the beginning of the array's first element to the end of its last. */
+/* Returns the number of bytes from the beginning of the array's first element to the end of its last element in
+ * memory. */
 static size_t extent(const attn__array *array)
 {
     int64_t last = 0;

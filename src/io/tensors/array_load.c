@@ -9,13 +9,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Counts and reports the mismatches of a file and a model. The report lists every mismatch. The error message names
- * the first one. */
+/* Collects the differences between a file and a model. The report lists all differences, and the error message names
+ * the first. */
 typedef struct complaints {
     const attn__arrays *arrays;
     int64_t missing, extra, misshapen;
     attn_bytes report;
-    attn_status status; /* status of writing to the report */
+    attn_status status; /* status of writing `report` */
 } complaints;
 
 static void complain(complaints *c, int64_t *count, const char *kind, const char *name, const char *detail)
@@ -50,10 +50,10 @@ static void complain_shape(complaints *c, const attn__array *array, const attn_t
     complain(c, &c->misshapen, "misshapen", array->name, detail);
 }
 
-/* Returns whether an unused array shares its memory with a used array. PyTorch saves a tied parameter under each of its
- * names. An output layer that is the embedding is also saved as "lm_head.weight". In this library a tied parameter has
- * only one name, so such an array may stay unused. Equal elements at another address are not enough, because two newly
- * initialized biases are equal too. */
+/* Returns whether an unused array shares its memory with a used array. Such an array may stay unused: PyTorch saves a
+ * tied parameter under each of its names, and an embedding also as "lm_head.weight", but here a tied parameter has only
+ * one name. Arrays with equal elements but different memory do not count, because two newly initialized biases are
+ * equal too. */
 static bool is_tied(const attn__array *array, const attn__array **matched, int64_t n)
 {
     size_t axes = (size_t)array->rank * sizeof(int64_t);
@@ -67,7 +67,7 @@ static bool is_tied(const attn__array *array, const attn__array **matched, int64
     return false;
 }
 
-/* Returns whether a parameter that the file does not have may stay zero, because the names file allows this. */
+/* Returns whether a parameter that is missing in the file may stay zero, because the names file allows this. */
 static bool stays_zero(const attn_weights_options *options, const char *name)
 {
     return options->names && attn__names_default(options->names, name);
@@ -115,8 +115,8 @@ static attn_status fail_complaints(const complaints *c)
                       (int)(c->report.size ? strcspn(c->report.data, "\n") : 0), c->report.size ? c->report.data : "");
 }
 
-/* Fills a tensor from an array. If a weight is packed when it is loaded, it has f32 memory only during this
- * function. So at most one such weight is in f32 at any time. */
+/* Fills a tensor from an array. A weight that is packed when it is loaded has f32 memory only during this function, so
+ * that at most one such weight at a time needs f32 memory. */
 static attn_status fill(const attn__arrays *arrays, const attn__array *array, attn_tensor *tensor)
 {
     attn_status status = attn__weight_fill(tensor);
@@ -127,8 +127,8 @@ static attn_status fill(const attn__arrays *arrays, const attn__array *array, at
     return status == ATTN_OK ? attn__weight_filled(tensor) : status;
 }
 
-/* Loads the arrays into the parameters. All checks are done first, so that a model is filled completely or not at
- * all. There is one exception: an integer that does not fit its parameter's type is found only during the copy. */
+/* Loads the arrays into the parameters. All checks come first, so that a model is filled completely or not at all.
+ * There is one exception: that an integer does not fit its parameter's type is found only during the copy. */
 static attn_status load(complaints *c, attn_named_list *parameters, const attn_weights_options *options)
 {
     const attn__arrays *arrays = c->arrays;

@@ -14,11 +14,12 @@
 attn_status attn_safetensors_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                                    const attn_weights_options *options, attn_config *metadata, attn_bytes *report);
 
-/* Reads files of PyTorch's torch.save. There are two formats: a zip archive (since PyTorch 1.6), and an older format of
- * several pickles one after the other. The names of nested dicts and lists are joined by dots ("model.encoder.weight",
- * "states.0"). The pickle is read as data, and no code is called. The known classes are OrderedDict, tensors,
- * parameters and argparse.Namespace. An object of any other class is skipped, with a note in the report. The parameters
- * are those of attn_weights_read. ATTN_ERROR_FORMAT: the file is damaged; the message gives the offset.
+/* Reads files of PyTorch's torch.save, in the zip format or in the format before PyTorch 1.6. The names of nested dicts
+ * and lists are joined by dots ("model.encoder.weight", "states.0"). The pickle is read as data, and no code is called.
+ * The known classes are OrderedDict, tensors, parameters and argparse.Namespace. An object of any other class is
+ * skipped, with a note in the report.
+ *
+ * The parameters are those of attn_weights_read. ATTN_ERROR_FORMAT: the file is damaged; the message gives the offset.
  * ATTN_ERROR_UNSUPPORTED: the file uses a feature that is not supported. ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_pt_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                           const attn_weights_options *options, attn_config *metadata, attn_bytes *report);
@@ -30,7 +31,7 @@ attn_status attn_pt_parse(attn_named_list *list, const void *data, size_t size, 
 attn_status attn_npz_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                            const attn_weights_options *options, attn_config *metadata, attn_bytes *report);
 
-/* Reads a .npy file that is in memory. Otherwise it does the same as attn_npy_read. `name` is used in messages. */
+/* Reads a .npy file that is in memory, like attn_npy_read. `name` is used in messages. */
 attn_status attn_npy_parse(attn_tensor **tensor, attn_context *context, const void *data, size_t size,
                            const char *name);
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads NumPy's .npy files. A file has five parts: a magic string, a version, the length of the header, the header (a
- * Python dict), and the elements.
- */
+ * Reads NumPy's .npy files. A file has a magic string, a version, the length of the header, the header (a Python dict),
+ * and the elements. */
 #include "io/tensors/array.h"
 #include "io/file.h"
 #include "io/tensors/formats.h"
@@ -11,7 +10,7 @@
 
 typedef struct reader {
     const attn__input *input;
-    const char *at, *end; /* at: the part of the header's text that is not read yet */
+    const char *at, *end; /* from `at` on, the header's text is not read yet */
     attn__array array;
     bool fortran;
     bool has_type, has_order, has_shape;
@@ -110,7 +109,7 @@ static attn_status take_length(reader *r, int64_t *length)
         *length = *length * 10 + (*r->at - '0');
     }
     if (r->at < r->end && *r->at == 'L')
-        r->at++; /* an 'L' after an integer, as Python 2 writes it */
+        r->at++;
     return r->at > begin ? ATTN_OK : fail(r, ATTN_ERROR_FORMAT, "header: a length must stand here");
 }
 
@@ -171,7 +170,6 @@ static attn_status take_dict(reader *r)
 
 /* --------------------------------------------------------------------------------------- the whole file */
 
-/* Finds the text of the header, and sets the reader to its beginning. */
 static attn_status open_header(reader *r)
 {
     const attn__input *input = r->input;

@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Writes .npy files. */
+/* SPDX-License-Identifier: MIT */
 #include "io/file.h"
 
 #include "base/bf16.h"

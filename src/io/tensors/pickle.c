@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* Limits for the size of a pickle. A node needs about a hundred bytes. A checkpoint of a thousand tensors has about
- * twenty thousand nodes. */
+/* Limits for the memory of a pickle, of which a node needs about a hundred bytes. A checkpoint of a thousand tensors
+ * has only about twenty thousand nodes. */
 enum { MAX_NODES = 1 << 22, MAX_CELLS = 1 << 23 };
 
 typedef struct list {
@@ -23,12 +23,11 @@ typedef struct machine {
     bool stopped;
 } machine;
 
-/* The argument of an opcode. */
 typedef struct argument {
     uint64_t number;
     const char *text;
     size_t size;
-    const char *name; /* the second line of the argument of opcode GLOBAL */
+    const char *name; /* the second line of the argument, which only GLOBAL has */
     size_t name_size;
 } argument;
 
@@ -39,7 +38,7 @@ static attn_status fail(const machine *m, const char *what)
 
 /* ------------------------------------------------------------------------------------------ containers */
 
-/* Makes room for an item by doubling the capacity. Pushing an item thus takes constant time on average. */
+/* Makes room for n items. The capacity is doubled, so that adding an item takes constant time on average. */
 static attn_status reserve(const machine *m, list *l, size_t n)
 {
     if (n <= l->capacity)
@@ -68,7 +67,7 @@ static attn_status push(machine *m, uint32_t node)
     return list_push(m, &m->stack, node);
 }
 
-/* Returns the stack index of the first item above the last mark. Operations may only take items from this index on. */
+/* Returns the stack index of the first item above the last mark. Operations may take only items above the last mark. */
 static size_t floor_of(const machine *m)
 {
     return m->marks.n ? m->marks.items[m->marks.n - 1] : 0;
@@ -89,7 +88,7 @@ static attn_status top(machine *m, uint32_t *node)
     return status;
 }
 
-/* Removes the last mark. *begin becomes the stack index of its first item. */
+/* Removes the last mark from the list of marks. *begin becomes the stack index of the first item above this mark. */
 static attn_status pop_mark(machine *m, size_t *begin)
 {
     if (m->marks.n == 0)
@@ -128,7 +127,7 @@ static attn_status append(machine *m, uint32_t container, uint32_t node)
     if (!cells)
         return ATTN_ERROR_MEMORY;
     p->cells = cells;
-    p->cells[0] = (attn__cell){0}; /* number 0 means that there is no cell, and ends a list of cells */
+    p->cells[0] = (attn__cell){0}; /* cell 0 is the end of each list of cells */
     uint32_t cell = p->n_cells++;
     p->cells[cell] = (attn__cell){node, 0};
     attn__pickle_node *c = &p->nodes[container];
@@ -223,7 +222,7 @@ static attn_status run_int32(machine *m, const argument *a)
     return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_INT, .integer = (int32_t)(uint32_t)a->number});
 }
 
-/* Pushes an integer of any length. Its bytes are little-endian two's complement. */
+/* Pushes an integer of any length, which is stored in little-endian two's complement. */
 static attn_status run_long(machine *m, const argument *a)
 {
     if (a->size > 8)
@@ -234,7 +233,7 @@ static attn_status run_long(machine *m, const argument *a)
     return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_INT, .integer = (int64_t)value});
 }
 
-/* Pushes a real. It is big endian, although all other numbers in pickles are little endian. */
+/* Pushes a real, which is big-endian. All other numbers in pickles are little-endian. */
 static attn_status run_real(machine *m, const argument *a)
 {
     uint64_t bits = __builtin_bswap64(a->number);
@@ -277,7 +276,7 @@ static attn_status run_empty_set(machine *m, const argument *a)
     return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_SET});
 }
 
-/* Pushes a new container that holds the stack's items from index `begin` on. */
+/* Pushes a new container. The stack's items from index `begin` on become its items. */
 static attn_status push_group(machine *m, attn__node_type type, size_t begin)
 {
     uint32_t number = 0;
@@ -345,8 +344,8 @@ static attn_status run_tuple3(machine *m, const argument *a)
     return tuple_of(m, 3);
 }
 
-/* Adds the stack's items from index `begin` on to the object below them. The object must be a container, or the
- * unknown result of a call. */
+/* Adds the stack's items from index `begin` on to the object that is below them on the stack. The object must be a
+ * container, or the result of a call. */
 static attn_status extend(machine *m, size_t begin, size_t each)
 {
     if (begin <= floor_of(m))
@@ -423,7 +422,7 @@ static attn_status run_stack_global(machine *m, const argument *a)
     return push_node(m, &node);
 }
 
-/* Records the opcode REDUCE or NEWOBJ as a call. */
+/* Pushes a record of the call that opcode REDUCE or NEWOBJ would make. */
 static attn_status run_call(machine *m, const argument *a)
 {
     (void)a;
@@ -434,7 +433,7 @@ static attn_status run_call(machine *m, const argument *a)
     return status == ATTN_OK ? push_node(m, &node) : status;
 }
 
-/* Records the opcode NEWOBJ_EX as a call. The call's keyword arguments are ignored. */
+/* Pushes a record of the call that opcode NEWOBJ_EX would make. Keyword arguments are ignored. */
 static attn_status run_call_keywords(machine *m, const argument *a)
 {
     uint32_t keywords = 0;
@@ -476,8 +475,8 @@ static attn_status put(machine *m, uint64_t index)
     attn_status status = top(m, &node);
     if (status != ATTN_OK)
         return status;
-    /* A valid index is smaller than the size of the pickle, because writers count indices from 0 and use at least
-     * two bytes for each. */
+    /* Refuse indices that are not smaller than the size of the pickle. Writers count indices from 0 and use at least
+     * two bytes for each, so a valid index is smaller. */
     if (index >= m->input->size)
         return fail(m, "keeps an object under too large a number");
     status = reserve(m, &m->memo, (size_t)index + 1);
@@ -505,14 +504,14 @@ static attn_status run_memoize(machine *m, const argument *a)
 
 typedef enum format {
     NO_ARGUMENT,
-    BYTES1, /* the argument is an unsigned number; the digit is its size in bytes */
+    BYTES1, /* the argument is an unsigned integer; BYTES4, for example, has 4 bytes */
     BYTES2,
     BYTES4,
     BYTES8,
-    TEXT1, /* the argument is a length and a text of this length; the digit is the size of the length in bytes */
+    TEXT1, /* the argument is a length and a text of this length; in TEXT4, for example, the length has 4 bytes */
     TEXT4,
     TEXT8,
-    LINES /* the argument consists of two lines */
+    LINES /* the argument is two lines of text */
 } format;
 
 typedef struct operation {
@@ -627,8 +626,8 @@ static attn_status take_argument(machine *m, format kind, argument *a)
     return status == ATTN_OK ? take_line(m, &a->name, &a->name_size) : status;
 }
 
-/* Executes one opcode. An opcode that no writer of weights uses counts as unknown and is refused. This includes all
- * opcodes that would import code. */
+/* Executes one opcode. All opcodes that import code, and all that no writer of weights uses, are unknown here and
+ * refused. */
 static attn_status step(machine *m)
 {
     m->opcode = m->at;
@@ -645,10 +644,10 @@ static attn_status step(machine *m)
 
 attn_status attn__pickle_read(attn__pickle *pickle, const attn__input *input, size_t *offset)
 {
-    /* cell number 0 is reserved, because it means that there is no cell */
+    /* cell 0 is reserved for "no cell" */
     *pickle = (attn__pickle){.context = input->context, .n_cells = 1};
     machine m = {.input = input, .pickle = pickle, .at = *offset};
-    /* Node number 0 is reserved, because it means that there is no node. */
+    /* node 0 is reserved for "no node" */
     uint32_t none;
     attn_status status = new_node(&m, &(attn__pickle_node){.type = ATTN__NODE_NONE}, &none);
     while (status == ATTN_OK && !m.stopped)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * pickle.h - reads Python's pickles as a tree of plain data. Calls are recorded in the tree, but never executed.
- * Protocols 2 to 5 are supported (Python's pickletools describes the opcodes). Memory grows at most linearly with the
- * pickle. Objects may be shared or contain themselves, so code that visits the tree must limit its visits. */
+ * pickle.h - reads Python's pickles (protocols 2 to 5, described in Python's pickletools) as a tree of plain data.
+ * Calls are recorded in the tree, but never executed. The memory is at most proportional to the size of the pickle.
+ * Objects may be shared or contain themselves, so code that visits the tree must limit its visits. */
 #ifndef ATTN_IO_PICKLE_H
 #define ATTN_IO_PICKLE_H
 
@@ -20,19 +20,19 @@ typedef enum attn__node_type {
     ATTN__NODE_TUPLE,
     ATTN__NODE_SET,
     ATTN__NODE_DICT,
-    ATTN__NODE_GLOBAL, /* a global name; `text` is the module, and `name` the qualified name */
-    /* a call of `function` with `arguments`, with the items and the state that were given to its result */
+    ATTN__NODE_GLOBAL, /* a name of a Python object; `text` is the module, and `name` the name in the module */
+    /* a recorded call of `function` with `arguments`; `state` and the cells were given to its result */
     ATTN__NODE_CALL,
     ATTN__NODE_PERSISTENT, /* an object outside of the pickle; `arguments` is its persistent id */
 } attn__node_type;
 
-/* A node of the tree. Nodes and cells have numbers from 1 on. Number 0 means that there is none. */
+/* A node of the tree. Nodes and cells are numbered from 1; number 0 means "none". */
 typedef struct attn__pickle_node {
     attn__node_type type;
-    /* first and last cell of a container, and number of its cells; in a dict, keys and values alternate */
+    /* the first and the last cell of a container, and how many cells it has; in a dict, keys and values alternate */
     uint32_t first, last, count;
-    uint32_t function, arguments, state; /* numbers of the nodes */
-    int64_t integer;                     /* value, if the node is of type BOOL or INT */
+    uint32_t function, arguments, state;
+    int64_t integer;
     double real;
     const char *text; /* address of the text in the pickle */
     size_t size;
@@ -58,7 +58,7 @@ typedef struct attn__pickle {
 attn_status attn__pickle_read(attn__pickle *pickle, const attn__input *input, size_t *offset);
 void attn__pickle_clear(attn__pickle *pickle);
 
-/* Returns item i of a list or tuple. Returns NULL if i is not below the number of items. */
+/* Returns item i of a list or tuple, or NULL if there is none. */
 const attn__pickle_node *attn__pickle_item(const attn__pickle *pickle, const attn__pickle_node *container, uint32_t i);
 bool attn__node_is_global(const attn__pickle_node *node, const char *module, const char *name);
 bool attn__node_is_text(const attn__pickle_node *node, const char *text);

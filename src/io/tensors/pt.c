@@ -14,9 +14,9 @@ typedef struct archive {
     attn__findings *findings;
     const attn__input *input;
     const attn__zip *zip;
-    const char *stem; /* common beginning of the entries' names, including the slash */
+    const char *stem; /* beginning of all entries' names, with the slash */
     size_t stem_size;
-    const uint8_t **seen; /* address of each entry's bytes, set when the entry is first used */
+    const uint8_t **seen; /* address of each entry's bytes; NULL until the entry is first used */
 } archive;
 
 static attn_status read_entry(archive *a, const attn__zip_entry *entry, const uint8_t **bytes)
@@ -27,8 +27,8 @@ static attn_status read_entry(archive *a, const attn__zip_entry *entry, const ui
     return status;
 }
 
-/* Finds the bytes of a storage. The size of the zip entry must match the number of elements in the pickle. The
- * checksum of an entry is verified when the entry is first used. */
+/* Finds the bytes of a storage. Checks that the zip entry has enough bytes for `numel` elements. When an entry is first
+ * used, its checksum is verified. */
 static attn_status find_storage(void *user, const char *key, size_t key_size, uint64_t numel, size_t element,
                                 attn__storage_bytes *bytes)
 {
@@ -68,7 +68,7 @@ static attn_status read_byte_order(archive *a, bool *swapped)
     const attn__zip_entry *entry = attn__zip_find(a->zip, a->stem, a->stem_size, "byteorder", 9);
     static const uint8_t nothing[8];
     const uint8_t *text = nothing;
-    *swapped = false; /* default, because older files are little endian and do not have the entry */
+    *swapped = false; /* default: older files are little endian and have no such entry */
     if (!entry)
         return ATTN_OK;
     attn_status status = read_entry(a, entry, &text);
@@ -79,8 +79,7 @@ static attn_status read_byte_order(archive *a, bool *swapped)
     return status;
 }
 
-/* Reads the pickle in a zip entry. Messages name the entry, because offsets in them are relative to the pickle's
- * beginning. */
+/* Reads the pickle in a zip entry. The entry's name is in messages, because they give offsets in the entry. */
 static attn_status walk_pickle(archive *a, const attn__zip_entry *entry)
 {
     const uint8_t *text;

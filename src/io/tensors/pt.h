@@ -14,8 +14,8 @@ typedef struct attn__storage_bytes {
     size_t size;
 } attn__storage_bytes;
 
-/* Type of a function that finds the storage with a given key. According to the pickle, the storage has `numel` elements
- * of `element` bytes each. */
+/* A function that finds the storage with a given key. According to the pickle, the storage has `numel` elements of
+ * `element` bytes each. */
 typedef attn_status (*attn__storage_find)(void *user, const char *key, size_t key_size, uint64_t numel, size_t element,
                                           attn__storage_bytes *bytes);
 
@@ -28,8 +28,8 @@ typedef struct attn__pt {
     void *user;
 } attn__pt;
 
-/* Visits the tree. Tensors become arrays, and plain values become metadata. The names of nested members are joined
- * by dots. */
+/* Visits the pickled tree. Tensors become arrays, and plain values become metadata. The names of nested members are
+ * joined by dots. */
 attn_status attn__pt_walk(const attn__pt *pt);
 
 /* Returns whether a file has PyTorch's format before 1.6. attn__pt_legacy_find finds the arrays of such a file. */

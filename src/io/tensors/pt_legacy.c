@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Reads PyTorch's format before 1.6. A file contains five pickles: a magic number, a protocol, the system, the saved
- * object, and the keys of the storages. After the pickles, the file has the elements of each key's storage, preceded by
- * their number as an int64.
- */
+ * Reads PyTorch's format before 1.6. A file begins with five pickles: a magic number, a protocol, the system, the saved
+ * object, and the keys of the storages. The storages follow in the order of the keys. Each is the number of its
+ * elements (int64), followed by its elements. */
 #include "io/tensors/pt_tensor.h"
 
 #include <inttypes.h>
@@ -12,8 +11,8 @@
 /* Bytes of the first pickle: opcode LONG1 with the 10-byte magic number 0x1950a86a20f9469cfc6c, and opcode STOP. */
 static const uint8_t magic[] = {0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, '.'};
 
-/* Returns the size in bytes of the first pickle, which holds the magic number. Returns 0 if the file has another
- * format. The magic number comes after the pickle protocol, and from protocol 4 on also after the length of a frame. */
+/* Returns the size in bytes of the first pickle, or 0 if the file has another format. The pickle has a header and the
+ * magic number. From protocol 4 on, the header also has the length of a frame. */
 static size_t magic_size(const attn__input *input)
 {
     enum { PROTOCOL = 2, FRAME = 9 };
@@ -28,9 +27,9 @@ bool attn__pt_legacy_matches(const attn__input *input)
     return magic_size(input) > 0;
 }
 
-/* A storage of the file. The size of its elements is known only from persistent ids in the tree, which precedes the
- * storages. All ids are read, even those in unknown objects, because the size of each storage is needed to find the
- * next one. */
+/* A storage of the file. The pickled tree has a persistent id of each storage, from which the size of its elements is
+ * known. The ids in unknown objects are also read, because the position of a storage depends on the sizes of all
+ * storages before it. */
 typedef struct storage {
     const char *key;
     size_t key_size;
@@ -40,8 +39,8 @@ typedef struct storage {
 
 typedef struct reader {
     const attn__input *input;
-    storage *storages; /* the storages in their order in the file */
-    storage **sorted;  /* the storages sorted by key */
+    storage *storages;
+    storage **sorted;
     uint32_t n;
 } reader;
 
@@ -97,8 +96,8 @@ static attn_status read_keys(reader *r, const attn__pickle *keys)
     return ATTN_OK;
 }
 
-/* Stores the size of a storage's elements, which follows from the class in a persistent id ('storage', class, key,
- * ...). */
+/* Stores the size of a storage's elements, which follows from the class in the storage's persistent id ('storage',
+ * class, key, ...). */
 static attn_status note_unit(reader *r, const attn__pickle *object, const attn__pickle_node *id)
 {
     const attn__pickle_node *kind = attn__pickle_item(object, id, 0), *class = attn__pickle_item(object, id, 1);
@@ -155,8 +154,8 @@ static attn_status walk(reader *r, attn__findings *findings, const attn__pickle 
     return status == ATTN_OK ? attn__pt_walk(&pt) : status;
 }
 
-/* Skips the pickles of the protocol and of the system. They are not needed, because PyTorch writes little endian on
- * all its platforms. */
+/* Skips the pickles of the protocol and of the system. The system need not be checked, because PyTorch writes little
+ * endian on all its platforms. */
 static attn_status skip_pickles(const attn__input *input, size_t *offset)
 {
     attn_status status = ATTN_OK;

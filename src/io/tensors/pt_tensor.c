@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Interprets the calls in a PyTorch pickle that are recognized by the names of their functions.
- */
+ * Interprets the calls in a PyTorch pickle. A call is recognized by the name of its function. */
 #include "io/tensors/pt_tensor.h"
 
 #include <inttypes.h>
@@ -16,12 +15,11 @@ static attn_status fail(const attn__pt *pt, const char *name, const char *what)
 
 typedef enum meaning {
     UNKNOWN,
-    DICT,   /* the result is an empty dict, to which items are added later */
-    STATE,  /* the result is an object, which is represented by its attributes */
+    DICT,   /* the result is an empty dict; the pickle adds its items later */
+    STATE,  /* the result is an object; its attributes are read as a dict */
     TENSOR, /* the result is a tensor, whose elements are in a storage */
     FIRST,  /* the result is the first argument */
-    /* the call's arguments are a function and its arguments (first and third); the result is a tensor with
-     * attributes */
+    /* the first argument is a function, and the third holds its arguments; the result is a tensor with attributes */
     TYPED
 } meaning;
 
@@ -52,7 +50,7 @@ static meaning meaning_of(const attn__pickle_node *function)
 
 const attn__pickle_node *attn__pt_resolve(const attn__pt *pt, const attn__pickle_node *node, bool *tensor)
 {
-    enum { MOST = 8 }; /* maximum depth of nested calls; no program writes more */
+    enum { MOST = 8 }; /* maximum depth of nested calls; no known program nests more */
     *tensor = false;
     for (int i = 0; i < MOST && node; i++) {
         if (node->type == ATTN__NODE_PERSISTENT || node->type == ATTN__NODE_GLOBAL)
@@ -106,7 +104,8 @@ static bool storage_element(const attn__pickle_node *class, attn__element *eleme
     return false;
 }
 
-/* Finds the element type that the call itself names. This is needed for untyped storages, whose elements are bytes. */
+/* Finds the element type among the arguments of the call. An untyped storage needs this, because its persistent id has
+ * no element type. */
 static bool dtype_element(const attn__pickle_node *dtype, attn__element *element)
 {
     static const struct {
@@ -145,7 +144,7 @@ size_t attn__pt_storage_unit(const attn__pickle_node *class)
     return attn__node_is_global(class, "torch.storage", "UntypedStorage") ? 1 : 0;
 }
 
-/* Reads the view in a persistent id: the view's own key, its offset in the storage, and its number of elements. */
+/* Restricts `bytes` to the view in a persistent id: (key of the view, offset in the storage, number of elements). */
 static attn_status take_view(const attn__pt *pt, const attn__pickle_node *view, const char *name, size_t unit,
                              attn__storage_bytes *bytes)
 {
@@ -176,7 +175,7 @@ static attn_status find_storage(const attn__pt *pt, const attn__pickle_node *nod
     if (!numel || !attn__node_is_text(kind, "storage") || key->type != ATTN__NODE_TEXT ||
         numel->type != ATTN__NODE_INT || numel->integer < 0)
         return fail(pt, name, "its storage is not described as PyTorch does");
-    size_t unit = 1; /* number of bytes per counted element; an untyped storage counts bytes */
+    size_t unit = 1; /* bytes per element that `numel` counts; 1 for an untyped storage */
     if (storage_element(class, &array->element))
         unit = attn__element_size(array->element);
     else if (!dtype_element(dtype, &array->element))
@@ -211,16 +210,15 @@ static attn_status read_lengths(const attn__pt *pt, const attn__pickle_node *tup
     return ATTN_OK;
 }
 
-/* Checks that all elements of an array are inside its storage. Strides of 0 read the same element repeatedly, so a
- * small file can describe a huge array. Here the size is limited only by the address space. It is limited by the file's
- * size later. */
+/* Checks that all elements of an array are inside its storage. The array may still be huge, because strides of 0 repeat
+ * elements. The size is only checked for overflow here, and limited by the file's size later. */
 static attn_status check_reach(const attn__pt *pt, const attn__array *array, int64_t offset, size_t size,
                                const char *name)
 {
     size_t reach = (size_t)offset, count = 1, element = attn__element_size(array->element);
     bool empty = false;
     for (int i = 0; i < array->rank; i++) {
-        /* empty axes count as length 1, so that the strides of empty arrays cannot overflow either */
+        /* axes of length 0 count as length 1, so that the strides of empty arrays cannot overflow */
         count = attn__size_mul(count, array->shape[i] ? (size_t)array->shape[i] : 1);
         empty |= array->shape[i] == 0;
         if (array->shape[i] > 0)
@@ -235,8 +233,8 @@ static attn_status check_reach(const attn__pt *pt, const attn__array *array, int
     return ATTN_OK;
 }
 
-/* Returns whether the elements of a tensor are the negated elements of the storage, as for x.conj().imag. The last
- * argument, which is the metadata, tells this. */
+/* Returns whether the tensor's elements are the storage's elements with the opposite sign, as for x.conj().imag. This
+ * is in the metadata, which is the last argument. */
 static bool is_negated(const attn__pickle *p, const attn__pickle_node *arguments)
 {
     const attn__pickle_node *metadata = attn__pickle_item(p, arguments, arguments->count - 1);

@@ -6,17 +6,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Limits for visiting a tree. Objects in a tree can be shared, or contain themselves. MAX_DEPTH ends cycles, and
- * MAX_VISITS limits repeated visits of shared objects. MAX_KEPT limits the number of stored plain values, because a
+/* Limits for visiting a tree whose objects can be shared or contain themselves. MAX_DEPTH ends cycles. MAX_VISITS and
+ * MAX_SCANNED limit repeated visits of shared objects. MAX_KEPT limits the number of stored plain values, because a
  * config searches its keys linearly. */
 enum { MAX_DEPTH = 64, MAX_NAME = 1024, MAX_VISITS = 1 << 20, MAX_SCANNED = 1 << 24, MAX_KEPT = 1 << 12 };
 
 typedef struct frame {
     const attn__pickle_node *container;
     uint32_t cell;  /* the next cell to visit */
-    uint32_t index; /* index of the next cell, if the container is a list */
-    size_t prefix;  /* length of the container's name, which precedes the names of its members */
-    bool pairs;     /* true: the container is a list of [key, value] */
+    uint32_t index; /* if the container is a list: the index of the next cell */
+    size_t prefix;  /* length of the container's name in walk.name */
+    bool pairs;     /* true: the container is a list of pairs [key, value] */
 } frame;
 
 typedef struct walk {
@@ -24,8 +24,8 @@ typedef struct walk {
     char name[MAX_NAME];
     frame stack[MAX_DEPTH];
     int depth;           /* number of frames in use */
-    int visits, scanned; /* number of visited nodes, and number of visited members of lists */
-    bool full;           /* true: the limit of plain values was reached, and this was reported */
+    int visits, scanned; /* number of visited nodes, and number of list elements that were checked */
+    bool full;           /* true: a note says that the limit of plain values was reached */
     char module[128];    /* class of the first skipped module; "": no module was skipped so far */
 } walk;
 
@@ -51,8 +51,8 @@ static attn_status enter(walk *w, const attn__pickle_node *container, bool pairs
     return ATTN_OK;
 }
 
-/* Enters a dict. If the dict is the result of a call, its items were added to the result. In files of Python 2, its
- * items are a list of pairs, which is the call's argument. */
+/* Enters a dict. If the dict is the result of a call, the items that were added to the result are visited, and also the
+ * items in the call's argument, which is a dict or, in files of Python 2, a list of pairs. */
 static attn_status enter_dict(walk *w, const attn__pickle_node *dict)
 {
     const attn__pickle *p = w->pt->pickle;
@@ -64,8 +64,7 @@ static attn_status enter_dict(walk *w, const attn__pickle_node *dict)
     return status == ATTN_OK && (pairs || (given && given->type == ATTN__NODE_DICT)) ? enter(w, given, pairs) : status;
 }
 
-/* Appends the name of a member to the name of its container. Returns false if the key is neither a text nor an
- * integer. */
+/* Appends the name of a member to the name of its container. Returns false if the key is not a text or an integer. */
 static bool name_member(walk *w, const frame *f, const attn__pickle_node *key)
 {
     char *out = w->name + f->prefix;
@@ -94,7 +93,7 @@ static attn_status add_tensor(walk *w, const attn__pickle_node *arguments)
     return array.name ? attn__arrays_add(&w->pt->findings->arrays, &array) : ATTN_ERROR_MEMORY;
 }
 
-/* Returns whether the limit allows one more plain value to be stored. */
+/* Returns whether one more plain value is stored: metadata are requested, and the limit is not reached. */
 static bool is_kept(walk *w)
 {
     const attn_config *metadata = w->pt->findings->metadata;
@@ -155,8 +154,7 @@ static bool all_of(walk *w, const attn__pickle_node *list, attn__node_type type)
     return !cell;
 }
 
-/* Stores a list as one value, if all its elements are integers. An example is a shape. Other lists get one key per
- * element. */
+/* Stores a list of integers, such as a shape, as one value. Other lists are stored with one key per element. */
 static attn_status add_integers(walk *w, const attn__pickle_node *list)
 {
     const attn__pickle *p = w->pt->pickle;
@@ -175,7 +173,7 @@ static attn_status add_integers(walk *w, const attn__pickle_node *list)
 }
 
 /* Returns whether an object is a module. An object of torch.nn.Module has a dict "_modules" among its first attributes.
- * An object of TorchScript is recognized by the name of its class, which is made up for each program. */
+ * An object of TorchScript is recognized by the name of its class. */
 static bool is_module(const attn__pickle *p, const attn__pickle_node *object, const attn__pickle_node *class)
 {
     static const char script[] = "__torch__";
@@ -188,8 +186,8 @@ static bool is_module(const attn__pickle *p, const attn__pickle_node *object, co
     return false;
 }
 
-/* Returns the class of an object. In files before PyTorch 1.6, the class of a module is inside a persistent id,
- * together with its source code. */
+/* Returns the class of an object. In files before PyTorch 1.6, a module's class is inside a persistent id, together
+ * with its source code. */
 static const attn__pickle_node *class_of(const attn__pickle *p, const attn__pickle_node *object)
 {
     const attn__pickle_node *class = object->type == ATTN__NODE_CALL ? &p->nodes[object->function] : object;
@@ -215,8 +213,8 @@ static attn_status pass_over(walk *w, const attn__pickle_node *node)
                                w->pt->input->name, w->name, *name ? ", " : "", name);
 }
 
-/* Refuses a file in which only a whole module was saved. The file has tensors, but only the code of the module could
- * find them. */
+/* Refuses a file that has no weights by name, only a whole module. Only the code of the module, which is not run, could
+ * find its tensors. */
 static attn_status check_modules(const walk *w)
 {
     bool script = strncmp(w->module, "__torch__", 9) == 0;
@@ -254,7 +252,7 @@ static attn_status visit_next(walk *w, frame *f)
     const attn__pickle_node *key = NULL, *member = &p->nodes[cell->node];
     if (is_dict(f->container)) {
         key = member;
-        cell = &p->cells[cell->next]; /* the next cell exists, because a dict has an even number of cells */
+        cell = &p->cells[cell->next]; /* there is a next cell, because a dict has an even number of cells */
         member = &p->nodes[cell->node];
     } else if (f->pairs) {
         key = attn__pickle_item(p, member, 0);

@@ -11,10 +11,10 @@
 
 static const char ending[] = ATTN__INT8_SCALE;
 
-/* largest allowed scale: the product of this scale and any int8 integer is below the largest float */
+/* Largest allowed scale. Its product with an int8 integer is at most the largest float. */
 static const float LARGEST_SCALE = FLT_MAX / 128;
 
-/* Returns the length of NAME if the name has the form "NAME.int8_scale". Returns 0 for other names. */
+/* Returns the length of NAME in "NAME.int8_scale". Returns 0 for names of another form. */
 static size_t base_length(const char *name)
 {
     size_t n = strlen(name), m = sizeof ending - 1;
@@ -67,7 +67,7 @@ static void attach(const attn__array *scale, attn__array *weights)
     weights->stored = (size_t)attn__array_count(weights) + (size_t)weights->shape[0] * sizeof(float);
 }
 
-/* Removes the scales that were combined with a weight from the list of arrays. */
+/* Removes the used arrays of scales from the list of arrays. */
 static void drop_scales(attn__arrays *arrays, const bool *used)
 {
     int64_t kept = 0;
@@ -109,8 +109,8 @@ attn_status attn__findings_dequantize(attn__findings *findings)
     return status;
 }
 
-/* Returns whether a row of integers and scale stays the same when it is read and quantized again. Some values near
- * the largest float do not stay the same. */
+/* Returns whether the weights of a row give the same integers q and the same scale when they are quantized again. Some
+ * weights near the largest float do not. */
 static bool same_again(const int8_t *q, float scale, int64_t k, float *row, int8_t *again)
 {
     for (int64_t j = 0; j < k; j++)

@@ -25,7 +25,7 @@ typedef struct reader {
     attn__findings *findings;
     const attn__input *input;
     size_t begin; /* offset at which the bytes of the tensors begin */
-    size_t next;  /* offset relative to `begin` at which the next tensor must start */
+    size_t next;  /* offset relative to `begin` at which the next tensor must begin */
 } reader;
 
 static attn_status fail(const reader *r, attn_status status, const char *tensor, const char *what)
@@ -88,8 +88,8 @@ static attn_status read_offsets(reader *r, const char *tensor, const json_t *inf
     return ATTN_OK;
 }
 
-/* Reads an entry of the header. The entry must have exactly three members, as the format's reference implementation
- * requires. */
+/* Reads one tensor's entry in the header. The entry must have exactly three members, as in the format's reference
+ * implementation. */
 static attn_status read_tensor(reader *r, const char *name, const json_t *info)
 {
     attn__array array = {0};
@@ -107,7 +107,7 @@ static attn_status read_tensor(reader *r, const char *name, const json_t *info)
     return array.name ? attn__arrays_add(&r->findings->arrays, &array) : ATTN_ERROR_MEMORY;
 }
 
-/* Reads the metadata. Its values must be texts, which is checked even if the caller does not request the metadata. */
+/* Reads the metadata. All values must be texts. This is checked even if the caller does not request the metadata. */
 static attn_status read_metadata(reader *r, const json_t *metadata)
 {
     const char *key;
@@ -152,8 +152,8 @@ static attn_status read_header(reader *r, size_t size)
     return status;
 }
 
-/* Compares the offsets of two tensors, for sorting. In sorted order, each tensor must begin where the previous one
- * ends, so holes and overlaps are found. */
+/* Compares two tensors by the offsets of their bytes, for sorting. Holes and overlaps are then found, because each
+ * tensor must begin where the one before it ends. */
 static int by_place(const void *a, const void *b)
 {
     const attn__array *x = a, *y = b;

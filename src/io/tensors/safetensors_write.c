@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Writes safetensors files. */
+/* SPDX-License-Identifier: MIT */
 #include "io/file.h"
 #include "io/tensors/weights.h"
 #include "io/json_writer.h"
@@ -26,8 +25,8 @@ static size_t tensor_bytes(const attn_tensor *tensor)
     return (size_t)attn_tensor_size(tensor) * attn_dtype_size(attn_tensor_dtype(tensor));
 }
 
-/* Writes a value of the metadata as text, because the format allows only texts. A value that is not a text is
- * written as JSON inside the text. */
+/* Writes a value of the metadata as a text, because the format allows only texts. Other values are written as JSON in
+ * the text. */
 static void write_as_text(attn_json *json, const char *key, const attn_config_value *value)
 {
     attn_json inner;
@@ -77,8 +76,8 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Checks that each tensor has data and that no name occurs twice. The names are sorted first, because comparing
- * neighbours is fast even for thousands of names. */
+/* Checks that each tensor has data and that no name occurs twice. The names are sorted first, so that equal names are
+ * neighbours. */
 static attn_status check_tensors(const attn_named_list *list)
 {
     const char **names = attn__alloc(list->context, attn__size_mul((size_t)list->n, sizeof *names));
@@ -101,8 +100,8 @@ static attn_status check_tensors(const attn_named_list *list)
     return status;
 }
 
-/* Writes the file. Spaces are added after the header so that the tensors begin at a multiple of 64 bytes. Programs
- * can then use the mapped file in place. */
+/* Writes the file. The header is padded with spaces, so that the tensors begin at a multiple of 64 bytes, and programs
+ * that map the file can use them without a copy. */
 static attn_status write_file(const attn_named_list *list, const char *path, const char *header, size_t size)
 {
     attn__output output;

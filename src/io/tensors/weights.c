@@ -93,7 +93,7 @@ void attn__findings_join_memory(attn__findings *findings, attn__findings *other)
 
 typedef attn_status (*find_function)(attn__findings *findings, const attn__input *input);
 
-/* Finds the arrays of a zip file. If the archive contains .npy files, the file is NumPy's, otherwise PyTorch's. */
+/* Finds the arrays of a zip file. A zip file with .npy files is NumPy's, and any other is PyTorch's. */
 static attn_status find_in_zip(attn__findings *findings, const attn__input *input)
 {
     attn__zip zip = {0};
@@ -104,7 +104,7 @@ static attn_status find_in_zip(attn__findings *findings, const attn__input *inpu
     return status;
 }
 
-/* Finds the array of a .npy file, which holds one array without a name. */
+/* Finds the array of a .npy file. The array has no name. */
 static attn_status find_in_npy(attn__findings *findings, const attn__input *input)
 {
     attn__array array;
@@ -126,8 +126,8 @@ static bool is_pickle(const attn__input *input)
     return begins_with(input, "\x80", 1) && input->size >= 2 && input->data[1] >= 2 && input->data[1] <= 5;
 }
 
-/* Returns the function that reads the input's format. The format is recognized by the first bytes. Zip files, .npy
- * files and PyTorch's older files begin with bytes that cannot be the header length of a safetensors file. */
+/* Returns the function that reads the input's format, which is recognized by its first bytes. No safetensors file
+ * begins with the bytes of a zip file, a .npy file or a PyTorch file, because its header would be too long. */
 static find_function finder_for(const attn__input *input)
 {
     if (input->size >= 9 && input->data[8] == '{')
@@ -145,7 +145,7 @@ static attn_status find_any(attn__findings *findings, const attn__input *input)
     return status == ATTN_OK ? finder_for(input)(findings, input) : status;
 }
 
-/* Renames the arrays by calling the caller's function. Arrays that the function refuses are dropped. */
+/* Renames the arrays by calling the caller's function. Arrays for which this function returns false are dropped. */
 static attn_status rename_arrays(attn__arrays *arrays, const attn_weights_options *options)
 {
     int64_t kept = 0;
@@ -310,7 +310,7 @@ attn_status attn_weights_bound(attn_context *context, const char *path, size_t *
     attn__weights_files files = {.find = find_any};
     attn__findings findings = {.arrays = {.context = context}};
     attn_status status = attn__weights_files_open(&files, context, path);
-    /* a single file need not be parsed, because its own size is the size of the weights */
+    /* only an index must be read: a single file's size is the size of its weights */
     if (status == ATTN_OK && files.n == 1)
         findings.arrays.backing = attn__size_add(files.parts->input.size, files.adapter.input.size);
     else if (status == ATTN_OK)

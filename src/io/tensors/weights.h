@@ -1,53 +1,50 @@
 /* SPDX-License-Identifier: MIT
  *
- * weights.h - the common output of all readers of weights: the arrays that were found, and the plain data.
- */
+ * weights.h - the output of the readers of weights of all formats: arrays and plain data. */
 #ifndef ATTN_IO_WEIGHTS_H
 #define ATTN_IO_WEIGHTS_H
 
 #include "io/tensors/array.h"
 #include "io/tensors/zip.h"
 
-/* The results of a reader of weights. */
 typedef struct attn__findings {
     attn__arrays arrays;
-    attn_config *metadata; /* gets the plain data; NULL: they are not requested */
+    attn_config *metadata; /* the plain data are stored here; NULL: they are not requested */
     attn_bytes notes;
     /* linked list of memory blocks to which arrays refer; each block begins with the address of the next block */
     void *memory;
-    size_t inflated; /* total size in bytes of the blocks that hold deflated zip entries */
-    size_t made;     /* total size in bytes of the blocks that rules of a names file have made */
+    size_t inflated; /* total bytes of the memory blocks that hold decompressed zip entries */
+    size_t made;     /* total bytes of the memory blocks that hold arrays made by rules of a names file */
 } attn__findings;
 
 /* Adds a note for the user. The number of notes is limited. */
 attn_status attn__findings_note(attn__findings *findings, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Allocates memory that is valid as long as the findings. */
+/* Allocates memory that is freed with the findings. */
 void *attn__findings_memory(attn__findings *findings, size_t size);
 
 void attn__findings_clear(attn__findings *findings);
 /* Moves the memory blocks of `other` to these findings. */
 void attn__findings_join_memory(attn__findings *findings, attn__findings *other);
 /* Gets the bytes of a zip entry and verifies their checksum. A stored entry is used in place. A deflated entry is
- * decompressed into memory of the findings. The total size of decompressed entries is limited in proportion to the
+ * decompressed into memory of the findings. The total size of decompressed entries is limited to a multiple of the
  * file's size. */
 attn_status attn__findings_entry(attn__findings *findings, const attn__zip *zip, const attn__zip_entry *entry,
                                  const uint8_t **bytes);
 
 attn_status attn__safetensors_find(attn__findings *findings, const attn__input *input);
 attn_status attn__pt_find(attn__findings *findings, const attn__input *input);
-/* finds the arrays of a file in PyTorch's zip format */
 attn_status attn__pt_find_in(attn__findings *findings, const attn__zip *zip);
 attn_status attn__npz_find(attn__findings *findings, const attn__input *input);
-bool attn__npz_matches(const attn__zip *zip); /* returns whether the zip archive contains a .npy file */
+bool attn__npz_matches(const attn__zip *zip);
 attn_status attn__npz_find_in(attn__findings *findings, const attn__zip *zip);
 
-/* Does the same as attn_safetensors_write. In addition, a tensor i of bytes is written as int8 if int8[i] is true.
- * `int8` may be NULL. */
+/* Writes safetensors like attn_safetensors_write. In addition, if int8[i] is true, tensor i, which has bytes, is
+ * written with the type int8. `int8` may be NULL. */
 attn_status attn__safetensors_write(const attn_named_list *list, const bool *int8, const char *path,
                                     const attn_config *metadata);
 
-/* Does the same as attn_weights_assign, but messages contain `file` instead of "tensors". */
+/* Does the same as attn_weights_assign, but messages name `file` instead of "tensors". */
 attn_status attn__weights_assign(attn_named_list *parameters, const attn_named_list *source, const char *file,
                                  const attn_weights_options *options, attn_bytes *report);
 
@@ -55,13 +52,13 @@ attn_status attn__weights_assign(attn_named_list *parameters, const attn_named_l
 attn_status attn__weights_named(attn_named_list *list, const attn_named_list *source, const char *file,
                                 const attn_weights_options *options);
 
-/* Computes the maximum memory of a model whose weights are in the file, for `limit` of attn_model_options. This is 16
- * times the file's size plus 64 MiB, because weights may be stored in smaller types, and a model also has tables that
+/* Computes the maximum memory of a model whose weights are in the file, for `limit` of attn_model_options. It is 16
+ * times the file's size plus 64 MiB, because files may store weights in smaller types, and models also have tables that
  * are not in the file. May return ATTN_ERROR_NOT_FOUND and ATTN_ERROR_IO. */
 attn_status attn_weights_bound(attn_context *context, const char *path, size_t *bytes);
 
-/* Returns the path of the file or index that was chosen. attn_checkpoint_notes returns the notes about skipped
- * contents, one per line. Both texts are valid as long as `weights`. */
+/* Returns the path of the file or index that was opened. attn_checkpoint_notes returns notes about skipped contents,
+ * one per line. Both texts are valid as long as `weights`. */
 const char *attn_checkpoint_path(const attn_checkpoint *weights);
 
 const char *attn_checkpoint_notes(const attn_checkpoint *weights);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads weights from several files. An index of Hugging Face, NAME.index.json, says in which file each tensor is.
- */
+ * Reads weights from several files. An index in Hugging Face's format, NAME.index.json, tells in which file each tensor
+ * is. */
 #include "io/tensors/weights_files.h"
 
 #include "io/json.h"
@@ -13,7 +13,7 @@
 
 /* ------------------------------------------------------------------------------------------------ paths */
 
-/* Returns a path: the first `length` characters of `directory`, followed by `name`. */
+/* Returns a new path: the first `length` characters of `directory`, followed by `name`. */
 static char *path_with(attn_context *context, const char *directory, size_t length, const char *name)
 {
     char *path = attn__alloc(context, attn__size_add(length, strlen(name) + 1));
@@ -27,7 +27,7 @@ static char *path_with(attn_context *context, const char *directory, size_t leng
 static const char *const usual[] = {"/model.safetensors", "/model.safetensors.index.json", "/pytorch_model.bin",
                                     "/pytorch_model.bin.index.json", "/model.npz"};
 
-/* Chooses the standard file of weights in a directory. If the directory has none, the path stays NULL. */
+/* Chooses the standard file of weights in a directory. If there is none, the path stays NULL. */
 static attn_status choose_in(attn__weights_files *files, const char *directory)
 {
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
@@ -42,8 +42,8 @@ static attn_status choose_in(attn__weights_files *files, const char *directory)
 
 static attn_status choose(attn__weights_files *files, const char *path);
 
-/* Chooses the base model of an adapter. The path in the adapter's config can be relative to the adapter's directory
- * or to the working directory. */
+/* Chooses the base model of an adapter. Its path in the adapter's config can be relative to the adapter's directory or
+ * to the working directory. */
 static attn_status choose_base(attn__weights_files *files, const char *directory)
 {
     const char *base = attn__adapter_base(&files->adapter);
@@ -124,7 +124,7 @@ void attn__weights_files_close(attn__weights_files *files)
 /* ------------------------------------------------------------------------------------------------ index */
 
 typedef struct place {
-    const char *tensor, *file; /* names of a tensor and of its file, both stored in the parsed index */
+    const char *tensor, *file; /* name of a tensor, and name of its file; the parsed index owns both */
 } place;
 
 typedef struct index_reader {
@@ -148,7 +148,7 @@ static attn_status fail(const index_reader *r, const char *format, const char *n
     return attn__fail(r->files->context, ATTN_ERROR_FORMAT, "%s: %s", r->files->path, what);
 }
 
-/* Returns whether a part's name has no directory, because parts must be in the directory of their index. */
+/* Returns whether a part's name has no directory. Parts must be in the directory of their index. */
 static bool is_plain_name(const char *name)
 {
     return *name && *name != '.' && !strchr(name, '/') && !strchr(name, '\\');
@@ -199,8 +199,8 @@ static attn_status compare_names(const index_reader *r, const attn__arrays *arra
     return status;
 }
 
-/* Appends the findings of a part to the findings of the earlier parts. If this fails, names that were not moved yet
- * stay with the part. */
+/* Appends the findings of a part to those of the earlier parts. If this fails, arrays that were not moved stay with the
+ * part. */
 static attn_status take(attn__findings *to, attn__findings *from)
 {
     attn_status status = ATTN_OK;

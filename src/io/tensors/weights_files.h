@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * weights_files.h - chooses the files of weights: one file, or the parts that an index names. The user may also give
- * the directory that contains them.
- */
+ * weights_files.h - chooses the files of weights. The user gives a file, an index that names several files (the parts),
+ * or a directory that contains a file or an index. */
 #ifndef ATTN_IO_WEIGHTS_FILES_H
 #define ATTN_IO_WEIGHTS_FILES_H
 
@@ -12,13 +11,13 @@
 
 typedef struct attn__weights_part {
     char *path;
-    attn__input input; /* the mapped bytes of the file */
+    attn__input input;
 } attn__weights_part;
 
 /* The mapped files to which the found arrays refer. */
 typedef struct attn__weights_files {
     attn_context *context;
-    char *path; /* path of the file, or of the index */
+    char *path; /* path of the file or of the index */
     attn__weights_part *parts;
     int64_t n;
     attn__adapter adapter; /* the adapter, if the directory contains one */
@@ -29,16 +28,14 @@ typedef struct attn__weights_files {
 /* Chooses the files and maps them. `files->find` must be set before. The files must be closed even if this fails. */
 attn_status attn__weights_files_open(attn__weights_files *files, attn_context *context, const char *path);
 void attn__weights_files_close(attn__weights_files *files);
-/* Finds the arrays of all parts. If there is an index, each part must have exactly the tensors that the index
- * assigns to it. */
+/* Finds the arrays of all parts. Checks that each part has exactly the tensors that the index assigns to it. */
 attn_status attn__weights_files_find(attn__weights_files *files, attn__findings *findings);
 
-/* Releases the memory pages of an array of these files, whose elements were copied before. It is used as
- * attn__arrays.copied. */
+/* Releases the memory pages of an array whose elements were copied. It is used as attn__arrays.copied. */
 void attn__weights_files_drop(const void *files, const uint8_t *data, size_t size);
 
-/* Finds all arrays of a path, and renames them by the names file in the options. Both results must be cleared even
- * if this fails. */
+/* Finds all arrays of a path, and renames them by the names file in the options. `findings` and `files` must be cleared
+ * even if this fails. */
 attn_status attn__weights_find(attn__findings *findings, attn__weights_files *files, attn_context *context,
                                const char *path, const attn_weights_options *options, attn_config *metadata);
 

@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Reads zip archives. */
+/* SPDX-License-Identifier: MIT */
 #include "io/tensors/zip.h"
 
 #include "base/context.h"
@@ -12,7 +11,7 @@
 enum { STORED = 0, DEFLATED = 8 };
 enum { LOCAL_SIZE = 30, CENTRAL_SIZE = 46, END_SIZE = 22, END64_SIZE = 56, LOCATOR_SIZE = 20, MAX_COMMENT = 65535 };
 
-/* The end record of the archive's directory. If a field has the value 0xffff..., it is replaced by the zip64 field. */
+/* The end record of the archive's directory. A zip64 value replaces each field that is 0xffff.... */
 typedef struct directory {
     uint64_t count, size, offset;
 } directory;
@@ -29,8 +28,8 @@ bool attn__zip_matches(const attn__input *input)
 
 /* ------------------------------------------------------------------------------------- the directory's end */
 
-/* Finds the end record of the directory. The search runs backwards from the end of the file, because a comment of up
- * to 65535 bytes may follow the record. */
+/* Finds the end record of the directory. Searches backwards from the end of the file, because a comment of up to 65535
+ * bytes may follow the record. */
 static attn_status find_end(const attn__input *input, size_t *end)
 {
     if (input->size >= END_SIZE) {
@@ -48,7 +47,7 @@ static attn_status find_end(const attn__input *input, size_t *end)
     return attn__input_fail(input, ATTN_ERROR_FORMAT, input->size, "zip: no directory at the end: the file is cut off");
 }
 
-/* Reads the zip64 end record. The locator, which is directly before the end record, gives its offset. */
+/* Reads the zip64 end record. Its offset is in the locator, which is directly before the end record. */
 static attn_status read_end64(const attn__input *input, size_t end, directory *d)
 {
     const uint8_t *locator = input->data + end - LOCATOR_SIZE;
@@ -61,8 +60,8 @@ static attn_status read_end64(const attn__input *input, size_t end, directory *d
     return ATTN_OK;
 }
 
-/* Checks that the directory is inside the file and large enough for the number of records that it declares. This limits
- * the memory for the records in proportion to the file's size. */
+/* Checks that the directory is inside the file and large enough for the declared number of records. Without this check,
+ * a small file could make the reader allocate memory for a huge number of records. */
 static attn_status read_end(const attn__input *input, directory *d)
 {
     size_t end = 0;
@@ -80,8 +79,8 @@ static attn_status read_end(const attn__input *input, directory *d)
 
 /* --------------------------------------------------------------------------------------------- entries */
 
-/* Reads the zip64 extra field of a record. It holds the sizes and offsets that do not fit in 32 bits, in a fixed
- * order. Only values that are needed are stored. */
+/* Reads the zip64 extra field of a record. The field has, in a fixed order, those sizes and offsets of the record that
+ * do not fit in 32 bits. */
 static bool read_extra64(const uint8_t *p, size_t size, uint64_t *wide[3])
 {
     while (size >= 4) {
@@ -103,8 +102,8 @@ static bool read_extra64(const uint8_t *p, size_t size, uint64_t *wide[3])
     return true;
 }
 
-/* Finds the packed bytes of an entry. They begin after the local header. The name and the extra field of the local
- * header can have other lengths than those in the directory. */
+/* Finds the packed bytes of an entry, which follow its local header. The lengths of the name and the extra field are
+ * read from the local header, because they can differ from those in the directory. */
 static attn_status locate_data(const attn__input *input, size_t limit, attn__zip_entry *entry)
 {
     if (entry->header > limit || limit - entry->header < LOCAL_SIZE ||
@@ -171,8 +170,8 @@ static int by_place(const void *a, const void *b)
     return (x->header > y->header) - (x->header < y->header);
 }
 
-/* Checks that entries do not overlap. No program writes overlapping entries, but they could make a small file expand
- * to a huge size. */
+/* Checks that no entries overlap. Overlapping entries, which no program writes, could make a small file expand to a
+ * huge size. */
 static attn_status check_entries(const attn__zip *zip)
 {
     qsort(zip->entries, zip->n, sizeof *zip->entries, by_place);
@@ -213,8 +212,8 @@ void attn__zip_close(attn__zip *zip)
     attn__free(zip->input->context, zip->entries);
 }
 
-/* Finds an entry by binary search, because archives may have many storages. The name is `prefix` followed by the
- * second part, so that callers need not join them. */
+/* Finds the entry whose name is `prefix` followed by `name`, by binary search. Callers need not join prefix and
+ * name. */
 const attn__zip_entry *attn__zip_find(const attn__zip *zip, const char *prefix, size_t prefix_size, const char *name,
                                       size_t name_size)
 {
@@ -244,7 +243,7 @@ static attn_status fail_entry(const attn__zip *zip, const attn__zip_entry *entry
                             entry->name_size < 100 ? (int)entry->name_size : 100, entry->name, what);
 }
 
-/* Decompresses an entry. The packed bytes must give exactly entry->size bytes, and all packed bytes must be used. */
+/* Decompresses an entry. All packed bytes must be used, and must give exactly entry->size bytes. */
 static attn_status inflate_entry(const attn__zip *zip, const attn__zip_entry *entry, uint8_t *out)
 {
     z_stream z = {.zalloc = attn__zlib_alloc, .zfree = attn__zlib_free, .opaque = zip->input->context};
@@ -268,8 +267,8 @@ static attn_status inflate_entry(const attn__zip *zip, const attn__zip_entry *en
     return code == Z_STREAM_END && room == 0 ? ATTN_OK : fail_entry(zip, entry, "compressed data are damaged");
 }
 
-/* The checksum of a large entry is computed in parts, each with its own checksum. PARTS is the number of parts,
- * LEAST_PART the minimum size of a part in bytes. */
+/* The checksum of a large entry is combined from those of PARTS parts. LEAST_PART is the minimum size of a part in
+ * bytes. */
 enum { PARTS = 16, LEAST_PART = 1 << 16 };
 
 typedef struct checksum {
@@ -291,8 +290,8 @@ static void sum_part(void *user, int64_t item, int thread)
     c->part[item] = (uint32_t)crc32_z(0, c->data + (size_t)item * c->each, part_size(c, item));
 }
 
-/* Returns the checksum of the data. Several threads share the work, because checksums of a model's large entries
- * would otherwise take a third of the loading time. */
+/* Returns the checksum of the data. Several threads compute it, because checksums of a model's large entries would
+ * otherwise take a third of the loading time. */
 static uint32_t checksum_of(const attn_context *context, const uint8_t *data, size_t size)
 {
     checksum c = {.data = data, .size = size, .each = size / PARTS + 1};

@@ -8,11 +8,11 @@
 #include "io/input.h"
 
 typedef struct attn__zip_entry {
-    const char *name; /* name in the archive, not terminated by 0 */
+    const char *name; /* the name has no terminating 0 */
     size_t name_size;
     unsigned method;
     uint32_t crc;
-    size_t packed, size; /* size in the archive, and size after decompression, in bytes */
+    size_t packed, size; /* bytes in the archive, and bytes after decompression */
     size_t header;       /* offset of the entry's local header */
     size_t data;         /* offset of the entry's packed bytes */
 } attn__zip_entry;
@@ -21,7 +21,8 @@ typedef struct attn__zip {
     const attn__input *input;
     attn__zip_entry *entries; /* sorted by name */
     size_t n;
-    bool summed; /* false: all checksums in the archive are 0, as PyTorch writes them after set_crc32_options(False) */
+    /* false: the archive has no checksums: all are 0, as PyTorch writes them after set_crc32_options(False) */
+    bool summed;
 } attn__zip;
 
 bool attn__zip_matches(const attn__input *input);
@@ -32,8 +33,8 @@ void attn__zip_close(attn__zip *zip);
 /* Finds the entry whose name is `prefix` followed by `name`. Returns NULL if there is no such entry. */
 const attn__zip_entry *attn__zip_find(const attn__zip *zip, const char *prefix, size_t prefix_size, const char *name,
                                       size_t name_size);
-/* Decompresses or copies an entry to `out` (entry->size bytes) and checks its CRC if the archive has checksums. If the
- * entry is stored, `out` may be NULL. The entry is then only checked. */
+/* Writes the bytes of an entry to `out` (entry->size bytes) and, if the archive has checksums, checks them. If the
+ * entry is stored, `out` may be NULL; then the entry is only checked. */
 attn_status attn__zip_read(const attn__zip *zip, const attn__zip_entry *entry, uint8_t *out);
 
 #endif
