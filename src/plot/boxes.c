@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Draws a picture with labelled boxes. */
+/* SPDX-License-Identifier: MIT */
 #include "plot/boxes.h"
 
 #include "base/context.h"
@@ -10,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Minimum and maximum length of the picture's longer side, in points. Small pictures are enlarged to LEAST, to make
- * room for labels. */
+/* Minimum and maximum length of the picture's longer side, in points. A smaller picture is enlarged to LEAST, so that
+ * labels have room. */
 static const double LEAST = 240, MOST = 800;
 static const double LINE = 1.6, TEXT = 8, PAD = 2;
 enum { LARGEST = 32767 }; /* maximum width and height of a picture in cairo, in pixels */
@@ -22,8 +21,7 @@ typedef struct page {
     double scale, width, height;
 } page;
 
-/* Colours of the boxes. They differ clearly from each other and from most pictures. They are dark enough for white
- * text. */
+/* Colours of the boxes. They are easy to tell apart, differ from most pictures, and are dark enough for white text. */
 static const attn__colour colours[] = {
     {0.84, 0.15, 0.16}, {0.12, 0.40, 0.75}, {0.13, 0.53, 0.20}, {0.55, 0.25, 0.70}, {0.80, 0.38, 0.00},
     {0.00, 0.50, 0.52}, {0.78, 0.12, 0.50}, {0.42, 0.32, 0.16}, {0.25, 0.25, 0.62}, {0.40, 0.45, 0.00},
@@ -91,7 +89,7 @@ static void draw_box(cairo_t *cr, const page *p, const attn__drawn_box *box)
 {
     double left = within(box->left * p->scale, p->width), right = within(box->right * p->scale, p->width);
     double top = within(box->top * p->scale, p->height), bottom = within(box->bottom * p->scale, p->height);
-    /* the first pass draws a white rim, so that the line is visible on a background of the same colour */
+    /* first draw a white rim, so that the line is visible on a background of the same colour */
     for (int i = 0; i < 2; i++) {
         cairo_set_line_width(cr, i ? LINE : LINE + 1.2);
         if (i)

@@ -6,19 +6,19 @@
 #include "attn/plot.h"
 
 typedef struct attn__drawn_box {
-    /* edges of the box in pixels of the picture; parts of the box outside the picture are not drawn */
+    /* edges of the box in pixels of the picture; the part of a box that is outside the picture is not drawn */
     double left, top, right, bottom;
-    const char *label; /* label; NULL: none */
-    double score;      /* score, printed after the label; NaN: no score */
-    int64_t kind;      /* number of the class of the box; boxes of the same kind have the same colour */
+    const char *label; /* NULL: the box has no label */
+    double score;      /* printed after the label; NaN: the box has no score */
+    int64_t kind;      /* number of the box's class; boxes of the same class have the same colour */
 } attn__drawn_box;
 
 typedef struct attn__drawn_boxes {
     int64_t width, height;
-    int channels;                /* number of channels, 1 or 3 */
+    int channels;
     const unsigned char *pixels; /* pixels [height][width][channels] */
     int64_t n;
-    const attn__drawn_box *items; /* the boxes; the first box is drawn on top */
+    const attn__drawn_box *items; /* the first box is drawn on top of the others */
 } attn__drawn_boxes;
 
 /* Draws the picture and its boxes in the given format. ATTN_ERROR_ARGUMENT: there is no picture, or a text is not

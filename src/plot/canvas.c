@@ -12,7 +12,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { PIXELS_PER_POINT = 2 }; /* pixels per point in a PNG, so that small labels stay sharp */
+enum { PIXELS_PER_POINT = 2 }; /* in a PNG, a point is two pixels wide, so that small labels are sharp */
 
 const attn__colour attn__ink = {0.13, 0.13, 0.15}, attn__grey = {0.45, 0.45, 0.48}, attn__absent = {0.90, 0.90, 0.91};
 
@@ -50,8 +50,8 @@ static attn__colour from_oklab(double lightness, double chroma, double hue)
                           srgb(-0.0041960863 * l - 0.7034186147 * m + 1.7076147010 * s)};
 }
 
-/* Maps a value from 0 to 1 to a colour between white and a dark colour of one hue. The lightness decreases evenly.
- * The chroma is largest for medium lightness, where a screen can show the highest chroma. */
+/* Maps a value from 0 to 1 to a colour between white and a dark colour of one hue. The lightness decreases evenly. The
+ * chroma is largest for medium lightness, because screens can show the highest chroma there. */
 static attn__colour ramp(double share, double hue, double chroma)
 {
     return from_oklab(0.985 - 0.655 * share, chroma * pow(share, 0.8) * (1 - 0.5 * share * share), hue);
@@ -113,7 +113,7 @@ static cairo_status_t append(void *user, const unsigned char *data, unsigned int
 static cairo_surface_t *make_surface(attn__sink *out, attn_plot_format format, double width, double height)
 {
     switch (format) {
-    case ATTN_PLOT_HTML: /* not reached: the caller has refused HTML */
+    case ATTN_PLOT_HTML: /* cannot occur: the caller has refused HTML */
     case ATTN_PLOT_SVG:
         return cairo_svg_surface_create_for_stream(append, out, width, height);
     case ATTN_PLOT_PDF:
@@ -128,7 +128,7 @@ static cairo_surface_t *make_surface(attn__sink *out, attn_plot_format format, d
 static cairo_status_t draw_on(cairo_surface_t *surface, attn__sink *out, attn_plot_format format,
                               void (*draw)(void *user, cairo_t *cr), void *user)
 {
-    /* if the surface has an error, cr has the same error, which is checked below */
+    /* an error of the surface is also an error of cr, and is checked below */
     cairo_t *cr = cairo_create(surface);
     if (format == ATTN_PLOT_PNG)
         cairo_scale(cr, PIXELS_PER_POINT, PIXELS_PER_POINT);
@@ -139,7 +139,7 @@ static cairo_status_t draw_on(cairo_surface_t *surface, attn__sink *out, attn_pl
     cairo_destroy(cr);
     if (status == CAIRO_STATUS_SUCCESS && format == ATTN_PLOT_PNG)
         status = cairo_surface_write_to_png_stream(surface, append, out);
-    /* must be called here, because cairo writes SVG and PDF only when the surface is finished */
+    /* must be called before the bytes are used, because cairo writes SVG and PDF only when the surface is finished */
     cairo_surface_finish(surface);
     return status != CAIRO_STATUS_SUCCESS ? status : cairo_surface_status(surface);
 }

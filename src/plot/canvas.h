@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * canvas.h - draws with cairo and returns the picture in memory, in any of the formats. It also has basic drawing
- * functions. Lengths are in points.
- */
+ * canvas.h - draws with cairo and returns the picture in memory, in one of several formats. Lengths are in points. */
 #ifndef ATTN_PLOT_CANVAS_H
 #define ATTN_PLOT_CANVAS_H
 
@@ -14,8 +12,8 @@ typedef struct attn__colour {
     double r, g, b;
 } attn__colour;
 
-/* Returns the colour for a value from 0 to 1. Most maps change from light to dark. DIVERGING changes from dark over
- * light to dark. Steps of equal size look equally large. */
+/* Returns the colour for a value from 0 to 1. DIVERGING is dark at both ends and light in the middle. The other colour
+ * maps change from light to dark. Equal differences of values look equally large. */
 attn__colour attn__colour_of(attn_colours map, double share);
 extern const attn__colour attn__ink, attn__grey, attn__absent;
 
@@ -31,16 +29,16 @@ typedef enum attn__anchor { ATTN_LEFT = 0, ATTN_CENTRE, ATTN_RIGHT } attn__ancho
  * machine. If no font has the character, its code point is printed, such as U+65E5. */
 void attn__font(cairo_t *cr, double size, bool bold);
 double attn__text_width(cairo_t *cr, const char *text);
-/* Draws a text at (x, y). `anchor` says whether the text's baseline begins, is centred, or ends at this point. The
- * text is rotated by `angle` about the same point. */
+/* Draws a text at (x, y). `anchor` says which point of the text's baseline is at (x, y): its begin, its middle or its
+ * end. The text is rotated by `angle` about (x, y). */
 void attn__text(cairo_t *cr, double x, double y, const char *text, attn__anchor anchor, double angle);
 void attn__set_colour(cairo_t *cr, attn__colour colour);
 
-/* Computes the ticks of an axis: at most 12 round numbers within [low, high]. Their distance is 1, 2 or 5 times a
+/* Computes at most 12 ticks of an axis. Ticks are round numbers in [low, high], and their distance is 1, 2 or 5 times a
  * power of ten. Returns the number of ticks. */
 int attn__ticks(double low, double high, double ticks[12]);
-/* Formats a tick's value with as few digits as possible for this step between ticks. If the text would have many
- * digits, it is written with an exponent. */
+/* Writes the text of a tick's value, with as few digits as possible if neighbouring ticks differ by `step`. A text with
+ * too many digits is written with an exponent. */
 void attn__tick_text(double value, double step, char *text, size_t size);
 
 #endif

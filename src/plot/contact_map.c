@@ -36,8 +36,8 @@ static int compare(const void *left, const void *other)
     return a->i != b->i ? (a->i > b->i) - (a->i < b->i) : (a->j > b->j) - (a->j < b->j);
 }
 
-/* Sorts the pairs of residues by probability, highest first, and keeps the first `top` pairs. Pairs that are too
- * close to each other in the sequence are left out. */
+/* Sorts the pairs of residues by probability, highest first, and keeps the first `top` pairs. Pairs are ignored if
+ * their residues are too close to each other in the sequence. */
 static void rank(page *p)
 {
     const attn_contact_map *m = p->map;
@@ -78,8 +78,7 @@ static void draw_cells(const page *p, cairo_t *cr)
     }
 }
 
-/* Draws the mark of a pair: a cross if its contact is false, else a dot. It is a dot also if the true distance is
- * unknown. */
+/* Draws the mark of a pair. The mark is a cross if the pair is known not to be a contact, and otherwise a dot. */
 static void draw_pair(const page *p, cairo_t *cr, const pair *best)
 {
     const attn_contact_map *m = p->map;
@@ -110,7 +109,7 @@ static void draw_frame(cairo_t *cr)
     cairo_stroke(cr);
 }
 
-/* Draws the axes. Residues are counted from 1, as is usual in biology. */
+/* Draws the axes. Residues are numbered from 1, as is usual in biology. */
 static void draw_axes(const page *p, cairo_t *cr)
 {
     double ticks[12];
@@ -152,7 +151,6 @@ static void draw_scale(cairo_t *cr)
     attn__text(cr, x + width + 30, y + height / 2, "Probability", ATTN_CENTRE, -M_PI / 2);
 }
 
-/* Draws the legend of the marks above the diagonal. */
 static void draw_legend(const page *p, cairo_t *cr)
 {
     char text[96];

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Draws curves over a common axis, in panels side by side: losses by epoch, kernels, estimates and measurements.
- */
+ * Draws curves in panels side by side, which have the same axes. */
 #include "attn/plot.h"
 
 #include "base/context.h"
@@ -19,7 +18,8 @@ static const attn__colour hues[MOST_COLOURS] = {{0.11, 0.30, 0.55}, {0.85, 0.37,
                                                 {0.55, 0.20, 0.45}, {0.60, 0.60, 0.10}, {0.10, 0.65, 0.70},
                                                 {0.40, 0.25, 0.15}, {0.35, 0.35, 0.38}};
 
-/* An axis: its range of values and its position on the page. For a logarithmic axis, the range holds logarithms. */
+/* An axis: its range of values (low, high), and its position on the page (from, to). If the axis is logarithmic, the
+ * range is that of the logarithms. */
 typedef struct axis {
     double low, high, from, to;
     bool log;
@@ -29,12 +29,12 @@ typedef struct axis {
 
 typedef struct frame {
     const attn_curves *curves;
-    axis x, y; /* x is the axis of the first panel */
+    axis x, y;
     int64_t panels;
     double step; /* distance in points from one panel to the next */
     double width, height, left, top;
     int hue_of[MOST_CURVES], nhues;
-    double legend_x[MOST_COLOURS], legend_y[MOST_COLOURS]; /* positions of the names in the legend, in points */
+    double legend_x[MOST_COLOURS], legend_y[MOST_COLOURS]; /* positions of the curves' names in the legend, in points */
 } frame;
 
 /* ---------------------------------------------------------------------------------------------- checking */
@@ -52,7 +52,7 @@ static bool is_drawn(const attn_curve *curve, int64_t i)
     return isfinite(curve->x[i]) && isfinite(curve->y[i]);
 }
 
-/* Checks a curve, and adds the number of its drawn points to *points. */
+/* Checks a curve, and adds the number of its finite points to *points. */
 static attn_status check_curve(attn_context *context, const frame *f, const attn_curve *curve, int64_t *points)
 {
     attn_status known = attn__check_choice(context, "the style of a curve", (int)curve->style, ATTN_CURVE_DOTS);
@@ -100,7 +100,8 @@ static attn_status check(attn_context *context, const frame *f)
     return status;
 }
 
-/* Chooses the curves' colours. Curves with the same name share a colour, and each curve without a name has its own. */
+/* Chooses the curves' colours. Curves with the same name have the same colour. Each curve without a name has a colour
+ * of its own. */
 static attn_status find_hues(attn_context *context, frame *f)
 {
     const attn_curve *curves = f->curves->curves;
@@ -132,7 +133,8 @@ static void widen(axis *a, double value)
     a->high = fmax(a->high, on_axis(a, value));
 }
 
-/* Widens the range by the margin. An empty range is also widened, because later code divides by the range's length. */
+/* Widens the range by the margin. An empty range is also widened, because the range's length must not be 0 in
+ * divisions. */
 static void finish_range(axis *a, double margin)
 {
     if (!(a->high > a->low))
@@ -154,8 +156,8 @@ static void find_range(frame *f)
                 widen(&f->x, curve->x[i]), widen(&f->y, curve->y[i]);
         }
     }
-    /* The axis of a loss starts at zero, unless the curve would then be flat: the smallest value must be below half
-     * of the largest. */
+    /* the axis begins at zero unless the curve would then look flat: the smallest value must be below half of the
+     * largest */
     bool from_zero = !f->y.log && f->y.low >= 0 && f->y.low < 0.5 * f->y.high;
     finish_range(&f->x, dots ? 0.02 : 0);
     finish_range(&f->y, 0.03);
@@ -163,8 +165,8 @@ static void find_range(frame *f)
         f->y.low = 0;
 }
 
-/* Makes ticks within the range: powers of ten, multiplied by each of the n `multiples`. If `every` is 1, every power
- * of ten is used; if it is 2, every second power, and so on. */
+/* Makes ticks within the range: powers of ten, multiplied by each of the n `multiples`. `every` = 1 uses every power of
+ * ten, `every` = 2 every second one, and so on. */
 static void find_multiples(axis *a, const int *multiples, int n, double every)
 {
     a->nticks = 0;
@@ -177,8 +179,8 @@ static void find_multiples(axis *a, const int *multiples, int n, double every)
     }
 }
 
-/* Chooses the ticks. A logarithmic axis has ticks at powers of ten. If it covers few powers of ten, it also has
- * ticks at 2 and 5 times these powers. If it covers at most one power of ten, its ticks may be other round numbers. */
+/* Chooses the ticks. A logarithmic axis has ticks at powers of ten, and if it spans less than three, also at 2 and 5
+ * times these powers. If that gives fewer than three ticks, other round numbers are used. */
 static void find_ticks(axis *a)
 {
     static const int multiples[] = {1, 2, 5};
@@ -208,7 +210,7 @@ static double widest_tick(const axis *a, cairo_t *cr)
     return most;
 }
 
-/* Returns the first curve with this colour, or NULL if that curve has no name. The legend shows the curve's name. */
+/* Returns the first curve with this colour, or NULL if that curve has no name. Its name is shown in the legend. */
 static const attn_curve *named(const frame *f, int hue)
 {
     for (int64_t c = 0; c < f->curves->n; c++) {
@@ -281,7 +283,7 @@ static void draw_x_axis(const frame *f, cairo_t *cr)
         tick_text(&f->x, i, text);
         double half = attn__text_width(cr, text) / 2;
         if (x - half < last + 3)
-            continue; /* this tick gets no text, because the text would touch that of the previous tick */
+            continue; /* no text for this tick, because it would touch the text of the tick before */
         attn__text(cr, x, f->y.from + TEXT + 4, text, ATTN_CENTRE, 0);
         last = x + half;
     }
@@ -310,7 +312,7 @@ static void set_style(const attn_curve *curve, int hue, cairo_t *cr)
 {
     static const double dashes[] = {5, 4};
     attn__colour c = hues[hue];
-    cairo_new_path(cr); /* drawing text moves cairo's current point, so the point is dropped before lines are drawn */
+    cairo_new_path(cr); /* drawing text has moved cairo's current point, so start a new path */
     cairo_set_source_rgba(cr, c.r, c.g, c.b, curve->style == ATTN_CURVE_DOTS ? 0.6 : 1);
     cairo_set_line_width(cr, 1.6);
     cairo_set_line_join(cr, CAIRO_LINE_JOIN_ROUND);
@@ -318,8 +320,7 @@ static void set_style(const attn_curve *curve, int hue, cairo_t *cr)
     cairo_set_dash(cr, dashes, curve->style == ATTN_CURVE_DASHES ? 2 : 0, 0);
 }
 
-/* Draws a curve. A single point between two gaps is drawn as a line of length 0. The round line cap makes it
- * visible. */
+/* Draws a curve. A single point between two gaps becomes a line of length 0, which its round cap makes visible. */
 static void draw_curve(const frame *f, const attn_curve *curve, int hue, cairo_t *cr)
 {
     bool goes_on = false;

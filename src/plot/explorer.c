@@ -53,8 +53,8 @@ static attn_status check_map(attn_context *context, const attn_explorer_map *m)
     return status == ATTN_OK ? check_labels(context, m->keys, m->cols) : status;
 }
 
-/* Checks that no weight is negative or infinite. The page stores each weight in one byte, as a share of the head's
- * largest weight. */
+/* Checks that no weight is negative or infinite, because the page stores each weight in one byte, as a share of the
+ * head's largest weight. */
 static attn_status check_weights(attn_context *context, const attn_explorer_map *m)
 {
     for (int64_t i = 0; i < m->layers * m->heads; i++) {
@@ -83,9 +83,8 @@ static grids grids_of(const attn_explorer *e, const attn_explorer_map *m)
     return g;
 }
 
-/* Checks that a map fits the grids, so that it can be drawn over a picture. Only WINDOW and CROSS are checked. Such
- * a map must have the number of keys that follows from the grids, and at least as many rows as the grid of queries
- * has cells. */
+/* Checks that a map of the kind WINDOW or CROSS fits the grids, so that it can be drawn over a picture. The map must
+ * have as many keys as the grids have, and at least as many rows as the grid of queries has cells. */
 static attn_status check_grid(attn_context *context, const attn_explorer *e, const attn_explorer_map *m)
 {
     grids g = grids_of(e, m);
@@ -143,7 +142,7 @@ static double peak_of(const float *weights, int64_t n)
 {
     double peak = 0;
     for (int64_t i = 0; i < n; i++)
-        peak = fmax(peak, (double)weights[i]); /* fmax ignores NaN, which is the weight of a masked key */
+        peak = fmax(peak, (double)weights[i]); /* fmax ignores the NaN of a masked key */
     return peak;
 }
 
@@ -157,7 +156,7 @@ static void put_peaks(attn__sink *sink, const attn_explorer_map *m)
     attn__sink_text(sink, "]]");
 }
 
-/* Writes how the map's queries and keys are placed on the picture. */
+/* Writes where the map's queries and keys are in the picture. */
 static void put_places(attn__sink *sink, const attn_explorer *e, const attn_explorer_map *m)
 {
     static const char *const names[] = {"places", "window", "cross"};

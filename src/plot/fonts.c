@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Draws text on a canvas. If the default font lacks a character, another font is used for this character.
- */
+ * Draws text on a canvas. A character that the default font lacks is drawn in another font. */
 #include "plot/canvas.h"
 
 #include "base/utf8.h"
@@ -27,8 +26,8 @@ void attn__font(cairo_t *cr, double size, bool bold)
     cairo_set_font_size(cr, size);
 }
 
-/* Reports whether the selected font has all characters of a text. If the text is not UTF-8, it returns true, so that
- * drawing reports the error. If the text contains a noncharacter such as U+FFFE, which cairo refuses, it returns
+/* Reports whether the selected font has all characters of a text. If the text is not UTF-8, returns true, so that
+ * drawing reports the error. If cairo refuses the text, because it contains a noncharacter such as U+FFFE, returns
  * false. */
 static bool has_all(cairo_t *cr, const char *text, size_t length)
 {
@@ -44,8 +43,8 @@ static bool has_all(cairo_t *cr, const char *text, size_t length)
     return all;
 }
 
-/* Returns the number of bytes of the text's first character, and sets *code to its code point. The text is valid
- * UTF-8, because cairo has accepted it. */
+/* Returns the number of bytes of the text's first character, and sets *code to its code point. The text must be valid
+ * UTF-8. */
 static size_t first_character(const char *text, unsigned *code)
 {
     unsigned char lead = (unsigned char)text[0];
@@ -59,8 +58,8 @@ static size_t first_character(const char *text, unsigned *code)
     return length;
 }
 
-/* Selects a font family that has the character. fontconfig's order decides which family is tried first. Returns
- * false if no family has the character. */
+/* Selects a font family that has the character. Families are tried in fontconfig's order. Returns false if no family
+ * has the character. */
 static bool choose_family(cairo_t *cr, unsigned code, cairo_font_weight_t weight)
 {
     FcCharSet *wish = FcCharSetCreate(), *has = NULL;
@@ -95,7 +94,7 @@ static double advance_of(cairo_t *cr, const char *text, bool draw)
     return extents.x_advance;
 }
 
-/* Draws one character that the default font lacks, and then selects the default font `usual` again. */
+/* Draws one character that the default font `usual` lacks, and then selects `usual` again. */
 static double put_rare(cairo_t *cr, const char *text, size_t length, unsigned code, cairo_font_face_t *usual, bool draw)
 {
     char shown[16];

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Heatmaps on a grid. All sizes are computed before anything is drawn, because labels decide the margins. The page
- * looks like this:
+ * Draws heatmaps on a grid. All sizes are computed before anything is drawn, because the margins depend on the labels.
+ * The page looks like this:
  *
  *     title
  *     row title
  *     | queries' labels | panel | gap | panel | ...    | scale
  *     |                 | keys' labels, turned upright |
  *
- * If a page would be too tall, its rows are arranged in several columns. */
+ * If the page would be too tall, the rows of panels are arranged in several columns. */
 #include "attn/plot.h"
 
 #include "base/context.h"
@@ -26,12 +26,12 @@ enum { LONGEST_LABEL = 96 };
 
 /* The layout of one row of panels. */
 typedef struct laid_row {
-    double cell;          /* side in points of the square that shows one weight */
+    double cell;          /* side of the square that shows one weight, in points */
     double left;          /* width of the area left of a panel, for the queries' labels and the axis name */
     double below;         /* height of the area below a panel, for the keys' labels and the axis name */
     double width, height; /* size of one panel's map */
-    int64_t lines;        /* number of lines into which the row's panels wrap */
-    double x, y;          /* position of the row on the page, in points */
+    int64_t lines;        /* number of lines that the row's panels fill */
+    double x, y;
 } laid_row;
 
 typedef struct layout {
@@ -39,7 +39,7 @@ typedef struct layout {
     laid_row *rows;
     int64_t per_line;
     double low, high;
-    double width, height; /* width and height of the page */
+    double width, height;
     double scale_x;
 } layout;
 
@@ -51,8 +51,8 @@ static double widest(cairo_t *cr, const char *const *labels, int64_t n)
     return fmin(most, LONGEST_LABEL);
 }
 
-/* Returns the smallest distance, in cells, between two labels. Returns 0 if there are fewer than two labels. Empty
- * labels do not count, because a long axis may label only every tenth position. */
+/* Returns the smallest distance between two labels in cells, or 0 if there are fewer than two labels. Empty labels do
+ * not count, because a long axis may label only every tenth position. */
 static int64_t label_spacing(const char *const *labels, int64_t n)
 {
     int64_t least = 0, last = -1;
@@ -66,8 +66,8 @@ static int64_t label_spacing(const char *const *labels, int64_t n)
     return least;
 }
 
-/* Returns the side of a cell. The side gives the panel a convenient size. If the labels need more than this side for
- * one line of text each, the side is larger. */
+/* Returns the side of a cell. It is chosen so that the panel has a convenient size, but each label has room for one
+ * line of text. */
 static double cell_size(const attn_panel_row *row, int64_t rows, int64_t cols)
 {
     double cell = fmin(18, 320 / (double)(rows > cols ? rows : cols));
@@ -116,8 +116,8 @@ static double row_width(const layout *l, int64_t i, cairo_t *cr)
     return row->title ? fmax(width, attn__text_width(cr, row->title)) : width;
 }
 
-/* Stacks the rows on the page, and starts a new column when a column would be higher than `most`. Returns the number
- * of columns. *bottom becomes the y position of the lowest row's end. */
+/* Places the rows one below the other. If a column would be higher than `most`, starts a new column. Returns the number
+ * of columns. *bottom becomes the largest y of all rows. */
 static int64_t place_rows(layout *l, double top, double most, double column_width, double *bottom)
 {
     int64_t columns = 1;
@@ -137,8 +137,8 @@ static int64_t place_rows(layout *l, double top, double most, double column_widt
     return columns;
 }
 
-/* Places the rows in at most `n` columns so that the highest column is as low as possible. This height is found by
- * bisection, because rows differ in height: columns of 1/n of the total height may not be enough. */
+/* Places the rows in at most `n` columns, so that the highest column is as low as possible. The height is found by
+ * bisection. It cannot be computed as 1/n of the total height, because rows are not divided. */
 static int64_t place_low(layout *l, double top, int64_t n, double width, double *bottom)
 {
     double low = 0, high = 0;
@@ -147,7 +147,7 @@ static int64_t place_low(layout *l, double top, int64_t n, double width, double 
         high += row_height(l, i);
     }
     low = fmax(low, high / (double)n);
-    while (high - low > 0.5) { /* half a point is one pixel, which is precise enough */
+    while (high - low > 0.5) { /* half a point, which is one pixel, is precise enough */
         double middle = (low + high) / 2;
         if (place_rows(l, top, middle, width, bottom) <= n)
             high = middle;
@@ -199,8 +199,8 @@ static void draw_cells(const layout *l, const attn_panel *panel, double cell, do
             attn__set_colour(cr, !isfinite(value)
                                      ? attn__absent
                                      : attn__colour_of(l->maps->colours, (value - l->low) / (l->high - l->low)));
-            /* Cells are drawn slightly larger than their distance. Otherwise a viewer that smooths edges would show
-             * white lines between cells. */
+            /* cells are a little larger than their distance, because viewers that smooth edges would show white lines
+             * between cells */
             cairo_rectangle(cr, x + (double)c * cell, y + (double)r * cell, cell + 0.15, cell + 0.15);
             cairo_fill(cr);
         }
@@ -212,7 +212,7 @@ static void draw_cells(const layout *l, const attn_panel *panel, double cell, do
     cairo_stroke(cr);
 }
 
-/* Draws a label. A label that is too long is cut at a whole character and ends in an ellipsis. */
+/* Draws a label. If it is too long, it is cut after a whole character and ends in an ellipsis. */
 static void draw_label(cairo_t *cr, double x, double y, const char *text, double angle)
 {
     char cut[256];
@@ -222,7 +222,7 @@ static void draw_label(cairo_t *cr, double x, double y, const char *text, double
         do {
             while (length > 0 && ((unsigned char)text[length] & 0xC0) == 0x80)
                 length--;
-            memcpy(cut, text, length); /* NOLINT: the terminating zero is added in the next line */
+            memcpy(cut, text, length); /* NOLINT: the next line adds the terminating zero */
             memcpy(cut + length, "\xE2\x80\xA6", 4);
         } while (attn__text_width(cr, cut) > LONGEST_LABEL && length-- > 1);
         text = cut;

@@ -5,7 +5,6 @@
 
 #include "attn/plot.h"
 
-/* Checks that the heatmaps can be drawn. */
 attn_status attn__heatmaps_check(attn_context *context, const attn_heatmaps *heatmaps);
 
 /* Renders heatmaps as an interactive HTML page. `heatmaps` must have passed attn__heatmaps_check. */

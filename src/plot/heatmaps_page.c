@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Renders heatmaps as an interactive page. Rows of panels that have the same labels become the layers of one map.
- */
+ * Renders heatmaps as an interactive page. Rows of panels with the same labels become the layers of one map. */
 #include "plot/heatmaps.h"
 
 #include "base/context.h"
@@ -39,7 +38,7 @@ attn_status attn__heatmaps_check(attn_context *context, const attn_heatmaps *map
 
 typedef struct gathered {
     attn_explorer_map *maps;
-    const float **weights; /* weights[i]: values of panel i; the panels are numbered row by row */
+    const float **weights; /* weights[i]: values of panel i; panels are numbered row by row */
     char (*names)[NAME];
     int64_t n, used;
 } gathered;
@@ -65,15 +64,15 @@ static void name_of(char *name, const char *title)
     snprintf(name, NAME, "%.*s", layer ? (int)(layer - title) : NAME - 1, title ? title : "Attention");
 }
 
-/* Returns the number that follows ", layer" in a title. Returns 0 if there is none. */
+/* Returns the number after ", layer" in a title, or 0 if there is none. */
 static int64_t layer_of(const char *title)
 {
     const char *layer = title ? strstr(title, ", layer ") : NULL;
     return layer ? strtoll(layer + strlen(", layer "), NULL, 10) : 0;
 }
 
-/* Removes the number at the end of a map's name: "Weights 1" becomes "Weights". The number is that of a layer, and
- * the map has several layers. */
+/* Removes the number of a layer from a map's name ("Weights 1" becomes "Weights"), because the map has several
+ * layers. */
 static void drop_number(char *name)
 {
     size_t n = strlen(name), digits = n;
@@ -83,7 +82,7 @@ static void drop_number(char *name)
         name[digits - 1] = '\0';
 }
 
-/* Starts a new map of `heads` heads with the size of the panel `first`. */
+/* Starts a new map of `heads` heads. The map has the size of the panel `first`. */
 static void begin_map(gathered *g, const attn_panel_row *row, const attn_panel *first, int64_t heads)
 {
     name_of(g->names[g->n], row->title);
@@ -98,8 +97,7 @@ static void begin_map(gathered *g, const attn_panel_row *row, const attn_panel *
     g->n++;
 }
 
-/* Adds a row of panels as a layer of a map. If the panels of the row differ in size, each panel becomes a map of its
- * own. */
+/* Adds a row of panels as a layer of a map. If panels of the row differ in size, each panel becomes a map. */
 static void add_row(gathered *g, const attn_panel_row *row)
 {
     const attn_explorer_map first = {.rows = row->panels[0].rows, .cols = row->panels[0].cols};

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Draws pictures side by side. A map of weights is drawn over each picture.
- */
+ * Draws pictures side by side, each with a map of weights over it. */
 #include "attn/plot.h"
 
 #include "base/context.h"
@@ -20,8 +19,8 @@ typedef struct layout {
     double panel_height, width, height;
 } layout;
 
-/* Sets the colour of a pixel of the picture to grey, so that only the map has colours. Under a map, the grey is
- * neither black nor white, because the map would be hardly visible on black or white. */
+/* Chooses the grey of a pixel of the picture. The picture is grey, so that only the map has colours. If there is a map,
+ * the grey is never black or white, because the map would be hardly visible on these. */
 static void set_grey(cairo_t *cr, const attn_overlay *o, int64_t x, int64_t y)
 {
     const unsigned char *p = o->pixels + (y * o->width + x) * o->channels;
@@ -33,8 +32,8 @@ static void set_grey(cairo_t *cr, const attn_overlay *o, int64_t x, int64_t y)
     cairo_set_source_rgb(cr, grey, grey, grey);
 }
 
-/* Sets a red whose opacity grows with the weight `share`. If the weight is 0, the picture shows unchanged. The red
- * looks brighter on black and darker on white. A scale from light to dark would be invisible on one of them. */
+/* Chooses a red whose opacity grows with the weight `share`. At weight 0 the picture is unchanged. Red is visible on
+ * black and on white, while a scale from light to dark would be invisible on one of them. */
 static void set_colour(cairo_t *cr, double share)
 {
     cairo_set_source_rgba(cr, 0.93, 0.10, 0.14, 0.85 * pow(fmax(share, 0), 0.8));
@@ -60,8 +59,8 @@ static void fill_cells(cairo_t *cr, const attn_overlay *o, double width, double 
     }
 }
 
-/* Draws a blue frame with a white rim around the query's cell. Such a frame is visible on black, on white and on the
- * colours of the map. */
+/* Draws a blue frame with a white rim around the query's cell. The frame is visible on black, on white and on the map's
+ * colours. */
 static void mark_query(cairo_t *cr, const attn_overlay *o, double width, double height)
 {
     double w = width / (double)(o->query_cols > 0 ? o->query_cols : o->cols);
@@ -77,7 +76,7 @@ static void mark_query(cairo_t *cr, const attn_overlay *o, double width, double 
     }
 }
 
-/* Prints this panel's largest weight. This weight has the strongest colour. */
+/* Prints the largest weight of this panel, which has the strongest colour. */
 static void tell_largest(cairo_t *cr, const attn_overlay *o)
 {
     char text[32];
@@ -112,7 +111,7 @@ static void draw_overlay(cairo_t *cr, const attn_overlay *o)
     cairo_set_antialias(cr, CAIRO_ANTIALIAS_DEFAULT);
 }
 
-/* Draws the colour scale over medium grey. It has the same opacity as the overlay. */
+/* Draws the colour scale, with the opacity of the overlay, over medium grey. */
 static void draw_legend(cairo_t *cr, double top)
 {
     const double width = 100, height = 8;

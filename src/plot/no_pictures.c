@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Contains stubs of the drawing functions for builds without cairo (-DATTN_WITH_PICTURES=OFF). HTML pages are text, so
- * they can be written without cairo.
- */
+ * Defines the drawing functions for builds without cairo (-DATTN_WITH_PICTURES=OFF). They refuse all formats except
+ * HTML, which needs no cairo. */
 #include "attn/plot.h"
 
 #include "base/context.h"

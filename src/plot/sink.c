@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Implements a growing output buffer, and functions that write JSON, base64 and other text to the buffer.
- */
+/* SPDX-License-Identifier: MIT */
 #include "plot/sink.h"
 
 #include "base/real.h"
@@ -44,8 +41,7 @@ void attn__sink_number(attn__sink *sink, double value)
     attn__sink_text(sink, text);
 }
 
-/* Writes a text as a JSON string. '<' is escaped like a control character, because it could end the script element
- * of the HTML page. */
+/* Writes a text as a JSON string. '<' is escaped, because it could end the script element of the HTML page. */
 void attn__sink_json(attn__sink *sink, const char *text)
 {
     if (!text) {

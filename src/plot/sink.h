@@ -17,11 +17,9 @@ typedef struct attn__sink {
 
 void attn__sink_put(attn__sink *sink, const void *data, size_t size);
 void attn__sink_text(attn__sink *sink, const char *text);
-/* Writes a number in JSON. */
 void attn__sink_number(attn__sink *sink, double value);
 /* Writes a text as a quoted JSON string that is safe inside an HTML script. If the text is NULL, writes null. */
 void attn__sink_json(attn__sink *sink, const char *text);
-/* Writes bytes in base64 (RFC 4648). */
 void attn__sink_base64(attn__sink *sink, const void *data, size_t size);
 
 #endif
