@@ -15,8 +15,8 @@
 /* ------------------------------------------------------------------------------------ greatest diversity */
 
 /* Sums n numbers in the same order as NumPy: with eight running sums, and by halves if there are more than 128 terms.
- * The published selection of rows used such float64 sums. Where two exact sums are equal, their rounding decides. To
- * select the same rows, this function must round in the same way. */
+ * The published selection of rows used such float64 sums. If two exact sums are equal, the rounding decides which row
+ * is selected. Therefore this function must round in the same way. */
 static double pairwise_sum(const double *x, int64_t n)
 {
     if (n < 8) {

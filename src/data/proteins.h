@@ -187,12 +187,12 @@ typedef struct attn_structure_match {
  * if the query has a gap, or if the residue is not aligned or absent from the file. The query is locally aligned with
  * each chain (Smith and Waterman 1981, with the affine gaps of Gotoh 1982). Scores are those of BLOSUM62. A gap costs
  * 11, plus 1 per residue. Gaps cost less where the chain is broken. The chain with the highest score is used. If scores
- * are equal, the chain with the most known coordinates is used. If these are equal too, the first chain is used. The
- * chain's sequence is the file's SEQRES or entity sequence, so absent residues stay absent. Without such a sequence,
- * the jump in residue numbers at a break gives the number of absent residues. `query` has L characters with gaps.
- * *match gets the quality of the match; `match` may be NULL. ATTN_ERROR_FORMAT: the structure is of another protein,
- * because less than half of the shorter sequence is aligned, less than half of the aligned part is identical, or more
- * than 0.01 equally good alignments are expected by chance. ATTN_ERROR_MEMORY: there is no memory. Time and memory are
+ * are equal, the chain with the most known coordinates is used. If both are equal, the first chain is used. The chain's
+ * sequence is the file's SEQRES or entity sequence, so absent residues stay absent. Without such a sequence, the jump
+ * in residue numbers at a break gives the number of absent residues. `query` has L characters with gaps. *match gets
+ * the quality of the match; `match` may be NULL. ATTN_ERROR_FORMAT: the structure is of another protein, because less
+ * than half of the shorter sequence is aligned, less than half of the aligned part is identical, or more than 0.01
+ * equally good alignments are expected by chance. ATTN_ERROR_MEMORY: there is no memory. Time and memory are
  * proportional to L times the length of the longest chain. */
 attn_status attn_structure_map(const attn_structure *structure, const char *query, int64_t columns, int64_t *to,
                                attn_structure_match *match);

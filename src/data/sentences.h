@@ -130,8 +130,8 @@ typedef struct attn_pairs_filtered {
  * ATTN_ERROR_ARGUMENT: the ratio is below 1. ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_pairs_filter(attn_pairs **kept, attn_pairs_filtered *counts, const attn_pairs *all,
                               const attn_pairs_filter_options *options);
-/* Makes a list of all pairs of `own`, followed by at most `n` pairs of `other`. These are drawn by the seed, each at
- * most once. Both lists must outlive the result. May return ATTN_ERROR_ARGUMENT and ATTN_ERROR_MEMORY. */
+/* Makes a list of all pairs of `own`, followed by at most `n` pairs of `other`. The pairs of `other` are drawn by the
+ * seed, each at most once. Both lists must outlive the result. May return ATTN_ERROR_ARGUMENT and ATTN_ERROR_MEMORY. */
 attn_status attn_pairs_mix(attn_pairs **mixed, const attn_pairs *own, const attn_pairs *other, int64_t n,
                            uint64_t seed);
 
@@ -202,8 +202,8 @@ typedef struct attn_encode_options {
 /* Encodes a sentence as ids with <eos> at the end. If tokens are words, the sentence must be normalized. A sentence
  * that is too long is truncated, and still ends with <eos>. D2L compatibility also truncates <eos>, and pads short
  * sentences to `steps`. Writes at most `capacity` ids. *n gets the number of ids including <eos>, without padding.
- * *unknown gets the number of <unk> among these. `n` and `unknown` may be NULL. ATTN_ERROR_ARGUMENT: there are more ids
- * than `capacity`. ATTN_ERROR_FORMAT: tokens are pieces, and the text is not UTF-8. */
+ * *unknown gets the number of <unk> among these ids. `n` and `unknown` may be NULL. ATTN_ERROR_ARGUMENT: there are more
+ * ids than `capacity`. ATTN_ERROR_FORMAT: tokens are pieces, and the text is not UTF-8. */
 attn_status attn_vocab_encode(const attn_vocab *vocab, const char *text, const attn_encode_options *options,
                               int32_t *ids, int64_t capacity, int64_t *n, int64_t *unknown);
 /* Decodes ids to words joined by spaces, up to the first <eos>. <pad> and <bos> are skipped, and ids out of range give

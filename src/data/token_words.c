@@ -39,7 +39,7 @@ int64_t attn__word_number(attn__word_counter *c, const char *token, size_t lengt
 
 typedef struct numbering {
     attn__word_counter counter;
-    attn__token_words *tokens; /* the result; NULL: the words are only counted */
+    attn__token_words *tokens; /* gets the word of each token; NULL: the words are only counted */
     attn_status status;
 } numbering;
 

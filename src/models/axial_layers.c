@@ -121,7 +121,7 @@ static void axial_forward(const void *self, const attn__call *call)
     }
     if (!attn__nn_has_channels(call->tape, "axial-attention", x, a->axes + 2, a->channel, a->dim))
         return;
-    for (int i = 0; i < a->axes; i++) { /* for each axis other than batch and channels */
+    for (int i = 0; i < a->axes; i++) { /* a->axes does not count the batch axis and the channels' axis */
         int axis = i + 1 < a->channel ? i + 1 : i + 2;
         attn_tensor *y =
             attn_nn_self_attention_axis(&a->layer[i], call->tape, x, axis, a->channel, keep ? &maps[i] : NULL);

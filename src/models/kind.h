@@ -74,7 +74,7 @@ struct attn_decoding {
     struct attn__shortlist *shortlist; /* list of tokens that may come next (shortlist.h); NULL: any token */
 };
 
-/* Keeps only n sentences, whose indices are ascending. The rows of these sentences keep their order. If it fails,
+/* Keeps only n sentences, whose indices are ascending. The rows of these sentences keep their order. After a failure,
  * the decoding can only be destroyed. */
 attn_status attn__decoding_select(attn_decoding *decoding, const int64_t *sentences, int64_t n);
 

@@ -109,7 +109,7 @@ static void add_rows(void *user, int64_t begin, int64_t end)
 }
 
 /* Returns the number of residues of alignment b, without padding. If `compat` is set, padded columns are counted
- * too. This changes the contacts, but the original also counts them. */
+ * too, as in the original, although this changes the contacts. */
 static int64_t residues(const attn__msa *msa, const attn__msa_tokens *tokens, int64_t b)
 {
     return (msa->compat ? tokens->cols : attn__msa_columns(tokens, b)) - 1;

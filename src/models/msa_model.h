@@ -12,7 +12,6 @@
 /* Ids of special tokens. All published checkpoints have the same alphabet. */
 enum { ATTN__MSA_CLS = 0, ATTN__MSA_PAD = 1 };
 
-/* Settings that are the same for the single layers and for the whole model. */
 extern const char *const attn__msa_orders[];
 #define ATTN__MSA_KEY_TIED                                                                                             \
     ATTN__KEY_FLAG("tied", "true", "one map for all rows; false: each row has its own, with its own padding")
@@ -40,7 +39,7 @@ typedef struct attn__msa_wishes {
     int64_t map_layer; /* layer whose maps are returned, counted from 1; 0: maps of all layers */
     /* hidden[i]: representation i is requested; 0 is the embedding, L is the last layer after the norm */
     bool hidden[ATTN__MAX_BLOCKS + 1];
-    int64_t max_tokens; /* as in attn_nn_msa_layer_run */
+    int64_t max_tokens; /* maximum number of tokens that are projected at once, as in attn_nn_msa_layer_run */
 } attn__msa_wishes;
 
 /* The results of attn__msa_run. An output that was not requested is NULL. The tape owns the tensors. */

@@ -196,7 +196,7 @@ static attn_tensor *run_layers(run *r, attn_tensor *x)
 
 /* --------------------------------------------------------------------------------------------------- head */
 
-/* Computes the logits. The last product uses the weight of the token embedding, because these weights are tied. */
+/* Computes the logits. The weight of the last product is the table of the token embedding, because the two are tied. */
 static attn_tensor *head(const attn__msa *msa, attn_tape *tape, attn_tensor *x)
 {
     attn_tensor *h = attn_linear(tape, x, msa->dense.weight, msa->dense.bias, ATTN_ACTIVATION_GELU_ERF);

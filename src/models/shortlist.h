@@ -15,7 +15,7 @@ typedef struct attn__shortlist {
      * tokens are allowed) */
     int64_t vocabulary, n;
     int32_t *tokens; /* [n], ascending */
-    /* for each sentence, one after the other, and each of its tokens: the token's index in the list */
+    /* for each token of each sentence: its index in the list; the sentences are stored one after the other */
     int32_t *columns;
     int64_t *first; /* [batch + 1]: index in `columns` at which each sentence begins */
     /* the output layer with only the rows of the list's tokens; its weight is NULL until it is copied */

@@ -47,17 +47,18 @@ typedef struct attn_nn_msa_layer {
     attn_nn_linear fc1, fc2;
     attn_nn_layer_norm rows_norm, columns_norm, ffn_norm;
     double dropout, activation_dropout;
-    int64_t max_tokens; /* see attn_nn_msa_layer_run; 0: no limit */
+    /* maximum number of tokens that are projected at once (see attn_nn_msa_layer_run); 0: no limit */
+    int64_t max_tokens;
     bool columns_first;
 } attn_nn_msa_layer;
 typedef struct attn_nn_msa_layer_options {
     int64_t dim, ffn_dim, heads;
     double dropout;            /* dropout of the weights of both attentions, and of the blocks' results */
     double activation_dropout; /* dropout of the hidden channels of the feed-forward network */
-    double fill;               /* as in attn_nn_msa_attention */
-    bool own_depth, untied;    /* as in attn_nn_msa_attention */
+    double fill;               /* score of padded keys, as in attn_nn_msa_attention */
+    bool own_depth, untied;    /* see attn_nn_msa_attention */
     bool columns_first;        /* column attention comes before row attention */
-    int64_t max_tokens;        /* as in attn_nn_msa_layer_run */
+    int64_t max_tokens;        /* maximum number of tokens that are projected at once, as in attn_nn_msa_layer_run */
 } attn_nn_msa_layer_options;
 void attn_nn_msa_layer_init(attn_nn_msa_layer *layer, attn_nn_builder *builder,
                             const attn_nn_msa_layer_options *options);
@@ -83,7 +84,7 @@ typedef enum attn_nn_msa_layer_end {
 
 /* How a layer is run without gradients. Zero fields mean the defaults. */
 typedef struct attn_nn_msa_layer_run {
-    const attn_tensor *keep; /* U8 [B,R,C], or NULL */
+    const attn_tensor *keep; /* U8 [B,R,C], zero for padding; NULL: no padding */
     /* Maximum number of tokens whose projections are in memory at once. 0 means the layer's own maximum, which may be
      * unlimited. Attention computes max(1, H*max_tokens/T) heads at a time, with T = R*C*B tokens. The feed-forward
      * block processes at most max_tokens tokens at a time. Results for different max_tokens differ only by rounding,

@@ -181,7 +181,7 @@ typedef struct projection {
     attn_tensor **y;
 } projection;
 
-/* Projects the tokens for these heads. If gradients may be needed, it uses the tape's operations. */
+/* Projects the tokens for the heads in `range`. If gradients may be needed, it uses the tape's operations. */
 static bool project(attn_tape *tape, const attn__token_source *source, const sizes *s, const attn__head_range *range,
                     attn_dtype dtype, int n, const projection *wanted)
 {

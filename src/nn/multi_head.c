@@ -16,7 +16,7 @@ static void project_init(attn_nn_linear *linear, attn_nn_builder *builder, const
     attn__nn_linear_named(linear, builder, name, in > 0 ? in : out, out, bias);
 }
 
-/* Registers the parameters of the score. These exist in addition to the parameters of the projections. */
+/* Registers the parameters that the score needs in addition to the projections. */
 static void score_init(attn_nn_multi_head *layer, attn_nn_builder *builder)
 {
     int64_t dim = layer->hidden / layer->heads;

@@ -114,7 +114,7 @@ static attn_tensor *along_lines(const attn_nn_position_sensitive_attention *laye
     if (weights) {
         *weights = p;
     }
-    /* shape [BG,each,query], where BG is the batch times the groups */
+    /* sv: [BG,each,query], where BG is the batch times the groups */
     attn_tensor *sv = attn_matmul(tape, v, p, false, true);
     attn_tensor *v_pairs = attn_slice(tape, e, 2, each, 2 * each);
     attn_tensor *sve = p ? attn_matmul(tape, attn_permute(tape, p, (int[]){1, 0, 2}), v_pairs, false, false) : NULL;

@@ -95,7 +95,7 @@ typedef struct attn_nn_image_attention_options {
     bool whole;
     /* true: channel c of head h is channel h * mid + c of the array; false: it is channel c * heads + h */
     bool head_major;
-    bool per_channel; /* each channel is a head with one channel */
+    bool per_channel; /* true: each channel is a head of its own */
     /* bias: the four projections have biases; project: `wout` exists, otherwise out_channels must be heads * mid */
     bool bias, project;
     double scale; /* scale of the scores; 0: 1 / sqrt(in) */
@@ -140,10 +140,10 @@ attn_tensor *attn_nn_attention_stem_forward(const attn_nn_attention_stem *layer,
 /* ------------------------------------------------------------------------------------- non-local blocks */
 
 typedef enum attn_nn_pairwise {
-    ATTN_PAIRWISE_EMBEDDED = 0, /* softmax of theta(x) . phi(x), without a scale */
-    ATTN_PAIRWISE_GAUSSIAN,     /* softmax of x . x */
-    ATTN_PAIRWISE_DOT,          /* theta(x) . phi(x) / N */
-    ATTN_PAIRWISE_CONCAT        /* relu(w . [theta(x), phi(x)]) / N */
+    ATTN_PAIRWISE_EMBEDDED = 0, /* softmax of theta(x) . phi(x), the projected queries and keys, without a scale */
+    ATTN_PAIRWISE_GAUSSIAN,     /* softmax of x . x, without projections */
+    ATTN_PAIRWISE_DOT,          /* theta(x) . phi(x) / N, where N is the number of keys */
+    ATTN_PAIRWISE_CONCAT        /* relu(w . [theta(x), phi(x)]) / N, with a learned vector w */
 } attn_nn_pairwise;
 /* A non-local block (Wang et al. 2018, arXiv:1711.07971): z = x + W(sum_j f(x_i, x_j) g(x_j)), where f is the weight of
  * the pair (see attn_nn_pairwise). Its parameters are g, theta, phi and W. With sub-sampling the names are g.0 and

@@ -13,7 +13,7 @@
  * before products. */
 typedef struct attn__token_source {
     attn_tensor *x;
-    const attn_nn_layer_norm *norm; /* NULL: x is used unchanged */
+    const attn_nn_layer_norm *norm; /* norm that is applied to x; NULL: x is used unchanged */
     bool bf16;
 } attn__token_source;
 

@@ -52,8 +52,8 @@ static attn_status check_heads(const attn__foreign *foreign, attn_context *conte
                    : ATTN_OK;
 }
 
-/* Sets the paths of the settings and of the weights. If `path` is a directory, these are its usual files. If it is a
- * file, both paths are `path`. */
+/* Sets the paths of the settings file and of the weights. If `path` is a directory, both files have their usual
+ * names in it. If `path` is a file, both paths are `path`. */
 static attn_status find_files(attn__foreign *f, attn_context *context, const char *path, bool named)
 {
     size_t size = strlen(path) + 1;

@@ -13,8 +13,8 @@
 
 bool attn__marian_is(const attn_config *config);
 
-/* The files of a directory in Marian's own form, such as an archive of OPUS-MT. decoder.yml names these files. All
- * of them are in the directory itself. */
+/* Paths of the files of a directory in Marian's own form, such as an archive of OPUS-MT. All files are in the
+ * directory itself. decoder.yml names them. */
 typedef struct attn__archive {
     char settings[ATTN__PATH]; /* path of decoder.yml */
     char weights[ATTN__PATH];  /* path of the .npz, which also contains the model's settings */

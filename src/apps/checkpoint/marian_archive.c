@@ -21,7 +21,7 @@ typedef struct reading {
     const char *directory;
     const char *file; /* path of the current file, for messages */
     json_t *decoder, *model;
-    attn_config *config; /* gets the converted settings */
+    attn_config *config;
 } reading;
 
 bool attn__archive_is(attn_context *context, const char *directory)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writes a MarianMT model in Hugging Face's form: its parameters with the names of this form, and the other files.
+ * Writes a MarianMT model in Hugging Face's form: the parameters with the names of that form, and the other files.
  */
 #include "apps/checkpoint/marian.h"
 

@@ -78,8 +78,7 @@ const attn_trainer attn__classifier_trainer = {
 
 /* ----------------------------------------------------------------------------------------------- models */
 
-/* For each setting, the keys of architectures that it sets. If an architecture does not have the key, the setting
- * has no effect. */
+/* The keys of architectures that each setting sets. If an architecture does not have a key, that key is not set. */
 static const struct name {
     const char *setting, *key;
 } names[] = {

@@ -34,8 +34,8 @@ static const attn_setting keys[] = {
                "decay of the moving average of the weights, which is what is validated and kept; 0: none"),
 };
 
-/* The paper counts a row block and a column block as one block. Its encoder has 8 such pairs, its outer decoder has 4
- * such pairs, and its inner decoder has 4 row blocks. */
+/* In the paper, a block of the encoder or of the outer decoder is a pair of a row block and a column block. The
+ * encoder has 8 such pairs, and the outer decoder has 4. The inner decoder has 4 row blocks. */
 static const attn__preset presets[] = {
     {{"paper", NULL}, "exterior_blocks", "16"},
     {{"paper", NULL}, "outer_blocks", "8"},

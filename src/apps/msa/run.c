@@ -70,7 +70,8 @@ enum { SCRATCH = 1 << 20 };
 /* Returns the memory of a layer in floats. It includes x. If heads are computed in groups, it also includes a
  * normalized copy of x, because x changes after each group. Attention needs queries, keys, values, context and maps of
  * the heads that are computed at once. The feed-forward network needs the hidden channels of some tokens. Both also
- * need their packed weights. If one reuses the memory of the other, only the larger of the two counts. */
+ * need their packed weights. If the feed-forward network reuses the memory of attention, only the larger of the two
+ * counts. */
 static double layer_of(const needs *n, int64_t heads)
 {
     double dim = (double)n->m->dim, share = (double)heads / (double)n->m->heads, number = n->bf16 ? 0.5 : 1;

@@ -60,7 +60,7 @@ typedef struct training {
     attn_alignment **alignments; /* the alignments for training, followed by the alignments for validation */
     int64_t n, train, sequences;
     attn__msa_sampling sampling;
-    attn__msa_part *parts; /* the parts of one step */
+    attn__msa_part *parts; /* the parts of alignments on which one step trains */
     int64_t batch;
     bool regression; /* true: the initial checkpoint has a contact regression */
 } training;

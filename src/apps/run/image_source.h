@@ -51,14 +51,13 @@ attn_status attn__image_source_whole(const attn__image_source *source, attn_imag
 
 /* ------------------------------------------------------------------------------------------- one video */
 
-/* A video: its frames in order. */
 typedef struct attn__clip {
     attn_context *context;
     int64_t n;
     attn_image *frames;
     /* number of files in the folder that are not read, because their names do not end like a picture's */
     int64_t passed;
-    char *passed_first; /* name of the first of these files; NULL: there is none */
+    char *passed_first; /* name of the first file that is not read; NULL: all files are read */
 } attn__clip;
 void attn__clip_free(attn__clip *clip);
 /* Reads the pictures of a folder as the frames of a video. They are sorted by name, and digits in names are compared as

@@ -25,8 +25,8 @@ attn_status attn__image_training_read(attn__image_training *t, attn__run *run, b
  * normalized. */
 attn_status attn__image_training_batches(attn__image_training *t, const attn__run *run, const float *mean,
                                          const float *std);
-/* Gets this rank's share of the batch of a step. Sets the size of the share on the tape, and the number of images that
- * count in the run. If there is no such batch, sets ATTN_ERROR_INTERNAL and returns false. */
+/* Gets this rank's share of a step's batch, and stores the size of the share on the tape. *counted gets the number
+ * of images that count in the run. If there is no such batch, sets ATTN_ERROR_INTERNAL and returns false. */
 bool attn__image_training_seek(const attn__image_training *t, attn__run *run, attn_tape *tape, int64_t epoch,
                                int64_t step, attn_image_batch *batch, int64_t *counted);
 /* Adds the sizes of the data that every training on images reports. Also sets plan->passed_first. */

@@ -204,7 +204,7 @@ static attn_status add_row(picture *p, const attn_tensor *weights, const char *k
     row->values = attn__alloc(context, attn__size_mul((size_t)(heads * size), sizeof(float)));
     row->heads = attn__alloc(context, attn__size_mul((size_t)heads, sizeof *row->heads));
     row->panels = attn__alloc_zero(context, attn__size_mul((size_t)heads, sizeof *row->panels));
-    p->n++; /* counted now, because the memory of this row is owned by `rows` from here on */
+    p->n++; /* counted before the check below, so that the row's memory is freed even if an allocation has failed */
     if (!row->values || !row->heads || !row->panels)
         return ATTN_ERROR_MEMORY;
     const float *all = attn_tensor_data(weights);

@@ -37,7 +37,7 @@ static attn_status finish_empty(const attn_translator *t, bool aligned, attn_tra
     return result->tokens && result->text && (result->alignment || !aligned) ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* Returns how many hypotheses per sentence the search must return. */
+/* Returns the number of hypotheses per sentence that the search must find. */
 static int64_t searched(const attn_translator_options *options)
 {
     return options->mbr ? options->beam : options->nbest;

@@ -57,7 +57,7 @@ static attn_status refuse(const attn__attention *a, const char *what, int64_t as
                       (long long)asked, (long long)most);
 }
 
-/* Returns the layer in whose grid the row and the column of the view's query are counted. */
+/* Returns the layer whose grid the row and the column of the view refer to. */
 static const attn__block_attention *asked(const attn__attention *a, const attn_classifier_view *v)
 {
     return &a->blocks[v->layer > 0 ? v->layer - 1 : 0];

@@ -25,7 +25,7 @@ typedef struct attn__block_attention {
     float *own;           /* memory of the weights if this struct owns them; NULL: the tape owns them */
     /* The stack to which the layer belongs, and the axis along which it attends. Both are NULL if the model has only
      * one stack. */
-    const char *stack, *axis; /* such as "outer" and "column"; layers of one stack form one map of the page */
+    const char *stack, *axis; /* such as "outer" and "column"; the page shows the layers of one stack as one map */
     int64_t above;            /* the query is this number of rows above the chosen cell */
     const attn_image *under;  /* picture drawn under the weights; NULL: the input picture */
     /* text that explains why the layer has no weights for the chosen cell, and so no panel; NULL: it has weights */
