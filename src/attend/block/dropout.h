@@ -60,7 +60,6 @@ static inline void attn__dropout_tile(const attn__canonical *canonical, const ui
     args->drop_scale = (float)attn__dropout_factor(canonical);
 }
 
-/* Writes the dropout column numbers of keys [first, first + count). */
 void attn__dropout_columns(const attn__canonical *canonical, int64_t first, int64_t count, uint32_t *column);
 
 #endif

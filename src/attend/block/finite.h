@@ -19,7 +19,8 @@
 int64_t attn__finite_clean(const float *x, int64_t ld, int64_t rows, int64_t n, float *clean, int64_t ld_clean,
                            int64_t *bad);
 
-/* Sets alive[i] = 1 if score i is not masked. With dropout it sets 0, and attn__finite_note_weights sets alive[i]. */
+/* Sets alive[i] = 1 if score i is not masked. With dropout, sets 0, and attn__finite_note_weights later sets
+ * alive[i]. */
 static inline void attn__finite_note(const float *s, int64_t n, float masked, bool dropout, uint8_t *alive)
 {
     for (int64_t i = 0; i < n; i++)
@@ -33,17 +34,18 @@ static inline void attn__finite_note_weights(const float *p, int64_t n, uint8_t 
         alive[i] |= p[i] != 0.0f;
 }
 
-/* Arguments of attn__finite_repair, which adds weight(i, r) * x[r][c] to out[i][c] for each row r in `bad`. */
+/* Arguments of attn__finite_repair, which adds weight(i, r) * x[r][c] to out[i][c] for each row r listed in `bad`. */
 typedef struct attn__finite_sums {
     int64_t outs, channels;
     const float *w; /* weight(i, r) = w[i * w_out + r * w_row] * factor * out_factor[i] */
-    /* Pairs whose byte alive[i * w_out + r * w_row] lacks `bit` are left out. NULL: pairs of weight 0 are left out. */
+    /* Pairs whose byte alive[i * w_out + r * w_row] lacks `bit` are left out. If NULL, pairs of weight 0 are left
+     * out. */
     const uint8_t *alive;
     uint8_t bit;
     int64_t w_out, w_row;
     float factor;
     const float *out_factor; /* [outs], or NULL if all factors are 1 */
-    const float *x;          /* x[r * x_row + c] is element (r, c) of the operand, which has NaN or infinity */
+    const float *x;          /* x[r * x_row + c] is element (r, c) of the operand with NaN or infinity */
     int64_t x_row;
     float *out; /* out[(out_at ? out_at[i] : i * out_row) + c * out_channel] is element (i, c) of the result */
     const int64_t *out_at;

@@ -126,7 +126,7 @@ static bool are_disjoint(const attn__canonical *canonical, int batch_axis, unsig
             continue;
         int64_t stride = which >= ATTN__SUM_TABLE ? axis->table[which - ATTN__SUM_TABLE]
                                                   : attn__stride(&axis->dim, operand_of(which));
-        /* The stride along packed sequences is 0, but they never share tokens. */
+        /* packed sequences have stride 0, but never share tokens */
         disjoint = stride != 0 || (axis->packed && which < ATTN__SUM_BIAS);
     }
     return disjoint;
@@ -157,10 +157,11 @@ int64_t attn__batch_split_index(const attn__batch_split *split, const attn__cano
 
 /* ------------------------------------------------------------------------------------------------- slots */
 
-enum { SLOTS = 16 }; /* largest number of slots for sums; more slots would take more memory */
-enum { SHARED = ATTN_WANT_DW | ATTN_WANT_DTABLES }; /* gradients that all items share */
+enum { SLOTS = 16 }; /* maximum number of slots, because each slot needs memory for sums */
+enum { SHARED = ATTN_WANT_DW | ATTN_WANT_DTABLES }; /* gradients to which all items add */
 
-/* Divides the items into slots. Without items, one slot has memory, because the gradients are stored as zeros. */
+/* Divides the items into slots. If there are no items, there is memory for one slot of zeros, which become the
+ * gradients. */
 attn__slots attn__slots_make(const attn__canonical *canonical, void *memory)
 {
     attn__slots slots = {.canonical = canonical,

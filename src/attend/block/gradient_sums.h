@@ -27,7 +27,7 @@ typedef struct attn__sums {
 
 /* Returns the bytes of the sums of those gradients (ATTN_WANT_*) that the problem requests; on overflow SIZE_MAX. */
 size_t attn__sums_size(const attn__canonical *canonical, unsigned gradients);
-/* Divides `memory` among these sums. The contents of `memory` do not change. */
+/* Places the sums of the gradients in `memory`. The contents of `memory` do not change. */
 void attn__sums_start(attn__sums *sums, const attn__canonical *canonical, unsigned gradients, void *memory);
 /* Rounds the sums and stores them as gradients. With problem.accumulate it adds them to the gradients instead. */
 void attn__sums_store(const attn__sums *sums, const attn__canonical *canonical, const attn_arrays *arrays);
@@ -36,12 +36,13 @@ enum {
     ATTN__WANT_ROWS = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV,
     ATTN__WANT_OWN = ATTN__WANT_ROWS | ATTN_WANT_DBIAS
 };
-/* Clears elements of the requested gradients: all elements if `fixed` is NULL, otherwise those at the index `batch`
- * of the BATCH axes that `fixed` marks. Along the other axes all elements are cleared. */
+/* Clears elements of the requested gradients. If `fixed` is NULL, clears all elements. Otherwise, clears the elements
+ * at index `batch` of the BATCH axes that `fixed` marks. */
 void attn__gradients_clear(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch,
                            unsigned gradients, const bool *fixed);
 
-/* Splits the BATCH indices into `items` sets of `rest` indices. The sets write different elements of `gradients`. */
+/* A division of the BATCH indices into `items` sets of `rest` indices. Two sets never write the same gradient
+ * element. */
 typedef struct attn__batch_split {
     bool apart[ATTN_MAX_DIMS];
     int64_t items, rest;
@@ -60,7 +61,7 @@ int64_t attn__batch_split_index(const attn__batch_split *split, const attn__cano
 
 typedef struct attn__slots {
     const attn__canonical *canonical;
-    unsigned gradients; /* flags of the gradients that all items share */
+    unsigned gradients; /* ATTN_WANT_ bits of the gradients to which all items add */
     attn__batch_split split;
     int64_t n;
     size_t size, bytes; /* bytes of the sums of one slot (size) and of all slots (bytes) */

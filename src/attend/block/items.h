@@ -2,7 +2,7 @@
  *
  * items.h - divides a forward pass into items that threads share.  An item is one batch index and one block of queries.
  * For packed sequences an item has the problem of its sequence, and blocks past the sequence's end are empty. An item
- * also names the next item, because its thread mostly runs that next and may prefetch its rows.
+ * also names the item that its thread will probably run next, so that the thread can prefetch its rows.
  */
 #ifndef ATTN_ATTEND_ITEMS_H
 #define ATTN_ATTEND_ITEMS_H
@@ -10,7 +10,7 @@
 #include "attend/problem/canonical.h"
 
 /* A packed sequence as a separate problem, which any solver can run. Its lengths and array addresses differ from those
- * of the whole problem. A plan for the longest lengths stays valid. */
+ * of the whole problem. A plan that was made for the longest sequence is valid for every sequence. */
 typedef struct attn__sequence {
     attn__canonical canonical; /* the problem with this sequence's lengths and shifted bands */
     attn_arrays arrays;        /* the arrays from the sequence's first token on */
@@ -42,15 +42,15 @@ static inline void attn__sequence_enter(attn__sequence *one, const attn__canonic
 typedef struct attn__items {
     const attn__canonical *canonical;
     const attn_arrays *arrays;
-    int64_t block;  /* the largest number of queries of an item */
-    int64_t blocks; /* number of blocks per batch index */
+    int64_t block; /* maximum number of queries of an item */
+    int64_t blocks;
     int64_t n;
 } attn__items;
 
 attn__items attn__items_make(const attn__canonical *canonical, const attn_arrays *arrays, int64_t block);
 
 typedef struct attn__item {
-    const attn__canonical *canonical; /* the problem, or with packed sequences the problem of the item's sequence */
+    const attn__canonical *canonical; /* the problem; if sequences are packed, that of the item's sequence */
     const attn_arrays *arrays;
     int64_t batch, first, count;    /* queries [first, first + count) */
     int64_t next_batch, next_first; /* the next item; next_batch is negative if there is none */

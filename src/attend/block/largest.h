@@ -14,13 +14,13 @@
 typedef struct attn__largest {
     double *score, *scratch; /* scores of the candidates, in the order of their keys */
     int64_t *key;
-    int64_t k, n, room; /* k: count of largest scores; n: count of candidates, below `room`; room: capacity */
+    int64_t k, n, room; /* k: number of scores to find; n: number of candidates, less than `room`; room: capacity */
     double least;       /* minimum of the k largest scores so far; -inf while there are fewer than k */
     int64_t last;       /* the last key whose score is `least` */
-    bool has_nan;       /* some score is NaN; attn__largest_takes then accepts all keys */
+    bool has_nan;       /* true if a score is NaN; attn__largest_takes then accepts all keys */
 } attn__largest;
 
-/* Returns the capacity for candidates. It exceeds k by far, so that attn__largest_cut is rarely called. */
+/* Returns the capacity for candidates. It is much larger than k, so that attn__largest_cut is rarely called. */
 static inline int64_t attn__largest_room(int64_t k)
 {
     return k ? 2 * k + 192 : 0;
@@ -40,7 +40,7 @@ static inline attn__largest attn__largest_start(void *memory, int64_t k)
     return of;
 }
 
-/* Returns the number of rank k in x[n]. Rank 0 is the maximum. The algorithm is quickselect (Hoare 1961). */
+/* Returns the element of x[n] with rank k, where rank 0 is the maximum. The algorithm is quickselect (Hoare 1961). */
 static inline double attn__select(double *x, int64_t n, int64_t k)
 {
     for (int64_t low = 0;;) {
@@ -101,7 +101,6 @@ static inline void attn__largest_add(attn__largest *of, double score, int64_t ke
         attn__largest_cut(of);
 }
 
-/* Finishes the search after the last key was added. */
 static inline void attn__largest_end(attn__largest *of)
 {
     if (of->n >= of->k)

@@ -97,7 +97,7 @@ static double capped(attn__pair *pair, double score)
     return cap * t;
 }
 
-/* Computes the score of a key before top_k compares it with the scores of other keys. */
+/* Computes the score of a key without top_k, which masks a key only after all scores were compared. */
 static double own_score(attn__pair *pair, const attn__spot *spot)
 {
     const attn__canonical *canonical = pair->canonical;

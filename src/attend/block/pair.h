@@ -21,7 +21,7 @@ typedef struct attn__pair {
     double *qs, *ks, *ws, *w2s;           /* [contract] */
     double *dqs, *dks, *dws, *dw2s;       /* [contract]: gradients of qs, ks, ws and w2s */
     double *vs, *sum, *douts;             /* [value] */
-    double *table_row[ATTN_MAX_RELATIVE]; /* last row of each table; 0 in channels outside of [begin, end) */
+    double *table_row[ATTN_MAX_RELATIVE]; /* the last row read of each table; 0 in channels outside of [begin, end) */
     attn__score_rows rows;                /* the rows of q, k, w and w2 of a pair */
     attn__largest largest;                /* the largest scores of the row; only with top_k */
 } attn__pair;
@@ -32,14 +32,14 @@ size_t attn__pair_size(const attn__canonical *canonical);
 void attn__pair_start(attn__pair *pair, const attn__canonical *canonical, const attn_arrays *arrays, void *memory);
 
 /* The log-sum-exp of a row as two numbers. Their sum is never rounded, because rounding would lose digits of large
- * scores, such as a mask_fill of -1e6 in f32. Subtract one after the other from a score.  `max` is -infinity if the row
- * has no keys. */
+ * scores, such as a mask_fill of -1e6 in f32. A score minus log-sum-exp is computed as score - max - log_sum.  `max` is
+ * -infinity if the row has no keys. */
 typedef struct attn__normalizer {
     double max, log_sum;
 } attn__normalizer;
 
-/* Gathers q, w and w2 of a row. If `normalizer` is not NULL, also gets the row's log-sum-exp: it is computed from the
- * scores if the problem has a mask_fill, and read from arrays->lse otherwise. */
+/* Gathers q, w and w2 of a row. If `normalizer` is not NULL, also sets the row's log-sum-exp. With a mask_fill, the
+ * log-sum-exp is computed from the scores. Otherwise, it is read from arrays->lse. */
 void attn__pair_row(attn__pair *pair, const attn__row *row, attn__normalizer *normalizer);
 /* Computes the score of a key: mask_fill, or the capped scale * (score + tables), plus bias. Gathers k and the rows of
  * the tables.  A key that is not among the top_k is masked. */

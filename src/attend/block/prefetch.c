@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { LINE = 64, LAG = 2 }; /* bytes of a cache line; rows between a row's prefetch and copy */
+enum { LINE = 64, LAG = 2 }; /* LINE: bytes of a cache line; LAG: rows from prefetch to copy */
 
 void attn__prefetch_add_runs(attn__prefetch *a, const void *base, int64_t step, const int64_t *row_at, int64_t rows,
                              int64_t runs, int64_t run_step, int64_t bytes)

@@ -18,10 +18,10 @@ typedef struct attn__prefetch {
         const char *base;
         /* Row r is at base + row_at[r] * step bytes, or at base + r * step bytes if row_at is NULL. */
         const int64_t *row_at;
-        int64_t step, rows, lines; /* number of rows, and of cache lines in each run */
+        int64_t step, rows, lines; /* rows: number of rows; lines: cache lines per run */
         int64_t runs, run_step;    /* number of runs in each row; bytes between two runs */
         char *to;                  /* destination of copied rows; NULL if rows are not copied */
-        int64_t to_step, copied;   /* bytes between two copied rows; `copied` rows are copied so far */
+        int64_t to_step, copied;   /* bytes between two copied rows; number of rows copied so far */
     } stream[ATTN__PREFETCH_STREAMS];
     int streams, now;       /* number of streams; index of the current stream */
     int64_t row, run, line; /* position of the next prefetch in the current stream */
@@ -45,8 +45,8 @@ static inline void attn__prefetch_add(attn__prefetch *a, const void *base, int64
     attn__prefetch_add_runs(a, base, step, row_at, rows, 1, 0, bytes);
 }
 
-/* Sets that each row of the last stream is also copied to `to`, shortly after its prefetch. A row must be one run of
- * whole cache lines. Copies help if the stride maps rows to few cache sets, where they would soon be evicted. */
+/* Also copies each row of the last stream to `to`, shortly after its prefetch. A row must be one run of whole cache
+ * lines. Copies help if the stride maps rows to few cache sets, from which the rows would soon be evicted. */
 static inline void attn__prefetch_copy(attn__prefetch *a, void *to, int64_t to_step)
 {
     int last = a->streams - 1;

@@ -58,7 +58,7 @@ void attn__row_at(attn__row *row, const attn__canonical *canonical, const attn_a
 
 typedef struct place {
     int64_t tap[ATTN_MAX_DIMS];
-    int64_t position[ATTN_MAX_DIMS]; /* position along each axis; without a window it is the tap */
+    int64_t position[ATTN_MAX_DIMS]; /* position along each axis; without a window it is the key's index */
     int64_t step[ATTN_MAX_DIMS];     /* step of the window; 1 without a window */
 } place;
 
@@ -92,7 +92,8 @@ static int64_t distance(const attn__row *row, const place *at, int query_dim, in
     return at->position[key_dim] - row->index[query_dim] * at->step[key_dim];
 }
 
-/* Returns the correction of an offset that counts indices. The mask of blocks has one element per block. */
+/* Returns the number to add to an offset in the mask of blocks that was computed from indices of elements instead of
+ * indices of blocks. */
 static int64_t block_shift(const attn__row *row, const place *at)
 {
     const attn__canonical *canonical = row->canonical;

@@ -19,13 +19,13 @@ typedef struct attn__row {
     int64_t base[ATTN_MAX_WINDOWS];   /* position of tap 0 in each window */
     bool absent;                      /* the query is past the end of its packed sequence; the offsets are invalid */
     int64_t keys;                     /* number of keys of the packed sequence */
-    int64_t shift;                    /* packed sequences: number that bands add to the query's index; otherwise 0 */
+    int64_t shift;                    /* number that bands add to the query's index; 0 if sequences are not packed */
     int64_t len;                      /* length along lens_dim; a key whose index is `len` or more is masked */
     uint64_t key;                     /* dropout hash of the row */
 } attn__row;
 
 typedef enum attn__spot_kind {
-    ATTN__SPOT_OUT,  /* the key has no score: it is masked, or outside of a masking border */
+    ATTN__SPOT_OUT,  /* the key has no score, because it is masked or outside of a masking border */
     ATTN__SPOT_FILL, /* the key is masked and has the score problem.mask_fill */
     ATTN__SPOT_KEY   /* the key has a computed score */
 } attn__spot_kind;
@@ -39,10 +39,8 @@ typedef struct attn__spot {
     uint32_t column;                  /* dropout column number of the key */
 } attn__spot;
 
-/* Initializes `row` for the linear indices `batch` and `query`. */
 void attn__row_at(attn__row *row, const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch,
                   int64_t query);
-/* Initializes `spot` for the key with linear index `key` in this row. */
 void attn__spot_at(attn__spot *spot, const attn__row *row, int64_t key);
 /* Returns the dropout factor of a weight: 0 if the weight is dropped, otherwise 1 / (1 - p). */
 static inline double attn__row_keep(const attn__row *row, const attn__spot *spot)

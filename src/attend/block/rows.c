@@ -21,7 +21,7 @@ int64_t attn__offsets_one(const attn__group *group, size_t stride, int64_t index
     return offset;
 }
 
-/* Computes offsets along the innermost axis in runs, because each run needs only one division. */
+/* Computes offsets in runs along the innermost axis, because a run needs only one division. */
 void attn__offsets_fill(const attn__group *group, size_t stride, int64_t first, int64_t count, int64_t *out)
 {
     const attn__axis *last = &group->axis[group->n - 1];

@@ -24,7 +24,6 @@ static inline size_t attn__stride_of(attn__operand op)
     return offsetof(attn__axis, dim) + attn__operand_table[op].offset;
 }
 
-/* Returns the group of the operand's channels. */
 static inline const attn__group *attn__channels_of(const attn__canonical *canonical, attn__operand op)
 {
     return attn__operand_table[op].roles & ATTN__IN_VALUE ? &canonical->value : &canonical->contract;
@@ -35,7 +34,6 @@ static inline const attn__group *attn__rows_of(const attn__canonical *canonical,
     return attn__operand_table[op].roles & ATTN__IN_QUERY ? &canonical->query : &canonical->key;
 }
 
-/* Returns the caller's array of an operand. */
 static inline void *attn__operand_array(const attn_arrays *arrays, attn__operand op)
 {
 #define ATTN_X(NAME, field, roles, positional) [ATTN__OP_##NAME] = offsetof(attn_arrays, field),
@@ -53,7 +51,6 @@ void attn__offsets_from(const attn__group *group, size_t stride, int64_t base, i
                         int64_t *out);
 /* Returns the offset of one index of the group. */
 int64_t attn__offsets_one(const attn__group *group, size_t stride, int64_t index);
-/* Writes the offsets of queries [first, first + count) of a batch index. */
 static inline void attn__query_offsets(const attn__canonical *canonical, size_t stride, int64_t batch, int64_t first,
                                        int64_t count, int64_t *out)
 {
@@ -102,7 +99,6 @@ static inline int64_t *attn__channels_find(const attn__canonical *canonical, con
     return room;
 }
 
-/* Reports whether the channels of all these operands are adjacent. */
 static inline bool attn__channels_adjacent(const attn__canonical *canonical, const attn__operand *ops, size_t n)
 {
     bool all = true;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * scores.h - processes scores between the two products, in f32 and in powers of two.  The forward pass needs softcap,
- * bias, the score of a masked key, sinks, and the running maximum and sum of each query, which give the log-sum-exp.
- * The backward pass needs the log-sum-exp and its gradient.  A bias tile has either keys or queries in the lanes.
- * visible.h has the masks.
+ * scores.h - processes scores between the two matrix products. Scores are f32 and include the factor log2(e), so that a
+ * weight is a power of two.  The forward pass needs softcap, bias, the score of a masked key, sinks, and the running
+ * maximum and sum of each query, which give the log-sum-exp. The backward pass needs the log-sum-exp and its gradient.
+ * A bias tile has either keys or queries in the lanes. visible.h has the masks.
  */
 #ifndef ATTN_ATTEND_SCORES_H
 #define ATTN_ATTEND_SCORES_H
@@ -15,13 +15,13 @@
 
 #include <math.h>
 
-/* Returns the factor that converts a dot product to a score in powers of two. */
+/* Returns scale * log2(e), by which dot products are multiplied. */
 static inline float attn__score_factor(const attn__canonical *canonical)
 {
     return (float)(canonical->problem.scale * ATTN__LOG2E);
 }
 
-/* Returns the softcap in powers of two, for the kernels online_softmax and softmax_backward. 0: there is no softcap. */
+/* Returns the softcap times log2(e), for the kernels online_softmax and softmax_backward, or 0 if there is none. */
 static inline float attn__softcap(const attn__canonical *canonical)
 {
     return (float)canonical->problem.softcap * (float)ATTN__LOG2E;
@@ -77,7 +77,7 @@ static inline float attn__running_lse(float max, float sum)
     return sum == 0.0f ? -INFINITY : (float)(log((double)sum) + (double)max / ATTN__LOG2E);
 }
 
-/* Returns the factor 1 / (1 - dropout) / sum, which normalizes an output. It is 0 for a row without keys. */
+/* Returns 1 / (1 - dropout) / sum, by which an output is multiplied. Returns 0 for a row without keys. */
 static inline float attn__running_factor(const attn__canonical *canonical, float sum)
 {
     return sum == 0.0f ? 0.0f : (float)(1.0 / (1.0 - canonical->problem.dropout)) / sum;
@@ -89,15 +89,14 @@ void attn__running_store(const attn__canonical *canonical, const attn_arrays *ar
 
 /* ---------------------------------------------------------------------------------------------- backward */
 
-/* Converts a log-sum-exp to powers of two for softmax_backward. A row without keys gets +infinity, so that its weights
- * are 0. */
+/* Returns lse * log2(e) for softmax_backward. A row without keys gets +infinity, so that its weights are 0. */
 static inline float attn__lse_in(float lse)
 {
     return lse == -INFINITY ? INFINITY : (float)((double)lse * ATTN__LOG2E);
 }
 
-/* Loads arrays->lse in powers of two. If lse has a gradient, subtracts it from delta, which is the sum over channels of
- * dout * o. Rows without keys keep their delta. */
+/* Loads arrays->lse times log2(e). If lse has a gradient, subtracts that gradient from delta, which is the sum over
+ * channels of dout * o. Rows without keys keep their delta. */
 void attn__lse_load(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
                     int64_t count, float *lse, float *delta);
 

@@ -10,7 +10,6 @@
 #include "base/arena.h"
 #include "base/integers.h"
 
-/* Returns the group of the table's channels. */
 static inline const attn__group *attn__table_channels(const attn__canonical *canonical, int relative)
 {
     return canonical->problem.relatives[relative].kind == ATTN_RELATIVE_VALUE ? &canonical->value
@@ -61,7 +60,7 @@ static inline int64_t attn__odd_lines(int64_t n)
 typedef struct attn__table_memory {
     float *rows;   /* [rows][ld]; NULL if the solver needs no rows */
     float *across; /* [channels][ld_across], the transposed rows */
-    int64_t *at;   /* offset of the table in the panel; INT64_MIN if the panel is empty */
+    int64_t *at;   /* offset of the table that the panel holds; INT64_MIN if the panel is empty */
     bool *finite;  /* whether all numbers of the table are finite */
 } attn__table_memory;
 

@@ -264,7 +264,7 @@ static void find_limits(attn__visible_rows *rows, int64_t batch)
         narrow_by_sequence(rows, &ends);
 }
 
-/* Sets the entries from `count` to `padded` to the last entry before them. */
+/* Fills entries [count, padded) of the array with copies of entry count - 1. */
 static void repeat_last(void *array, size_t size, int64_t count, int64_t padded)
 {
     char *x = array;
@@ -382,7 +382,7 @@ static void find_keys(const attn__visible_rows *rows, attn__visible_span *span)
             span->first = span->last = 0;
             return;
         }
-        if (visible->axis[a] == 0 && n > 0) { /* an index along the outermost axis is a contiguous run of keys */
+        if (visible->axis[a] == 0 && n > 0) { /* keys with the same index along the outermost axis are contiguous */
             span->first = keys / n * span->begin[a];
             span->last = keys / n * span->end[a];
         }
@@ -448,7 +448,8 @@ static unsigned part_of(bool any, bool all, unsigned part)
     return all ? ATTN__VISIBLE_ALL : any ? part : ATTN__VISIBLE_NONE;
 }
 
-/* Finds whether the mask of blocks hides keys of the tile. Neighbours with the same offset are read once. */
+/* Returns whether the mask of blocks hides all, some or no keys of the tile. Adjacent keys or rows with the same offset
+ * are read once. */
 static unsigned blocks_of(const attn__visible_tile *t)
 {
     const int64_t *rows = t->rows->blocks + t->row, *columns = t->keys->blocks + t->key;
@@ -498,7 +499,7 @@ unsigned attn__visible_of(const attn__visible_tile *t, const attn__visible_span 
     return view & ATTN__VISIBLE_NONE ? ATTN__VISIBLE_NONE : view;
 }
 
-/* Clears the bytes of keys outside of the ranges that the limits leave the row. */
+/* Clears the bytes of the keys that bands and lengths exclude from the row. */
 static void clear_outside(const attn__visible_tile *t, int64_t row, uint8_t *out)
 {
     const attn__visible_rows *rows = t->rows;
@@ -599,7 +600,7 @@ void attn__visible_bytes(const attn__visible_tile *t, unsigned parts, uint8_t *o
 static void clear_absent(const attn__visible_tile *t, uint8_t *kinds)
 {
     const attn__visible *visible = t->rows->visible;
-    const int32_t *index = NULL; /* the loop always finds it, since attn__visible_make adds the packed key axis */
+    const int32_t *index = NULL; /* the loop always finds the packed key axis, which attn__visible_make has added */
     for (int a = 0; a < visible->axes; a++)
         if (visible->axis[a] == t->rows->canonical->problem.packed.key_dim)
             index = t->keys->index[a] + t->key;

@@ -42,7 +42,6 @@ static inline int64_t attn__visible_fit(int64_t block, int64_t most, int64_t ste
 
 /* Initializes `visible`. `padded`: the whole batch runs as one problem, not each packed sequence. */
 void attn__visible_make(attn__visible *visible, const attn__canonical *canonical, bool padded);
-/* Reports whether some pair may be masked. */
 static inline bool attn__visible_masks(const attn__visible *visible)
 {
     return visible->axes || visible->mask || visible->blocks;
@@ -67,11 +66,11 @@ typedef struct attn__visible_rows {
     int64_t first, count;
     /* If visible->padded: the sequence's number of keys. Later keys are padding and do not even get mask_fill. */
     int64_t keys;
-    /* Bands, lengths and ends of sequences leave each query the indices [from, to) along visible->axis[a].  If
+    /* Bands, lengths and ends of sequences limit each query to the indices [from, to) along visible->axis[a].  If
      * visible->ranges is set, from[0] and to[0] are always present and are ranges of keys. */
     int32_t *from[ATTN__VISIBLE_AXES], *to[ATTN__VISIBLE_AXES];
     /* With windows, an index is a tap. Taps [inside_from, inside_to) are inside of the axis. `length` is the first tap
-     * past the length. `to` does not include the length, because it does not apply to taps outside of the axis. */
+     * past the length. `to` ignores the length, because the length does not apply to taps outside of the axis. */
     int32_t *inside_from[ATTN__VISIBLE_AXES], *inside_to[ATTN__VISIBLE_AXES], *length;
     int64_t *mask, *blocks; /* offset of each query; a pair's byte is at query offset + key offset */
 } attn__visible_rows;
@@ -113,8 +112,8 @@ typedef struct attn__visible_tile {
     int64_t key, nkeys;
 } attn__visible_tile;
 
-/* Returns the parts that hide keys. ALL: no key is masked. NONE: all keys are masked, but mask_fill may give them
- * scores.  `span` belongs to the rows of the tile. If `span` is NULL, only the mask of blocks is tested. */
+/* Returns bits of the parts that hide keys. ALL: no key is masked. NONE: all keys are masked, but mask_fill may give
+ * them scores.  `span` belongs to the rows of the tile. If `span` is NULL, only the mask of blocks is tested. */
 unsigned attn__visible_of(const attn__visible_tile *tile, const attn__visible_span *span);
 /* Sets out[r * ld + j] to 0 if `parts` hide key j from row r, otherwise to 1. With windows all parts are applied. */
 void attn__visible_bytes(const attn__visible_tile *tile, unsigned parts, uint8_t *out, int64_t ld);
@@ -127,7 +126,6 @@ void attn__visible_hide(const attn__visible_tile *tile, unsigned parts, const at
 
 /* The kinds of pairs. OUT: no score. KEY: a computed score. FILL: masked, with the score problem.mask_fill. */
 enum { ATTN__VISIBLE_OUT, ATTN__VISIBLE_KEY, ATTN__VISIBLE_FILL };
-/* Finds the kinds of the keys of one row. */
 void attn__visible_kinds(const attn__visible_tile *tile, uint8_t *kinds);
 
 /* Returns the weight of a masked key of a row with mask_fill, as a logarithm in powers of two.  If masked keys have

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * bias_index.c - the wrapper of a bias that is a table, read through an index.  Before the child runs, the wrapper
- * expands the table to an ordinary bias with one number per entry of the index. Solvers therefore need no code for an
- * index.  In the backward pass, after the child has run, the wrapper sums the gradients of the expanded bias per row of
- * the table.  Each element of the table's gradient is one float64 sum in the order of the index, whatever the number of
- * threads.
+ * bias_index.c - the wrapper for a bias that is stored as a table and read through an index.  Before the child runs,
+ * the wrapper expands the table to an ordinary bias with one number per entry of the index. Solvers therefore need no
+ * code for an index.  In the backward pass, after the child has run, the wrapper sums the gradients of the expanded
+ * bias per row of the table.  Each element of the table's gradient is one float64 sum in the order of the index,
+ * whatever the number of threads.
  */
 #include "attend/plan/plan.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * choose.c - holds the table of solvers and chooses one: by name, by an earlier measurement, by timing all on scratch
- * arrays of the problem's shape, or by rule.  It also writes a text that describes the choice and why other solvers
- * were not chosen.  The context's wisdom stores a signature of each measured problem and its fastest solver.
+ * choose.c - holds the table of solvers and chooses one: by name, by an earlier measurement, by timing all solvers on
+ * scratch arrays of the problem's shape, or by rule.  It also writes a text that describes the choice and why other
+ * solvers were not chosen.  The context's wisdom stores a signature of each measured problem and its fastest solver.
  */
 #include "attend/plan/plan.h"
 
@@ -184,7 +184,7 @@ typedef struct wisdom {
     lesson *lessons;
 } wisdom;
 
-/* The number in the header is the version of the signatures. Signatures of an older version would never match. */
+/* The header contains the version of the signatures. Signatures of an older version would never match. */
 static const char header[] = "attn-wisdom 2\n";
 
 static void release(attn_context *context, void *memory)
@@ -241,7 +241,8 @@ size_t attn_wisdom_export(const attn_context *context, char *text, size_t size)
     return length;
 }
 
-/* Reads one line, "signature solver". If this build lacks the solver, the line is useless, so that is an error. */
+/* Reads one line, "signature solver". It is an error if this build lacks the solver, because the line is then
+ * useless. */
 static attn_status read_line(attn_context *context, const char *line, size_t length, int number)
 {
     char copy[96], name[64];
@@ -309,7 +310,6 @@ static void *make_array(scratch *s, attn_dtype dtype, const attn__extent *extent
     return n ? block - extent->low * (int64_t)size : block;
 }
 
-/* Writes the offsets of packed sequences of equal lengths. */
 static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, int64_t positions)
 {
     int64_t each = sequences && positions / sequences < longest ? positions / sequences : longest;
@@ -382,7 +382,7 @@ static const attn__solver *fastest(attn_context *context, const attn__canonical 
     make_arrays(&s, canonical, &arrays);
     bool clean = attn_context_status(context) == ATTN_OK;
     const attn__solver *best = s.failed ? NULL : time_solvers(context, canonical, &arrays);
-    if (best && clean) /* clears errors of solvers that lacked memory: they were only skipped */
+    if (best && clean) /* clears errors of solvers without enough memory, which were skipped */
         attn_context_clear_error(context);
     for (int i = 0; i < s.n; i++)
         attn__free(context, s.blocks[i]);

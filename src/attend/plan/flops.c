@@ -7,7 +7,7 @@
 #include "base/parallel.h"
 #include "kernels/fma_peak/fma_peak.h"
 
-/* Returns how many pairs (i, j) have 0 <= i < queries, 0 <= j < keys and j - i <= h. Rows i have keys j. */
+/* Returns the number of pairs (i, j) with 0 <= i < queries, 0 <= j < keys and j - i <= h. */
 static double pairs_below(double queries, double keys, double h)
 {
     double first = -h - 1 > 0 ? -h - 1 : 0;                    /* row i has no pairs if i < first */
@@ -33,7 +33,7 @@ static double band_share(const attn__canonical *canonical, const attn_band *band
     return (pairs_below(queries, keys, high) - pairs_below(queries, keys, low - 1)) / (queries * keys);
 }
 
-/* Returns for how many queries the tap at distance d is inside of the axis. */
+/* Returns the number of queries whose tap at distance d is inside of the axis. */
 static double queries_inside(const attn_window *w, double queries, int64_t d)
 {
     if (w->border != ATTN_BORDER_MASK)

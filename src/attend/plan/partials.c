@@ -20,9 +20,9 @@ typedef struct job {
     void *do_part[2], *dlse_part[2];
 } job;
 
-/* Weights `of` of the two parts in a row: exp(lse of the part - `lse`), where `lse` is that of the whole row.  A row
- * without keys has weights of 0.  In f32 a weight below 2^-126 is set to 0, because all gradients of its part would be
- * subnormal numbers. */
+/* of: the weights of the two parts in a row, exp(lse of the part - lse of the whole row).  A row without keys has
+ * weights of 0.  In f32 a weight below 2^-126 is set to 0, because all gradients of its part would be subnormal
+ * numbers. */
 typedef struct shares {
     double lse, of[2];
 } shares;

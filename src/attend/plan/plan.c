@@ -55,7 +55,6 @@ static void add_step(attn_plan *plan, attn__step step, size_t workspace)
     plan->steps[plan->nsteps++] = step;
 }
 
-/* Computes the chain of steps and the workspace of all steps. */
 static attn_status make_steps(attn_plan *plan)
 {
     for (int i = 0; i < ATTN__WRAPPERS; i++) {
@@ -152,7 +151,7 @@ const char *attn_plan_solver(const attn_plan *plan)
 
 /* ---------------------------------------------------------------------------------------------- arrays */
 
-/* Finds the span of the caller's array: each wrapper may correct the span of the solver's array. */
+/* Finds the span of elements used in a caller's array, which is the solver's span as changed by each wrapper. */
 static bool find_span(const attn_plan *plan, attn_array array, attn__array_use *use, attn_span *span)
 {
     attn__written written = plan->canonical.backward ? ATTN__WRITTEN_BACKWARD : ATTN__WRITTEN_FORWARD;

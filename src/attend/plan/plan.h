@@ -17,7 +17,7 @@ typedef struct attn__step {
     void (*run)(const struct attn__step *step, const attn_arrays *arrays, char *workspace);
     const struct attn__step *child; /* the next inner step; NULL in the solver's step */
     const attn_plan *plan;
-    const void *data;    /* data of the wrapper */
+    const void *data;
     size_t workspace_at; /* offset of the step's part of the workspace */
 } attn__step;
 

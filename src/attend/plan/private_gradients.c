@@ -19,8 +19,8 @@ static const unsigned wishes[GRADIENTS] = {ATTN_WANT_DQ, ATTN_WANT_DK, ATTN_WANT
 
 typedef struct private_gradients {
     struct {
-        attn__extent given; /* axes in the caller's array; no axes if the solver writes to that array */
-        int64_t count;      /* elements of the sum, which is dense and has the same order of axes; 0 without a sum */
+        attn__extent given; /* axes of the caller's array; none if the solver writes to that array */
+        int64_t count;      /* number of elements of the contiguous sum, in the same order; 0 without a sum */
         size_t at;          /* offset of this sum in bytes from the first sum */
     } of[GRADIENTS];
     size_t bytes;
@@ -66,7 +66,8 @@ static bool applies(const attn__canonical *canonical)
     return canonical->backward && p->accumulate && p->dtype == ATTN_F32 && !p->nwindows;
 }
 
-/* Gives dense strides to broadcast gradients and, once a solver is chosen, to those that it adds to several times. */
+/* Gives contiguous strides to gradients that are broadcast. Once a solver is chosen, also to those that it adds to
+ * several times. */
 static attn_status canonical(attn_context *context, attn__canonical *canonical, const attn__solver *solver, void **data)
 {
     if (!applies(canonical))

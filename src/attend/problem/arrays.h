@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* The elements of one array: lengths and strides of its axes of nonzero stride, and its lowest and highest offset. */
+/* The elements of one array: lengths and strides of its axes with nonzero stride, and its lowest and highest offset. */
 typedef struct attn__extent {
     int n;
     int64_t length[ATTN_MAX_DIMS + 1], stride[ATTN_MAX_DIMS + 1];

@@ -126,9 +126,9 @@ static attn__axis make_axis(const attn_problem *p, int dim, int64_t drop)
     return axis;
 }
 
-/* Reports whether the dim only repeats queries: k, v, w and the tables have stride 0 along it.  A batch-invariant
- * backward pass does not use such dims, except in bf16. The reason is that its blocks of queries would cross the ends
- * of repetitions at places that depend on the length. */
+/* Reports whether the dim only repeats queries: k, v, w and the tables have stride 0 along it.  Returns false for a
+ * batch-invariant backward pass, except in bf16. Otherwise blocks of queries would cross the ends of repetitions at
+ * places that depend on the length. */
 static bool repeats_queries(const builder *b, const attn__axis *axis)
 {
     const attn_dim *d = &axis->dim;
@@ -263,7 +263,7 @@ static void renumber(attn__canonical *canonical)
         const attn__group *channels = attn__group_of(canonical, attn__table_role(r));
         int last = attn__last_dim(p, attn__table_role(r));
         if (last < 0 || !(r->begin != 0 || r->end != p->dims[last].n))
-            r->end = channels->axis[channels->n - 1].dim.n; /* a table of all channels serves all merged channels */
+            r->end = channels->axis[channels->n - 1].dim.n; /* the table has all channels, also after merging */
         r->query_dim = axis_of(q, r->query_dim);
         r->key_dim = axis_of(k, r->key_dim);
     }
@@ -318,7 +318,7 @@ void attn__canonical_make(attn__canonical *canonical, const attn_problem *resolv
     canonical->problem = *resolved;
     canonical->batch.n = canonical->query.n = canonical->key.n = canonical->contract.n = canonical->value.n = 0;
     find_held(&b);
-    place_dims(&b, true); /* repeated queries first, so that they are the outermost QUERY axes */
+    place_dims(&b, true); /* dims that repeat queries come first, so that they are the outermost QUERY axes */
     place_dims(&b, false);
     sort_by_stride(&canonical->batch);
     for (attn_role role = ATTN_ROLE_BATCH; role <= ATTN_ROLE_VALUE; role++) {

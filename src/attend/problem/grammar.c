@@ -11,8 +11,8 @@
 
 typedef enum grammar_form { FORM_HEADS = 0, FORM_ADDITIVE, FORM_AXIS, FORM_TIED, FORM_WINDOW, FORM_FORMS } grammar_form;
 
-/* X(NAME, text, kind, field, forms). `kind` is that of the value after '=': 0 (none), 'X' (real), 'N' (integer), 'R'
- * (range). `field` of grammar_phrase gets the value. `forms` are the bits of the forms that allow it, or 0: all. */
+/* X(NAME, text, kind, field, forms). `kind` of the value after '=': 0 (none), 'X' (real), 'N' (integer), 'R' (range).
+ * `field` of grammar_phrase gets the value. `forms`: bits of the forms that allow the feature, or 0 if all forms do. */
 #define FEATURE_MAP(X)                                                                                                 \
     X(BF16, "bf16", 0, form, 0)                                                                                        \
     X(F64, "f64", 0, form, 0)                                                                                          \
@@ -57,7 +57,7 @@ typedef enum grammar_feature {
     FEATURE_MAP(ATTN_X)
 #undef ATTN_X
 #define ATTN_X(NAME, name) FEATURE_SCORE_##NAME,
-        ATTN_SCORES(ATTN_X) /* FEATURE_SCORE_DOT + score requires the order of attn_score */
+        ATTN_SCORES(ATTN_X) /* in the order of attn_score, because FEATURE_SCORE_DOT + score must be valid */
 #undef ATTN_X
     FEATURES
 } grammar_feature;
@@ -123,7 +123,7 @@ static attn_status fill_axis(attn_problem *problem, const grammar_phrase *s)
     if (has(s, FEATURE_COL))
         along = 0;
     if (has(s, FEATURE_AXIS))
-        along = s->axis < s->nlengths ? s->axis : axis.rank; /* axis.rank is refused, because there is no such axis */
+        along = s->axis < s->nlengths ? s->axis : axis.rank; /* axis.rank is no axis, so the problem is refused */
     axis.axis = (int)along + first;
     return attn_problem_axis(problem, &axis);
 }

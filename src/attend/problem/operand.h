@@ -62,7 +62,6 @@ static inline int64_t attn__stride(const attn_dim *dim, attn__operand op)
     return *(const int64_t *)(const void *)((const char *)dim + attn__operand_table[op].offset);
 }
 
-/* Returns the name of a role, such as "BATCH". */
 static inline const char *attn__role_name(attn_role role)
 {
     static const char *const names[] = {"no role", "BATCH", "QUERY", "KEY", "CONTRACT", "VALUE"};

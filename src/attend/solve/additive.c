@@ -30,7 +30,6 @@ enum {
     KEYS = 64  /* backward: number of keys over which terms of dw are summed in f32 */
 };
 
-/* The data of the plan. */
 typedef struct additive_plan {
     const attn__additive_kernel *kernel;
     const int64_t *channel[ATTN__OPERANDS];  /* offsets of channels; NULL: the channels are adjacent */

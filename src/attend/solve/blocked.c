@@ -484,7 +484,7 @@ static void scale_row(const blocked *b, const blocked_tile *t, double *ds)
     const attn_problem *p = &b->canonical->problem;
     const double *slope = b->at.slope;
     for (int64_t j = 0; j < t->pairs && p->softcap != 0; j++)
-        ds[j] = ds[j] == 0 ? 0 : ds[j] * slope[j]; /* the slope of a masked pair is arbitrary */
+        ds[j] = ds[j] == 0 ? 0 : ds[j] * slope[j]; /* the slope of a masked pair is undefined, so it is not used */
     b->plan->kernel->scale(ds, t->pairs, p->scale);
 }
 
@@ -500,8 +500,8 @@ static double delta_of(const blocked *b, const blocked_tile *t, int64_t i)
     return delta;
 }
 
-/* Reports whether log-sum-exps are computed again, because the stored ones have too few digits: in f32, or with a
- * mask_fill. With sinks they are not, because the backward pass does not have the sinks. */
+/* Reports whether log-sum-exps are computed again, because the stored values have too few digits in f32 or with a
+ * mask_fill. With sinks the stored values are used, because the backward pass does not have the sinks. */
 static bool normalizes_again(const blocked *b)
 {
     const attn_problem *p = &b->canonical->problem;
@@ -509,7 +509,8 @@ static bool normalizes_again(const blocked *b)
            ((p->dtype != ATTN_F64 && !b->plan->wide) || p->mask_fill != 0);
 }
 
-/* Returns the log of a row's sum. If the sum is computed again, the row's maximum is left out and subtracted from s. */
+/* Returns the log-sum-exp of a row. If it is computed again, it is relative to the row's maximum, which is subtracted
+ * from s. */
 static double normalizer_of(const blocked *b, const blocked_tile *t, int64_t i, double *s)
 {
     const attn_problem *p = &b->canonical->problem;
@@ -715,7 +716,6 @@ static void store(const blocked *b, unsigned want, attn__operand op, unsigned ad
                       adds & want);
 }
 
-/* Clears the float64 sums of a block's gradients. */
 static void clear_sums(const blocked *b, const blocked_tile *t)
 {
     int64_t channels = b->canonical->contract.size, values = b->canonical->value.size;
@@ -787,7 +787,6 @@ static void store_tables(const blocked *b)
     }
 }
 
-/* Runs the backward pass over all blocks of queries of a batch index. */
 static void backward_blocks(blocked *b, unsigned adds)
 {
     int64_t segment = blocked_segment(b->plan, b->canonical);
@@ -963,8 +962,8 @@ static bool wide_uses_bf16(const attn__canonical *canonical)
 }
 
 /* Reports whether a problem is wide: a softmax of dot products in f32 or bf16.  Batch-invariant contexts use float64
- * instead, where the order of sums does not depend on the number of keys. So do bf16 gradients to which several blocks
- * add, because bf16 cannot hold sums. */
+ * instead, where the order of sums does not depend on the number of keys. Bf16 gradients to which several blocks add
+ * also use float64, because bf16 cannot hold sums. */
 static bool is_wide(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
@@ -995,7 +994,8 @@ static void choose_wide_blocks(blocked_plan *p, const attn__canonical *canonical
         p->pairs = part_of(keys, stream ? AMX_KEYS : KEYS, p->kernels.amx ? DEPTH : UNIT);
         int64_t most = (int64_t)canonical->caches.l2 / 2 / (int64_t)sizeof(float) / p->pairs;
         int64_t pieces = attn__ceil_div(queries, attn__min(attn__max(most, 2 * SIDE), WIDE_QUERIES));
-        /* Block sizes must not depend on threads, because NaN and infinity change how an AMX block is rounded. */
+        /* Block sizes must not depend on the number of threads, because an AMX block with NaN or infinity is rounded
+         * differently. */
         int64_t items = stream ? FEW_ITEMS : canonical->threads;
         if (canonical->batch.size < items)
             pieces = attn__max(pieces, items);
@@ -1004,12 +1004,12 @@ static void choose_wide_blocks(blocked_plan *p, const attn__canonical *canonical
     p->pairs = attn__min(p->pairs, keys);
     p->columns = p->pairs;
     p->ld_s = attn__round_up(p->columns, SIDE);
-    if (p->ld_s * (int64_t)sizeof(float) % 128 == 0) /* so that columns do not share cache sets */
+    if (p->ld_s * (int64_t)sizeof(float) % 128 == 0) /* avoids a stride that maps columns to few cache sets */
         p->ld_s += SIDE;
 }
 
-/* Reports whether the softmax runs in f32, in a third of the time. Scores must not change after the product, except
- * that ranges of keys mask them. Forward, a mask may hide scores too. */
+/* Reports whether the softmax runs in f32, which takes a third of the time. Before the softmax, scores may only be
+ * masked: by ranges of keys or, in the forward pass, by a mask. */
 static bool is_single(const attn__canonical *canonical, const attn__visible *visible)
 {
     const attn_problem *p = &canonical->problem;
@@ -1189,9 +1189,9 @@ static const char *refuse(const attn__canonical *canonical)
     return NULL;
 }
 
-/* Estimates the time of a wide problem. With bands it is longer, because blocks are large and bands leave them half
- * empty. Without AMX it is short only if a head fills the L2 cache, because scores are stored after each chunk. On AMX
- * the vector units store scores during the products, so it is short for smaller heads too. */
+/* Estimates the time of a wide problem. The time is longer with bands, because bands leave large blocks half empty.
+ * Without AMX it is short only if a head fills the L2 cache, because scores are stored after each chunk. On AMX it is
+ * short for smaller heads too, because the vector units store scores during the products. */
 static double wide_cost(const attn__canonical *canonical)
 {
     enum { PLAIN = 641, PLAIN_BACKWARD = 512, STREAM = 512, STREAM_BACKWARD = 320, ONE = 256, SHORT = 128 };
@@ -1274,7 +1274,8 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
     attn__slots_store(&j.slots, arrays);
 }
 
-/* Blocks of queries add to dk and dv, blocks of keys add to dq, and batch indices add to shared gradients. */
+/* Returns the gradients with several terms: dk and dv from blocks of queries, dq from blocks of keys, shared
+ * gradients. */
 static unsigned adds_often(const attn__canonical *canonical)
 {
     if (!is_wide(canonical))

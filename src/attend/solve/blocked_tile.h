@@ -12,8 +12,8 @@
  *
  * A relative table T[rows,channels] also becomes products. X = Q T^T has an entry per distance, and pair j of row i
  * adds X[i, distance(i,j)] to its score.  Backward, the gradients of pairs are summed by distance to G[i, distance],
- * and dQ += G T, dT += G^T Q.  Tables of keys do the same with K, and tables of values do it with the weights.  dT is
- * summed over the tiles of a batch index, and then over batch indices in the sums of gradient_sums.h.
+ * and dQ += G T, dT += G^T Q.  Tables of keys use K instead of Q, and tables of values use the weights.  dT is summed
+ * over the tiles of a batch index, and then over batch indices in the sums of gradient_sums.h.
  */
 #ifndef ATTN_ATTEND_BLOCKED_TILE_H
 #define ATTN_ATTEND_BLOCKED_TILE_H
@@ -152,7 +152,6 @@ typedef struct blocked_tile {
     double *dk, *dv;
 } blocked_tile;
 
-/* Returns row i of s or dp. */
 static inline double *blocked_row(const blocked *b, const blocked_scores *of, int64_t i)
 {
     return of->rows + i * b->plan->ld_s;
@@ -374,7 +373,6 @@ static void gather_table(blocked *b, int i)
     b->has_nonfinite |= !b->plan->kernel->finite(rows, table->rows * channels);
 }
 
-/* Gathers the learned vectors of the batch index. */
 static void gather_vectors(const blocked *b)
 {
     const attn__group *contract = &b->canonical->contract;
@@ -475,7 +473,7 @@ static int64_t position_of_column(const blocked *b, int64_t column)
         stride *= positions->axis[a].dim.n;
         column /= axis->columns;
     }
-    return column == 0 ? position : -1; /* -1 for unused columns: all blocks have the same number */
+    return column == 0 ? position : -1; /* -1 for unused columns, because all blocks have the same number of columns */
 }
 
 /* Copies the rows of k or v for the block's columns. Columns outside of an axis get zeros. */
@@ -584,7 +582,7 @@ static bool blocked_start_tile(blocked *b, blocked_tile *t)
     attn__visible_keys_start(&b->keys, canonical, t->pair, t->pairs);
     attn__visible_tile tile = {&b->rows, 0, t->queries, &b->keys, 0, t->pairs};
     b->hides = attn__visible_of(&tile, &b->reach);
-    return b->hides != ATTN__VISIBLE_NONE || canonical->problem.mask_fill != 0; /* masked keys have this score */
+    return b->hides != ATTN__VISIBLE_NONE || canonical->problem.mask_fill != 0; /* masked keys then have a score */
 }
 
 /* ------------------------------------------------------------------------------------------ of a query */
@@ -813,7 +811,6 @@ static void blocked_apply_tables(blocked *b, const blocked_tile *t)
     }
 }
 
-/* Adds a tile's terms to the gradients of the tables. */
 static void blocked_sum_table_gradients(blocked *b, const blocked_tile *t)
 {
     for (int i = 0; i < b->canonical->problem.nrelatives; i++) {
@@ -843,8 +840,8 @@ static void cap_row(double cap, double *s, double *slope, int64_t n)
     }
 }
 
-/* Adds the scores of row i to the row's largest scores, or masks keys with lower scores. Does both if a tile has whole
- * rows. */
+/* Adds the scores of row i to the search for the row's largest scores, or masks keys that are not among the largest.
+ * Does both if a tile has whole rows. */
 static void rank(const blocked *b, const blocked_tile *t, int64_t i, const double *s)
 {
     bool alone = has_whole_rows(b);
@@ -862,8 +859,8 @@ static void rank(const blocked *b, const blocked_tile *t, int64_t i, const doubl
     b->at.largest[i] = of;
 }
 
-/* Sets the scores of masked keys and counts the attended keys of a row. Rows that need kinds use it (see `counts`). A
- * bias of -infinity also masks. */
+/* Sets the scores of masked keys and counts the attended keys of a row. It is used for rows that need the kind of each
+ * pair (see `counts`). A bias of -infinity also masks. */
 static double hide_counted(const blocked *b, const blocked_tile *t, double *s)
 {
     uint8_t *seen = b->at.seen;
@@ -1120,7 +1117,8 @@ static void multiply_gradients(blocked *b, const blocked_tile *t)
                {t->columns, channels, t->queries}, {ds, ld, true}, {b->q, channels, false}, {t->dk, channels, true}});
 }
 
-/* Converts gradients `g` of scores to factors. For kernels of the distance, the gradient of q is factor * (q - k). */
+/* Converts gradients `g` of scores to factors f, if scores depend on the distance. The gradient of q is then f * (q -
+ * k). */
 static void slope_of_distances(const blocked *b, const blocked_tile *t, int64_t i, double *g)
 {
     const attn_problem *p = &b->canonical->problem;

@@ -40,11 +40,10 @@ enum {
     SIDE = ATTN__BF16X3_SIDE,
     DEPTH = ATTN__BF16X3_DEPTH,
     TERMS = ATTN__BF16X3_F32,
-    PORTIONS = 2 * TERMS /* portions of a feed per square and step along k */
+    PORTIONS = 2 * TERMS /* portions of work per AMX square and step along k */
 };
 _Static_assert((int)ATTN__FEED_COLUMNS == (int)WIDE_CHUNK, "what is left to the vector units has panels of a chunk");
 
-/* The kernels of a plan. */
 typedef struct wide_kernels {
     const attn__gemm_tile_kernel *tile;
     const attn__online_softmax_kernel *lanes;
@@ -199,7 +198,6 @@ static void wide_store(const wide *w, const wide_chunk *x, const float *factor, 
     }
 }
 
-/* Sets all channels of the rows to 0. */
 static void wide_clear(const wide *w, const wide_rows *rows, int64_t channels)
 {
     int64_t chunk = w->kernels->chunk;
@@ -253,8 +251,8 @@ static void wide_multiply(wide *w, const attn__gemm_tile_args *whole)
 
 /* ------------------------------------------------------------------------------------------- AMX, f32 */
 
-/* Reports whether AMX pays for f32. Measured: 64 rows gain an eighth, 72 rows gain 3 to 10 %, but 65 rows lose 4 %,
- * because they fill AMX squares badly. */
+/* Reports whether AMX is faster for f32. Measured: 64 rows gain an eighth, 72 rows gain 3 to 10 %, but 65 rows lose 4
+ * %, because they fill AMX squares badly. */
 static bool wide_stream_pays(const attn__canonical *canonical)
 {
     enum { LEAST = 64, SQUARE = 2 * SIDE };

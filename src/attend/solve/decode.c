@@ -7,8 +7,9 @@
  * other would take twice as long, because a row has few cache lines and the next row is kilobytes away.  Meanwhile the
  * next block of each head is prefetched.  Grouped heads are queries of one item in canonical form and share the loads
  * of keys.  If there are few items, their keys are divided into parts, so that all threads have work. The sums of the
- * parts are merged by log-sum-exp.  The results do not depend on the number of threads, because neither parts nor heads
- * of an item do. Memory does not grow with the keys.  Packed sequences and batch-invariant contexts have one part.
+ * parts are merged by log-sum-exp.  The results do not depend on the number of threads, because the division into parts
+ * and heads does not. Memory does not grow with the keys.  For packed sequences and in batch-invariant contexts, keys
+ * are not divided into parts.
  *
  * Backward,
  *
@@ -154,7 +155,7 @@ static void finish_plan(attn__recipe *recipe, decode *f, const attn__canonical *
              f->stream ? ", gradients past the caches" : "");
 }
 
-/* Reports whether the planner must not choose this solver: if bits must not depend on the number of queries, all
+/* Reports whether the planner must not choose this solver. If bits must not depend on the number of queries, all
  * numbers of queries need the same solver. A caller may still name this solver. */
 static bool lengths_decide(const attn__canonical *canonical)
 {
@@ -187,7 +188,7 @@ typedef struct job {
 /* A work item: some heads and a part of their keys. */
 typedef struct item {
     const decode *f;
-    const attn__canonical *canonical; /* the item's problem; with packed sequences, that of its sequence */
+    const attn__canonical *canonical; /* the item's problem; if sequences are packed, that of its sequence */
     const attn_arrays *arrays;
     int64_t batch, part; /* batch index of the first head; number of the part */
     int64_t begin, end;  /* range of the part's keys */
@@ -406,7 +407,8 @@ static void find_block(const item *t, int64_t head, int64_t first, int64_t keys,
     find_next(t, head, first, s, k, v);
 }
 
-/* Adds p * x to o over the keys of [from, to) whose `alive` has `bit` (NULL: all keys). The others may be NaN. */
+/* Adds p * x to o over the keys of [from, to) whose `alive` has `bit` (all keys if it is NULL). Other rows may be
+ * NaN. */
 static void add_alive(const item *t, const attn__decode_rows *x, int64_t from, int64_t to, const float *p,
                       const uint8_t *alive, uint8_t bit, float shrink, float *o, const scratch *s)
 {
@@ -425,7 +427,6 @@ static void add_alive(const item *t, const attn__decode_rows *x, int64_t from, i
     t->f->kernel->add(&picked, 0, n, s->picked, shrink, o);
 }
 
-/* Applies the softcap to the scores of all queries. */
 static void cap_scores(const item *t, int64_t keys, const scratch *s)
 {
     float cap = attn__softcap(t->canonical);
@@ -606,7 +607,7 @@ static void run_forward_item(void *user, int64_t number, int thread)
         clear_sums(&t, h, &head[h]);
         widen(&t, h, &s, &first, &last);
     }
-    first -= first % BLOCK; /* so that blocks begin at the same keys for all ranges */
+    first -= first % BLOCK; /* rounds down, so that blocks begin at the same keys for all ranges */
     t.end = last;
     start_item(&t, &s);
     for (int64_t at = first; at < last; at += BLOCK) {
@@ -655,8 +656,8 @@ static const char *refuse_forward(const attn__canonical *canonical)
     return canonical->backward ? "forward only" : refuse_usual(canonical);
 }
 
-/* Estimates the time. Reading keys and values takes as long as multiplying them by `max_queries` queries. More queries
- * than that are slow, because each needs a load per product. Long rows and many keys are read faster. */
+/* Estimates the time. Reading keys and values takes as long as multiplying them by `max_queries` queries. Further
+ * queries are slow, because each needs a load per product. Long rows and many keys are read faster. */
 static double cost_forward(const attn__canonical *canonical)
 {
     bool long_rows = canonical->contract.size + canonical->value.size >= 192;

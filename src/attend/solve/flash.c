@@ -147,7 +147,7 @@ static void choose_blocks(attn__flash *f, const attn__canonical *canonical)
     int64_t l2 = (int64_t)canonical->caches.l2, keys = canonical->key.size;
     /* For packed sequences, the order of sums must not depend on the lengths of other sequences. */
     bool fixed = canonical->extras & (ATTN__BATCH_INVARIANT | ATTN__PACKED);
-    f->key_block = keys < 256 && !f->pairs && !fixed ? 96 : 128; /* two blocks would prefetch all rows at once */
+    f->key_block = keys < 256 && !f->pairs && !fixed ? 96 : 128; /* two blocks would prefetch all rows together */
     while (f->key_block > 32 && f->key_block * row > l2 / 4)
         f->key_block /= 2;
     if (keys > 0 && !fixed)
@@ -449,7 +449,7 @@ static void transpose_terms(const attn__flash_item *t, const attn__flash_keys *b
     }
 }
 
-/* Sets the scores to the sum of the terms of tables of queries. Returns false if no table is of queries. */
+/* Sets the scores to the sum of the terms of tables of queries. Returns false if there is no such table. */
 static bool set_table_terms(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     bool any = false;
@@ -495,7 +495,6 @@ static void collect_weights(const attn__flash_item *t, const attn__flash_keys *b
                 t->s.s[key * sub.width + lane];
 }
 
-/* Adds the terms of value tables to the sums of values. */
 static void add_table_values(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
@@ -742,7 +741,7 @@ static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash
     add_table_values(t, b, sub);
 }
 
-/* Returns the number of prefetch portions for a subtile and a block: one per STEP keys, register tile, or AMX hook. */
+/* Returns the number of prefetch portions per subtile and block: one per STEP keys, register tile, or AMX hook. */
 static int64_t portions(const attn__flash *f, const attn__flash_keys *b)
 {
     enum { SQUARE = 2 * ATTN__BF16X3_SIDE, PAIRS = 6 };
@@ -793,8 +792,8 @@ static void stream_next_queries(attn__flash_item *t, int64_t part, int64_t parts
            t->next_first + count * (part + 1) / parts);
 }
 
-/* Adds part `part` of `parts` of this item's output rows to the prefetch list. Up to STORES bytes need no prefetch.
- * More would block the loads behind the stores if they missed the cache. */
+/* Adds part `part` of `parts` of this item's output rows to the prefetch list. Up to STORES bytes need no prefetch,
+ * because the store buffers absorb them. Further stores that miss the cache would block loads. */
 static void stream_output(attn__flash_item *t, int64_t part, int64_t parts)
 {
     int64_t size = (int64_t)attn_dtype_size(t->canonical->problem.dtype), row = t->flash->values * size;

@@ -37,14 +37,14 @@ typedef struct attn__flash {
     int64_t channel_pairs, ld_pairs;          /* channels / 2, rounded up; row stride of pairs.k (pairs.v has ldv) */
     const attn__bf16x3_kernel *amx;           /* kernel for products on AMX; NULL: vectors */
     int terms;                                /* number of bf16 terms per number on AMX */
-    attn_dtype keys_dtype;                    /* data type of k and v */
-    int64_t channels, values;                 /* channels of q and k; channels of v and o */
-    int64_t held;                             /* channels of o in scratch memory, with padding */
-    int64_t query_block, key_block;           /* largest number of queries of an item; keys of a step */
-    int64_t ldk, ldv;                         /* row strides of the panels */
-    int64_t subtiles;                         /* largest number of subtiles of an item */
-    int64_t vectors;                          /* largest number of vectors of a subtile */
-    const int64_t *channel[ATTN__OPERANDS];   /* offsets of channels; NULL: adjacent */
+    attn_dtype keys_dtype;
+    int64_t channels, values;               /* channels of q and k; channels of v and o */
+    int64_t held;                           /* channels of o in scratch memory, with padding */
+    int64_t query_block, key_block;         /* largest number of queries of an item; keys of a step */
+    int64_t ldk, ldv;                       /* row strides of the panels of k and v */
+    int64_t subtiles;                       /* largest number of subtiles of an item */
+    int64_t vectors;                        /* largest number of vectors of a subtile */
+    const int64_t *channel[ATTN__OPERANDS]; /* offsets of channels; NULL: adjacent */
     attn__visible visible;
     attn__flash_tables tables;
     int64_t offsets[]; /* the memory of `channel` */
@@ -54,7 +54,7 @@ typedef struct attn__flash {
 typedef struct attn__flash_span {
     int64_t begin, end; /* keys outside of [begin, end) are masked */
     attn__visible_span limits;
-    bool started; /* o has sums of earlier blocks */
+    bool started; /* o has the sums of earlier blocks */
 } attn__flash_span;
 
 /* Operands as pairs of bf16 numbers. q and k have pairs of channels. v and the weights p have pairs of keys. */
@@ -105,7 +105,7 @@ typedef struct attn__flash_subtile {
 
 /* A softmax step of a subtile on AMX that is not finished. */
 typedef struct attn__flash_pending {
-    bool any, changed; /* a step is pending; earlier sums must be multiplied by t->s.shrink before */
+    bool any, changed; /* a step is pending; before it, earlier sums must be multiplied by t->s.shrink */
     int64_t keys;
     int tiles; /* index into t->s.tiles.p */
     attn__flash_subtile sub;
@@ -130,14 +130,13 @@ typedef struct attn__flash_item {
     attn__flash_pending scored, weighed;
 } attn__flash_item;
 
-/* A block of keys in panels. */
 typedef struct attn__flash_keys {
     int64_t at, keys;
     int64_t packed; /* number of keys in the panels; only the first `keys` are used */
     bool amx;       /* products run on AMX */
     const float *k; /* the panel of keys, or the caller's array */
-    int64_t ldk;    /* row stride of k */
-    bool careful;   /* products must leave out masked pairs, because 0 * NaN is NaN: a value of a key that may be
+    int64_t ldk;
+    bool careful; /* products must leave out masked pairs, because 0 * NaN is NaN: a value of a key that may be
                      * masked, or a table of values, is not finite */
 } attn__flash_keys;
 

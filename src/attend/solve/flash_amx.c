@@ -113,7 +113,6 @@ static attn__bf16x3_args begin_values(attn__flash_item *t)
     return args;
 }
 
-/* Runs all pending products. The panels may change afterwards. */
 void attn__flash_amx_end(attn__flash_item *t)
 {
     attn__bf16x3_args values;

@@ -92,7 +92,7 @@ enum {
     TILE_Q = 64,                     /* 64 to 80 queries, so that S and dS of a strip take 48 KiB */
     STRIP = 96,                      /* divisible by the width of each kernel's widest register tile */
     RESIDENT = 256 * 1024,           /* largest dQ in scratch memory, in bytes; twice that on AMX */
-    RESIDENT_BF16 = 2 * 1024 * 1024, /* the same for bf16, so that several thousand queries need no second pass */
+    RESIDENT_BF16 = 2 * 1024 * 1024, /* RESIDENT for bf16; several thousand queries then need no second pass */
     CELLS = 64,                      /* cells that are enough for any number of threads */
     FEW_CELLS = 32,
     MANY_ITEMS = 8, /* number of batch items that keeps most machines busy */
@@ -183,7 +183,8 @@ static void choose_passes(const attn__canonical *canonical, attn__flash_backward
     p->chunks_k = attn__max(1, (p->nk + p->chunk_k - 1) / p->chunk_k);
 }
 
-/* Returns the smallest number of waves that gives work to all threads, since each wave reads and adds everything. */
+/* Returns the minimum number of waves that gives work to all threads, because each wave reads and adds everything
+ * again. */
 static int64_t count_waves(const attn__flash_backward_plan *p)
 {
     int64_t n = attn__min(p->nq, p->nk), items = attn__max(1, p->items);
@@ -351,7 +352,8 @@ static void choose(attn__flash_backward_plan *p, const attn__canonical *canonica
     attn__flash_tables_choose(&p->tables, canonical, p->tile->lanes, p->ldk, p->ldv, p->tile_q, p->block_k);
 }
 
-/* Waves add to every gradient once per step. dQ outside of scratch memory is added to once per block of keys. */
+/* Returns the gradients with several terms: with several waves dq, dk and dv, otherwise dq if it is not in scratch
+ * memory. */
 static unsigned adds_often(const attn__canonical *canonical)
 {
     attn__flash_backward_plan p = {0};

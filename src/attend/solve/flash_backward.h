@@ -220,8 +220,8 @@ bool attn__flash_backward_tile_start(attn__flash_backward_run *run);
 void attn__flash_backward_tile_keys(attn__flash_backward_run *run);
 void attn__flash_backward_tile_queries(attn__flash_backward_run *run);
 void attn__flash_backward_tile_run(attn__flash_backward_run *run);
-/* If products run on AMX, all `size` keys of the block were used and nothing must be added, stores dK and dV. Otherwise
- * transposes the gradients of the first n keys to rows and returns false. */
+/* Stores dK and dV and returns true if products run on AMX, all `size` keys of the block were used, and nothing must be
+ * added. Otherwise, transposes the gradients of the first n keys to rows and returns false. */
 bool attn__flash_backward_tile_store(const attn__flash_backward_run *run, int64_t n, int64_t size);
 
 #endif

@@ -74,7 +74,6 @@ typedef struct strip {
     attn__bf16x3_weights weights;  /* arguments of the softmax step on AMX */
 } strip;
 
-/* Adds dS to the bias gradient. */
 static void add_dbias(const strip *x)
 {
     const attn__flash_backward_run *run = x->run;
@@ -662,8 +661,8 @@ static void run_pairs(const strip *x)
 
 enum { AMX_TILE_Q = 128, AMX_STRIP = 64 };
 
-/* Reports whether AMX pays. Small heads leave most of each tile empty. In small problems, splitting numbers into terms
- * takes longer than the products save, most of all with three terms (docs/performance.md). */
+/* Reports whether AMX is faster. Small heads leave most of each tile empty. In small problems, splitting numbers into
+ * terms takes longer than the products save, most of all with three terms (docs/performance.md). */
 static bool is_worth_it(const attn__flash_backward_plan *p)
 {
     int64_t channels = p->bf16 ? 32 : 48, rows = p->bf16 ? 48 : 128;

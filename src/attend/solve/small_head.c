@@ -11,7 +11,7 @@
  *
  * Forward, the products of an item prefetch the rows of the next item. Without prefetching, waiting for memory would
  * take a quarter of the time, because each element is used in few products.  If rows are a multiple of a page apart,
- * the L2 cache only holds about thirty of them. They are then copied to staging buffers at once.
+ * the L2 cache only holds about thirty of them. Prefetched rows are then copied to staging buffers at once.
  *
  * If nothing masks or changes scores, a single kernel computes both products.  Otherwise each product has a kernel, and
  * a tile of scores or a square of weights is changed in between. All heads of the group have the same masks.
@@ -410,7 +410,7 @@ static bool stage_keys(item *t, attn__operand op, int64_t at, int64_t keys)
     bool values = op == ATTN__OP_V;
     if (!take_kept(t, values ? ROWS_OF_V : ROWS_OF_K, at))
         return stage_rows(t, op, at, keys, t->s.stage);
-    float *rows = t->s.kept_rows[values ? ROWS_OF_V : ROWS_OF_K]; /* copying rows to themselves checks them */
+    float *rows = t->s.kept_rows[values ? ROWS_OF_V : ROWS_OF_K]; /* rows are copied to themselves to check them */
     return (values && n->plain) ||
            n->lanes->copy(rows, ATTN_F32, t->s.stage_at, NULL, keys,
                           n->heads * attn__channels_of(t->canonical, op)->size, rows, n->stage_ld);

@@ -75,7 +75,7 @@ static int find_windows(const attn__canonical *canonical, attn_window windows[AT
     }
     if (canonical->key.n > ATTN__WINDOW_AXES)
         return n;
-    for (int round = 0; round < 2; round++) /* first axes that a table or band relates to a QUERY axis */
+    for (int round = 0; round < 2; round++) /* round 0: axes that a table or band relates */
         for (int key = 0; key < canonical->key.n; key++) {
             int query = related_query(p, key);
             if (done[key] || (query < 0 && round == 0))
@@ -698,7 +698,7 @@ static void run_share(const job *j, int which, int64_t slot, int thread)
     const attn__window_pass *pass = &j->plan->pass[which];
     divide_scratch(j->plan, j->canonical, pass, j->scratch + (size_t)thread * j->plan->share, scratch);
     int h = 0;
-    do { /* a do loop, because there is at least one head */
+    do {
         heads[h] = (attn__window_work){
             .head = h, .canonical = j->canonical, .plan = j->plan, .pass = pass, .arrays = j->arrays, .s = scratch[h]};
         if (j->plan->slot_share)

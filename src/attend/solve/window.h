@@ -36,7 +36,6 @@
 #define ATTN__WINDOW_KINDS 3 /* attn_relative_kind has this many values */
 enum { ATTN__WINDOW_AXES = ATTN_MAX_WINDOWS, ATTN__WINDOW_SLOTS = 16, ATTN__WINDOW_HEADS = 8, ATTN__WINDOW_PASSES = 3 };
 
-/* A window along one axis. */
 typedef struct attn__window_axis {
     attn_window window;
     int query, key;      /* indices of the axis in the groups of queries and keys */
@@ -74,7 +73,7 @@ static inline attn__window_range attn__window_range_at(const attn__window_axis *
     return r;
 }
 
-/* The lines along one outer axis with which a line of the lanes is paired. */
+/* The lines of keys (or queries) along one outer axis with which one line of the lanes is paired. */
 typedef struct attn__window_list {
     int64_t n;
     int64_t *tap, *at; /* virtual tap; query or position, -1: outside of the axis in a zero border */
@@ -156,7 +155,7 @@ typedef struct attn__window_recent {
 typedef struct attn__window_once {
     int64_t *query_at;             /* per tap of the lanes' axis: offset from a key to its query in a strip */
     attn__window_block *keys;      /* taps with which queries attend each block of keys */
-    bool *fill;                    /* per block of queries: fill it with marks first, as neighbours have other taps */
+    bool *fill;                    /* per block of queries: fill with marks first, because neighbours have other taps */
     float *q, *dout, *lse, *delta; /* strips of the current line of queries */
     float *dq, *dk, *dv;           /* dq of the current line; dk and dv of `sums` lines of keys */
     attn__window_recent recent[ATTN__WINDOW_TOGETHER];
@@ -253,7 +252,6 @@ typedef struct attn__window_weights {
     bool dbias; /* the gradients are also added to dbias */
 } attn__window_weights;
 
-/* Returns the axis of the lanes. */
 static inline const attn__window_axis *attn__window_lane_axis(const attn__window *plan)
 {
     return &plan->axis[plan->naxes - 1];
@@ -313,7 +311,6 @@ void attn__window_once_prefetch(attn__window_work *work, int64_t pair, int64_t x
 void attn__window_once_terms(attn__window_work *work);
 void attn__window_once_margins(attn__window_work *work);
 
-/* Sets the same factor for all lanes. */
 static inline void attn__window_factors(attn__window_work *work, float factor)
 {
     for (int i = 0; i < work->plan->taps->width; i++)
@@ -326,7 +323,8 @@ static inline bool attn__window_has_marks(const attn__window_work *work, const a
     return block->ragged || work->canonical->has_bias || work->plan->masked || work->canonical->has_dropout;
 }
 
-/* Return the kind of tables that are multiplied by the lanes, and the kind that is multiplied by strips of q or k. */
+/* Returns the kind of tables that are multiplied by the lanes. The next function returns the kind for strips of q or
+ * k. */
 static inline attn_relative_kind attn__window_lane_kind(const attn__window_pass *pass)
 {
     return pass->by_key ? ATTN_RELATIVE_KEY : ATTN_RELATIVE_QUERY;
@@ -343,7 +341,6 @@ static inline float *attn__window_strip(const attn__window_work *work, bool valu
     return (values ? work->s.b : work->s.a) + (slot * work->pass->strip_phases + phase) * n * work->pass->ld;
 }
 
-/* Reports whether some outer axis has a table of this kind. */
 static inline bool attn__window_has_outer(const attn__window *plan, attn_relative_kind kind)
 {
     for (int i = 0; i < plan->naxes - 1; i++)
