@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Exchanges gradients between ranks during the backward pass. Tracks which gradients are final, and which buckets are
- * being summed.
- */
+ * Exchanges gradients between ranks during the backward pass. This file tracks which gradients are final and which
+ * buckets are being summed. */
 #include "tensor/all_reduce_inner.h"
 
 #include "base/clock.h"
@@ -26,8 +25,8 @@ void attn__all_reduce_begin(attn__all_reduce *e, attn_tape *tape, bool more)
     e->open = true;
 }
 
-/* Polls the other ranks between operations. With shared memory, sums need no messages, so a poll every millisecond
- * is enough. Polling MPI costs a microsecond, and small networks have hundreds of operations. */
+/* Polls the other ranks between operations. If ranks share memory, it polls only once per millisecond, because sums
+ * then need no messages. A poll of MPI costs a microsecond, and small networks have hundreds of operations. */
 static void listen(attn__all_reduce *e)
 {
     const double often = 1e-3;
@@ -46,7 +45,7 @@ bool attn__all_reduce_continues(attn__all_reduce *e)
 
 bool attn__grad_place(attn_tensor *x)
 {
-    /* a storage without data: the bucket owns the gradient's memory */
+    /* the storage has no data, because the gradient's memory belongs to the bucket */
     x->grad->storage = attn__storage_create(x->context, NULL, 0);
     x->grad->data = x->grad->storage ? x->place : NULL;
     return x->grad->storage != NULL;
@@ -80,13 +79,14 @@ static void start_ready(attn__all_reduce *e)
         start_bucket(e, e->started++);
 }
 
-/* Polls the sums that have started. This is necessary because MPI hardly advances a sum that is not polled. */
+/* Polls the sums that have started, because MPI hardly advances a sum that is not polled. */
 static void advance(attn__all_reduce *e)
 {
     for (int64_t i = e->finished; e->status == ATTN_OK && i < e->started; i++) {
         attn__bucket *b = &e->buckets[i];
         if (e->shared && !(b->done = attn__shared_test(e, i)))
-            /* leave the loop: buckets must finish in order, so that the squares are always added in the same order */
+            /* leave the loop: buckets must finish in order, so that their sums of squares are always added in the same
+             * order */
             break;
         if (!b->done)
             e->status = attn__ranks_test(e->context, &b->request, &b->done);
@@ -101,8 +101,9 @@ static void close_slot(attn__all_reduce *e, int64_t index)
         e->buckets[s->bucket].open--;
 }
 
-/* Ends the waiting for nodes with hidden parameters, which are parameters that are not among the node's inputs. It
- * is called after the last such node. Slots whose other nodes are done become final. */
+/* Marks slots as final after the last node with hidden parameters, which are parameters that are not among the node's
+ * inputs. Before that node, no slot is final, because any parameter may be hidden. Slots with other unfinished nodes
+ * stay open. */
 static void close_hidden(attn__all_reduce *e)
 {
     for (int64_t i = 0; i < e->nslots; i++)
@@ -123,8 +124,8 @@ void attn__all_reduce_node(attn__all_reduce *e, attn_tape *tape, const attn__nod
     tape->failed = tape->failed || e->status != ATTN_OK;
 }
 
-/* Counts for each parameter how many operations must run before its gradient is final. Called before the backward
- * pass. */
+/* Counts for each parameter the operations that must run before its gradient is final. Must be called before the
+ * backward pass. */
 static void count_uses(attn__all_reduce *e, const attn_tape *tape)
 {
     e->hidden = 0;
@@ -139,14 +140,13 @@ static void count_uses(attn__all_reduce *e, const attn_tape *tape)
     }
     for (int64_t i = 0; i < e->nbuckets; i++)
         e->buckets[i].open = e->buckets[i].n;
-    /* parameters that are not the input of any operation get no gradient in this pass, so their slots are final at
-     * once */
+    /* a parameter that is not the input of any operation gets no gradient in this pass, so its slot is final at once */
     if (e->hidden == 0)
         close_hidden(e);
 }
 
-/* Gives a parameter a gradient if any rank has one. If no rank has a gradient, the parameter has none either, and
- * the optimizer skips it. */
+/* Gives each parameter a gradient if any rank has one for it. A parameter without a gradient on all ranks is skipped by
+ * the optimizer. */
 static attn_status settle_gradients(attn__all_reduce *e)
 {
     for (int64_t i = 0; i < e->nslots; i++) {
@@ -189,7 +189,8 @@ static attn_status finish(attn__all_reduce *e)
     return e->status == ATTN_OK ? settle_gradients(e) : e->status;
 }
 
-/* Checks the loss, and prepares a backward pass. For the first tape, it also determines the place of each gradient. */
+/* Checks the loss, and prepares a backward pass. In the first pass, this function also determines where each gradient
+ * is stored. */
 static attn_status prepare(attn__all_reduce *e, const attn_tensor *loss, attn_tape *tape)
 {
     if (loss->dtype != ATTN_F32)
@@ -212,7 +213,8 @@ static attn_status backward(attn_tape *tape, attn_tensor *loss, double weight)
 attn_status attn__all_reduce_keep(attn__all_reduce *e, attn_tape *tape, attn_tensor *loss, double weight)
 {
     attn_status status = prepare(e, loss, tape);
-    /* without this pointer the pass starts no bucket; a later pass of the step adds to the gradients */
+    /* without this pointer, the pass starts no sums; the last pass of the step adds to these gradients and starts the
+     * sums */
     tape->all_reduce = NULL;
     return status == ATTN_OK ? backward(tape, loss, weight) : status;
 }
@@ -240,7 +242,7 @@ attn_status attn__all_reduce_backward(attn__all_reduce *e, attn_tape *tape, attn
     status = e->shared ? finish_shared(e) : finish(e);
     if (status == ATTN_OK)
         memcpy(totals, e->totals, (size_t)ntotals * sizeof *totals);
-    /* the step stays open after an error, or until attn__all_reduce_commit if the optimizer's step is shared */
+    /* the step remains open after an error, or if attn__all_reduce_commit is still needed to end it */
     e->open = status != ATTN_OK || e->shared;
     tape->all_reduce = NULL;
     return status;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Creates an all-reduce. Determines the order in which gradients become final, the buckets, and the memory of the
- * buckets.
- */
+ * Creates an all-reduce. This file determines the order in which gradients become final, the buckets, and the buckets'
+ * memory. */
 #include "tensor/all_reduce_inner.h"
 
 #include "base/system.h"
@@ -19,7 +18,7 @@ static bool is_exchanged(const attn_tensor *x)
 
 /* ------------------------------------------------------------------------------------------------ making */
 
-/* Makes the slots in the order of the parameters in the list. The first tape gives a better order later. */
+/* Makes the slots in the order of the list of parameters. The first tape later gives the final order. */
 static attn_status make_slots(attn__all_reduce *e)
 {
     for (int64_t i = 0; i < e->parameters->n; i++)
@@ -36,7 +35,7 @@ static attn_status make_slots(attn__all_reduce *e)
         e->slots[at] = (attn__slot){.parameter = x, .index = at};
         x->slot = ++at;
         e->movable = e->movable && attn__shared_may_move(x);
-        /* upper bound of the elements that this slot needs: gradient, flag, and padding of a bucket */
+        /* upper bound of the elements for this slot: its gradient, its flag, and the padding of a bucket */
         e->elements += x->size + 1 + LINE;
     }
     e->elements = (e->elements + PAGE - 1) / PAGE * PAGE;
@@ -93,7 +92,7 @@ void attn__all_reduce_destroy(attn__all_reduce *e)
         attn_tensor *x = e->slots[i].parameter;
         if (!x)
             continue;
-        if (x->place) /* dropped here, because the gradient's memory is freed with the bucket */
+        if (x->place) /* drop the gradient before its memory is freed with the bucket */
             attn_tensor_drop_grad(x);
         x->slot = 0;
         x->place = NULL;
@@ -115,16 +114,16 @@ double attn__all_reduce_waited(const attn__all_reduce *e)
 
 /* ---------------------------------------------------------------------------------------------- the order */
 
-/* Sorts the slots by the moment at which the backward pass last uses their parameter, so parameters of the network's
- * last layers come first. Parameters that are not the input of any node come last. They are used inside reversible
- * blocks, or not at all. */
+/* Sorts the slots by the time at which the backward pass last uses their parameter. Parameters of the network's last
+ * layers come first. Parameters that are not the input of any node come last, because they are used inside reversible
+ * blocks or not at all. */
 static void order_slots(attn__all_reduce *e, const attn_tape *tape)
 {
     int64_t place = e->nslots;
     for (int64_t i = 0; i < e->nslots; i++)
         e->slots[i].flag = 0;
-    /* Here `flag` is used for the moment: the number of the node in the backward pass, counted from 1. The last node
-     * that uses the parameter counts. */
+    /* here `flag` holds the sort key: the number of the last node that uses the parameter in the backward pass, counted
+     * from 1 */
     int64_t moment = 0;
     for (const attn__node *node = tape->nodes; node; node = node->previous) {
         moment++;
@@ -135,7 +134,7 @@ static void order_slots(attn__all_reduce *e, const attn_tape *tape)
     }
     for (int64_t i = 0; i < e->nslots; i++)
         e->slots[i].flag = e->slots[i].flag ? e->slots[i].flag : moment + place;
-    /* insertion sort, because it is stable and fast enough for a few hundred slots */
+    /* insertion sort: stable, and fast enough for a few hundred slots */
     for (int64_t i = 1; i < e->nslots; i++) {
         attn__slot moved = e->slots[i];
         int64_t at = i;
@@ -147,7 +146,7 @@ static void order_slots(attn__all_reduce *e, const attn_tape *tape)
         e->slots[i].parameter->slot = i + 1;
 }
 
-/* Divides the slots into buckets, and computes each parameter's offset in its bucket. The first bucket is small, so
+/* Divides the slots into buckets, and computes each parameter's offset in its bucket. The first bucket is smaller, so
  * that its sum starts early. */
 static attn_status make_buckets(attn__all_reduce *e)
 {
@@ -193,8 +192,8 @@ static void make_places(attn__all_reduce *e)
     }
 }
 
-/* Returns a hash of the order of the parameters. Ranks compare this hash, because ranks with different models would
- * add up unrelated gradients. */
+/* Returns a hash of the order of the parameters. The ranks compare their hashes, because ranks with different models
+ * would add up unrelated gradients. */
 static uint64_t order_fingerprint(const attn__all_reduce *e)
 {
     uint64_t hash = ATTN__HASH_BEGIN;

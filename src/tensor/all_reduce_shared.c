@@ -24,9 +24,9 @@
 #include <string.h>
 
 enum { SENT, SUMMED, STEPPED, COUNTS };
-/* GRAIN: blocks per task. LINE: elements of a cache line. KEPT: arrays of a parameter, that is, the parameter and its
- * optimizer state. FEW: data larger than this number of L2 caches are written past all caches. Even if the data fit in
- * L3, loading them before the write would take a third of the optimizer's step. */
+/* GRAIN: blocks per task. LINE: elements of a cache line. KEPT: maximum number of arrays per parameter: the parameter
+ * and two of optimizer state. FEW: data of more than FEW times the L2 cache are written past all caches. Even if the
+ * data fit in L3, loading them before the write would take a third of the optimizer's step. */
 enum { GRAIN = 4, LINE = 16, KEPT = 3, FEW = 8 };
 
 typedef struct board {
@@ -35,7 +35,7 @@ typedef struct board {
     double totals[ATTN__ALL_REDUCE_TOTALS];
 } board;
 
-/* The shared memory. It is kept as long as any tensor uses it. */
+/* The shared memory. It is freed when no tensor uses it any more. */
 typedef struct mapping {
     attn__storage storage;
     attn__ranks_memory memory;
@@ -46,20 +46,21 @@ struct attn__shared {
     int rank, size;
     board *boards;
     float *gradients; /* all buckets of rank 0, then all buckets of rank 1, and so on */
-    /* parameters and state, in the same layout as one rank's gradients; two copies, which are old and new in turns */
+    /* parameters and state, in the layout of one rank's gradients; each has two copies, which are alternately old and
+     * new */
     float *arrays[KEPT][2];
     int kept;
-    bool past;      /* true: the arrays are larger than the caches */
+    bool past;      /* true: the arrays are too large for the caches */
     uint64_t steps; /* number of steps that all ranks have completed */
-    double squares; /* sum of squares of this rank's part; after the last bucket, sum over all ranks */
+    double squares; /* sum of squares of this rank's part of the gradients; after the last bucket, sum over all ranks */
     int64_t cursor; /* slot with which attn__all_reduce_next continues */
     attn__elementwise_fn add, square;
 };
 
-/* The part of a parameter for which one rank computes the step. */
+/* The part of one parameter for which one rank computes the step. */
 typedef struct piece {
     const attn__slot *slot;
-    int64_t from, n; /* offset within the parameter, and number of elements */
+    int64_t from, n; /* offset in the parameter, and number of elements */
     int64_t at;      /* offset of the piece in the memory of a rank's buckets */
 } piece;
 
@@ -68,15 +69,15 @@ static float *gradients_of(const attn__all_reduce *e, int rank)
     return e->shared->gradients + rank * e->elements;
 }
 
-/* Returns the first element of the part of rank `rank`, if n elements are divided among the ranks. The result is a
- * multiple of a cache line. */
+/* Returns where the part of rank `rank` begins, if n elements are divided among the ranks. The result is a multiple of
+ * the elements of a cache line. */
 static int64_t part_begin(const attn__shared *s, int64_t n, int rank)
 {
     return rank == s->size ? n : n * rank / s->size / LINE * LINE;
 }
 
-/* Gets the next piece of a rank's part. *cursor is the slot with which the search continues. It becomes 0 after the
- * last piece. */
+/* Gets the next piece of a rank's part. *cursor is the slot at which the search continues. It becomes 0 after the last
+ * piece. */
 static bool next_piece(const attn__all_reduce *e, int rank, int64_t *cursor, piece *p)
 {
     while (*cursor < e->nslots) {
@@ -98,7 +99,7 @@ static bool next_piece(const attn__all_reduce *e, int rank, int64_t *cursor, pie
 
 static void release_mapping(attn__storage *storage)
 {
-    /* the cast is valid, because the storage is the first member of the mapping */
+    /* the storage is the first member of the mapping */
     mapping *m = (mapping *)(void *)storage;
     attn__ranks_memory_free(&m->memory);
     attn__free(storage->context, m);
@@ -111,8 +112,8 @@ bool attn__shared_may_move(const attn_tensor *x)
     return own || x->storage->release == release_mapping;
 }
 
-/* Returns the size in bytes of the ranks' boards, which hold their counts. Boards do not share memory pages with
- * other data. */
+/* Returns the size in bytes of the ranks' boards. A board holds a rank's counts. The size is a multiple of a memory
+ * page, so that boards share no page with other data. */
 static size_t boards_bytes(int size)
 {
     enum { PAGE = 4096 };
@@ -140,7 +141,7 @@ static attn_status make_mapping(attn__all_reduce *e, attn__shared *s)
     return ATTN_OK;
 }
 
-/* Writes to each page once, because the first write to a page is slow. Each rank does this for its share. */
+/* Writes to each page once, because the first write to a page is slow. Each rank does this for its part. */
 static void touch(attn__all_reduce *e)
 {
     int64_t first, n = attn__ranks_share(e->context, e->elements, &first);
@@ -155,7 +156,7 @@ attn_status attn__shared_create(attn__all_reduce *e)
     if (!attn__ranks_together(e->context))
         return ATTN_OK;
     if (kept == 0 || kept > KEPT || e->state->n != (kept - 1) * e->nslots) {
-        kept = 0; /* continue with 0 instead of returning, because the other ranks wait for this rank's value */
+        kept = 0; /* continue with 0 instead of returning, because the other ranks wait for this value */
         e->movable = false;
     }
     attn__shared *s = attn__alloc_zero(e->context, sizeof *s);
@@ -180,7 +181,8 @@ attn_status attn__shared_create(attn__all_reduce *e)
     return ATTN_OK;
 }
 
-/* Returns the tensor whose data are in array k: the parameter for k = 0, else a tensor of the optimizer's state. */
+/* Returns the tensor whose data are in array k. This is the parameter for k = 0, and a tensor of the optimizer's state
+ * for k > 0. */
 static attn_tensor *tensor_of(const attn__all_reduce *e, const attn__slot *slot, int k)
 {
     return k == 0 ? slot->parameter : e->state->items[slot->index * (e->shared->kept - 1) + k - 1].tensor;
@@ -191,7 +193,6 @@ static float *array_at(const attn__all_reduce *e, int k, uint64_t steps, int64_t
     return e->shared->arrays[k][steps % 2] + at;
 }
 
-/* Sets the data pointers of the tensors to the current copy. */
 static void point_tensors(attn__all_reduce *e)
 {
     for (int64_t i = 0; i < e->nslots; i++) {
@@ -212,7 +213,7 @@ attn_status attn__shared_adopt(attn__all_reduce *e)
             memcpy(array_at(e, k, 0, p.at), (const float *)tensor_of(e, p.slot, k)->data + p.from,
                    (size_t)p.n * sizeof(float));
     }
-    uint64_t there = 1; /* this sum is a barrier: no rank continues before all ranks have copied their parts */
+    uint64_t there = 1; /* this sum is a barrier: it ends when all ranks have copied their parts */
     attn_status status = attn__ranks_sum(e->context, &there, 1, ATTN__MAX_U64);
     if (status != ATTN_OK)
         return status;
@@ -226,7 +227,7 @@ attn_status attn__shared_adopt(attn__all_reduce *e)
     return ATTN_OK;
 }
 
-/* Ends the sharing. The tensors keep their memory, which becomes private to this rank. */
+/* Ends the sharing. The tensors keep their shared memory, which becomes private to this rank. */
 void attn__shared_destroy(attn__all_reduce *e)
 {
     if (!e->shared)
@@ -294,8 +295,8 @@ typedef struct sum_job {
     double *squares; /* one a block */
 } sum_job;
 
-/* Adds up the values of all ranks: first this rank's own, then those of the other ranks in a fixed order. The result
- * therefore has the same bits in every run. */
+/* Adds up the values of all ranks: first this rank's own, then those of the other ranks in a fixed order. The result is
+ * therefore the same in every run. */
 static void sum_blocks(void *user, int64_t begin, int64_t end)
 {
     const sum_job *job = user;
@@ -392,7 +393,7 @@ static bool any_has_gradient(const attn__all_reduce *e, const attn__slot *slot)
     return false;
 }
 
-/* Copies a piece's old values to the new copy. Used if no rank has a gradient of the parameter. */
+/* Copies a piece's old values to the new copy, because no rank has a gradient of the parameter. */
 static void keep(const attn__all_reduce_piece *old, int kept)
 {
     memcpy(old->p2, old->p, (size_t)old->n * sizeof(float));

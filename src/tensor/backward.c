@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Implements the backward pass. It runs nodes from the newest to the oldest, and adds up the gradients of a tensor that
- * is used several times.
- */
+ * Implements the backward pass, from the newest node to the oldest. The gradients of a tensor that is used several
+ * times are added up. */
 #include "tensor/all_reduce.h"
 #include "tensor/op.h"
 #include "tensor/tape.h"
@@ -15,8 +14,8 @@ bool attn__grad_wanted(const attn_tensor *x)
     return x && x->needs_grad;
 }
 
-/* Makes a gradient of x's shape without data. It belongs to the tape if x does. If x is the caller's tensor, the
- * gradient outlives the tape. */
+/* Makes a gradient of x's shape without data. It belongs to the tape if x belongs to the tape. Otherwise x is the
+ * caller's tensor, and its gradient outlives the tape. */
 static attn_tensor *grad_handle(attn_tape *tape, attn_tensor *x)
 {
     attn_tensor *grad;
@@ -35,8 +34,8 @@ static bool grad_create(attn_tape *tape, attn_tensor *x)
 {
     if (!x->grad)
         x->grad = grad_handle(tape, x);
-    /* In a section, gradients of parameters do not come from the pool. They are created one by one between
-     * short-lived tensors and stay, so they would fragment the pool's memory more with each block. */
+    /* In a section, gradients of parameters do not come from the pool. They are allocated between short-lived tensors
+     * and stay after the section, so they would fragment the pool's memory. */
     attn__pool *pool = x->tape || tape->section == 0 ? tape->pool : NULL;
     if (x->grad && (x->place ? attn__grad_place(x) : attn__tensor_allocate(x->grad, pool)))
         return true;
@@ -55,7 +54,8 @@ static void add_to(attn_tape *tape, attn_dtype dtype, int64_t n, const void *a, 
     attn__elementwise_run(tape, dtype, ATTN__ELEMENTWISE_ADD, &args, n, 1);
 }
 
-/* If the gradient's data have other readers, copies them, so that a value can be added to this gradient alone. */
+/* If the gradient shares its data with other tensors, copies the data, so that adding to this gradient does not change
+ * the others. */
 static bool make_exclusive(attn_tape *tape, attn_tensor *grad)
 {
     if (exclusive(grad))
@@ -109,8 +109,8 @@ void attn__grad_give(attn_tape *tape, attn_tensor *x, attn__hold share)
         attn__scratch_release(share);
         return;
     }
-    /* The share's memory may become the gradient of a computed tensor, even if others read it. For a leaf this is
-     * allowed only without other readers, because its gradient outlives the pass and may be cleared. */
+    /* The share's memory may become the gradient of a computed tensor, even if other code reads the memory. The
+     * gradient of a leaf must have its own memory, because it outlives the pass and may be cleared. */
     bool passes_on = x->tape && (x->computed || share.storage->refs == 1);
     if (passes_on && !x->grad) {
         x->grad = grad_handle(tape, x);
@@ -188,8 +188,8 @@ static attn_status run_nodes(attn_tape *tape)
     return attn__fail(tape->context, ATTN_ERROR_MEMORY, "out of memory in the backward pass");
 }
 
-/* Sets the initial gradient of a result. It is the given gradient plus the gradient that other results have passed
- * to this result. */
+/* Sets the initial gradient of a result: the given gradient, plus the gradient that this result has already received
+ * from other results. */
 static attn_status seed(attn_tape *tape, attn_tensor *result, const attn_tensor *grad)
 {
     attn__target target = attn__grad_target(tape, result);

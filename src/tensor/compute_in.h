@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * compute_in.h - lets single operations compute their products in a given precision, as in a model. Used by the
- * benchmarks of the command-line program.
- */
+ * compute_in.h - computes single operations in a given precision, as a model does. The benchmarks of the command-line
+ * program use it. */
 #ifndef ATTN_TENSOR_COMPUTE_IN_H
 #define ATTN_TENSOR_COMPUTE_IN_H
 
@@ -10,7 +9,7 @@
 
 /* Makes the tape compute f32 products in this precision until the next reset. */
 void attn_tape_compute_in(attn_tape *tape, attn_precision precision);
-/* Packs a weight of linear layers once, as attn_model_pack_weights does. w must be f32 [out,in] and own its data.
+/* Packs a weight of linear layers once, like attn_model_pack_weights. w must be f32 [out,in] and own its data.
  * Afterwards only linear layers may use w. */
 attn_status attn_tensor_pack_weights(attn_tensor *w, attn_precision precision);
 

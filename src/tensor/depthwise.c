@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Implements convolutions in which each output channel reads one input channel. An input plane is padded with zeros and
- * packed so that places with the same remainder modulo the stride (a phase) are adjacent. Along each axis, cell c of
- * phase p is place c * stride + p of the padded plane. Tap k of output o reads cell o + k / stride of phase k mod
- * stride. Each tap thus has the same offset from every output, so the kernel (kernels/depthwise) can process a whole
- * plane as one row of elements. Outputs are also stored as cells. Output cells past the end of a line are computed and
- * not used.
+ * Implements convolutions in which each output channel reads one input channel.
+ *
+ * An input plane is padded with zeros and packed: elements whose positions have the same remainder modulo the stride (a
+ * phase) become adjacent. Along each axis, cell c of phase p is position c * stride + p of the padded plane. Tap k of
+ * output o then reads cell o + k / stride of phase k mod stride. The distance from an output to the cell of tap k is
+ * the same for all outputs, so the kernel (kernels/depthwise) can process a whole plane as one row of elements. Outputs
+ * are stored as cells, too. Some of these cells are past the end of a line; they are computed but not used.
  */
 #include "tensor/depthwise.h"
 
@@ -23,8 +24,8 @@ typedef struct layout {
     /* number of taps of a window; number of elements of one phase; number of elements of all phases */
     int64_t taps, phase_size, all;
     int64_t length; /* number of cells from the first output to the last */
-    int64_t reach;  /* largest distance of a tap from its output within a phase, in cells */
-    /* number of elements of one plane of dy that is stored as cells with zeros before and after */
+    int64_t reach;  /* maximum distance, in cells, from an output to the cell of a tap */
+    /* number of elements of one plane of dy, which is stored as cells with zeros before and after */
     int64_t spread;
 } layout;
 
@@ -33,20 +34,21 @@ typedef struct job {
     const attn__depthwise_kernel *kernel;
     layout at;
     int64_t *offset; /* offset of each tap in a packed plane of x */
-    /* Tables for the gradient of x, ordered by phase: offsets in dy, and for each offset the index of its weight in
-     * the group. */
+    /* Tables for the gradient of x, ordered by phase. back[i] is an offset in dy, and of_back[i] is the index in the
+     * group of the weight that belongs to it. */
     int64_t *back, *of_back;
-    int64_t *taps_of; /* number of taps of each phase */
+    int64_t *taps_of;
     char *scratch;
-    size_t each; /* bytes of scratch memory per thread */
+    size_t each;
     bool *finite;
 } job;
 
 /* The scratch memory of a thread. */
 typedef struct memory {
-    /* x: packed plane of x or dx; cells: outputs of one phase; dy: packed planes of dy for each output channel */
+    /* x: packed plane of x or dx; cells: outputs of one phase; dy: packed plane of dy for each output channel of a
+     * group */
     float *x, *cells, *dy;
-    float *weight; /* weights of a group, in the order of the table `back` */
+    float *weight; /* weights of a group, in the order of `back` */
     double *sums;  /* gradients of the weights of a group */
 } memory;
 
@@ -85,7 +87,7 @@ static size_t divide(const job *j, char *base, memory *m)
     return arena.used;
 }
 
-/* Computes the phase of tap k, and its distance from the output's cell. */
+/* Computes the phase that tap k reads, and the distance in cells from an output to the cell of tap k. */
 static void place_tap(const job *j, int64_t k, int64_t *phase, int64_t *distance)
 {
     const attn__window_grid *g = &j->conv->grid;
@@ -129,7 +131,7 @@ static size_t divide_shared(job *j, char *base)
     return arena.used;
 }
 
-/* Runs work(job, item, thread) for each item, with scratch memory for each thread. Returns false if there is no
+/* Runs work(job, item, thread) for each item, and gives each thread scratch memory. Returns false if there is no
  * memory. */
 static bool run(attn_tape *tape, const attn__depthwise *conv, int64_t items, void (*work)(void *, int64_t, int),
                 bool *finite)
@@ -152,8 +154,8 @@ static bool run(attn_tape *tape, const attn__depthwise *conv, int64_t items, voi
 
 /* ------------------------------------------------------------------------------------------------- packing */
 
-/* Packs one line of cells from `plane`. If `back` is true, adds the cells to the line of the plane instead. `plane`
- * is NULL for lines outside the plane. */
+/* Copies one line of cells from `plane`. If `back` is true, adds the line of cells to `plane` instead. `plane` is NULL
+ * for lines of the padding. */
 static void move_line(const attn__window_grid *g, int64_t phase, int64_t cells, float *line, float *plane, bool back)
 {
     int64_t step = g->stride[2], shift = phase - g->padding[2];
@@ -173,7 +175,7 @@ static void move_line(const attn__window_grid *g, int64_t phase, int64_t cells, 
     memset(line + end, 0, (size_t)(cells - end) * sizeof *line);
 }
 
-/* Packs the lines of one phase. If `back` is true, adds the cells to the plane instead. */
+/* Copies the cells of one phase from the plane. If `back` is true, adds the cells to the plane instead. */
 static void move_phase(const job *j, const int64_t phase[3], float *plane, float *cells, bool back)
 {
     const attn__window_grid *g = &j->conv->grid;
@@ -187,7 +189,7 @@ static void move_phase(const job *j, const int64_t phase[3], float *plane, float
         }
 }
 
-/* Packs a plane into cells. If `back` is true, adds the cells to the plane instead. */
+/* Copies the cells of all phases from the plane. If `back` is true, adds the cells to the plane instead. */
 static void move(const job *j, float *plane, float *cells, bool back)
 {
     for (int64_t p = 0; p < phases_of(j); p++, cells += j->at.phase_size) {
@@ -197,13 +199,13 @@ static void move(const job *j, float *plane, float *cells, bool back)
     }
 }
 
-/* Returns the cell of the first output of a line. */
+/* Returns the index of the cell in which the first output of a line is stored. */
 static int64_t cell_of_line(const job *j, int64_t line)
 {
     return (line / j->conv->grid.out[1] * j->at.cells[1] + line % j->conv->grid.out[1]) * j->at.cells[2];
 }
 
-/* Packs the planes of dy of one group as cells. Zeros surround each plane. */
+/* Copies the planes of dy of one group to cells, with zeros before and after each plane. */
 static void spread_gradients(const job *j, int64_t image, int64_t group, float *to)
 {
     const attn__depthwise *conv = j->conv;
@@ -260,7 +262,7 @@ static void input_plane(void *user, int64_t plane, int thread)
     for (int64_t phase = 0, first = 0; phase < phases_of(j); phase++) {
         int64_t n = j->taps_of[phase] * conv->out_channels;
         /* The kernel writes whole blocks, so it may write past the end of this phase. This is harmless, because the
-         * next phase is written later. */
+         * phase after it is written later. */
         j->kernel->correlate(m.dy, j->back + first, m.weight + first, n, j->at.phase_size,
                              m.x + phase * j->at.phase_size);
         first += n;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * depthwise.h - f32 convolutions in which each output channel reads one input channel. They are computed as sums over
- * taps, not as matrix products.
- */
+ * taps instead of matrix products. */
 #ifndef ATTN_TENSOR_DEPTHWISE_H
 #define ATTN_TENSOR_DEPTHWISE_H
 
@@ -17,19 +16,19 @@ typedef struct attn__depthwise {
     int64_t batch, groups, out_channels; /* out_channels: channels of one group */
     const float *x, *w;
     float *y;
-    attn__gemm_finish *finish; /* epilogue, which is called for each plane of y; its row is the index of the plane */
+    attn__gemm_finish *finish; /* epilogue for each plane of y; its row is the index of the plane */
     const void *user;
     /* Arguments of the backward pass: the gradient dy of y, and the requested gradients. */
     const float *dy;
     attn__target dx, dw;
 } attn__depthwise;
 
-/* These functions compute y, dx and dw. Each returns false if there is no memory. If dx is computed, w must be finite,
- * because it is multiplied by the zeros around dy. */
+/* These two functions compute y and dx. They return false if there is no memory. For dx, w must be finite, because it
+ * is multiplied by the zeros around dy. */
 bool attn__depthwise_forward(attn_tape *tape, const attn__depthwise *conv);
 bool attn__depthwise_input_gradient(attn_tape *tape, const attn__depthwise *conv);
-/* Computes dw. If infinite or NaN values of x may have been multiplied by zeros, sets finite[group] to false and
- * does not write dw of this group. */
+/* Computes dw. If infinite or NaN values of x may have been multiplied by zeros, sets finite[group] to false and does
+ * not write dw of this group. */
 bool attn__depthwise_weight_gradient(attn_tape *tape, const attn__depthwise *conv, bool *finite);
 
 #endif

@@ -12,8 +12,8 @@
 
 #include <string.h>
 
-/* Returns the address of the part of w that is used. Returns NULL and records an error if w is packed in a form that
- * this product cannot read. */
+/* Returns the address of the used part of w. Returns NULL and records an error if w is packed in a form that this
+ * product cannot read. */
 static const char *weights_of(attn_tape *tape, const attn__linear_part *p, bool *bf16)
 {
     const char *rows = attn__weight_rows(tape, p->w, bf16);

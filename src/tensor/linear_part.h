@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * linear_part.h - computes a linear layer, or some of its channels, into existing memory. This saves memory in
- * inference, because the operations of attn/tensor.h would allocate a new tensor for each result. The tape must not
- * record.
- */
+ * linear_part.h - computes a linear layer, or some of its channels, into existing memory. Inference thus needs less
+ * memory than with the operations of attn/tensor.h, which allocate each result. The tape must not record. */
 #ifndef ATTN_TENSOR_LINEAR_PART_H
 #define ATTN_TENSOR_LINEAR_PART_H
 
@@ -18,7 +16,7 @@ typedef struct attn__linear_part {
     int64_t row, column;
     attn_activation activation; /* must be IDENTITY if `add` is set */
     bool add;
-    /* the same rows and columns of w, packed before; NULL or empty: the function packs them itself */
+    /* packed form of the same rows and columns of w; NULL or empty: the function packs them */
     const attn__packed *packed;
     attn_tensor *y;
 } attn__linear_part;
@@ -26,22 +24,21 @@ typedef struct attn__linear_part {
 /* Computes the part. Returns false and records an error if there is no memory or a tensor is NULL. */
 bool attn__linear_part_run(attn_tape *tape, const attn__linear_part *part);
 
-/* Computes the part into a new tensor of type `dtype`. Its shape is x's shape with `out` channels at the end. */
+/* Computes the part into a new tensor of type `dtype`. Its shape is that of x, with `out` as the length of the last
+ * axis. */
 attn_tensor *attn__linear_new(attn_tape *tape, const attn__linear_part *part, int64_t out, attn_dtype dtype);
 
-/* Rounds n f32 elements to bf16. The rounding is the same as in bf16 products. */
+/* Rounds n f32 elements to bf16, like products in bf16. */
 void attn__round_to_bf16(attn_context *context, const float *from, int64_t n, uint16_t *to);
-/* Converts a row of n weights to int8. The result is the same as in int8 products. Returns the scale of the row. */
+/* Converts a row of n weights to int8, like products in int8. Returns the scale of the row. */
 float attn__quantize_row(const float *row, int64_t n, int8_t *q);
-/* Returns whether an int8 model computes layers with `in` input channels in int8. If not, it computes them in bf16. */
+/* Returns whether an int8 model computes layers with `in` input channels in int8. Other layers are computed in bf16. */
 bool attn__fits_int8(int64_t in);
-/* Rounds x (F32) to bf16 in a new tensor. */
 attn_tensor *attn__rounded(attn_tape *tape, const attn_tensor *x);
 
-/* Converts x (BF16) to f32 in a new tensor. */
 attn_tensor *attn__widened(attn_tape *tape, const attn_tensor *x);
 
-/* Returns a view of the elements of x whose index along axis 0 is in [begin, end). The view shares the memory of x. */
+/* Returns a view of x, restricted to indices [begin, end) of axis 0. The view shares the memory of x. */
 attn_tensor *attn__part_of(attn_tape *tape, attn_tensor *x, int64_t begin, int64_t end);
 
 #endif

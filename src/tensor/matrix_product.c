@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * Converts products of operations to products of src/gemm. */
+ * Converts the products of operations to calls of src/gemm. */
 #include "tensor/matrix_product.h"
 
 #include "gemm/product.h"
 #include "tensor/op.h"
 
-/* Returns the type in which products are computed. If the tape's precision is lower than f32, f32 operands are
- * rounded while they are packed. */
+/* Returns the type in which a product is computed. If the tape's precision is lower than f32, f32 operands are rounded
+ * to it while they are packed. */
 static attn_dtype type_on(const attn_tape *tape, attn_dtype dtype)
 {
     return dtype == ATTN_F32 && attn__rounds(tape) ? ATTN_BF16 : dtype;
@@ -69,7 +69,8 @@ bool attn__gemm_linear(attn_tape *tape, const attn__gemm_problem *given, const v
     return attn__gemm(tape, &problem);
 }
 
-/* Packs weights in the form `form`. If this form is not worthwhile, sets *serves to false and keeps no memory. */
+/* Packs weights in the form `form`. If products with this form would not be faster, sets *serves to false and keeps no
+ * memory. */
 static attn_status pack_as(attn_tape *tape, attn__weights form, const attn__gemm_operand *w, bool drop, bool *serves,
                            attn__packed *packed)
 {
@@ -91,7 +92,7 @@ static attn_status pack_as(attn_tape *tape, attn__weights form, const attn__gemm
     return ATTN_OK;
 }
 
-/* Returns the type in which products with weights packed on this tape are computed. */
+/* Returns the type in which this tape computes products with packed weights. */
 static attn_dtype type_of_packed(const attn_tape *tape, attn_dtype dtype, int64_t k)
 {
     return is_int8(tape, dtype, k) ? ATTN_I32 : type_on(tape, dtype);

@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Implements lists of tensors with names.
- */
+/* SPDX-License-Identifier: MIT */
 #include "tensor/tensor.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * number.h - reads or writes one element of an f32 or f64 tensor. These functions check the type for each element,
- * which is too slow for computations. They are used for tensors that are filled or read once, such as tables of
- * positions, masks and labels. */
+ * number.h - reads or writes one element of an f32 or f64 tensor. The type is checked for each element, which is too
+ * slow for computations. This serves for tensors that are filled or read once, such as tables of positions, masks and
+ * labels. */
 #ifndef ATTN_TENSOR_NUMBER_H
 #define ATTN_TENSOR_NUMBER_H
 

@@ -117,9 +117,9 @@ static bool some_need_grad(int n, attn_tensor *const *x)
     return false;
 }
 
-/* Checks the inputs of an operation in a branch of a reversible block. A tensor from outside the branch must not
- * need a gradient. The branch's nodes are discarded before the backward pass of the surrounding network, so this
- * gradient would be lost. */
+/* Checks the inputs of an operation in a branch of a reversible block. A tensor from outside the branch must not need a
+ * gradient, because its gradient would be lost: the branch's nodes are discarded before the backward pass of the
+ * surrounding network. */
 static bool stays_inside(attn_tape *tape, int n, attn_tensor *const *x)
 {
     for (int i = 0; i < n && tape->section > 0; i++) {
@@ -132,8 +132,8 @@ static bool stays_inside(attn_tape *tape, int n, attn_tensor *const *x)
     return true;
 }
 
-/* Checks that no input has already passed its gradient on. If an input has, the gradient of this operation would not
- * be propagated further. */
+/* Checks that no input has already passed its gradient on. The gradient of this operation would not reach the inputs of
+ * such a tensor. */
 static bool leads_on(attn_tape *tape, int n, attn_tensor *const *x)
 {
     for (int i = 0; i < n && tape->options.record; i++) {
@@ -229,7 +229,7 @@ static void run_range(void *user, int64_t begin, int64_t end)
 void attn__elementwise_run(const attn_tape *tape, attn_dtype dtype, attn__elementwise_kernel kernel,
                            const attn__elementwise_args *args, int64_t n, int64_t cost)
 {
-    /* number of elements that take about as long to process as it takes to wake a thread (a few microseconds) */
+    /* about as many elements as one thread processes in the few microseconds that it takes to wake another thread */
     enum { WORTH_A_THREAD = 16384 };
     rows_job job = {attn__elementwise_for(dtype == ATTN_F64, tape->context->isa)->run[kernel], args};
     int64_t grain = WORTH_A_THREAD / (cost > 0 ? cost : 1);

@@ -21,8 +21,8 @@
 #include "kernels/elementwise/elementwise.h"
 #include "tensor/tensor.h"
 
-/* Returns true if the n tensors exist, have data, and are all f32 or all f64. If a tensor is NULL, returns false
- * without recording an error. */
+/* Checks that the n tensors exist, have data, and are all f32 or all f64. If not, records an error and returns false.
+ * If a tensor is NULL, returns false without an error. */
 bool attn__op_accepts(attn_tape *tape, const char *op, int n, ...);
 /* Returns whether w is a weight with a low-rank adapter. Only linear layers support such weights. If w is NULL,
  * returns false. */
@@ -33,26 +33,26 @@ bool attn__op_is_packed(const attn_tensor *w, const attn_tensor *x);
 /* Records ATTN_ERROR_SHAPE with a message of the form "op: ..." and returns NULL. */
 attn_tensor *attn__op_shape_error(attn_tape *tape, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool attn__same_shape(const attn_tensor *a, const attn_tensor *b);
-/* Returns the number of rows of x. A row is all elements along the last axis, so this is the product of the other
- * lengths. */
+/* Returns the number of rows of x, which is the product of all lengths except the last. */
 int64_t attn__row_count(const attn_tensor *x);
-/* Returns the axis counted from the front. Returns -1 and records an error if the tensor has no such axis. */
+/* Returns the axis counted from the front, where `axis` may be negative. Returns -1 and records an error if the tensor
+ * has no such axis. */
 int attn__op_axis(attn_tape *tape, const char *op, const attn_tensor *x, int axis);
 
 attn_tensor *attn__op_result(attn_tape *tape, attn_dtype dtype, int rank, const int64_t *shape);
-/* Returns a view of x's data that begins at element `offset`. */
+/* Returns a view of x's data that begins at element `offset` of x. */
 attn_tensor *attn__op_view(attn_tape *tape, attn_tensor *x, int64_t offset, int rank, const int64_t *shape);
 
 /* Records the operation if the tape records and some x needs a gradient. Otherwise sets *node to NULL. Elements of x
  * may be NULL. Returns false if there is no memory for the node. */
 bool attn__op_record(attn_tape *tape, attn__node **node, void (*backward)(attn_tape *, attn__node *), attn_tensor *y,
                      int nx, attn_tensor *const *x, int nsaved, size_t detail);
-/* Records the operation even if no x needs a gradient. This is needed if the operation reads parameters that are not
- * among the inputs x. */
+/* Records the operation even if no x needs a gradient, because the operation reads parameters that are not among the
+ * inputs x. */
 bool attn__op_record_always(attn_tape *tape, attn__node **node, void (*backward)(attn_tape *, attn__node *),
                             attn_tensor *y, int nx, attn_tensor *const *x, int nsaved, size_t detail);
-/* Keeps the data of `tensor` for the backward pass. attn__node_save_hold does the same with a hold, which the node
- * then owns. */
+/* Keeps the data of `tensor` for the backward pass. attn__node_save_hold keeps the data of a hold, which the node then
+ * owns. */
 void attn__node_save(attn__node *node, int i, const attn_tensor *tensor);
 void attn__node_save_hold(attn__node *node, int i, attn__hold hold);
 
@@ -62,8 +62,8 @@ void attn__scratch_release(attn__hold hold);
 
 /* -------------------------------------------------------------------------------------- backward pass */
 
-/* Memory to which an operation writes its share of an input's gradient. `data` is NULL if the gradient is not
- * needed, or if there is no memory (tape->failed). */
+/* Memory to which an operation writes its share of an input's gradient. `data` is NULL if no gradient is needed, or if
+ * there is no memory (tape->failed is then set). */
 typedef struct attn__target {
     void *data;
     bool add; /* true: the operation must add to the contents; false: it must overwrite all of the contents */
@@ -71,14 +71,13 @@ typedef struct attn__target {
 attn__target attn__grad_target(attn_tape *tape, attn_tensor *x);
 /* Does the same as attn__grad_target, but clears new memory first. `add` is therefore always true. */
 attn__target attn__grad_target_added(attn_tape *tape, attn_tensor *x);
-/* Returns true if x exists and needs a gradient. */
 bool attn__grad_wanted(const attn_tensor *x);
-/* Gives x a buffer of x's size that holds a share of its gradient. The reference passes to x. If share.data is NULL,
+/* Adds a buffer of x's size to the gradient of x, which takes over the reference to the buffer. If share.data is NULL,
  * nothing happens. */
 void attn__grad_give(attn_tape *tape, attn_tensor *x, attn__hold share);
-/* Returns a reference to the gradient of y. The buffer may be shared, so it must only be read. */
+/* Returns a reference to the gradient of y. The data must not be changed, because they may be shared. */
 attn__hold attn__grad_share(const attn_tensor *y);
-/* Returns a buffer of y's size for a gradient. It is y's own gradient if nothing else reads that, otherwise a new
+/* Returns a buffer of y's size for a gradient. It is y's own gradient if no other code reads that, otherwise a new
  * buffer. */
 attn__hold attn__grad_reuse(attn_tape *tape, const attn_tensor *y);
 

@@ -61,7 +61,7 @@ attn__blocks attn__operand_blocks(int n, const attn__operand_dim *extents)
     for (int i = 0; i < n; i++)
         sorted[i] = extents[i];
     sort_by_stride(n, sorted);
-    int64_t span = 1; /* number of elements from the first to the last, for the dims processed so far */
+    int64_t span = 1; /* span: number of elements from the first to the last, along the dims so far */
     for (int i = 0; i < n; i++) {
         if (sorted[i].n == 0 || sorted[i].stride < span)
             return (attn__blocks){0};

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Implements a list of packed weights. It is searched linearly, because a decoder has only a few dozen weights.
- */
+ * Implements a list of packed weights. Searches are linear, because a decoder has only a few dozen weights. */
 #include "tensor/packed_weights.h"
 
 #include "tensor/compute_in.h"
@@ -15,8 +14,8 @@
 typedef struct entry {
     const void *weights;
     attn_dtype dtype;
-    attn_precision precision; /* precision of the products for which the weight was packed */
-    attn__packed *packed;     /* allocated separately, so that its address stays valid when the list grows */
+    attn_precision precision; /* the precision of the products that can use the packed form */
+    attn__packed *packed;     /* has memory of its own, so that its address stays valid when the list grows */
     int64_t n, k;
 } entry;
 
@@ -111,8 +110,8 @@ static const attn__packed *look(const attn__packed_weights *all, const attn_tens
     return NULL;
 }
 
-/* Packs a weight. Returns NULL if there is no memory. The memory comes from the context, not from the tape's pool.
- * The packed weight may outlive the tape that requests it, and only one thread may use a pool. */
+/* Packs a weight. Returns NULL if there is no memory. The memory comes from the context, because the packed weight may
+ * outlive the tape and its pool, and because only one thread may use a pool. */
 static const attn__packed *pack(attn__packed_weights *all, const attn_tensor *w, attn_precision precision)
 {
     attn_tape tape = {.context = all->context, .precision = precision};
@@ -129,9 +128,9 @@ static const attn__packed *pack(attn__packed_weights *all, const attn_tensor *w,
     return fresh;
 }
 
-/* Maximum number of rows for which panels are kept. For products of more rows, packing takes a small part of the
- * time, so keeping panels is not worth the memory. Slices are always kept, because they exist only in packed form
- * and make products of any number of rows faster. */
+/* Maximum number of rows of a product for which panels are kept. In larger products, packing takes only a small part of
+ * the time, so kept panels are not worth their memory. Slices are always kept, because they make products of any size
+ * faster and exist only in packed form. */
 enum { MOST_ROWS = 1024 };
 
 static bool is_worth_keeping(const attn_tape *tape, const attn_tensor *w, int64_t rows)
@@ -152,8 +151,8 @@ static bool fail_unfit(attn_tape *tape, const attn_tensor *w)
     return false;
 }
 
-/* Gets the packed form that the tensor itself has, if this product can read it. If the product cannot read it and
- * the tensor has no other form, records an error and returns false. */
+/* Gets the packed form that belongs to the tensor, if this product can read it. Returns false and records an error if
+ * the product cannot read it and the tensor has no other form. */
 static bool find_own(attn_tape *tape, const attn_tensor *w, const attn__packed **packed)
 {
     bool fits = own_fits(tape, w);
@@ -169,8 +168,8 @@ bool attn__packed_weights_find(attn_tape *tape, attn_tensor *w, int64_t rows, co
         return false;
     if (*packed || !w->data)
         return true;
-    /* Weights that an operation made are not packed here. Packed weights are found by address, and the address of
-     * such a weight may be that of an earlier result. */
+    /* Weights that an operation made are not packed. The packed form is found by the address of the weight, and a later
+     * result may have the same address. */
     bool is_made = !w->storage || w->storage->pool;
     if (!all || tape->options.record || is_made || !is_worth_keeping(tape, w, rows))
         return true;
@@ -205,8 +204,8 @@ void attn__packed_weights_forget(attn_tape *tape, const attn_tensor *w)
 
 /* ------------------------------------------------------------------------------------------- for good */
 
-/* Returns whether the packed form may replace the data. Three conditions must hold: the data's memory is not shared; no
- * product needs both forms; and if w is a table, its rows can be read from panels. */
+/* Returns whether the packed form may replace the data. It may if the data's memory is not shared, and no product needs
+ * both forms. A table's rows must also be readable from the packed form. */
 static bool may_take(const attn_tape *tape, const attn_tensor *w, bool rows)
 {
     bool alone = !w->tape && !w->grad && atomic_load(&w->storage->refs) == 1;
@@ -216,16 +215,15 @@ static bool may_take(const attn_tape *tape, const attn_tensor *w, bool rows)
 
 static void drop_data(attn_tensor *w)
 {
-    /* release the memory pages now, because the allocator may keep freed memory */
+    /* release the pages now, because the allocator may keep the freed memory */
     attn__system_drop_pages(w->data, attn__tensor_bytes(w));
     attn__storage_unref(w->storage);
     w->storage = NULL;
     w->data = NULL;
 }
 
-/* Returns whether the weight can be packed for this precision. *rows is true if it is packed as rows of bf16 instead
- * of panels. Rows are used on machines whose fastest kernel multiplies f32, because panels would contain f32
- * elements there. */
+/* Returns whether the weight can be packed for this precision. *rows is true if it is packed as rows of bf16 instead of
+ * panels. Rows are used if the machine's fastest kernel multiplies f32, because panels would then have f32 elements. */
 static bool has_form(const attn_tensor *w, attn_precision precision, bool *rows)
 {
     bool rounds = w->dtype == ATTN_F32 && !w->table && precision == ATTN_PRECISION_BF16;
@@ -251,7 +249,7 @@ static attn_status pack_rows(attn_tape *tape, const attn_tensor *w, attn__packed
     return ATTN_OK;
 }
 
-/* Packs a weight as rows or as panels. `takes` tells that the packed form will replace the weight's data. */
+/* Packs a weight as rows or as panels. `takes` is true if the packed form will replace the weight's data. */
 static attn_status pack_weight(attn_tape *tape, const attn_tensor *w, bool rows, bool takes, attn__packed *packed)
 {
     return rows ? pack_rows(tape, w, packed)
