@@ -41,8 +41,8 @@ static bool holds(const char *line, size_t length, const char *words)
     return false;
 }
 
-/* Returns whether the line is a header. A header begins with the name of the program that wrote the file. In nearly
- * all programs, certain words follow the name, by which the line is recognized. */
+/* Returns whether the line is a header. A header begins with the name of the program that wrote the file. For nearly
+ * all programs, the line is recognized by the words that follow the name. */
 static bool is_header(const char *line, size_t length)
 {
     static const char *const programs[] = {"clustal", "muscle", "probcons", "kalign", "msaprobs", "biopython"};

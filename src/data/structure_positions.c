@@ -36,8 +36,8 @@ static int64_t absent_between(const attn__built_residue *a, const attn__built_re
     return step > 1 && step <= MOST_ABSENT ? step - 1 : 0;
 }
 
-/* Returns whether the coordinates are those of a protein. If a twentieth of the bonds or more is missing, they are
- * of another kind, and missing bonds do not mean breaks. */
+/* Returns whether the chain has the bonds of a protein. If more than one bond plus a twentieth of the residues is
+ * missing, the coordinates are of another kind. Missing bonds then do not mean breaks. */
 static bool has_bonds(const attn__chain *chain)
 {
     int64_t broken = 0;
@@ -78,7 +78,7 @@ static attn_status arrange_by_numbers(attn_context *context, attn__chain *chain)
     return ATTN_OK;
 }
 
-/* Returns whether every residue has a position in the sequence, as mmCIF files give it. */
+/* Returns whether the file gives the position in the sequence of every residue, as mmCIF files do. */
 static bool is_labelled(const attn__chain *chain, int64_t length)
 {
     int64_t last = 0;

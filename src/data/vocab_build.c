@@ -77,7 +77,7 @@ static int64_t keep_frequent(attn__word *items, int64_t n, int64_t min_frequency
 }
 
 /* Makes a vocabulary with D2L compatibility. <unk> is always included. <pad> and <eos> are usually frequent enough,
- * because padded sentences contain them. If they are missing, because sentences are very long or few, they are added,
+ * because padded sentences contain them. If sentences are very long or few, they may be missing. They are then added,
  * because encoding needs them. */
 static attn_status finish_d2l(attn_vocab **vocab, attn__words *words, int64_t min_frequency)
 {

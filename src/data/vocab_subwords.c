@@ -125,8 +125,8 @@ static void clear_controls(char *text, size_t length)
             text[i] = ' ';
 }
 
-/* Returns whether a token is left out of the joined text. Special added tokens are left out, and <unk>, for which
- * the library would write its own mark. */
+/* Returns whether a token is left out of the joined text. Special added tokens are left out. <unk> is left out too,
+ * because the library would write its own mark for it. */
 static bool is_silent(const attn_vocab *vocab, int32_t id)
 {
     bool silent = id == vocab->special[ATTN_SPECIAL_UNK];

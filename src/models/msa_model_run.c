@@ -34,7 +34,6 @@ static int64_t stage_of(const run *r, bool columns)
 
 /* --------------------------------------------------------------------------------------------------- maps */
 
-/* Reports whether the maps of the current layer are to be stored. */
 static bool keeps_maps(const run *r)
 {
     return r->wishes->map_layer == 0 || r->wishes->map_layer == r->layer + 1;

@@ -128,7 +128,7 @@ static attn_tensor *project_out(const attn_nn_multi_head *layer, attn_tape *tape
     return layer->plain ? y : attn_nn_linear_forward(&layer->w_o, tape, y);
 }
 
-/* Computes the attention that `describe` describes, and applies the output projection. */
+/* Computes the attention that describe() has set up, and applies the output projection. */
 static attn_tensor *attend(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *q, attn_tensor *k,
                            attn_tensor *v, int64_t keys, const attn_nn_mask *mask, attn_tensor **weights)
 {

@@ -88,10 +88,11 @@ typedef struct attn_nn_image_attention_options {
     int64_t window;
     int64_t stride; /* stride of the windows' centres; 0: 1 */
     attn_border border;
-    /* add q . r to the score, where r is the vector of the relative position: the row's half, then the column's half */
+    /* true: add q . r to the score, where r is the vector of the relative position: the row's half, then the
+     * column's half */
     bool relative;
-    /* r is halved across the channels of all heads together, so the first heads use only row positions; otherwise
-     * each head has both halves */
+    /* true: the halves of r are those of all heads together, so the first heads use only row positions; false: the
+     * channels of each head have both halves */
     bool whole;
     /* true: channel c of head h is channel h * mid + c of the array; false: it is channel c * heads + h */
     bool head_major;

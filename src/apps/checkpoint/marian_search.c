@@ -96,8 +96,8 @@ static bool is_neutral(const attn_config_value *value, double neutral)
     }
 }
 
-/* Reports whether entry i of the file changes translations. The entry must be `key` with an effective value, or a
- * member of a list or object with this name. */
+/* Reports whether entry i of the config can change translations: it is a member of the list or object `key`, or it
+ * is `key` itself with a value that has an effect. */
 static bool changes(const attn_config *how, int64_t i, const char *key, double neutral)
 {
     const char *name = attn_config_key(how, i);

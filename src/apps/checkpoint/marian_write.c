@@ -24,7 +24,6 @@ static attn_status copy_files(attn_context *context, const char *directory, cons
     return status;
 }
 
-/* Ends the JSON object, and writes the text to a file of the directory. */
 static attn_status write_json(attn_json *json, const char *directory, const char *name)
 {
     char path[ATTN__PATH];

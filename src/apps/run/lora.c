@@ -19,7 +19,7 @@ static const char prefix[] = "base_model.model.", weight[] = ".weight";
 typedef struct adapted {
     int64_t parameter; /* index of the adapted weight among the model's parameters */
     attn__low_rank low_rank;
-    /* the weight with the adapter merged into it, which replaces the weight during a fold; NULL until it is needed */
+    /* the weight plus its adapter; it replaces the weight while adapters are merged; NULL until it is needed */
     attn_tensor *merged;
 } adapted;
 

@@ -182,8 +182,8 @@ static void pass_over(void *user, int64_t line, const char *error)
     (void)user, (void)line, (void)error;
 }
 
-/* Chooses the kind of vocabulary if the setting is "auto". If there are few pairs, words are used, because learned
- * pieces are not better. training.json stores the chosen kind. */
+/* Chooses the kind of vocabulary if the setting is "auto". If there are few pairs, the vocabulary consists of words,
+ * because learned pieces would not be better. training.json stores the chosen kind. */
 static attn_status choose_vocabulary(training *t)
 {
     enum { ENOUGH = 4000 };
