@@ -25,7 +25,7 @@ typedef struct parity_case {
     attn_context *context;
     const char *folder;
     attn_config *config;
-    attn_dtype reals; /* type of the model's parameters, inputs and outputs */
+    attn_dtype reals;
     attn_model *model;
     attn_tape *tape;
     attn_tensor *src, *lens, *tgt, *labels;
@@ -48,8 +48,8 @@ static attn_status build(parity_case *c)
         status = attn_config_create(&own, c->context);
     if (status == ATTN_OK && architecture)
         status = attn_architecture_select(architecture, c->config, own);
-    /* If a case sets "dtype" to f64, the model runs in float64. This shows a wrong formula that float32's rounding
-     * would hide. */
+    /* A case can set "dtype" to f64. The model then runs in float64, which shows a wrong formula that the rounding
+     * of float32 would hide. */
     bool twice = status == ATTN_OK && strcmp(attn_config_text(c->config, "dtype", "f32"), "f64") == 0;
     c->reals = twice ? ATTN_F64 : ATTN_F32;
     if (status == ATTN_OK)
@@ -77,7 +77,7 @@ static attn_status read_batch(parity_case *c)
     return status;
 }
 
-/* Writes the gradients of the list's tensors to the file `name`. Tensors that have no gradient are left out. */
+/* Writes the gradients of the list's tensors to the file `name`, except for tensors without a gradient. */
 static attn_status write_gradients(const parity_case *c, const attn_named_list *of, const char *name)
 {
     char path[1024];
@@ -105,7 +105,7 @@ static attn_status run_translator(parity_case *c)
     attn_tensor *logits = attn_seq2seq_forward(c->model, c->tape, c->src, c->lens, c->tgt, NULL);
     if (!logits)
         return attn_context_status(c->context);
-    /* The logits are written first, because the loss overwrites them. */
+    /* The logits are written before the loss is computed, because the loss overwrites them. */
     status = attn_npy_write(logits, c->context, path_of(c, "out_logits.npy", path));
     attn_tensor *loss = attn_cross_entropy(c->tape, logits, c->labels, &options);
     if (!loss || status != ATTN_OK)
@@ -118,8 +118,8 @@ static attn_status run_translator(parity_case *c)
 
 /* ---------------------------------------------------------------------------------- any architecture */
 
-/* Adds the loss of `logits` and `boxes` to *loss. Adds each term of the loss to the list `terms`, under a name that
- * begins with `prefix`. */
+/* Adds the loss of `logits` and `boxes` to *loss, and its terms to the list `terms`. The terms' names begin with
+ * `prefix`. */
 static attn_status add_loss(parity_case *c, attn_tensor *logits, attn_tensor *boxes, const attn__targets *targets,
                             const int64_t *query, attn_tensor **loss, const char *prefix, attn_named_list *terms)
 {
@@ -198,7 +198,7 @@ static attn_status run_backward(parity_case *c, const attn_named_list *outputs)
     char path[1024];
     attn_tensor *dout = NULL;
     attn_status status = attn_npy_read(&dout, c->context, path_of(c, "dout.npy", path));
-    /* If the output is a constant table, it has no gradient. */
+    /* An output that is a constant table has no gradient. */
     if (status == ATTN_OK && attn_tensor_requires_grad(outputs->items[0].tensor))
         status = attn_backward_from(c->tape, outputs->items[0].tensor, dout);
     attn_tensor_destroy(dout);
@@ -213,7 +213,7 @@ static attn_status run_outputs(parity_case *c, const attn_named_list *inputs, at
     bool detects = attn_file_exists(path_of(c, "targets.safetensors", path));
     attn_status status = ATTN_OK;
     for (int i = 0; status == ATTN_OK && i < a->noutputs; i++) {
-        /* Outputs of heads are left out, because no parity case has them. */
+        /* Optional outputs of heads are not written, because no parity case expects them. */
         bool of_a_head = a->outputs[i].optional && strstr(a->outputs[i].name, "logits") && !detects;
         of_a_head |= strcmp(a->outputs[i].name, "contacts") == 0 && !attn_config_bool(c->config, "tied", true);
         status = of_a_head ? ATTN_OK : attn_named_add(outputs, a->outputs[i].name, NULL);
@@ -256,7 +256,7 @@ static attn_status run(parity_case *c)
     attn_status status = attn_tape_create(&c->tape, c->context);
     if (status != ATTN_OK)
         return status;
-    /* If a case sets "train", normalizations use the statistics of the batch. Otherwise they use running statistics. */
+    /* With "train", normalizations use the statistics of the batch, and otherwise running statistics. */
     attn_tape_reset(c->tape,
                     &(attn_tape_options){.record = true, .train = attn_config_bool(c->config, "train", false)});
     return attn_file_exists(path_of(c, "inputs.safetensors", path)) ? run_layer(c) : run_translator(c);

@@ -60,7 +60,7 @@ static void fasta_keeps_every_column(void **state)
     check_rows(">a\nAC-DE\n>b\nA*~DE\n", "x.fa", NONE, ATTN_ALIGNMENT_FASTA, "AC-DE AX-DE");
 }
 
-/* A stop ('*') that follows the last residue is dropped. If other rows are longer, it becomes a gap. */
+/* A stop ('*') after the last residue is dropped, or becomes a gap if other rows are longer. */
 static void stops_at_the_end_are_gaps(void **state)
 {
     static const struct {
@@ -82,8 +82,7 @@ static void stops_at_the_end_are_gaps(void **state)
     check_rows("# STOCKHOLM 1.0\nq MK*\ns MK*\n#=GC RF xxx\n//\n", "x", NONE, ATTN_ALIGNMENT_STOCKHOLM, "MK MK");
 }
 
-/* Each column gets the number of its residue in the query. The residues of the query's sequence in the file are
- * counted, including insertions. */
+/* Columns are numbered by counting the residues of the query in the file, including insertions. */
 static void columns_are_numbered_by_residues_of_the_query(void **state)
 {
     attn_context *c = *state;
@@ -112,7 +111,7 @@ static void columns_are_numbered_by_residues_of_the_query(void **state)
     }
 }
 
-/* An alignment of ffindex ends with a NUL byte, which is ignored. */
+/* A file of ffindex ends with a NUL byte, which is ignored. */
 static void nul_bytes_at_the_end_are_passed_over(void **state)
 {
     static const char one[] = ">q\nMKV\n>s\nMKL\n\0\0\n", two[] = ">q\nMKV\n\0>s\nMKL\n\0";
@@ -127,8 +126,8 @@ static void nul_bytes_at_the_end_are_passed_over(void **state)
                         "alignment out of it (ffindex_get)");
 }
 
-/* Columns where the query has a dot are insertions and are removed. In files of EVcouplings, lower case marks
- * columns of low coverage, which are kept. */
+/* Columns in which the query has a dot are insertions and are removed. Columns with lower case letters are kept,
+ * because files of EVcouplings mark low coverage in this way. */
 static void a2m_keeps_the_querys_columns(void **state)
 {
     check_rows(">q\nAC..DE\n>b\nA-gkDE\n", "x.a2m", NONE, ATTN_ALIGNMENT_A2M, "ACDE A-DE");
@@ -173,7 +172,7 @@ static void headers_of_clustal_are_recognized(void **state)
     }
 }
 
-/* Lines that consist of spaces are empty. Editors and programs that pad lines write such lines. */
+/* Lines of spaces count as empty. Editors, and programs that pad lines, write such lines. */
 static void lines_of_spaces_are_empty(void **state)
 {
     check_rows("# STOCKHOLM 1.0\n   \nq AC\ns AD\n \t\nq E\ns E\n//\n  \n", "x", NONE, ATTN_ALIGNMENT_STOCKHOLM,
@@ -268,8 +267,8 @@ static attn_alignment *random_alignment(attn_context *c, int64_t rows, int64_t c
     return a;
 }
 
-/* The expected rows come from the greedy choice in the notebook of facebookresearch/esm, run in NumPy. The second
- * case has many ties and more than 128 terms in each mean, so that the order of summation matters. */
+/* The expected rows come from the greedy selection in facebookresearch/esm's notebook, in NumPy. In the second case,
+ * many rows are tied, and each mean has more than 128 terms, so that the order of summation matters. */
 static void diverse_rows_are_the_notebooks(void **state)
 {
     static const int expected[] = {0, 10, 13, 20, 22, 23, 24, 27, 31, 34, 35, 36, 37, 39, 43, 44, 46, 51, 57, 59};
@@ -298,8 +297,8 @@ static void diverse_rows_are_the_notebooks(void **state)
     attn_alignment_destroy(all);
 }
 
-/* Two rows have the same mean distance to the first two rows. The first of them is chosen, even if its single
- * distances differ. */
+/* Two rows have the same mean distance to the rows chosen before, but different single distances. The first of the
+ * two must be chosen. */
 static void the_first_of_tied_rows_is_taken(void **state)
 {
     static const char *const texts[] = {">0\nAAAA\n>1\nCCCC\n>2\nCCCA\n>3\nCAAA\n",
@@ -326,7 +325,7 @@ static bool listen(void *user, const char *things, int64_t done, int64_t total)
     return ++l->calls < l->most;
 }
 
-/* The selection needs memory for a few numbers in each row, whatever the depth. It reports its progress and can be
+/* The selection may need memory for only a few numbers per row, whatever the depth. It reports progress and can be
  * interrupted. */
 static void diverse_rows_take_little_memory_and_report_progress(void **state)
 {
@@ -399,7 +398,7 @@ static void weights_count_like_rows(void **state)
     attn_alignment_destroy(a);
 }
 
-/* 55 of 100 columns must count as a share of 0.55, although 0.55 * 100 is more than 55 in doubles. */
+/* A share of 0.55 must be 55 of 100 columns, although 0.55 * 100 is more than 55 in doubles. */
 static void inexact_shares_count_whole_columns(void **state)
 {
     attn_context *c = *state;
@@ -418,8 +417,8 @@ static void inexact_shares_count_whole_columns(void **state)
     attn_alignment_destroy(a);
 }
 
-/* Compares the weights with a plain loop over all pairs in double, for lengths around the strides of the library's
- * blocks. */
+/* Compares the weights with a plain loop over all pairs in double. Lengths are near multiples of the library's block
+ * length. */
 static void weights_are_those_of_plain_loops(void **state)
 {
     enum { ROWS = 150, MOST = 300 };
@@ -431,7 +430,7 @@ static void weights_are_those_of_plain_loops(void **state)
         int n = lengths[k], used = 0;
         for (int r = 0; r < ROWS; r++) {
             used += sprintf(text + used, ">%d\n", r);
-            for (int i = 0; i < n; i++) { /* row r has random residues in about r % 50 percent of its columns */
+            for (int i = 0; i < n; i++) { /* about r % 50 percent of the columns of row r have random residues */
                 random = random * 1664525u + 1013904223u;
                 bool own = (random >> 16) % 100 < (unsigned)(r % 50);
                 text[used++] = own ? "ACDE-"[(random >> 8) % 5] : "ACDEFGHIK-"[i % 10];
@@ -475,8 +474,8 @@ static bool stop_at_once(void *user, const char *things, int64_t done, int64_t t
     return false;
 }
 
-/* 8,200 rows are enough to be compared in parts. The rows are of seven kinds, and only rows of the same kind are
- * similar. */
+/* With 8,200 rows, the comparison is divided into parts. There are seven kinds of rows, and two rows are similar
+ * only if they are of the same kind. */
 static void many_rows_are_compared_in_parts(void **state)
 {
     enum { ROWS = 8200, KINDS = 7 };
@@ -499,7 +498,7 @@ static void many_rows_are_compared_in_parts(void **state)
     attn_alignment_destroy(a);
 }
 
-/* The example of Henikoff and Henikoff 1994 has the weights 0.267, 0.267, 0.200, 0.267. */
+/* The paper's example (Henikoff and Henikoff 1994) has the weights 0.267, 0.267, 0.200, 0.267. */
 static void position_weights_are_the_papers(void **state)
 {
     attn_context *c = *state;
@@ -511,8 +510,8 @@ static void position_weights_are_the_papers(void **state)
     assert_true(fabs(w[2] - 4 * 3.0 / 15) < 1e-12);
     assert_true(fabs(w[3] - 4 * 4.0 / 15) < 1e-12);
     attn_alignment_destroy(a);
-    /* Gaps and X are not residues. The third row has one residue, in column 2. Column 2 has two kinds of residue,
-     * and one of these kinds occurs three times. */
+    /* Gaps and X are not residues. The third row has one residue, in column 2. Column 2 has two kinds of residue, of
+     * which one occurs three times. */
     a = parse(c, ">1\nGY\n>2\nGF\n>3\n-Y\n>4\nXY\n>5\n--\n", "x", NONE);
     assert_int_equal(attn_alignment_position_weights(a, w), ATTN_OK);
     double raw[] = {(1.0 / 2 + 1.0 / 6) / 2, (1.0 / 2 + 1.0 / 2) / 2, 1.0 / 6, 1.0 / 6, 0};
@@ -525,8 +524,8 @@ static void position_weights_are_the_papers(void **state)
     attn_alignment_destroy(a);
 }
 
-/* 90 copies together have the weight of one row. If 5 sequences are drawn from 90 copies and 10 single rows, 5/11 of
- * them are copies on average. Without weights, 4.5 of them would be copies. */
+/* 90 copies of a row and 10 single rows have 11 different rows. So 5 weighted draws have 5/11 copies on average.
+ * Without weights, they would have 4.5 copies. */
 static void weighted_choice_passes_over_copies(void **state)
 {
     static const char letters[] = "ACDEFGHIKLM";
@@ -564,8 +563,8 @@ static void residues_have_the_models_ids(void **state)
     attn_alignment_destroy(a);
 }
 
-/* Checks which shares of 20,000 residues are masked, replaced and kept. Whether a residue is masked does not depend
- * on its neighbours. */
+/* Checks the shares of masked, replaced and kept residues, of 20,000. Whether a residue is masked does not depend on
+ * its neighbours. */
 static void residues_are_hidden_by_place(void **state)
 {
     enum { N = 20000 };

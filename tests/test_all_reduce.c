@@ -54,7 +54,7 @@ static attn_status one_step(attn_context *c, void *user)
     if (status == ATTN_OK)
         status = attn_tape_create(&tape, c);
     if (status == ATTN_OK)
-        /* Buckets of 8 bytes give each parameter its own bucket. */
+        /* A bucket size of 8 bytes gives each parameter its own bucket. */
         status = attn__all_reduce_create(&e, c, &m.list, NULL, 8);
     for (int i = 0; i < 2 && status == ATTN_OK; i++) {
         attn_tape_reset(tape, &(attn_tape_options){.record = true});
@@ -73,8 +73,7 @@ static attn_status one_step(attn_context *c, void *user)
     return status;
 }
 
-/* Checks the gradients: each rank has half of the loss, so that d loss / da = (2 a b + 1) / 5 and d loss / db = a^2
- * / 5. */
+/* Checks the gradients. Each rank has half of the loss. So d loss / da = (2 a b + 1) / 5 and d loss / db = a^2 / 5. */
 static attn_status is_gradient(model *m)
 {
     for (int k = 0; k < 5; k++) {
@@ -82,7 +81,7 @@ static attn_status is_gradient(model *m)
         assert_float_equal((float)test_at(attn_tensor_grad(m->w[0]), k), (float)((2 * a * b + 1) / 5), 1e-6F);
         assert_float_equal((float)test_at(attn_tensor_grad(m->w[1]), k), (float)(a * a / 5), 1e-6F);
     }
-    /* No rank has a gradient of this parameter, so that the optimizer skips it. */
+    /* The optimizer must skip this parameter, because no rank has a gradient for it. */
     assert_null(attn_tensor_grad(m->w[2]));
     return ATTN_OK;
 }
@@ -93,8 +92,8 @@ static void gradients_add_up(void **state)
     attn_status (*check)(model *) = is_gradient;
     other = (struct two_ranks){0};
     assert_int_equal(one_step(c, (void *)&check), ATTN_OK);
-    assert_true(other.begun >= 2 * 4); /* Each of the two steps sums three buckets and the totals. */
-    attn_context_destroy(c);           /* Destroying the context frees the memory of the ranks. */
+    assert_true(other.begun >= 2 * 4); /* Each of the two steps sums three buckets, and then the totals. */
+    attn_context_destroy(c);           /* This also frees the memory of the ranks. */
 }
 
 static void memory_fails(void **state)
@@ -110,7 +109,7 @@ typedef struct step {
     model m;
     attn_tape *tape;
     attn__all_reduce *all_reduce;
-    double before; /* an element of the untrained parameter before the step */
+    double before; /* value of an element of the untrained parameter before the step */
 } step;
 
 static void begin_step(step *s)
@@ -123,7 +122,8 @@ static void begin_step(step *s)
     assert_true(s->before != 0);
 }
 
-/* Runs the forward pass. It sets an element of the untrained parameter to 77, like an update of running statistics. */
+/* Runs the forward pass, and sets an element of the untrained parameter to 77, as running statistics would be
+ * updated. */
 static attn_tensor *go_forward(step *s)
 {
     attn_tape_reset(s->tape, &(attn_tape_options){.record = true});
@@ -155,14 +155,14 @@ static void interrupted_step_is_undone(void **state)
     attn__all_reduce_abandon(s.all_reduce, s.tape);
     assert_true(test_at(s.m.w[3], 2) == s.before);
     assert_null(attn_tensor_grad(s.m.w[0]));
-    /* After the step was abandoned, no further operation is recorded. */
+    /* After a step was abandoned, no more operations are recorded. */
     attn__all_reduce_begin(s.all_reduce, s.tape, false);
     attn_tape_reset(s.tape, &(attn_tape_options){.record = true});
     assert_null(loss_of(&s.m, s.tape));
     end_step(&s);
 }
 
-/* A step that has finished is not undone when a later validation is stopped. */
+/* A finished step is kept if a later validation is stopped. */
 static void finished_step_is_kept(void **state)
 {
     step s;
@@ -185,8 +185,8 @@ typedef struct training {
     attn_training *of;
     int saves;
     int saves_fail_from; /* number of the first save that fails; 0: no save fails */
-    int64_t stops_at;    /* number of steps before the stop; 0: no stop */
-    attn_status fails;   /* status that the loss of the third step returns */
+    int64_t stops_at;    /* number of steps before the run is stopped; 0: no stop */
+    attn_status fails;   /* status of the loss in the third step */
 } training;
 
 static int64_t two_steps(void *user)
@@ -242,7 +242,8 @@ static attn_status train(training *t)
     return status;
 }
 
-/* If a training ends early, the other rank gets two notices. It gets one while it waits, and one when rank 0 leaves. */
+/* A training that ends early sends two notices to the other rank: one while rank 0 waits for it, and one when rank 0
+ * leaves. */
 static void interrupted_training_notifies_once(void **state)
 {
     training t = {0};
@@ -263,7 +264,7 @@ static void interrupted_training_notifies_once(void **state)
     assert_int_equal(train(&t), ATTN_ERROR_MEMORY);
     assert_int_equal(t.saves, 1);
     assert_int_equal(other.told_first, ATTN_ERROR_MEMORY);
-    /* After an interruption in the middle of a step, the last complete step is saved. */
+    /* If a step is interrupted, the last complete step is saved. */
     t = (training){.fails = ATTN_ERROR_INTERRUPTED};
     assert_int_equal(train(&t), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(t.saves, 2);

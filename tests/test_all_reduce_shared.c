@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Two processes with shared memory compute the same steps as one process. A step that one process leaves is undone
- * completely.
+ * Compares the training steps of two processes that share memory with those of one process. If one process leaves in
+ * the middle of a step, the step is undone completely.
  */
 #include "support/cmocka.h"
 
@@ -20,8 +20,7 @@
 
 enum { WIDE = 5000, STEPS = 6 };
 
-/* Two parameters that are used, one that is used in every other step, one that is unused, and one that is not
- * trained. */
+/* Five parameters: two are used, one is used in every other step, one is unused, and one is not trained. */
 typedef struct model {
     attn_named_list list;
     attn_tensor *w[5];
@@ -273,7 +272,7 @@ static void step_is_undone_when_another_rank_dies(void **state)
     assert_memory_equal(before, after, sizeof before);
     assert_int_equal(attn_optimizer_steps(a.optimizer), 2);
     attn__all_reduce_destroy(a.all_reduce);
-    keep_all(&a, after); /* The parameters keep their addresses, and their memory now belongs to this process. */
+    keep_all(&a, after); /* The parameters keep their addresses, but their memory now belongs to this process alone. */
     assert_memory_equal(before, after, sizeof before);
     attn_tape_destroy(a.tape);
     attn_optimizer_destroy(a.optimizer);
@@ -284,7 +283,7 @@ static void step_is_undone_when_another_rank_dies(void **state)
 
 /* ------------------------------------------------------------------------------------- no common memory */
 
-/* Returns 0 if a step is refused because the ranks have different parameters. Without this check, the rank with more
+/* Returns 0 if a step is refused because the ranks have different parameters. Otherwise the rank with more
  * parameters would write beyond the end of the shared file. */
 static int run_another(void *large)
 {
@@ -316,7 +315,8 @@ static int make_apart(void *user)
     return bad;
 }
 
-/* If the file would grow beyond the limit, the ranks do not share memory. Writing such a file would end the process. */
+/* Writing a file beyond the limit would end the process. So ranks do not share memory if the file would be too
+ * large. */
 static void file_size_limit_leaves_ranks_apart(void **state)
 {
     struct rlimit usual, few;

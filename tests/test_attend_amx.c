@@ -2,8 +2,8 @@
  *
  * Compares forward attention on AMX with the vector units. The results must agree for odd sizes, and for numbers that
  * three bf16 parts cannot represent (infinity, NaN, numbers above the largest bf16), visible or masked. The plan must
- * name the unit. Results must have the same bits for any number of threads. The test is skipped on a machine without
- * AMX.
+ * say that AMX is used. Results must have the same bits for any number of threads. The test is skipped on a machine
+ * without AMX.
  */
 #include "support/cmocka.h"
 
@@ -77,8 +77,8 @@ static void solve(sample *s, const char *isa, const char *solver, int threads, f
     attn_context_destroy(c);
 }
 
-/* Compares both results. The bound covers the rounding of scores below 64. It also covers means of values below 8,
- * or of one value that is much larger than the others. */
+/* Compares two results. The bound covers the rounding of scores below 64. It covers outputs that are means of values
+ * below 8, or that are dominated by one much larger value. */
 static void compare(const float *got, const float *want, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -160,9 +160,8 @@ static void set_row(sample *s, int operand, int64_t dim, float number, bool all)
         s->data[operand][37 * dim + c] = number;
 }
 
-/* Tests queries and keys with one special row. The row is all zeros, or has numbers that are too small or too large
- * for fixed-point digits, or has one number that is much larger than the others. There are one or several blocks of
- * keys. */
+/* Tests one special row of queries or keys. All its numbers are zero, or too small or too large for fixed-point
+ * digits, or one is much larger than the others. There are one or several blocks of keys. */
 static void rows_that_digits_cannot_hold_take_parts(void **state)
 {
     (void)state;

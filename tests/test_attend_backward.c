@@ -17,22 +17,22 @@
 
 enum { Q, K, V, O, DOUT, DQ, DK, DV, BIAS, DBIAS, LSE, ARRAYS };
 
-/* A problem with b x h heads of keys. Each of these heads has g heads of queries. */
+/* A problem with b x h heads of keys, each for g heads of queries. */
 typedef struct kase {
     int64_t b, g, h, tq, tk, d, dv;
     bool tokens_outside;   /* true: the layout is [B,T,H,D] instead of [B,H,T,D] */
     bool channels_outside; /* the channels of q and k are the slowest dim */
     int causal;            /* band: 0 is none, 1 has hi = 0, 2 has hi = tk - tq, 3 has limits on both sides */
-    int lens;              /* 0: no lengths; 1: one length for each b; 2: one length for each b and query */
-    int mask;              /* 0: no mask; shape of the mask: 1 [B,Tk], 2 [Tq,Tk], 3 [B,G,H,Tq,Tk] */
-    /* 0: no bias; shape of the bias: 1 full, 2 shared by the batch, 3 [Tq,Tk], 4 [B,1,1,1,Tk], 5 one number for each
-     * head, 6 [Tq] */
+    int lens;              /* lengths of keys; 0: none; 1: one for each b; 2: one for each b and query */
+    int mask;              /* shape of the mask; 0: no mask; 1: [B,Tk]; 2: [Tq,Tk]; 3: [B,G,H,Tq,Tk] */
+    /* shape of the bias; 0: no bias; 1: all dims; 2: no batch; 3: [Tq,Tk]; 4: [B,1,1,1,Tk]; 5: one number for each
+     * head; 6: [Tq] */
     int bias;
     double fill, dropout, spread;
-    bool accumulate, bf16, own_strides, holes; /* holes: if true, a third of the bias is -inf */
+    bool accumulate, bf16, own_strides, holes; /* holes: true if a third of the bias is -inf */
     int poison;                                /* 1: a row of k and v is NaN; 2: a row of q and dout is NaN */
     unsigned want;
-    int64_t grid; /* if not 0, keys and queries are grids whose rows have this length */
+    int64_t grid; /* if not 0, queries and keys are grids with rows of this length */
 } kase;
 
 typedef struct bench {
@@ -77,7 +77,7 @@ static void add_dim(attn_problem *p, attn_role role, int64_t n)
     p->dims[p->ndims++] = (attn_dim){.role = role, .n = n};
 }
 
-/* Sets the strides of a contiguous array over the listed dims, where the last dim is fastest. -1 ends the list.
+/* Sets the strides of a contiguous array over the listed dims, with the last dim innermost. -1 ends the list.
  * Returns the array's size. */
 static size_t lay(attn_problem *p, size_t field, const int *dims, int n)
 {
@@ -92,7 +92,7 @@ static size_t lay(attn_problem *p, size_t field, const int *dims, int n)
 #define LAY(field, ...)                                                                                                \
     lay(p, offsetof(attn_dim, field), (int[]){__VA_ARGS__}, (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)))
 
-/* Dim 0 is batch, 1 is group, 2 is head, 3 and 4 are query, 5 and 6 are key, 7 is contract, and 8 is value. */
+/* The dims are 0: batch, 1: group, 2: head, 3 and 4: query, 5 and 6: key, 7: contract, 8: value. */
 static void set_strides(bench *t, const kase *c)
 {
     attn_problem *p = &t->problem;
@@ -234,7 +234,7 @@ static void execute(bench *t, const attn_problem *problem, const char *solver, i
     attn_plan_destroy(plan);
 }
 
-/* Sets one row of each head to NaN, in the layout [B,H,T,D]. It is the row after a third of the keys or queries. */
+/* Sets one row of each head to NaN, in the layout [B,H,T,D]. It is at a third of the keys or queries. */
 static void poison(bench *t, const kase *c)
 {
     for (int64_t head = 0; head < c->b * c->h && c->poison; head++)
@@ -253,8 +253,7 @@ static void forward(bench *t)
     execute(t, &problem, "reference", 2);
 }
 
-/* Fills the gradients with numbers. A plan with `accumulate` adds to these numbers; all other plans must overwrite
- * them. */
+/* Fills the gradients with numbers, to which a plan with `accumulate` adds. All other plans must overwrite them. */
 static void fill_gradients(bench *t)
 {
     attn__rng rng = {3, 4, 0};
@@ -285,7 +284,7 @@ static void compare(const bench *t, const kase *c, float *want[ARRAYS], int numb
         double largest = 0, worst = 0, tolerance = c->bf16 ? 8e-3 : 1e-5;
         for (size_t j = 0; j < t->n[i]; j++)
             largest = isnan((double)want[i][j]) ? largest : fmax(largest, fabs((double)want[i][j]));
-        /* A gradient of such a bias is a sum over all keys of a row, whose terms of order 1 cancel to 0. */
+        /* This gradient is a sum over all keys of a row, in which terms of order 1 cancel to 0. */
         if (i == DBIAS && c->bias >= 5)
             largest = fmax(largest, 1);
         for (size_t j = 0; j < t->n[i] && i != BIAS; j++) {
@@ -342,12 +341,13 @@ static void check_both(const kase *c, int number_of_case)
     check(c, number_of_case);
     if (attn__isa_best() < ATTN_ISA_AMX)
         return;
-    /* Skips cases with large heads, and cases in which a gradient of the bias is a sum over all pairs of a head. */
+    /* Cases with large heads, or whose bias gradient is a sum over all pairs of a head, do not run in the larger
+     * size. */
     if (c->d >= 48 || c->bias >= 5)
         return;
     wide.d += 48;
     wide.dv += wide.dv ? 48 : 0;
-    wide.tq += c->bf16 || c->tq > 208 ? 0 : 216; /* The 216 additional queries are whole rows of the grids. */
+    wide.tq += c->bf16 || c->tq > 208 ? 0 : 216; /* Adds 216 queries, which are whole rows of the grids. */
     wide.tk += c->bf16 || c->tk > 208 ? 0 : 216;
     check(&wide, 100 + number_of_case);
 }
@@ -382,8 +382,8 @@ static void test_waves(void **state)
         {.b = 1, .h = 1, .tq = 270, .tk = 120, .d = 250, .dv = 9, .bf16 = true});
 }
 
-/* With bf16, one pass runs on few threads, and two passes over several blocks of keys run on more threads. `check`
- * compares their bits. */
+/* On few threads, bf16 runs one pass. On more threads, it runs two passes over several blocks of keys. `check`
+ * compares the bits of both. */
 static void test_one_pass_has_the_bits_of_two(void **state)
 {
     (void)state;
@@ -430,8 +430,8 @@ static void test_fill(void **state)
         {.b = 3, .h = 2, .tq = 37, .tk = 41, .d = 8, .mask = 3, .fill = -0.5, .bias = 1, .dropout = 0.3});
 }
 
-/* One key is visible. Its bias makes its score slightly lower than the fill of the masked keys, so that its weight
- * is small, but not 0. */
+/* One key is visible. Its bias makes its score slightly smaller than the fill of the masked keys, so that its weight
+ * is small but not 0. */
 static void test_near_fill(void **state)
 {
     enum { QUERIES = 7, KEYS = 5, CHANNELS = 8 };
@@ -501,7 +501,7 @@ static void test_wanted(void **state)
             {.b = 2, .h = 2, .tq = 150, .tk = 121, .d = 160, .want = some * ATTN_WANT_DQ, .bf16 = true});
 }
 
-/* If a masked value is NaN, the results do not change. If a visible value is NaN, they change. */
+/* A NaN in a masked value must not change the results, and a NaN in a visible value must. */
 static void test_nan(void **state)
 {
     (void)state;
@@ -516,7 +516,7 @@ static void test_nan(void **state)
             {.b = 2, .h = 2, .tq = 70, .tk = 110, .d = 8, .poison = poison, .mask = 2, .fill = -100});
 }
 
-/* Tests numbers, and products of numbers, that AMX cannot represent. The results must be the same as without AMX. */
+/* Tests numbers, and products of numbers, that AMX cannot represent. Results must be the same as without AMX. */
 static void test_too_large(void **state)
 {
     (void)state;
@@ -530,7 +530,7 @@ static void test_too_large(void **state)
         bench t;
         float *want[ARRAYS];
         setup(&t, &c);
-        for (size_t j = 0; j < t.n[V]; j++) /* smaller values keep the sums in the range of f32 */
+        for (size_t j = 0; j < t.n[V]; j++) /* smaller values keep sums within the range of f32 */
             write(&t, V, j, 0.25 * read(&t, V, j));
         write(&t, odd[i / 2].array, 47 * 50 + 3, odd[i / 2].value);
         forward(&t);
@@ -557,7 +557,7 @@ static void test_too_large(void **state)
     }
 }
 
-/* A sum over any number of blocks is rounded only once when it is added to a large number. */
+/* When a sum is added to a large number, it is rounded only once, however many blocks it has. */
 static void test_added_once(void **state)
 {
     (void)state;

@@ -42,8 +42,8 @@ static void make(subject *s, uint64_t number, bool backward)
     attn__canonical_make(&s->canonical, &p, below(s, 2));
 }
 
-/* Draws a block of queries or keys. Sets *first to its first index and returns its length. A length of 0 means that
- * the group is empty. */
+/* Draws a block of queries or keys. Returns its length, and its first index in *first. The length is 0 if the group
+ * is empty. */
 static int64_t draw_block(subject *s, const attn__group *group, int64_t *first)
 {
     *first = 0;
@@ -75,7 +75,7 @@ static void check_offsets(subject *s)
     attn__split(&canonical->batch, batch, index);
     for (int a = 0; a < canonical->batch.n; a++)
         attn__place_advance(&place, &canonical->batch.axis[a], index[a]);
-    /* The walk moves rows of packed sequences to their tokens, so that their offsets differ. */
+    /* For packed sequences, the walk moves a row to its tokens, which changes its offsets. */
     if (canonical->extras & ATTN__PACKED)
         return;
     for (attn__operand op = 0; op < ATTN__OPERANDS && n > 0; op++) {
@@ -240,8 +240,8 @@ static void masked_keys_score_the_fill_or_nothing(void **state)
 
 enum { OUTS = 9, IN = 13, CHANNELS = 7 };
 
-/* Checks the sums over all pairs marked in `alive`. Also checks the sums over a copy without NaN and infinity. The
- * rows of x are `ld` elements apart. */
+/* Checks the sums over the pairs that `alive` marks, with and without NaN and infinity in x. Rows of x are `ld`
+ * elements apart. */
 static void check_channels(const float *x, int64_t ld, int channels, bool transposed, int64_t bads)
 {
     float clean[IN * CHANNELS], w[OUTS * IN], want[OUTS * CHANNELS] = {0}, out[OUTS * CHANNELS] = {0};

@@ -36,8 +36,8 @@ static void parse(attn_problem *p, const char *text, attn_direction direction)
         fail_msg("%s: %s", text, attn_context_error(context));
 }
 
-/* Checks that decode accepts the problem and gives correct results. decode_backward must accept the problem if
- * `backward` is true, and must refuse it otherwise. */
+/* Checks that decode accepts the problem and is correct. decode_backward must accept the problem if and only if
+ * `backward` is true. */
 static void check(const char *shape, const char *features, bool bf16, bool backward)
 {
     static uint64_t number;
@@ -121,7 +121,7 @@ static void fill(float *x, int64_t n, uint64_t stream)
         x[i] = (float)attn__rng_normal(&g);
 }
 
-/* Runs both passes over `heads`, with queries from token `q` on and keys from token `k` on. */
+/* Runs both passes, with queries from token `q` on and keys from token `k` on. */
 static void run_both(tokens *t, const attn_heads *heads, int64_t q, int64_t k)
 {
     attn_problem p;
@@ -144,8 +144,7 @@ static void run_both(tokens *t, const attn_heads *heads, int64_t q, int64_t k)
     assert_true(solver_run(context, "decode_backward", 2, &p, &a));
 }
 
-/* A packed sequence gets the same bits as when it runs alone. One of the sequences has no keys, and another has no
- * queries. */
+/* A packed sequence has the same bits as when it runs alone. Some sequences have no keys or no queries. */
 static void packed_sequences_have_the_bits_that_they_have_alone(void **state)
 {
     static tokens packed, alone;
@@ -176,7 +175,7 @@ static void packed_sequences_have_the_bits_that_they_have_alone(void **state)
     assert_memory_equal(alone.dq, packed.dq, sizeof packed.dq);
     assert_memory_equal(alone.dk, packed.dk, sizeof packed.dk);
     assert_memory_equal(alone.dv, packed.dv, sizeof packed.dv);
-    for (int h = 0; h < HEADS; h++) /* If a sequence has no keys, its log-sum-exp is the sink. */
+    for (int h = 0; h < HEADS; h++) /* The log-sum-exp of a sequence without keys is the sink. */
         assert_true(fabsf(packed.lse[h * QUERIES + 1] - packed.sinks[h]) < 1e-6f);
 }
 
@@ -193,8 +192,8 @@ static void planner_takes(const char *text, const char *solver)
     attn_plan_destroy(plan);
 }
 
-/* For one query, the planner chooses decode with any feature. It does not choose decode for packed sequences with
- * more queries, because the longest sequence would then change the bits of the others. */
+/* For one query, the planner chooses decode, whatever the features. It does not choose decode for packed sequences
+ * with more queries, because then the longest sequence would change the bits of the others. */
 static void one_query_is_decoded_with_any_feature(void **state)
 {
     (void)state;

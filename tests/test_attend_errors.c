@@ -27,8 +27,7 @@ static int close_context(void **state)
     return held != 0; /* every failure frees its memory */
 }
 
-/* Returns a valid problem. Its dims 0 to 5 are batch, head, query, key, contract and value, with the lengths 2, 3, 4,
- * 5, 6 and 6. */
+/* Returns a valid problem with the dims batch, head, query, key, contract and value, of lengths 2, 3, 4, 5, 6 and 6. */
 static attn_problem sound(void)
 {
     attn_problem p;
@@ -51,7 +50,7 @@ static void expect(const attn_problem *p, attn_status status, const char *words)
         fail_msg("'%s' does not say '%s'", attn_context_error(context), words);
 }
 
-/* Changes one field of a valid problem and expects an error. */
+/* Changes a field of a valid problem and checks the status and the message. */
 #define WRONG(status, words, ...)                                                                                      \
     do {                                                                                                               \
         attn_problem p = sound();                                                                                      \
@@ -145,7 +144,7 @@ static void dims_are_checked(void **state)
     WRONG(ERROR_SHAPE, "o does not move along KEY dims", p.dims[3].o = 1);
     WRONG(ERROR_SHAPE, "lse does not move along VALUE dims", p.dims[5].lse = 1);
     WRONG(ERROR_SHAPE, "w does not move along QUERY dims", p.dims[2].w = 1);
-    WRONG(OK, "", p.dims[3].dq = 1); /* Without own_grad_strides, this stride is not used. */
+    WRONG(OK, "", p.dims[3].dq = 1); /* This stride is not used, because own_grad_strides is false. */
     WRONG(ERROR_SHAPE, "dq does not move along KEY dims", p.dims[3].dq = 1; p.own_grad_strides = true);
 }
 
@@ -167,18 +166,18 @@ static void outputs_may_not_overlap(void **state)
     WRONG(ERROR_SHAPE, "o: the indices of dim 1 (BATCH, length 3) share elements", p.dims[1].o = 0);
     WRONG(ERROR_SHAPE, "dims 2 (QUERY, length 4) and 5 (VALUE, length 6) meet", p.dims[2].o = 5);
     WRONG(ERROR_SHAPE, "lse: the indices of dim 2", p.flags = ATTN_WANT_LSE; p.dims[2].lse = 0);
-    WRONG(OK, "", p.dims[2].lse = 0); /* If lse is not requested, its strides are not used. */
+    WRONG(OK, "", p.dims[2].lse = 0); /* These strides are not used, because lse is not requested. */
     WRONG(ERROR_SHAPE, "weights: the indices of dim 3", p.flags = ATTN_WANT_WEIGHTS; p.dims[3].weights = 0);
     WRONG(OK, "", p.dims[1].k = p.dims[1].v = 0); /* Inputs may be broadcast. */
     WRONG(OK, "", p.dims[2].o = -p.dims[2].o);    /* The stride of an output may be negative. */
-    /* Strides 2 and 3 may interleave, because all sums of {0,2,4} and {0,3} differ. */
+    /* Strides 2 and 3 may interleave, because no sum of {0,2,4} and {0,3} occurs twice. */
     WRONG(OK, "", p.dims[2].n = 3; p.dims[2].o = 2; p.dims[5].n = 2; p.dims[5].o = 3; p.dims[0].o = 100;
           p.dims[1].o = 20);
     WRONG(ERROR_SHAPE, "meet in one element", p.dims[2].n = 4; p.dims[2].o = 2; p.dims[5].n = 3; p.dims[5].o = 3;
           p.dims[0].o = 100; p.dims[1].o = 20);
 }
 
-/* Sets the strides s and lengths n of the four dims along which an output may move. */
+/* Sets strides s and lengths n of the output's four dims. */
 static void set_output(attn_problem *p, const int64_t s[4], const int64_t n[4])
 {
     static const int dims[] = {0, 1, 2, 5};
@@ -188,7 +187,7 @@ static void set_output(attn_problem *p, const int64_t s[4], const int64_t n[4])
     }
 }
 
-/* Returns true if two elements of an output have the same offset. Tries all differences of indices. */
+/* Returns true if two elements of an output have the same offset, by trying all differences of indices. */
 static bool meets(const int64_t s[4], const int64_t n[4])
 {
     for (int64_t a = 1 - n[0]; a < n[0]; a++)
@@ -288,7 +287,7 @@ static void tables_are_checked(void **state)
           p.relatives[0] = t; p.relatives[0].rows = 7);
     WRONG(ERROR_SHAPE, "offset 2 are read", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].offset = 2);
     WRONG(OK, "", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].rows = 4; p.nbands = 1;
-          p.bands[0] = (attn_band){2, 3, INT64_MIN, 0}); /* The band allows a query to attend only to earlier keys. */
+          p.bands[0] = (attn_band){2, 3, INT64_MIN, 0}); /* This band lets a query attend only to earlier keys. */
     WRONG(ERROR_SHAPE, "does not move along VALUE dims", p.nrelatives = 1; p.relatives[0] = t;
           p.relatives[0].stride[5] = 1);
     WRONG(ERROR_SHAPE, "serves channels 2 to 7", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].begin = 2;
@@ -298,7 +297,7 @@ static void tables_are_checked(void **state)
     WRONG(ERROR_ARGUMENT, "kind 3", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].kind = (attn_relative_kind)3);
     WRONG(ERROR_ARGUMENT, "relative table 0 names dim 5", p.nrelatives = 1; p.relatives[0] = t;
           p.relatives[0].key_dim = 5);
-    /* The reach of a shifted window is computed without a loop over its dilation, which is huge here. */
+    /* The dilation is huge, so a loop over the positions of the shifted window would not end. */
     const int64_t far = INT64_C(1) << 50;
     WRONG(ERROR_SHAPE, "relative table 0 has 8 rows", p.nrelatives = 1; p.relatives[0] = t; p.dims[2].n = far;
           p.dims[0].n = 1; p.dims[1].n = 1; p.dims[2].q = p.dims[2].o = 0; p.dims[2].o = 6; p.dims[3].n = 3; add_window(
@@ -387,7 +386,7 @@ static void missing_arrays_are_named_and_nothing_is_written(void **state)
     attn_plan_destroy(plan);
 }
 
-/* If one axis of an array is empty, the array may be NULL. */
+/* An array without elements may be NULL. */
 static void arrays_without_elements_may_be_missing(void **state)
 {
     (void)state;

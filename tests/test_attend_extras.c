@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares features of newer models with equal computations: packed sequences with padded sequences, and gradients with
- * differences of the output in float64.
+ * Compares features of newer models with equal computations. Packed sequences are compared with padded sequences, and
+ * gradients with differences of the output in float64.
  */
 #include "support/cmocka.h"
 
@@ -45,7 +45,7 @@ static void run(const attn_problem *p, const char *solver, const attn_arrays *ar
 enum { SEQUENCES = 4, H = 8, HKV = 8, LONGEST = 300, D = 8, ROW = H * D, TOKENS = 620 };
 static const int32_t offsets[SEQUENCES + 1] = {0, 170, 171, 171, 471};
 
-/* The arrays of one run, whose elements have 4 bytes in f32 and 2 bytes in bf16. */
+/* Arrays of one run. Their elements have 4 bytes in f32 and 2 bytes in bf16. */
 typedef struct tokens {
     attn_arrays a;
     void *q, *k, *v, *dout, *o, *dq, *dk, *dv;
@@ -114,7 +114,7 @@ static attn_heads heads_of(attn_causal causal)
                         .causal = causal};
 }
 
-/* Checks that row `row` of sequence s is the same in the packed and in the padded array. `what` names the array in
+/* Checks that row `row` of sequence s is the same in a packed and a padded array. `what` is the array's name for
  * messages. */
 static void same_row(const char *what, const void *packed, const void *padded, int64_t s, int64_t row, size_t bytes)
 {
@@ -179,7 +179,7 @@ static void a_packed_sequence_has_the_bits_that_it_has_alone(void **state)
     tokens all = make_tokens(TOKENS, 4), one = make_tokens(TOKENS, 4);
     attn_heads h = heads_of(ATTN_CAUSAL_BOTTOM_RIGHT);
     attn_problem p;
-    /* A problem with few heads and channels might sum in another order, depending on its size. */
+    /* Small problems could sum in another order, depending on their size. These heads are large enough. */
     h.heads = h.kv_heads = 2, h.dim = 32;
     h.packed = true, h.packed_queries = h.packed_keys = TOKENS;
     attn_problem_heads(&p, &h);
@@ -192,7 +192,7 @@ static void a_packed_sequence_has_the_bits_that_it_has_alone(void **state)
     int64_t at = offsets[3], n = offsets[4] - at;
     assert_memory_equal((float *)all.o + at * ROW, (float *)one.o + at * ROW, (size_t)(n * ROW) * 4);
     assert_memory_equal((float *)all.dk + at * HKV * D, (float *)one.dk + at * HKV * D, (size_t)(n * HKV * D) * 4);
-    for (int64_t i = 0; i < at * ROW; i++) /* Elements outside of all sequences must stay unchanged. */
+    for (int64_t i = 0; i < at * ROW; i++) /* Elements between the sequences must not change. */
         assert_true(((float *)one.dq)[i] == 0.0f && ((float *)one.o)[i] == 0.0f);
     free_tokens(&all);
     free_tokens(&one);
@@ -331,7 +331,7 @@ static void check_small(small *s)
         same_as_differences(s, "sinks", s->sinks, COUNT(s->sinks), dsinks);
 }
 
-/* The bias is added after the softcap. So its gradient has no factor of the softcap. */
+/* The bias is added after the softcap, so its gradient has no factor of the softcap. */
 static void a_softcap_has_the_gradients_of_its_output(void **state)
 {
     (void)state;
@@ -341,7 +341,7 @@ static void a_softcap_has_the_gradients_of_its_output(void **state)
     check_small(&s);
 }
 
-/* The bias has one number for each head and distance. Its gradient is the sum over the pairs of this distance. */
+/* The bias has one number for each head and distance, whose gradient is a sum over all pairs at this distance. */
 static void a_bias_by_distance_has_a_gradient(void **state)
 {
     (void)state;
@@ -358,13 +358,14 @@ static void a_bias_by_distance_has_a_gradient(void **state)
     attn_plan *plan;
     s.p.accumulate = true;
     assert_int_equal(attn_plan_create(&plan, context, &s.p, NULL), ATTN_ERROR_UNSUPPORTED);
-    s.p.accumulate = false, s.p.dims[1].bias = 2; /* Here the elements for the distances of different heads overlap. */
+    /* With a stride of 2 between heads, the numbers of different heads overlap. */
+    s.p.accumulate = false, s.p.dims[1].bias = 2;
     assert_int_equal(attn_plan_create(&plan, context, &s.p, NULL), ATTN_ERROR_SHAPE);
     assert_non_null(strstr(attn_context_error(context), "dbias"));
 }
 
-/* The bias has buckets of distances that heads share. Its gradient is compared with differences. Some invalid
- * problems must be refused. */
+/* Heads share buckets of distances. The gradient is compared with differences, and some invalid problems must be
+ * refused. */
 static void a_bias_by_an_index_has_a_gradient(void **state)
 {
     (void)state;
@@ -416,7 +417,7 @@ static void wrong_indices_of_a_bias_are_refused(void **state)
     }
 }
 
-/* The queries and each of the BATCH dims count in the size of the bias, wherever the dims are in the problem. */
+/* The size of the bias counts the queries and each BATCH dim, wherever these dims are in the problem. */
 static void a_bias_that_an_index_spreads_too_far_is_refused(void **state)
 {
     (void)state;
@@ -466,7 +467,7 @@ static void sinks_have_gradients(void **state)
     }
 }
 
-/* A sink has the same effect as a key with this score and a value of 0. A sink of -inf has no effect. */
+/* A sink acts like a key with this score and the value 0. A sink of -inf has no effect. */
 static void a_sink_is_a_key_without_value(void **state)
 {
     (void)state;
@@ -510,8 +511,8 @@ static void some(float *x, int n, unsigned stream)
         x[i] = (float)attn__rng_normal(&g);
 }
 
-/* Attends to keys [from, to). If `backward` is true, also computes the gradients, and stores the gradients of k and
- * v at index `which`. */
+/* Attends to keys [from, to). If `backward` is true, also computes gradients. Those of k and v are stored at index
+ * `which`. */
 static void attend_part(part *p, int from, int to, int which, bool backward)
 {
     attn_problem problem;
@@ -572,7 +573,7 @@ static void merged_parts_are_the_whole(void **state)
     near("dq", p[0].dq, whole->dq, PO);
     near("dk", partials.dk[1], partials.dk[0], PKV);
     near("dv", partials.dv[1], partials.dv[0], PKV);
-    /* Merging a part without keys changes nothing, even if the output is also an input. */
+    /* Merging a part without keys changes nothing, even if the output is one of the inputs. */
     memset(p[0].o, 0, sizeof p[0].o);
     for (int i = 0; i < PROWS; i++)
         p[0].lse[i] = -INFINITY;

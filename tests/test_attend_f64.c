@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Tests attention in float64 by the solver `blocked`. Gradients are compared with differences of the output, and
- * outputs with an evaluation in long double. Other tests check the bits for any number of threads, odd sizes,
- * accumulated gradients, and kernels of the distance in f32.
+ * outputs with long double. Other tests check odd sizes, accumulated gradients, kernels of the distance in f32, and
+ * that the number of threads does not change a bit.
  */
 #include "support/cmocka.h"
 
@@ -36,7 +36,7 @@ static const f64_grid space_zero = {
 static const f64_grid space_shift = {
     .axes = 3, .n = {3, 4, 5}, .taps = {2, 2, 3}, .heads = 1, .channels = 4, .border = ATTN_BORDER_SHIFT, .moved = 1};
 
-/* Problems that f64 attention must support. The first problems have one feature each, and the others have mixtures. */
+/* Problems that f64 attention must support: first those with one feature, and then mixtures. */
 static const f64_case usual[] = {
     {.text = "b2h2q7k9d5v3:f64"},
     {.text = "b1h4q6k5d3g2:f64,causal"},
@@ -97,7 +97,7 @@ static const f64_case scores[] = {
     {.text = "b2h2q5k7d3:f64,additive,sinks,dropout=0.3", .add = F64_SKIP_EXACT},
     {.text = "b2h2q5k7d5:f64,concat"},
     {.text = "b2h2q5k7d5:f64,concat,none,causal"},
-    {.text = "b2h2q5k7d5:f64,concat,topk=3"}, /* several scores of 0 are equal */
+    {.text = "b2h2q5k7d5:f64,concat,topk=3"}, /* concat gives several scores of 0, which are equal */
     {.text = "b2h2q5k7d5:f64,concat,band=-2..1,bias,scale=2,dlse", .add = F64_TABLES | F64_RANGES},
     {.text = "b2h2q5k7d3:f64,concat,mask,fill=-1000000"},
     {.text = "b2h2q5k7d3:f64,concat,over-n"},
@@ -115,7 +115,8 @@ static const f64_case scores[] = {
     {.text = "b2h2q5k7d3:f64,triangular,dlse", .width = 4},
     {.text = "b2h2q5k7d3:f64,triangular,causal,bias,sinks", .width = 4, .add = F64_TABLES},
     {.text = "b2h2q5k7d3:f64,triangular,kernel-sum", .width = 4},
-    {.text = "b2h2q5k7d3:f64,triangular,kernel-sum,lens,mask", .width = 1.5}, /* the weights of some rows sum to 0 */
+    /* the triangular kernel gives rows whose weights sum to 0 */
+    {.text = "b2h2q5k7d3:f64,triangular,kernel-sum,lens,mask", .width = 1.5},
     {.text = "b2h2q5k7d3:f64,triangular,over-n,mask", .width = 4},
     {.text = "b2h2q5k7d3:f64,triangular,dropout=0.3", .width = 4, .add = F64_SKIP_EXACT},
     {.text = "b2h2q5k7d3:f64,constant,kernel-sum,mask", .any = true},
@@ -182,7 +183,7 @@ static const f64_case large[] = {
     {.grid = &long_line, .add = F64_TABLES, .softcap = 3},
 };
 
-/* Windows that are larger than their axis, windows that are completely outside of it, and windows of one position. */
+/* Windows that are larger than their axis, that are completely outside of it, or that have one position. */
 static const f64_grid larger = {.axes = 1, .n = {4}, .taps = {13}, .heads = 2, .channels = 3};
 static const f64_grid larger_zero = {
     .axes = 2, .n = {3, 2}, .taps = {7, 9}, .heads = 1, .channels = 3, .border = ATTN_BORDER_ZERO, .dilation = 2};
@@ -229,7 +230,7 @@ typedef struct quotient {
     const f64_case *c;
     random_problem r;
     attn_plan *plan;
-    double *o, *lse; /* the outputs at the upper point of the difference quotient */
+    double *o, *lse; /* outputs at the upper point of the difference quotient */
 } quotient;
 
 static void execute(const quotient *d)
@@ -238,8 +239,8 @@ static void execute(const quotient *d)
         fail_msg("%s: %s", f64_name(d->c), attn_context_error(f64_context));
 }
 
-/* Returns the loss at the upper point minus the loss at the current point. It subtracts outputs before it sums them,
- * so that unchanged outputs contribute exactly 0. */
+/* Returns the loss at the upper point minus the loss at the current point. The outputs are subtracted before they
+ * are summed, so that unchanged outputs contribute exactly 0. */
 static double loss_above(const quotient *d)
 {
     const random_problem *r = &d->r;
@@ -266,7 +267,7 @@ static void compare_slopes(quotient *d, attn_array id, int by, int gradient)
     for (int64_t i = 0; i < of->n; i += 1 + of->n / 40) {
         double was = x[i];
         bool untouched = packed && got[i] == -1.25e30; /* true for an element between packed sequences */
-        /* NaN marks a number that no query reads, and -infinity in a bias masks a pair. */
+        /* NaN marks a number that no query reads. -infinity in a bias masks a pair. */
         if (!isfinite(was)) {
             if (got[i] != 0 && !untouched)
                 f64_complain("%s: %s[%d] is %g where no query attends", f64_name(d->c), r->array[gradient].name, (int)i,
@@ -349,7 +350,7 @@ static void gradients_at_odd_sizes_are_slopes(void **state)
 
 /* --------------------------------------------------------------------------------------------------------- accuracy */
 
-/* Compares an output with the exact values. Elements that are not written must keep the pattern of
+/* Compares an output with the exact values. Elements that are not written must still have the pattern of
  * random_problem_poison. */
 static void assert_exact(const random_problem *r, const f64_case *c, int id, const long double *want)
 {
@@ -473,8 +474,8 @@ static const f64_case added[] = {
     {.grid = &line_zero, .score = ATTN_SCORE_ADDITIVE},
 };
 
-/* Replaces a gradient by small numbers. Returns an array of these numbers plus the old gradient, which the caller
- * frees. */
+/* Replaces a gradient by small numbers, to which a plan will add. Returns the old gradient plus these numbers, which
+ * the caller frees. */
 static double *something_to_add_to(const array *gradient)
 {
     double *x = gradient->block, *sum = malloc(gradient->bytes + 1);
@@ -564,9 +565,9 @@ static void kernels_of_the_distance_in_f32_are_those_in_f64(void **state)
     f64_end();
 }
 
-/* The triangular kernel has a slope of 0 at distance 0. The expected numbers are computed by hand. The kernel is 1
- * and 1/2, and the output is 5/3. The gradients of the kernel are -4/9 and 8/9. Only the second key has a slope,
- * which is 1/2. */
+/* The triangular kernel has no slope at distance 0. The expected numbers are computed by hand: the kernel is 1 and
+ * 1/2, and the output is 5/3. The gradients of the kernel are -4/9 and 8/9. Only the second key has a slope, which
+ * is 1/2. */
 static void a_query_at_a_key_has_no_slope(void **state)
 {
     (void)state;

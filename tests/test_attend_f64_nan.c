@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests NaN and infinity in float64 attention by the solver `blocked`. If no query reads a number, NaN or infinity in
- * it has no effect. Otherwise it reaches exactly the outputs that the formulas predict.
+ * Tests NaN and infinity in float64 attention by the solver `blocked`. In a number that no query reads, they have no
+ * effect. In any other number, they reach exactly the outputs that the formulas predict.
  */
 #include "support/cmocka.h"
 
@@ -54,7 +54,7 @@ static const f64_case hostile[] = {
     {.grid = &zeros, .add = F64_TABLES | F64_BIAS},
 };
 
-/* The exact and the computed results with and without one poisoned number. */
+/* Exact and computed results, each with and without one poisoned number. */
 typedef struct poisoning {
     const f64_case *c;
     random_problem r;
@@ -93,7 +93,7 @@ static void open_poisoning(poisoning *x, const f64_case *c)
     x->c = c;
     f64_make(&x->r, c);
     for (int i = 0; i < 2; i++) {
-        both[i]->positions = x->r.array[ARRAY_K].n; /* no axis has more positions than k has elements */
+        both[i]->positions = x->r.array[ARRAY_K].n; /* k has at least as many elements as an axis has positions */
         both[i]->o = room((size_t)x->r.array[ARRAY_O].n * sizeof *both[i]->o);
         both[i]->lse = room((size_t)x->r.array[ARRAY_LSE].n * sizeof *both[i]->lse);
         both[i]->sees = room((size_t)(x->r.array[ARRAY_LSE].n * both[i]->positions));
@@ -114,7 +114,7 @@ static void close_poisoning(poisoning *x)
     random_problem_free(&x->r);
 }
 
-/* Returns true if elements [from, to) of an array did not change when the number was poisoned. */
+/* Returns true if the poisoned number did not change elements [from, to) of an array. */
 static bool unmoved(const poisoning *x, int id, int64_t from, int64_t to)
 {
     const double *got = f64_numbers(&x->r, id), *was = x->was[id];
@@ -133,8 +133,7 @@ static void complain_at(const poisoning *x, int id, int64_t i, double poison, in
                  what);
 }
 
-/* Checks that an output is not finite exactly where the exact result is not finite. All other outputs must have the
- * exact values. */
+/* Checks that an output is finite exactly where the exact result is finite, and that its finite numbers are exact. */
 static void outputs_show_it_where_they_should(const poisoning *x, int id, int64_t i, double poison)
 {
     bool soft = x->r.forward.normalization == ATTN_NORMALIZATION_SOFTMAX;
@@ -163,7 +162,7 @@ static bool nobody_reads_it(const poisoning *x)
     return true;
 }
 
-/* Compares long double values bit by bit, without their padding bytes. */
+/* Compares the long double values of a row bit by bit, except for padding bytes. */
 static bool same_row(const poisoning *x, int64_t row, int64_t o)
 {
     for (int64_t e = row * o; e < (row + 1) * o; e++)
@@ -172,8 +171,8 @@ static bool same_row(const poisoning *x, int64_t row, int64_t o)
     return x->exact.lse[row] == x->clean.lse[row];
 }
 
-/* Finds the first gradient that the poisoned number reached but must not reach. These are gradients of rows whose
- * exact results do not change, and of keys that only such rows read. The problem has one head and one axis. */
+/* Finds the first gradient that the poisoned number changed but must not change. It is a gradient of a row whose
+ * exact results are the same as before, or of a key that only such rows read. The problem has one head and one axis. */
 static void gradients_show_it_where_they_may(const poisoning *x, int id, int64_t i, double poison)
 {
     int64_t rows = x->r.array[ARRAY_LSE].n, q = x->r.array[ARRAY_Q].n / rows, o = x->r.array[ARRAY_O].n / rows;
@@ -209,8 +208,8 @@ static int asked_times;
 
 typedef enum question { WHERE_OUTPUTS_SHOW_IT, NOBODY_READS_IT, WHERE_GRADIENTS_SHOW_IT } question;
 
-/* Poisons a number with NaN and with infinities. NaN shows whether the number is read, and infinities may leave a
- * score unchanged. */
+/* Poisons a number with NaN and with infinities. NaN shows whether the number is read. An infinity may leave a score
+ * unchanged. */
 static void poison(poisoning *x, question asked, int id, int gradient, int64_t i)
 {
     const double with[] = {(double)NAN, (double)INFINITY, (double)-INFINITY};
@@ -253,7 +252,7 @@ static void poison_all(question asked)
         close_poisoning(&x);
     }
     f64_end();
-    assert_true(asked_times > 300); /* The cases must have many such numbers. */
+    assert_true(asked_times > 300); /* Enough numbers must have been poisoned. */
     asked_times = 0;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * A library to preload (LD_PRELOAD) that simulates a bad disk. The N-th call of the program to the file system fails,
- * or every read and write is cut short, or temporary files cannot be created. Calls of shared libraries (fonts) do not
- * fail. Standard output does not fail either, because it uses the C library's own calls.
+ * or every read and write is cut short, or temporary files cannot be created. Calls of shared libraries, which read
+ * fonts, do not fail. Writing to standard output does not fail either, because the C library makes these calls itself.
  *
  *     FAILING_DISK_AT=N         number of the call that fails, counted from 1; unset: no call fails
  *     FAILING_DISK_ON=1         all later calls fail too, as on a disk that stays full
@@ -41,7 +41,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     if (!real)                                                                                                         \
     *(void **)(void *)&real = dlsym(RTLD_NEXT, name)
 
-/* Counts a call of the program. Returns true, with errno set to `reason`, if the call must fail. */
+/* Counts a call if it is the program's own. Returns true and sets errno to `reason` if the call must fail. */
 static bool counts_out(bool ours, int reason)
 {
     if (!ours)
@@ -135,7 +135,7 @@ FILE *tmpfile(void)
     return NULL;
 }
 
-/* Only mappings of files fail here. failing_memory.c makes other allocations fail. */
+/* Only mappings of files fail here. failing_memory.c makes allocations fail. */
 void *mmap(void *at, size_t size, int protection, int flags, int file, off_t offset)
 {
     REAL(void *, "mmap", void *, size_t, int, int, int, off_t);

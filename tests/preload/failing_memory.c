@@ -33,7 +33,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* glibc's allocation functions are called directly. dlsym cannot look them up, because the loader itself allocates. */
+/* dlsym cannot look up the allocation functions, because the loader itself allocates. So glibc's own names are
+ * declared here. */
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *memory, size_t size);
@@ -87,7 +88,6 @@ static bool forget(void *memory)
     return found;
 }
 
-/* Prints the call stack as addresses in the program's file. */
 static void tell_where(void)
 {
     void *frames[32];
@@ -144,7 +144,7 @@ static void be_child(long call)
     }
 }
 
-/* Returns true if the program's part of the current call stack allocates for the first time. */
+/* Returns true if no earlier allocation had the same call stack in the program's own code. */
 static bool new_site(void)
 {
     enum { SITES = 1 << 16 };
@@ -164,7 +164,7 @@ static bool new_site(void)
     return fresh;
 }
 
-/* Forks a child for this allocation if the test requests one. Returns true in the child, where the allocation must
+/* Forks a child for this allocation if the test requests it. Returns true in the child, where the allocation must
  * fail. */
 static bool fails_in_child(long call)
 {

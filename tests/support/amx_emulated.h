@@ -5,9 +5,9 @@
  *
  * Sums are rounded like the instructions' sums. For bf16 (TDPBF16PS in Intel's manual), numbers of even and of odd
  * index are summed separately by fused multiply-adds, and subnormal numbers count as zero. For int8 (TDPBSSD), sums are
- * exact.  The program ends if a tile is used outside begin and end, if begin is called twice, or if the configuration
- * is not eight tiles of 16 rows of 64 bytes. Two things are not emulated: the system's permission to use tiles, and the
- * freedom of a compiler to move code across a tile load, which is a function call here.
+ * exact.  The program ends if a tile is used while tiles are not configured, if they are configured twice, or if the
+ * configuration is not eight tiles of 16 rows of 64 bytes. Two things are not emulated: the system's permission to use
+ * tiles, and the freedom of a compiler to move code across a tile load, which is a function call here.
  */
 #ifndef ATTN_TESTS_AMX_EMULATED_H
 #define ATTN_TESTS_AMX_EMULATED_H
@@ -30,7 +30,7 @@ typedef struct emulated_amx {
     bool begun;
 } emulated_amx;
 
-/* The tiles of a thread. All sources share one definition. */
+/* The tiles of a thread. The variable is weak, so that all sources that include this file share it. */
 __attribute__((weak)) __thread emulated_amx attn_emulated_amx;
 
 #define EMULATED static __attribute__((unused, noinline, target("avx512f,avx512bw,avx512vl,avx512vnni")))
@@ -87,8 +87,8 @@ EMULATED void emulated_store(int tile, void *to, int64_t stride)
         _mm512_storeu_si512((char *)to + r * stride, _mm512_load_si512(t->unit[r]));
 }
 
-/* Adds a product to one row of C. Products of even and of odd index are summed separately, and both sums are added
- * first. */
+/* Adds a product to one row of C. Products of even index and of odd index are summed separately. The sum of both is
+ * added to C. */
 EMULATED void emulated_bf16_row(uint32_t *c, const uint32_t *a, const emulated_tile *b)
 {
     const __m512i high = _mm512_set1_epi32((int)0xffff0000u);
@@ -113,8 +113,8 @@ EMULATED void emulated_bf16(int c, int a, int b)
     _mm_setcsr(before);
 }
 
-/* Adds a product of int8 tiles to C. The vector instruction needs an unsigned A, so that 128 is added to A. Then 128
- * times the sums of B are subtracted. */
+/* Adds a product of int8 tiles to C. The vector instruction needs unsigned numbers in A. So 128 is added to A, and
+ * 128 times the sums of B are subtracted from the result. */
 EMULATED void emulated_int8(int c, int a, int b)
 {
     const __m512i ones = _mm512_set1_epi32(0x01010101);

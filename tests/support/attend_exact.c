@@ -4,12 +4,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The current indices of a loop over the problem's dims. */
 typedef struct walk {
     const attn_problem *p;
     const attn_arrays *a;
-    int64_t at[ATTN_MAX_DIMS];    /* the index along each dim */
-    int64_t place[ATTN_MAX_DIMS]; /* position along each KEY dim; if the dim has a window, it differs from the index */
+    int64_t at[ATTN_MAX_DIMS];
+    int64_t place[ATTN_MAX_DIMS]; /* position along each KEY dim, which is the index unless the dim has a window */
     bool there;                   /* true if the key exists for this query */
     bool outside;                 /* true if the position is outside of the axis, where key and value are zero */
     bool seen;                    /* true if nothing masks the key */
@@ -91,8 +90,8 @@ static int64_t or_one(int64_t x)
     return x ? x : 1;
 }
 
-/* Returns the position of the window's tap 0. With ATTN_BORDER_SHIFT, a window that exceeds the border moves inwards
- * by one dilation at a time. */
+/* Returns the position of the window's tap 0. With ATTN_BORDER_SHIFT, a window that exceeds the axis moves inwards
+ * in steps of one dilation. */
 static int64_t window_begin(const walk *w, const attn_window *window)
 {
     int64_t dilation = or_one(window->dilation), last = (w->p->dims[window->key_dim].n - 1) * dilation;
@@ -271,13 +270,14 @@ static long double pair_value(const walk *w)
 
 typedef struct row {
     long double *x, *weight;
-    /* taken: the key takes part, with a score or the fill; own: the key has a computed score instead of the fill */
+    /* taken: true if the key has a score or the fill; own: true if the key has a score of its own instead of the
+     * fill */
     bool *taken, *own;
     int64_t n;
 } row;
 
-/* Masks all keys that top_k or hardmax excludes. Among keys with a computed score, a key stays visible if fewer than
- * k others precede it. If one of these scores is NaN, all keys stay visible. */
+/* Masks the keys that top_k or hardmax excludes, which are keys that k or more other keys precede. Only keys with a
+ * score of their own count. If one of these scores is NaN, all keys stay visible. */
 static void keep_largest(const attn_problem *p, row *r)
 {
     int64_t k = p->normalization == ATTN_NORMALIZATION_HARDMAX ? 1 : p->top_k ? p->top_k : r->n;
@@ -355,7 +355,7 @@ static void one_row(walk *w, row *r, const attend_exact_arrays *out)
     int64_t i = 0;
     for (bool more = first(w, ATTN_ROLE_KEY, ATTN_ROLE_KEY); more; more = next(w, ATTN_ROLE_KEY, ATTN_ROLE_KEY)) {
         look(w);
-        /* If a fill has the weight 0, the value of its key is not read. */
+        /* The value of a key with the fill is not read if its weight is 0. */
         if (r->taken[i] && (r->own[i] || r->weight[i] != 0)) {
             for (bool value = first(w, ATTN_ROLE_VALUE, ATTN_ROLE_VALUE); value;
                  value = next(w, ATTN_ROLE_VALUE, ATTN_ROLE_VALUE))

@@ -2,19 +2,18 @@
  *
  * attend_exact.h - attention in long double, computed pair by pair from the formulas of attn.h. It shares no code with
  * the library or with attend_ref.c. It computes outputs for f32 and f64 with windows, bands, lengths, masks, blocks,
- * tables, packed sequences, sinks and fills. It does not support dropout or requested weights. It does not support the
- * cases that attn.h leaves open: a fill where a window's taps are outside, or a fill with another normalization than
- * the softmax.
+ * tables, packed sequences, sinks and fills. It does not support dropout or requested weights. It also does not support
+ * two cases that attn.h does not specify: a fill if taps of a window are outside of the axis, and a fill with another
+ * normalization than softmax.
  */
 #ifndef ATTN_TESTS_ATTEND_EXACT_H
 #define ATTN_TESTS_ATTEND_EXACT_H
 
 #include "attn/attn.h"
 
-/* The outputs have the same layout as the problem's arrays of the same names. With the softmax, `lse` has the
- * log-sum-exp; with another normalization it has 0 or -infinity, as attn.h documents. If `sees` is not NULL, it marks
- * the keys that each row attends to. Element `positions` * r + j becomes 1 if the row attends to position j of the last
- * KEY dim, where r is the offset of the row's log-sum-exp. */
+/* The outputs have the layouts of the problem's arrays of the same names. `lse` has the log-sum-exp with softmax,
+ * and 0 or -infinity otherwise, as attn.h specifies. `sees` may be NULL. Otherwise its element `positions` * r + j
+ * becomes 1 if a row attends to position j of the last KEY dim, where r is the offset of the row's log-sum-exp. */
 typedef struct attend_exact_arrays {
     long double *o, *lse;
     uint8_t *sees;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * The float64 evaluation. It computes one row (batch and query indices) at a time, with all keys of the row in memory.
- * Every quantity x has a bound x_err on the change of x by rounding. */
+ *
+ * The float64 evaluation. It computes one row at a time, which is one query of one batch, with all keys in memory.
+ * x_err is a bound on the change of the quantity x by rounding.
+ */
 #include "support/attend_ref.h"
 
 #include "support/attend_ref_walk.h"
@@ -24,16 +26,18 @@ attend_ref_units attend_ref_units_of(attn_dtype dtype)
 typedef struct key {
     walk_state state;
     walk at;
-    double score, size; /* size: sum of absolute values of the terms of `score` */
+    double score, size; /* size: sum of the absolute values of the terms of `score` */
     double p, p_err;    /* weight after normalization, and its error bound */
     double keep;
     double grad, grad_err;     /* gradient with respect to the score, and its error bound */
     double cap_slope, cap_err; /* slope of the softcap and its error bound; without a softcap, 1 and 0 */
     bool beaten;               /* true if top_k masks the key, because k other keys precede it */
-    bool kink;                 /* true if rounding decides the slope, because the score is close to a kink */
+    bool kink;                 /* true if the score is so close to a kink that rounding decides the slope */
     double *k, *v, *v_size;
-    double *slope_q, *slope_k, *slope_w, *slope_w2; /* slopes of the unscaled score */
-    double *size_q, *size_k, *size_w, *size_w2;     /* sums of absolute values of the terms of the slopes */
+    /* derivatives of the unscaled score with respect to q, k, w and w2 */
+    double *slope_q, *slope_k, *slope_w, *slope_w2;
+    /* sums of absolute values of the terms of slope_q, slope_k, slope_w and slope_w2 */
+    double *size_q, *size_k, *size_w, *size_w2;
 } key;
 
 typedef struct row {
@@ -46,8 +50,8 @@ typedef struct row {
     double scale, width;
     key *key;
     double *q, *w1, *w2, *dout, *o, *o_err, *pool;
-    /* norm: the divisor of the weights, which is the sum of exp(score - max), the number of unmasked keys, or the sum
-     * of scores */
+    /* norm: divisor of the weights, which is the sum of exp(score - max), the number of unmasked keys, or the sum of
+     * scores, depending on the normalization */
     double norm, lse;
     double norm_err; /* relative error of the normalizer */
     double sink;     /* score of the sink; -infinity: none */
@@ -75,7 +79,7 @@ static double score_of_distance(const row *r, key *k, double square)
     k->kink = fabs(d - r->width) < near || d < near;
     if (r->p->score == ATTN_SCORE_BOXCAR) {
         if (fabs(d - r->width) < near)
-            k->size = 1 / r->u.score; /* Rounding may change the score from 0 to 1 or from 1 to 0. */
+            k->size = 1 / r->u.score; /* Rounding may change the score from 0 to 1 or back. */
         return d < r->width ? 1 : 0;
     }
     return d < r->width ? 1 - d / r->width : 0;
@@ -167,9 +171,8 @@ static void slopes(const row *r, key *k, double score)
     }
 }
 
-/* Evaluates a score that has no formula in this file, such as a new score. It uses the library's own value and
- * slopes, which test_attend_scores compares with differences. So masks, tables, normalization and sums of new scores
- * are checked here, too. */
+/* Evaluates a score that has no formula in this file by the library's own value and slopes, which test_attend_scores
+ * compares with differences. So masks, tables, normalization and sums are checked for a new score, too. */
 static double other_score(const row *r, key *k)
 {
     const attn__score_kind *kind = attn__score_of(r->p);
@@ -195,7 +198,6 @@ static double own_score(const row *r, key *k)
     return score;
 }
 
-/* Adds the tables that act on scores to the score, its size and its slopes. */
 static double score_tables(row *r, key *k)
 {
     double sum = 0;
@@ -251,8 +253,8 @@ static void clear_key(row *r, key *k)
     k->kink = false;
 }
 
-/* Applies the softcap. The error of its slope is the score's error times the slope's derivative, which is at most
- * 0.77 / cap, plus a few roundings of 1. */
+/* Applies the softcap. The error of its slope is the error of the score times the derivative of the slope, which is
+ * at most 0.77 / cap, plus a few roundings of 1. */
 static void cap_score(const row *r, key *k)
 {
     double cap = r->p->softcap;
@@ -342,7 +344,7 @@ static void softmax(row *r, double max)
     }
 }
 
-/* Applies top_k and hardmax. A key is masked if k other keys precede it. */
+/* Applies top_k and hardmax, which mask a key if k other keys precede it. */
 static void keep_largest(row *r)
 {
     int64_t k = is_hardmax(r) ? 1 : r->p->top_k ? r->p->top_k : r->keys;
@@ -417,7 +419,6 @@ static void add(double *value, double *bound, int64_t at, double x, double err)
     bound[at] += err;
 }
 
-/* Loads the values of the keys that are not masked. Values of masked keys are not read. */
 static void load_values(row *r)
 {
     for (int64_t j = 0; j < r->keys; j++) {
@@ -459,8 +460,8 @@ static void output(row *r)
     }
 }
 
-/* Returns the relative error of a weight that is caused by rounding the log-sum-exp to f32. If a row has only fills,
- * the error is 0, because its scores are equal and exact. */
+/* Returns the relative error of a weight that comes from rounding the log-sum-exp to f32. It is 0 for a row of fills
+ * only, because the scores are then equal and exact. */
 static double lse_err(const row *r)
 {
     return r->only_fill || r->empty ? 0 : r->u.score * fabs(r->lse);
@@ -697,7 +698,7 @@ static void run_row(row *r, bool backward)
         gradients(r);
 }
 
-/* Writes the results of a row past the end of a packed sequence. Its weights are 0. */
+/* Writes the results of a row past the end of a packed sequence, whose weights are 0. */
 static void absent_row(row *r)
 {
     walk keep = r->w;
@@ -713,7 +714,7 @@ static void absent_row(row *r)
     write_weights(r);
 }
 
-/* Clears a whole gradient, because the library writes every element that has an index. */
+/* Clears all elements of a gradient that have an index, because the library writes all of them. */
 static void clear_gradient(const attn_problem *p, const attn_arrays *a, double *value, double *bound, size_t field,
                            bool positions, int roles)
 {
@@ -722,7 +723,8 @@ static void clear_gradient(const attn_problem *p, const attn_arrays *a, double *
         return;
     bool rows = walk_is_token(field, ATTN_ROLE_QUERY), keys = walk_is_token(field, ATTN_ROLE_KEY);
     const int32_t *offsets = rows ? a->q_offsets : a->k_offsets;
-    /* Windowed dims get the length of all positions instead of the number of taps. Broadcast dims get length 1. */
+    /* For this loop, windowed dims have the length of the axis instead of the number of taps, and broadcast dims
+     * have length 1. */
     attn_problem moving = *p;
     for (int d = 0; d < p->ndims; d++) {
         int64_t stride;
@@ -770,7 +772,7 @@ static void clear_table(const attn_problem *p, double *value, double *bound, int
     }
 }
 
-/* Clears all rows of an indexed bias's gradient. Rows that no index selects are cleared, too. */
+/* Clears the gradient of a bias with an index, including rows that no index selects. */
 static void clear_rows(const attn_problem *p, double *value, double *bound)
 {
     walk w = {.p = p};
@@ -824,8 +826,8 @@ static attn_problem with_gradient_strides(const attn_problem *problem)
     return p;
 }
 
-/* Returns a factor for the error bound. If a channel dim has no stride, a sum adds the same product n times, and all
- * n roundings may have the same sign. Then the error reaches (n + 1) / 2 times 2^-24 of the result. */
+/* Returns a factor for the error bound. If a channel dim has no stride, a sum has n equal terms, so that all n
+ * roundings may have the same sign. The error may then reach (n + 1) / 2 times 2^-24 of the result. */
 static double factor_of_equal_terms(const attn_problem *p)
 {
     double n = 1;

@@ -18,21 +18,22 @@ enum {
 
 typedef struct walk {
     const attn_problem *p;
-    int64_t at[ATTN_MAX_DIMS]; /* index along each dim */
-    /* position along each dim; it differs from the index only if a KEY dim has a window */
+    int64_t at[ATTN_MAX_DIMS];
+    /* position along each dim, which is the index unless the dim is a KEY dim with a window */
     int64_t pos[ATTN_MAX_DIMS];
     const int32_t *q_offsets, *k_offsets; /* offsets of packed sequences; NULL without packed sequences */
-    bool inside;                          /* true if all positions are inside of the axes; otherwise k and v are 0 */
+    /* true if all positions are inside of their axes; if false, k and v count as 0 */
+    bool inside;
 } walk;
 
 /* Sets the indices of the roles' dims to 0. Returns false if one of the dims is empty. */
 bool walk_start(walk *w, int roles);
-/* Advances to the next index, where the last dim is fastest. Returns false after the last index. */
+/* Advances to the next index; the last dim changes fastest. Returns false after the last index. */
 bool walk_next(walk *w, int roles);
 int64_t walk_count(const attn_problem *p, int roles);
 
-/* Returns the sum of index * stride over the dims. `field` is the offset of the stride in attn_dim. If `positions`
- * is true, positions are used instead of indices. */
+/* Returns the sum over the dims of index * stride, or of position * stride if `positions` is true. `field` is the
+ * offset of the stride in attn_dim. */
 int64_t walk_offset(const walk *w, size_t field, bool positions);
 #define OFFSET(w, field)          walk_offset(w, offsetof(attn_dim, field), false)
 #define POSITION_OFFSET(w, field) walk_offset(w, offsetof(attn_dim, field), true)
@@ -42,22 +43,20 @@ bool walk_is_token(size_t field, attn_role role);
 /* Returns true if the query is inside its packed sequence. */
 bool walk_row_exists(const walk *w);
 
-/* Returns element i of an array of any float type. */
 double walk_load(attn_dtype dtype, const void *array, int64_t i);
 /* Returns the offset of the pair's element in bias. If `field` is a stride of dbias, returns the offset in the
  * gradient of bias. */
 int64_t walk_bias_offset(const walk *w, const attn_arrays *a, size_t field);
 
-/* Returns the type of k and v. */
 attn_dtype walk_keys(const attn_problem *p);
-/* Returns the type of bias, tables, w, lse and weights. */
 attn_dtype walk_side(const attn_problem *p);
 
 typedef enum walk_state { WALK_ABSENT, WALK_MASKED, WALK_PRESENT } walk_state;
-/* Computes the positions from the indices of the KEY dims. Returns the state of this key for the current query. */
+/* Computes the positions from the indices of the KEY dims. Returns whether this key is absent, masked or present for
+ * the current query. */
 walk_state walk_place(walk *w, const attn_arrays *a);
-/* Sets *offset to the offset of table r's row and channels at the current indices. Returns false if the table does
- * not cover the channel. */
+/* Sets *offset to the offset of the element of table r for the current indices. Returns false if the table does not
+ * cover the channel. */
 bool walk_table(const walk *w, int r, int64_t *offset);
 /* Returns the factor of dropout: 0 if the weight is dropped, otherwise 1/(1-p). */
 double walk_keep(const walk *w, uint64_t seed_offset);

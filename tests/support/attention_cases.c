@@ -59,7 +59,7 @@ static const attn_dim *dim_of(const attn_problem *p, attn_role role)
     return NULL;
 }
 
-/* Makes the problem of a case number. If the case sets no scale, scores are unscaled dot products. */
+/* Makes the problem of a case number. Scores are unscaled dot products, unless the case sets a scale. */
 void hostile_open(attention *a, uint64_t number, int64_t most, unsigned with)
 {
     *a = (attention){.number = number};
@@ -113,7 +113,7 @@ int64_t hostile_keys_of(const attention *a, int64_t i)
     return last < a->heads.keys ? last : a->heads.keys;
 }
 
-/* Returns the score of a query and a key. The channels of q and k are contiguous in both layouts. */
+/* The channels of a query or key are contiguous in both layouts. */
 double hostile_score(const attention *a, const float *q, const float *k, double *size)
 {
     double sum = 0;
@@ -146,7 +146,7 @@ static void multiply(const attention *a, array_id id, double by)
     }
 }
 
-/* Scales q, k or both. Afterwards the largest sum of absolute values of a score's terms is `size`. */
+/* Scales q, k or both, so that the largest sum of absolute values of a score's terms becomes `size`. */
 void hostile_scale_scores(attention *a, double size, int where)
 {
     static const double shares[] = {0.5, 0, 1};
@@ -162,7 +162,7 @@ double hostile_draw_size(const attention *a)
     return sizes[hostile_choose(a, 20, 11)];
 }
 
-/* Counts the failures. Each failure prints one line, and the test fails at its end. */
+/* Each failure is printed at once, and the test fails at its end. */
 static struct {
     int64_t failures;
     uint64_t number;
@@ -209,7 +209,6 @@ static uint64_t number_of(const char *name, uint64_t otherwise)
     return text && *text ? strtoull(text, NULL, 0) : otherwise;
 }
 
-/* Returns n and sets *first. The test runs the case numbers from first to first + n - 1. */
 uint64_t hostile_range(uint64_t usual, uint64_t *first)
 {
     *first = number_of("ATTN_HOSTILE_CASE", number_of("ATTN_HOSTILE_SEED", 0) * 100003);
@@ -225,7 +224,6 @@ void hostile_end(void)
     }
 }
 
-/* Computes the inputs of a backward pass with the solver that the planner chooses. */
 void hostile_prepare_backward(attention *a)
 {
     attn_problem p = a->r.forward;

@@ -53,7 +53,7 @@ typedef union emu512 {
     int64_t S64[8];
 } emu512;
 
-/* Loads and stores do not access the memory of masked lanes. */
+/* A masked lane's memory is neither read nor written. */
 #define EMU_ALIGNED(p)                                                                                                 \
     do {                                                                                                               \
         if ((uintptr_t)(p) % 64)                                                                                       \
@@ -399,7 +399,6 @@ E __m512 emu512_roundscale_ps(__m512 a, const int how)
         r.hf[h] = _mm256_floor_ps(x.hf[h]);
     return r.f;
 }
-/* Returns x - floor(x), or 0 for infinities. */
 E __m512 emu512_reduce_ps(__m512 a, const int how)
 {
     __m512 whole = emu512_roundscale_ps(a, how), r = emu512_sub_ps(a, whole);
@@ -438,7 +437,7 @@ E __m512 emu512_maskz_scalef_ps(__mmask16 m, __m512 p, __m512 x)
     return emu512_maskz_mov_ps(m, emu512_scalef_ps(p, emu512_maskz_mov_ps(m, x)));
 }
 
-/* Adds the two halves first, in the same order as the compilers' sequences. */
+/* Adds the two halves, and then sums the result in the same order as compilers do. */
 E float emu512_reduce_add_ps(__m512 a)
 {
     emu512 x = {.f = a};

@@ -10,13 +10,12 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-/* cmocka passes a state to each test, and most tests do not use it. */
+/* Most tests do not use the state that cmocka passes to them. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
 #define TEST(name) cmocka_unit_test(name)
 /* Runs the program's tests: RUN_TESTS(TEST(first), TEST(second)). */
 #define RUN_TESTS(...) RUN_TESTS_IN(NULL, NULL, __VA_ARGS__)
-/* Runs the tests. Calls `begin` before the first test and `end` after the last test. */
 #define RUN_TESTS_IN(begin, end, ...)                                                                                  \
     int main(void)                                                                                                     \
     {                                                                                                                  \

@@ -11,9 +11,9 @@
 /* Reads a file and frees the result; after an error the reader must return no result. */
 typedef attn_status damage_reader(attn_context *context, const uint8_t *data, size_t size);
 
-/* Calls `reader` with each proper prefix of the bytes, which it must refuse, and with each bit flipped. The bytes end
- * at a guard page. Each error must be a format error with a message, and no memory may stay allocated. Returns how many
- * files with a flipped bit were read without an error. */
+/* Calls `reader` with the file cut at each byte, which it must refuse, and with each bit flipped. The bytes end at a
+ * guard page. Each error must be a format error with a message, and no memory may stay allocated. Returns how many
+ * files with a flipped bit were accepted. */
 int damage_bytes(damage_reader *reader, const void *bytes, size_t size);
 
 /* A function that reads named tensors from bytes or from a file. damage_list tests it in the same way as

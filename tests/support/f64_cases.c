@@ -49,7 +49,6 @@ static int64_t or_one(int64_t x)
     return x ? x : 1;
 }
 
-/* Adds the dims in this order: heads, QUERY axes, KEY axes, CONTRACT, VALUE. */
 static void lay_grid(const f64_grid *g, attn_problem *p)
 {
     int64_t token = g->heads * g->channels, q = token, k = token, rows = 1;
@@ -84,8 +83,8 @@ static int last_of(const attn_problem *p, attn_role role)
     return found;
 }
 
-/* Adds a relative table with a row for every distance. If an axis has no window, distances are -(queries - 1) to
- * keys - 1. */
+/* Adds a relative table with a row for every distance. Without a window, distances run from -(queries - 1) to keys -
+ * 1. */
 static void add_table(attn_problem *p, attn_relative_kind kind, int axis, unsigned add)
 {
     int channel = last_of(p, kind == ATTN_RELATIVE_VALUE ? ATTN_ROLE_VALUE : ATTN_ROLE_CONTRACT);
@@ -167,8 +166,8 @@ static void add_features(attn_problem *p, const f64_case *c)
     p->softcap = c->softcap != 0 ? c->softcap : p->softcap;
 }
 
-/* Sets the offsets of three packed sequences. One has the longest length, one has length 0, and one has the
- * remaining length. If there is space, a gap precedes each sequence. */
+/* Sets the offsets of three packed sequences: one with the largest length, one of length 0, and one with the
+ * remaining positions. If there is space, a gap precedes each sequence. */
 static void set_offsets(random_problem *r)
 {
     static int32_t q[64], k[64];

@@ -10,7 +10,7 @@ static void *alloc(void *user, size_t size, size_t align)
     f->calls++;
     if (f->fail_at && (f->calls == f->fail_at || (f->forever && f->calls > f->fail_at)))
         return NULL;
-    /* A request above 1 GiB fails, because it means that the code has not checked a size. */
+    /* A request above 1 GiB fails, because it shows that the code did not check a size. */
     void *memory = NULL;
     if (size > (size_t)1 << 30 || posix_memalign(&memory, align, size) != 0)
         return NULL;
@@ -39,7 +39,7 @@ attn_context *faults_context(faults *f)
 
 long faults_try_all(attn_status (*work)(attn_context *context, void *user), void *user)
 {
-    for (long at = 2;; at++) { /* Allocation 1 is the context, so that the first failing allocation is number 2. */
+    for (long at = 2;; at++) { /* The first failing allocation is number 2, because number 1 is the context itself. */
         faults f = {.fail_at = at};
         attn_context *context = faults_context(&f);
         attn_status status = work(context, user);

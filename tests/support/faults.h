@@ -9,19 +9,18 @@
 
 typedef struct faults {
     long calls;   /* number of allocations so far, including the allocation of the context */
-    long fail_at; /* number of the allocation that fails, or 0 if none fails; with `forever`, later ones fail too */
+    long fail_at; /* number of the allocation that fails; 0: none; with `forever`, all later allocations fail, too */
     bool forever;
-    long held; /* number of blocks that are not freed yet */
+    long held; /* number of blocks that are not yet freed */
 } faults;
 
 attn_allocator faults_allocator(faults *f);
-/* Creates a context whose allocator is `f`. Returns NULL if the allocation of the context failed. */
+/* Creates a context with the allocator `f`. Returns NULL if allocating the context failed. */
 attn_context *faults_context(faults *f);
 
-/* Calls work(context, user) repeatedly. In the first call, the first allocation fails, in the second call the second
- * allocation, and so on, until a call succeeds. Checks that each call of `work` returns ATTN_ERROR_MEMORY and frees its
- * memory. Returns the number of allocations of a successful call. If a check fails, prints the reason on standard error
- * and returns -1. */
+/* Calls work(context, user) until it succeeds, while allocation 1, 2, 3, ... fails. Each failing call must return
+ * ATTN_ERROR_MEMORY and free its memory. Returns the number of allocations of the successful call. If a check fails,
+ * prints the reason on standard error and returns -1. */
 long faults_try_all(attn_status (*work)(attn_context *context, void *user), void *user);
 
 #endif

@@ -11,8 +11,8 @@
 
 /* Defines a test whose *state is an attn_context. After the test, all memory of the context must be freed. */
 #define TEST_WITH_CONTEXT(name) cmocka_unit_test_setup_teardown(name, fixture_open_context, fixture_close_context)
-/* Defines a test whose *state is a tape_fixture. After the test, the fixture is freed, and no other memory may
- * remain allocated. */
+/* Defines a test whose *state is a tape_fixture. After the test, the fixture is freed, and no memory may remain
+ * allocated. */
 #define TEST_WITH_TAPE(name) cmocka_unit_test_setup_teardown(name, fixture_open_tape, fixture_close_tape)
 /* Defines a test whose *state is a tape_fixture with a recording tape. */
 #define TEST_WITH_RECORD(name) cmocka_unit_test_setup_teardown(name, fixture_open_record, fixture_close_tape)
@@ -21,7 +21,7 @@ typedef struct tape_fixture {
     attn_context *context;
     attn_tape *tape;
     attn_named_list parameters, constants;
-    attn_nn_builder builder; /* builds layers in f64; adds their tensors to `parameters` and `constants` */
+    attn_nn_builder builder; /* builder of layers in f64, which adds their tensors to `parameters` and `constants` */
 } tape_fixture;
 
 int fixture_open_context(void **state);
@@ -35,12 +35,12 @@ void end_context(attn_context *context);
 /* Fails the test with the context's error unless `status` is ATTN_OK. */
 #define assert_ok(context, status) assert_status(context, status, __FILE__, __LINE__)
 void assert_status(const attn_context *context, attn_status status, const char *file, int line);
-/* Fails the test unless `status` is `expected` and the context's error contains `words`. Clears the error. */
+/* Fails the test unless `status` is `expected` and the context's error contains `words`. Then clears the error. */
 #define assert_refused(context, status, expected, words)                                                               \
     assert_error(context, status, expected, words, __FILE__, __LINE__)
 void assert_error(attn_context *context, attn_status status, attn_status expected, const char *words, const char *file,
                   int line);
-/* Fails the test unless the error of the last failed call contains `words`. Any status is accepted. */
+/* Fails the test unless the error of the last failed call contains `words`. The status may be any. */
 #define assert_says(context, words)                                                                                    \
     assert_error(context, attn_context_status(context), attn_context_status(context), words, __FILE__, __LINE__)
 

@@ -13,12 +13,12 @@
 
 enum { ROOM = 1024 };
 
-/* Memory that both ranks share. An operation ends only when both ranks have begun it, so that a rank is at most one
- * operation ahead of the other. */
+/* Memory that both ranks share. An operation ends only when both ranks have begun it. So no rank is more than one
+ * operation ahead. */
 static struct common {
     atomic_int begun[2];
-    unsigned char data[2][2][ROOM]; /* indexed by [odd or even operation][rank] */
-    atomic_int told[2];             /* notices sent to each rank */
+    unsigned char data[2][2][ROOM]; /* [parity of the operation's number][rank] */
+    atomic_int told[2];             /* number of notices sent to each rank */
     unsigned char notices[2][ATTN__RANKS_NOTICE];
 } * common;
 static int own;

@@ -7,8 +7,8 @@
 
 #include <stddef.h>
 
-/* Allocates `size` zeroed bytes that end just before a guard page. The start is aligned to 4 bytes only if size is a
- * multiple of 4. If the system cannot allocate the memory, exits the test program. */
+/* Allocates `size` zeroed bytes that end just before a guard page. Their address is a multiple of 4 only if `size`
+ * is. Exits the test program if there is no memory. */
 void *guard_alloc(size_t size);
 void guard_free(void *memory, size_t size);
 

@@ -85,7 +85,7 @@ static int64_t small_length(draw *d)
     return next(d, 3) ? 1 + next(d, 70) : ONE_OF(d, 1, 2, 3, 5, 7, 15, 16, 17, 31, 33, 48, 63, 64, 65, 96, 97);
 }
 
-/* Draws a length that is close to a multiple of the block sizes of products. */
+/* Draws a length that is close to a multiple of the products' block sizes. */
 static int64_t deep_length(draw *d)
 {
     return ONE_OF(d, 127, 128, 129, 191, 193, 255, 256, 257, 319, 321, 383, 384, 385, 511, 512, 513, 767, 769, 1023,
@@ -102,7 +102,7 @@ static void draw_product(hostile_case *c, draw *d, bool large)
     c->n[P_M] = large ? large_length(d) : small_length(d);
     c->n[P_N] = large ? large_length(d) : small_length(d);
     c->n[P_K] = next(d, 3) == 0 ? deep_length(d) : large ? large_length(d) : small_length(d);
-    if (!large && next(d, 4) == 0) { /* Makes the summed axis of a gradient long. */
+    if (!large && next(d, 4) == 0) { /* In some small cases, the axis over which a gradient sums is long. */
         c->n[next(d, 2) ? P_M : P_N] = deep_length(d);
         c->n[P_K] = small_length(d);
     }
@@ -143,7 +143,8 @@ hostile_case hostile_draw(uint64_t seed, bool large)
     draw d = {.seed = seed};
     hostile_case c = {.seed = attn__mix64(seed) >> 32};
     c.structure = (hostile_structure)next(&d, HOSTILE_COUNT);
-    c.kind = (hostile_kind)(next(&d, 4) % HOSTILE_KINDS); /* Linear layers are drawn twice as often as other kinds. */
+    /* Linear layers are drawn twice as often as the other kinds. */
+    c.kind = (hostile_kind)(next(&d, 4) % HOSTILE_KINDS);
     c.aim = (hostile_aim)next(&d, HOSTILE_AIMS);
     c.swap = next(&d, 4) == 0;
     if (c.kind == HOSTILE_CONVOLUTION) {

@@ -18,10 +18,10 @@ enum { HOSTILE_NUMBERS = 18, HOSTILE_TEXT = 512 };
 
 typedef enum hostile_kind { HOSTILE_LINEAR, HOSTILE_MATMUL, HOSTILE_CONVOLUTION, HOSTILE_KINDS } hostile_kind;
 
-/* Selects the sum whose operands get the hostile structure. The third operand gets normal random numbers. */
+/* Which sum gets the two operands of the hostile structure. The third operand gets normal random numbers. */
 typedef enum hostile_aim { HOSTILE_FORWARD, HOSTILE_DX, HOSTILE_DW, HOSTILE_AIMS } hostile_aim;
 
-/* The indices of the numbers that describe a matrix product, and of the numbers that describe a convolution. */
+/* Indices of the numbers of a case, for matrix products and for convolutions. */
 enum { P_BATCH, P_M, P_N, P_K, P_BIAS, P_TRANSPOSE_A, P_TRANSPOSE_B, P_SHARED, P_TWICE, P_NUMBERS };
 enum {
     C_SPATIAL,
@@ -43,7 +43,7 @@ typedef struct hostile_case {
     hostile_aim aim;
     bool swap;
     uint64_t seed;
-    /* Size, kernel, stride and padding each have three axes. A convolution uses the last C_SPATIAL axes. */
+    /* A convolution always has three axes for size, kernel, stride and padding, and uses the last C_SPATIAL of them. */
     int64_t n[HOSTILE_NUMBERS];
 } hostile_case;
 
@@ -53,16 +53,16 @@ void hostile_print(const hostile_case *c, char text[HOSTILE_TEXT]);
 bool hostile_parse(hostile_case *c, const char *text);
 
 typedef struct hostile_report {
-    /* largest error of an element, divided by its error bound; above 1 breaks the promise of product_ref.h */
+    /* largest error of an element, divided by its bound in product_ref.h; it must not be above 1 */
     double share;
-    int64_t broken; /* number of elements whose error is above its bound */
-    /* the first wrong element and its error, or the reason why the library refused the case */
+    int64_t broken; /* number of elements with an error above the bound */
+    /* first wrong element and its error, or why the library refused the case */
     char first[HOSTILE_TEXT];
 } hostile_report;
-/* Runs a case. Returns true if every element is within its bound. Resets `tape`. */
+/* Runs a case. Returns true if the error of every element is within its bound. Resets `tape`. */
 bool hostile_run(attn_tape *tape, const hostile_case *c, hostile_report *report);
 
-/* hostile_run calls one of the following functions. */
+/* hostile_run calls this function, or the following one for convolutions. */
 bool hostile_run_product(attn_tape *tape, const hostile_case *c, hostile_report *report);
 bool hostile_run_convolution(attn_tape *tape, const hostile_case *c, hostile_report *report);
 void hostile_note(hostile_report *report, const char *array, const int64_t at[2], double got, double value,

@@ -28,8 +28,8 @@ static hostile values_of(const layer *l)
     return h;
 }
 
-/* Fills x or g with numbers of the structure, whose rows are pixels and whose index k is the channel. If `across` is
- * true, its rows are channels and its index k is the pixel. */
+/* Fills x or g with numbers of the structure: row i is a pixel, and index k is a channel. If `across` is true, row i
+ * is a channel, and index k is a pixel. */
 static void fill_image(float *data, const hostile *h, hostile_operand operand, bool across, const int64_t n[3])
 {
     for (int64_t b = 0, at = 0; b < n[0]; b++) {
@@ -171,7 +171,7 @@ static attn_conv settings(const layer *l)
     return conv;
 }
 
-/* Makes a tensor of the shape [n0, n1, axes]. Only the last axes are used, as many as the convolution has. */
+/* Makes a tensor of the shape [n0, n1, axes]. A convolution with fewer than three axes uses only the last ones. */
 static attn_tensor *image(attn_tape *tape, const layer *l, int64_t n0, int64_t n1, const int64_t axes[3],
                           const float *data)
 {

@@ -8,9 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A product with operands and results: y[b] = x[b] w[b]^T + bias, dx[b] = g[b] w[b] and dw[b] = g[b]^T x[b]. The shapes
- * are x [B,m,k], w [B or 1,n,k], g and y [B,m,n], whatever layout the tensors have. `packed` is y of a linear layer
- * with packed weights, as in inference. If the structure is not made for y, it is NULL. */
+/* A product with operands and results: y[b] = x[b] w[b]^T + bias, dx[b] = g[b] w[b] and dw[b] = g[b]^T x[b]. The
+ * shapes are x [B,m,k], w [B or 1,n,k], g and y [B,m,n], for any layout of the tensors. `packed` is the y of a
+ * linear layer with packed weights, as in inference. It is NULL if the structure is made for a gradient instead of
+ * y. */
 typedef struct product {
     const hostile_case *c;
     int64_t batch, weights, m, n, k;
@@ -30,8 +31,7 @@ static hostile values_of(const product *p)
     return h;
 }
 
-/* Fills x[b,i,j] with the numbers of an operand. The operand's rows are along i and its k along j. If `across` is
- * true, rows are along j and k along i. */
+/* Fills x[b,i,j] with an operand's numbers: row i, index k = j. If `across` is true, it is row j and index k = i. */
 static void fill(float *data, const hostile *h, hostile_operand operand, bool across, const int64_t n[3])
 {
     for (int64_t b = 0, at = 0; b < n[0]; b++) {
@@ -86,7 +86,7 @@ static void close_product(product *p)
 
 /* ---------------------------------------------------------------------------------------- the library's */
 
-/* Copies `from` to `to`. If `transpose` is true, to[b,j,i] = from[b,i,j]. */
+/* Copies `from` to `to`, or if `transpose` is true, sets to[b,j,i] = from[b,i,j]. */
 static void turn(float *to, const float *from, bool transpose, const int64_t n[3])
 {
     for (int64_t b = 0; b < n[0]; b++) {
@@ -98,8 +98,8 @@ static void turn(float *to, const float *from, bool transpose, const int64_t n[3
     }
 }
 
-/* Makes a tensor of x[b,i,j]. If `transpose` is true, the last two axes are exchanged. If `flat` is true and the
- * first axis has length 1, this axis is dropped. */
+/* Makes a tensor of x[b,i,j], with the last two axes exchanged if `transpose` is true. If `flat` is true, a first
+ * axis of length 1 is dropped. */
 static attn_tensor *tensor_of(attn_tape *tape, const float *data, bool transpose, bool flat, const int64_t n[3])
 {
     const int64_t shape[3] = {n[0], n[transpose ? 2 : 1], n[transpose ? 1 : 2]};
@@ -155,8 +155,8 @@ static bool with_packed(const product *p, attn_tape *tape, const tensors *t)
     return y != NULL;
 }
 
-/* Computes the product. If operand b of attn_matmul is not transposed, it is [k,n]. The weights w of a linear layer
- * are always [n,k]. */
+/* Computes the product. Operand b of attn_matmul is [k,n] unless it is transposed. The weights of a linear layer are
+ * always [n,k]. */
 static bool compute(const product *p, attn_tape *tape)
 {
     const int64_t *n = p->c->n, of_x[3] = {p->batch, p->m, p->k}, of_w[3] = {p->weights, p->n, p->k};
@@ -187,7 +187,7 @@ typedef struct check {
     int64_t m, n, k;
     matrix_view a, b;
     const float *result, *bias;
-    int times; /* If a gradient was added to itself, this is 2. */
+    int times; /* 2 if a gradient was added to itself */
 } check;
 
 enum { REFERENCE_WORK = 2000000 };
@@ -205,8 +205,8 @@ static void check_row(hostile_report *report, const check *c, int64_t i, const d
     }
 }
 
-/* Checks all rows of a small product. If the product is large, it checks only as many rows as the reference computes
- * in some milliseconds. */
+/* Checks all rows of a small product. For a large product, checks as many random rows as the reference computes in
+ * some milliseconds. */
 static void run_check(hostile_report *report, const check *c, uint64_t seed)
 {
     double *b = product_ref_pack(c->b, c->n, c->k), *sums = calloc((size_t)(2 * c->n + 1), sizeof *sums);
@@ -249,7 +249,7 @@ static void check_forward(const product *p, hostile_report *report)
     }
 }
 
-/* Checks the gradient of the weights. If the weights are shared, their gradient is the sum over the batch. */
+/* Checks the gradient of the weights, which is a sum over the batch if the weights are shared. */
 static void check_weights(const product *p, hostile_report *report)
 {
     const int64_t depth = p->batch * p->m / p->weights;

@@ -24,8 +24,7 @@ static double uniform(const hostile *h, uint64_t salt, int64_t x, int64_t y)
     return unit_of(hash(h, salt, x, y));
 }
 
-/* Returns the sum of four uniform numbers, which is close to a normal random number. It has variance 1 and is at
- * most 3.5. */
+/* Returns the sum of four uniform numbers. It is close to a normal random number of variance 1, and at most 3.5. */
 static double normal_of(uint64_t bits)
 {
     const double sum =
@@ -301,8 +300,8 @@ static double value_cancellation(const hostile *h, const place *p)
     return p->k == p->depth - 1 ? p->z : p->k % 2 && !p->b ? -z : z;
 }
 
-/* Returns `what`, which is infinity or NaN, for about two elements of A. In half of the cases, about two elements of
- * B get `what` too. Some other elements are zero. */
+/* Returns `what`, infinity or NaN, for about two elements of A and, in half of the cases, for about two elements of
+ * B. Returns 0 for some other elements. */
 static double rare(const hostile *h, const place *p, double what)
 {
     const double share = 2 / ((double)p->rows * (double)p->depth);

@@ -10,24 +10,24 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* X(NAME, name). The comments describe A and B. "factor" is a number from 1e-2 to 1e-8 that depends on the seed. */
+/* X(NAME, name). A factor is a number from 1e-2 to 1e-8 that depends on the seed. */
 /* clang-format off */
 #define HOSTILE_STRUCTURES(X)                                                                                          \
     X(normal)            /* normal numbers */                                                                          \
     X(positive)          /* absolute values of normal numbers, whose sums show every relative error */                 \
-    X(gelu)              /* A has outputs of GELU, and B has small weights */                                          \
+    X(gelu)              /* A is like outputs of GELU, and B has small weights */                                      \
     X(relu)              /* half of A is zeros, and B has small weights */                                             \
-    X(softmax)           /* A has weights of a softmax, and B has normal numbers */                                    \
+    X(softmax)           /* A is like softmax weights, and B has normal numbers */                                     \
     X(blocks)            /* blocks along k are scaled by 1e9, 1e-9 or 1 */                                             \
-    X(interleaved)       /* every fourth row of B is multiplied by a factor in the first ninth of k */                 \
+    X(interleaved)       /* in the first ninth of k, every fourth row of B is multiplied by a factor */                \
     X(groups)            /* k and rows of B form four interleaved groups; if the groups differ, B has a factor */      \
-    X(even)              /* 16 of each 64 rows of B are multiplied by a factor at even k */                            \
-    X(concatenation)     /* in the first half of k, a factor or 0 scales the first quarter of the rows of B */         \
-    X(sampled)           /* evenly spaced rows of B are multiplied by a factor at random k */                          \
+    X(even)              /* at even k, 16 of each 64 rows of B are multiplied by a factor */                           \
+    X(concatenation)     /* in the first half of k, the first quarter of B's rows is multiplied by a factor or 0 */    \
+    X(sampled)           /* at random k, evenly spaced rows of B are multiplied by a factor */                         \
     X(two_outliers)      /* A is multiplied by 1e6 at two k, where half of B is 0 */                                   \
     X(many_outliers)     /* A is multiplied by 1e6 at some k, where two thirds of B are 0 */                           \
     X(dead_k)            /* A is multiplied by up to 1e30 at one k, where B is 0 */                                    \
-    X(span)              /* scales along k are powers of two from 2^-40 to 2^40; some rows have a smaller range */     \
+    X(span)              /* powers of two from 2^-40 to 2^40 scale k, and some rows have a smaller range */            \
     X(tiny_huge)         /* A has numbers around 1e-37, and B has numbers around 3e37 */                               \
     X(small_normal)      /* A has numbers below 2^-100, and B has numbers above 2^100 */                               \
     X(subnormal)         /* A has subnormal numbers, and B has numbers around 1e30 */                                  \
@@ -39,13 +39,13 @@
     X(lognormal)         /* rows of A and of B are scaled by exp(3 x), where x is normal */                            \
     X(lognormal_k)       /* A and B are scaled along k by exp(2 x), where x is normal and differs for A and B */       \
     X(lognormal_each)    /* all elements are exp(2 x) with random signs, where x is normal */                          \
-    X(channels)          /* A and B are scaled along k by different factors from 1e-6 to 1e6 */                        \
-    X(channels_opposite) /* A is scaled along k by factors from 1e-6 to 1e6, and B by the inverse factors */           \
-    X(exponents)         /* elements of A have random exponents, and elements of B have the negated exponents */       \
-    X(complement)        /* A has zeros where B has none, so that all terms of some sums are 0 */                      \
-    X(shifts)            /* circular shifts of x D and of x / D, where D has graded powers of two */                   \
-    X(shifts_repeated)   /* circular shifts of x D and of x / D, where D repeats four times along k */                 \
-    X(graded)            /* rows, and sometimes k, are scaled by falling powers of two */                              \
+    X(channels)          /* different factors from 1e-6 to 1e6 scale A and B along k */                                \
+    X(channels_opposite) /* factors from 1e-6 to 1e6 scale A along k, and the inverse factors scale B */               \
+    X(exponents)         /* A has random exponents, and B has the same exponents negated */                            \
+    X(complement)        /* A is zero where B is not, so that all terms of some sums are 0 */                          \
+    X(shifts)            /* A is circular shifts of x D, and B of x / D, where D has graded powers of two */           \
+    X(shifts_repeated)   /* A is circular shifts of x D, and B of x / D, where D repeats four times along k */         \
+    X(graded)            /* falling powers of two scale rows and sometimes k */                                        \
     X(huge_entry)        /* one element of A is close to the largest f32 */                                            \
     X(outlier_columns)   /* A is multiplied by 50 at one k in each 128 */                                              \
     X(outlier_elements)  /* one element of A in 100 is multiplied by 1e4 to 1e9 */                                     \
@@ -63,15 +63,15 @@ typedef enum hostile_operand { HOSTILE_A, HOSTILE_B } hostile_operand;
 typedef struct hostile {
     hostile_structure structure;
     uint64_t seed;
-    bool swap;          /* if true, A and B exchange their parts */
+    bool swap;          /* true: A and B exchange their structures */
     int64_t rows[2], k; /* number of rows of A and of B */
 } hostile;
 
 const char *hostile_structure_name(hostile_structure structure);
-/* Returns the structure of a name, or HOSTILE_COUNT if no structure has the name. */
+/* Returns the structure with this name, or HOSTILE_COUNT if there is none. */
 hostile_structure hostile_structure_find(const char *name);
-/* Returns element (i,k) of an operand. `copy` distinguishes elements with the same indices, such as taps or
- * examples. The element is finite unless the structure has infinities or NaN. */
+/* Returns element (i,k) of an operand. `copy` distinguishes elements with the same indices, such as those of two
+ * examples. The element is finite unless the structure has infinity or NaN. */
 float hostile_value(const hostile *h, hostile_operand operand, int64_t i, int64_t k, int64_t copy);
 /* Returns a number in [0, n) that depends only on the seed and `salt`. */
 int64_t hostile_pick(uint64_t seed, uint64_t salt, int64_t n);

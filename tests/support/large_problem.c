@@ -7,8 +7,8 @@
 
 #include <math.h>
 
-/* The limit on the work of a problem, which is its number of pairs times its channels. The float64 evaluation takes
- * about 30 ns for each. */
+/* Limit on the work of a problem: its pairs of queries and keys times its channels. The float64 evaluation takes
+ * about 30 ns for each of these products. */
 static const double most_work = 9e6;
 
 /* The smallest numbers of queries, keys and channels. Every second problem uses `large_sizes`, for which both passes
@@ -66,7 +66,8 @@ static attn_heads draw_heads(attn__rng *g, uint64_t number)
 {
     const int64_t *least = number % 2 ? large_sizes : some_sizes;
     int64_t group = chance(g, 35) ? 2 + below(g, 2) : 1;
-    /* Each draw is a statement of its own, because the order of the draws defines the problem of a number. */
+    /* Each draw is a statement of its own, so that the draws have a fixed order. Otherwise a problem's number would
+     * not define the problem. */
     attn_heads h = {.batch = 1 + below(g, 3)};
     h.kv_heads = 1 + below(g, 2);
     h.dim = channels(g, least[2]);
@@ -100,7 +101,7 @@ static void draw_weights(attn__rng *g, random_problem *r)
     }
 }
 
-/* Draws a band: below the diagonal, above the diagonal, or across it. */
+/* Draws a band below, above or across the diagonal. */
 static void draw_band(attn__rng *g, attn_problem *p)
 {
     int query = random_dim(g, p, ATTN_ROLE_QUERY), key = random_dim(g, p, ATTN_ROLE_KEY);
@@ -149,8 +150,8 @@ static void draw_backward(attn__rng *g, random_problem *r, bool own)
 
 /* ---------------------------------------------------------------------------------------------- layout */
 
-/* Sets strides that are contiguous over the keys and over some of the batch dims. Unless `keys_only` is true, they
- * are contiguous over the queries too. */
+/* Sets the strides of an array such as a bias: contiguous over the keys, over some batch dims and, unless
+ * `keys_only` is true, over the queries. */
 static void lay_scores(attn__rng *g, attn_problem *p, size_t field, bool keys_only)
 {
     int64_t next = 1;
@@ -164,7 +165,7 @@ static void lay_scores(attn__rng *g, attn_problem *p, size_t field, bool keys_on
     }
 }
 
-/* Sets contiguous strides for the requested weights. A dim has as many indices as were picked, which may be more
+/* Sets contiguous strides for the requested weights. A picked dim has as many indices as picks, which may be more
  * than its length. */
 static void lay_weights(attn_problem *p)
 {
@@ -180,8 +181,7 @@ static void lay_weights(attn_problem *p)
     }
 }
 
-/* Makes some strides of rows, heads and batches negative. Channels stay adjacent, because the AMX paths need
- * adjacent channels. */
+/* Makes some strides of rows, heads and batches negative. Channels stay adjacent, because the AMX paths require it. */
 static void turn_some(attn__rng *g, attn_problem *p)
 {
     for (int d = 0; d < p->ndims; d++) {
@@ -205,8 +205,8 @@ static void lay_out_usual(attn__rng *g, random_problem *r, bool padded)
         r->backward.dims[d] = p->dims[d];
 }
 
-/* Uses strides in any order. Grouped heads stay grouped. Unless `plain` is true, strides also have gaps, are
- * negative or broadcast. */
+/* Uses strides in any order of the dims, in which grouped heads stay together. Unless `plain` is true, strides also
+ * have gaps, are negative or are 0. */
 static void lay_out_otherwise(attn__rng *g, random_problem *r, bool grouped, bool plain)
 {
     random_layout(g, r, plain);
@@ -221,7 +221,7 @@ static void lay_out_otherwise(attn__rng *g, random_problem *r, bool grouped, boo
     }
 }
 
-/* Sets some key lengths to 0. Keys and values that the lengths mask keep their contents. */
+/* Sets some key lengths to 0. Masked keys and values keep their numbers. */
 static void empty_some(attn__rng *g, random_problem *r)
 {
     const array *lens = &r->array[ARRAY_LENS];

@@ -40,7 +40,7 @@ void product_ref_row(double *restrict value, double *restrict magnitude, matrix_
     }
 }
 
-/* If the sum of magnitudes is at most this number, the sum does not overflow in any order. */
+/* Sums with absolute values up to this total cannot overflow, whatever their order. */
 static const double most = (double)FLT_MAX / 2;
 static const double least = 1e-30;
 
@@ -72,7 +72,7 @@ void conv_ref_result(conv_ref *c)
         c->result[a] = (c->size[a] + 2 * c->padding[a] - c->kernel[a]) / c->stride[a] + 1;
 }
 
-/* Describes how one kernel tap is applied to one row of results. */
+/* One tap of the kernel, applied to one row of results. */
 typedef struct tap_row {
     int64_t x, g, w; /* offsets of the first elements of x, g and w */
     int64_t n, step;
@@ -96,7 +96,7 @@ static void add_row(conv_ref_sums *s, const tap_row *r, const float *x, const fl
     s->dw_abs[r->w] += sum_abs;
 }
 
-/* Sets [*begin, *end) to a range of results along the last axis. For these results, tap `t` reads inside of x. */
+/* Sets [*begin, *end) to the results along the last axis for which tap `t` is inside of x. */
 static void inside(const conv_ref *c, int64_t t, int64_t *begin, int64_t *end)
 {
     *begin = 0;
@@ -107,7 +107,7 @@ static void inside(const conv_ref *c, int64_t t, int64_t *begin, int64_t *end)
         --*end;
 }
 
-/* Adds the products of one kernel tap and one pair of channels to all results. */
+/* Adds the products of one tap and one pair of channels to all results. */
 static void add_tap(conv_ref_sums *s, const conv_ref *c, const int64_t tap[3], tap_row first, const float *const in[3])
 {
     int64_t begin, end;

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Describes an array of a problem by its stride field and by the roles of its dims. Tables are described elsewhere. */
+/* How to find the strides of an array: its stride field and the roles of its dims. Tables are found in another way. */
 typedef struct kind {
     array_id id;
     const char *name;
@@ -76,7 +76,7 @@ static int64_t chosen(attn__rng *g, int percent)
     return attn__rng_below(g, 100) < (uint64_t)percent;
 }
 
-/* Orders the dims as in layers. Channels are innermost, and the first axis of heads is next to the channels. */
+/* Orders the dims as in layers: channels are innermost, and the first axis of heads follows. */
 static void put_heads_inside(const attn_problem *p, int64_t *order)
 {
     int at = 0;
@@ -90,8 +90,8 @@ static void put_heads_inside(const attn_problem *p, int64_t *order)
             order[at++] = i;
 }
 
-/* Sets contiguous strides in some order of the dims. If `wild` is true, adds gaps, negative strides and broadcast
- * dims. */
+/* Sets contiguous strides in some order of the dims. If `wild` is true, also uses gaps, negative strides and
+ * broadcast dims. */
 static void lay_out(attn__rng *g, attn_problem *p, const kind *k, bool wild, bool heads_inside)
 {
     int64_t order[ATTN_MAX_DIMS], next = 1;
@@ -160,7 +160,7 @@ static void copy_strides(random_problem *r)
     memcpy(to->relatives, from->relatives, sizeof to->relatives);
 }
 
-/* Sets the strides of a bias that depends on the distance only. Pairs of equal distance share an element. */
+/* Sets the strides of a bias by distance: pairs with the same distance share an element. */
 static void by_distance(random_problem *r)
 {
     attn_problem *const both[] = {&r->forward, &r->backward};
@@ -173,8 +173,8 @@ static void by_distance(random_problem *r)
     }
 }
 
-/* Gives the problem a bias with an index of distances or of pairs. Rows of the bias have gaps, and heads are its
- * outer or its inner axis. */
+/* Gives the problem a bias with an index by distance or by pair. Rows of the bias have gaps. Heads are the outer or
+ * the inner axis of the bias. */
 static void by_index(random_problem *r)
 {
     attn_problem *const both[] = {&r->forward, &r->backward};
@@ -264,7 +264,7 @@ static void stretch(array *a, int64_t n, int64_t stride)
     if (stride == 0)
         return;
     if (n == 0)
-        a->bytes = 1; /* Marks an array without elements until all sizes are known. */
+        a->bytes = 1; /* marks an array without elements; `bytes` gets its real value later */
     else if (stride < 0)
         a->low += (n - 1) * stride, a->n += (n - 1) * -stride;
     else
@@ -299,8 +299,7 @@ static size_t effective_field(const attn_problem *p, const kind *k)
     return k->field;
 }
 
-/* Draws ascending offsets of packed sequences, up to the number of positions. The array of offsets ends at a guard
- * page, too. */
+/* Draws ascending offsets of packed sequences, up to the number of positions. Their array ends at a guard page. */
 static void draw_offsets(attn__rng *g, array *a, const char *name, int64_t sequences, int64_t longest,
                          int64_t positions)
 {
@@ -438,7 +437,7 @@ void array_set(const array *a, int64_t offset, double x)
         float f = (float)x;
         uint32_t bits;
         memcpy(&bits, &f, 4);
-        /* Truncation is enough, because any bf16 number is valid. */
+        /* Truncating the bits is enough, because the number is random. */
         ((uint16_t *)base)[offset] = (uint16_t)(bits >> 16);
     }
 }
@@ -508,7 +507,7 @@ bool random_problem_narrow_keys(random_problem *r)
     if (r->forward.dtype != ATTN_F32 || (r->forward.flags & ATTN_WANT_WEIGHTS))
         return false;
     r->forward.flags |= ATTN_WITH_BF16_KEYS;
-    /* The float64 evaluation needs bf16 keys in the backward problem, although no solver supports them. */
+    /* No solver supports bf16 keys in the backward pass, but the float64 evaluation needs the flag. */
     r->backward.flags |= ATTN_WITH_BF16_KEYS;
     for (int i = 0; i < 2; i++) {
         array *narrow = &r->array[ids[i]], wide = *narrow;

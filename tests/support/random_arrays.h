@@ -10,8 +10,8 @@
 #include "base/rng.h"
 
 int random_dim(attn__rng *g, const attn_problem *p, attn_role role);
-/* Gives strides to every operand. If `plain` is true, an operand is contiguous in a random order of its dims.
- * Otherwise it may also have gaps, reversed dims or broadcast dims. */
+/* Gives strides to every operand: contiguous in a random order of the dims if `plain` is true. Otherwise an operand
+ * may also have gaps, reversed dims or broadcast dims. */
 void random_layout(attn__rng *g, random_problem *r, bool plain);
 void random_allocate(random_problem *r);
 /* Draws the entries of a bias's index. */

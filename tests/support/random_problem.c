@@ -58,7 +58,7 @@ static void mixed_dims(attn__rng *g, attn_problem *p)
         for (int i = 0; i < n; i++)
             add(p, roles[r], roles[r] == ATTN_ROLE_BATCH ? 1 + below(g, 3) : n > 1 ? 1 + below(g, 7) : length(g));
     }
-    for (int i = p->ndims - 1; i > 0 && chance(g, 90); i--) { /* Puts the dims in a random order. */
+    for (int i = p->ndims - 1; i > 0 && chance(g, 90); i--) {
         int j = below(g, i + 1);
         attn_dim swap = p->dims[i];
         p->dims[i] = p->dims[j];
@@ -68,8 +68,8 @@ static void mixed_dims(attn__rng *g, attn_problem *p)
         p->dims[below(g, p->ndims)].n = 0;
 }
 
-/* Adds a query axis for each key axis, because local attention and relative tables need such pairs. Sometimes adds
- * another query axis. */
+/* Adds a query axis for each key axis, because windows and relative tables need such pairs. Sometimes adds one more
+ * query axis. */
 static void paired_dims(attn__rng *g, attn_problem *p)
 {
     int axes = 1 + below(g, 3);
@@ -188,7 +188,7 @@ static void draw_table(attn__rng *g, attn_problem *p, int key, int query)
     p->relatives[p->nrelatives++] = r;
 }
 
-/* Draws windows for all key dims, each along the query dim before it. Sometimes draws no windows, but tables. */
+/* Draws windows for all key dims, each along the query dim before it, or sometimes only tables. */
 static void draw_paired(attn__rng *g, attn_problem *p)
 {
     bool windows = chance(g, 60);
@@ -230,7 +230,6 @@ static void draw_score(attn__rng *g, attn_problem *p)
     p->width = p->score >= ATTN_SCORE_GAUSSIAN && chance(g, 80) ? 0.5 + 4 * attn__rng_uniform(g) : 0;
 }
 
-/* Draws packed sequences along a BATCH dim, if there is one. */
 static void draw_packed(attn__rng *g, attn_problem *p)
 {
     attn_packed packed = {.batch_dim = random_dim(g, p, ATTN_ROLE_BATCH),
@@ -248,7 +247,6 @@ static void draw_packed(attn__rng *g, attn_problem *p)
     p->packed = packed;
 }
 
-/* Draws a block mask with blocks of any size. */
 static void draw_blocks(attn__rng *g, attn_problem *p)
 {
     if (p->nwindows || (p->flags & ATTN_WITH_PACKED))
@@ -326,8 +324,8 @@ static void draw_features(attn__rng *g, random_problem *r, enum form form)
     }
 }
 
-/* Draws one feature. Other problems rarely have only one or two features, because each feature has its own chance.
- * So some problems lose all features, and then get one or two. Sometimes they also get the shape of a decoding step
+/* Draws one or two features. Without this function, problems with few features would be rare, because each feature
+ * has its own chance. So some problems lose all other features. Some of them also get the shape of a decoding step,
  * or wide heads. */
 static void draw_one_feature(attn__rng *g, random_problem *r)
 {
@@ -438,7 +436,7 @@ void random_problem_make(random_problem *r, uint64_t number)
     cut_to_size(&g, &r->forward);
     r->forward.dtype = draw_dtype(&g);
     draw_features(&g, r, form);
-    /* This stream is separate, so that the draws of the other stream do not change. */
+    /* A separate stream, because more draws from the other stream would change all problems. */
     attn__rng more = {.seed = 20201121, .stream = number};
     if (chance(&more, 15))
         draw_packed(&more, &r->forward);

@@ -49,7 +49,7 @@ typedef struct array {
 
 typedef struct random_problem {
     uint64_t number;
-    attn_problem forward, backward; /* the same problem in both directions */
+    attn_problem forward, backward;
     attn_arrays arrays;
     array array[ARRAY_COUNT];
     int64_t pick_index[ATTN_MAX_PICKS][8];
@@ -59,19 +59,19 @@ void random_problem_make(random_problem *r, uint64_t number);
 /* Allocates arrays for problems that the test describes itself, and fills them with normal numbers. The forward and
  * the backward problem have the same dims. */
 void random_problem_arrays(random_problem *r, uint64_t number);
-/* Converts keys and values of an f32 problem to bf16, so that a test can check the forward pass once more. Returns
- * false if the problem has other types, or requests weights, which are not available with bf16 keys. */
+/* Converts keys and values of an f32 problem to bf16, so that a test can run its forward pass with them. Returns
+ * false if the problem has another type, or requests weights, which bf16 keys do not allow. */
 bool random_problem_narrow_keys(random_problem *r);
 void random_problem_free(random_problem *r);
 
-/* Returns the address of offset 0. */
+/* Returns the address of the element at offset 0. */
 void *array_base(const array *a);
 double array_get(const array *a, int64_t offset);
 void array_set(const array *a, int64_t offset, double x);
-/* Fills the outputs of a direction with a pattern that no solver writes. */
+/* Fills the outputs of a direction with a pattern that no solver computes. */
 void random_problem_poison(random_problem *r);
 
-/* Writes one line about the problem. A failing test prints this line. */
+/* Writes one line that describes the problem, for the message of a failing test. */
 void random_problem_describe(const random_problem *r, char *text, size_t size);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lists all probes. The list is made from the list of instruction sets.
+ * Lists the probes of all instruction sets.
  */
 #include "support/simd_probe.h"
 

@@ -43,7 +43,7 @@ attn_config *small_model_config(attn_context *context, const attn_architecture *
     assert_int_equal(attn_config_create(&config, context), ATTN_OK);
     for (int i = 0; i < a->nkeys; i++) {
         const attn_setting *key = &a->keys[i];
-        /* If the default is empty, the value of another key replaces it. */
+        /* An empty default means that the value of another key is used. */
         bool open = key->default_text && !key->default_text[0];
         if (key->type == ATTN_CONFIG_TYPE_INTS && !key->default_text)
             assert_int_equal(
@@ -96,7 +96,7 @@ int small_model_shape(small_filling *f, const char *text, int64_t shape[ATTN_MAX
             continue;
         }
         for (int64_t i = 0, n = attn_config_int(f->config, "dimension", 3); i < n; i++)
-            /* The third axis is short, because three long axes would take minutes. */
+            /* The third axis is short, because a model with three long axes would run for minutes. */
             shape[rank++] = i == 0 ? f->first : i == 1 ? f->others : f->batch;
     }
     return rank;

@@ -82,7 +82,7 @@ static void compare(const random_problem *r, const char *solver, int id, const t
     for (int64_t e = a->low; e < a->low + a->n; e++) {
         double got = array_get(a, e), was = array_get(&old, e), bound = t->bound[id][e];
         double want = t->value[id][e] + (accumulate ? was : 0);
-        if (bound < 0) { /* Solvers must not write this element. */
+        if (bound < 0) { /* A negative bound marks an element that solvers must not write. */
             if (got != was)
                 complain(r, solver, a, e, got, was, 0);
             continue;
@@ -130,7 +130,7 @@ static void poison(random_problem *r, attn_direction direction)
         const array *a = &r->array[id];
         if (!is_written(r, id, direction))
             continue;
-        for (int64_t e = 0; e < a->n; e++) /* If a plan accumulates, its outputs need finite numbers. */
+        for (int64_t e = 0; e < a->n; e++) /* A plan that accumulates needs finite numbers in its outputs. */
             array_set(a, a->low + e, r->backward.accumulate ? (double)(e % 7) - 3 : -1.25e30);
     }
 }

@@ -8,8 +8,8 @@
 #include "support/attend_ref.h"
 #include "support/random_problem.h"
 
-/* The float64 evaluation of a random problem, with values and error bounds for each array that is written. If an
- * element is not written, its bound is -1. */
+/* The float64 evaluation of a random problem: values and error bounds of each output. The bound of an element that
+ * is not written is -1. */
 typedef struct truth {
     double *value[ARRAY_COUNT], *bound[ARRAY_COUNT];
 } truth;
@@ -17,9 +17,9 @@ typedef struct truth {
 void truth_make(truth *t, const random_problem *r);
 void truth_free(truth *t, const random_problem *r);
 
-/* Plans and runs one direction with the named solver. NULL selects the planner's choice. All outputs are poisoned first
- * and compared with the truth afterwards. *worst is raised to the largest error in units of its bound. Returns false if
- * the solver refuses the problem; any other failure fails the test. */
+/* Plans and runs one direction with the named solver, or with the planner's choice if `solver` is NULL. Outputs are
+ * filled with a pattern before the run and compared with the truth after it. *worst is raised to the largest error
+ * divided by its bound. Returns false if the solver refuses the problem. Any other failure fails the test. */
 bool solver_check(attn_context *context, const char *solver, random_problem *r, const truth *t,
                   attn_direction direction, double *worst);
 

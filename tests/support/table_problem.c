@@ -169,7 +169,7 @@ void table_problem(random_problem *r, const table_shape *s, attn_dtype dtype)
 
 /* ------------------------------------------------------------------------------------------- one pair */
 
-/* The scores of one query for all keys, with the current index along each dim. */
+/* Scores and weights of one query for all keys, and the current index along each dim. */
 typedef struct row {
     const random_problem *r;
     const attn_problem *p;
@@ -241,8 +241,7 @@ static bool is_seen(const row *w)
     return !(p->flags & ATTN_WITH_MASK) || w->r->arrays.mask[AT(w, mask)] != 0;
 }
 
-/* Returns the offset of the i-th table's element for the current pair and channel. Returns -1 if the table has no
- * such element. */
+/* Returns the offset of the i-th table's element for the current pair and channel, or -1 if there is none. */
 static int64_t entry_of(const row *w, int i)
 {
     const attn_relative *t = &w->p->relatives[i];
@@ -314,8 +313,8 @@ static bool weigh(row *w)
     return sum > 0;
 }
 
-/* Computes the output and the gradients of the values. Returns the sum over the keys of each weight times its
- * gradient. */
+/* Computes the output and the gradients of the values. Returns the sum over the keys of weight * gradient of the
+ * weight. */
 static double values(row *w)
 {
     double delta = 0;
@@ -452,7 +451,7 @@ const attn_problem *table_direction(const random_problem *r, attn_direction dire
     return direction == ATTN_DIRECTION_FORWARD ? &r->forward : &r->backward;
 }
 
-/* Fills the outputs with numbers to which a plan may add gradients. */
+/* Fills the outputs with numbers, because a plan may add its gradients to them. */
 void table_clear(const random_problem *r, attn_direction direction)
 {
     for (int id = ARRAY_O; id < ARRAY_COUNT; id++)

@@ -14,11 +14,10 @@ attn_tensor *test_random(attn_tape *tape, attn_dtype dtype, int rank, const int6
 /* Makes a tensor of random ids in [0, n). */
 attn_tensor *test_ids(attn_tape *tape, int rank, const int64_t *shape, int64_t n, uint64_t seed);
 attn_tensor *test_lens(attn_tape *tape, int64_t n, const int32_t *lens);
-/* Returns element i as a double. */
 double test_at(const attn_tensor *x, int64_t i);
 void test_set(attn_tensor *x, int64_t i, double value);
-/* Returns the largest difference of elements divided by the largest element of `b`. Returns infinity if shapes
- * differ or a tensor is NULL. */
+/* Returns the largest difference of two elements, divided by the largest element of `b`. Returns infinity if the
+ * shapes differ or a tensor is NULL. */
 double test_distance(const attn_tensor *a, const attn_tensor *b);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * two_ranks.h - two ranks without MPI. The other rank is simulated and always has the numbers of this rank, so that
- * sums are doubled. An operation completes only after some polls.
+ * two_ranks.h - two ranks without MPI. The other rank is simulated. It always has the same numbers as this rank, so
+ * that sums are doubled. An operation completes only after some polls.
  */
 #ifndef ATTN_TESTS_TWO_RANKS_H
 #define ATTN_TESTS_TWO_RANKS_H
@@ -10,24 +10,24 @@
 
 /* The behaviour of the simulated rank, and counts of events. */
 extern struct two_ranks {
-    int pending;        /* polls that remain until the running sums are complete */
+    int pending;        /* number of polls until the running sums complete */
     int begun;          /* number of sums */
     int finished;       /* number of times that the group ended normally */
-    int told;           /* number of notices to the other rank */
-    int32_t told_first; /* status of the first notice to the other rank */
-    int pieces;         /* number of pieces of texts */
-    int64_t largest;    /* bytes of the largest piece */
+    int told;           /* number of notices sent to the other rank */
+    int32_t told_first; /* status in the first notice */
+    int pieces;         /* number of pieces in which texts were sent */
+    int64_t largest;    /* size of the largest piece in bytes */
     attn_status fails;  /* status that the other rank sends next; ATTN_OK: none */
     bool mute;          /* true if the other rank has died, so that no sum completes */
-    bool differs;       /* true if the other rank has the larger number in a max */
+    bool differs;       /* true if the other rank has the larger number when the maximum is computed */
     uint64_t writes;    /* length of the other rank's text in bytes */
-    double more;        /* f64 numbers of the other rank minus numbers of this rank */
+    double more;        /* difference of f64 numbers: those of the other rank minus those of this rank */
 } other;
 
 extern const attn__ranks_ops two_ranks;
 /* Creates a context that is rank 0 of the two ranks, and resets `other`. */
 attn_context *two_ranks_joined(void);
-/* A stop function for attn_ranks_set_stop. It increments *(int *)user and returns true when that number is above 5. */
+/* A stop function for attn_ranks_set_stop. Increments *(int *)user, and returns true once it is above 5. */
 bool two_ranks_stop(void *user);
 
 #endif
