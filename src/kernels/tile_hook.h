@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * tile_hook.h - a hook that a product calls after each register tile, about every thousand cycles. The hook prefetches
- * a few cache lines, whose loads overlap with the multiply-adds. Prefetching all lines at once would delay the
- * multiply-adds.
+ * a few cache lines, while the multiply-adds continue. Prefetching all lines at once would delay the multiply-adds.
  */
 #ifndef ATTN_KERNELS_TILE_HOOK_H
 #define ATTN_KERNELS_TILE_HOOK_H

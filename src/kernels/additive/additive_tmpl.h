@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * additive_tmpl.h - rows of channels for one instruction set; see additive.h.  Every loop first processes two vectors
- * per iteration, to hide the latency of its sums. A single vector and a partial vector may follow.
+ * additive_tmpl.h - the kernels of additive.h for one instruction set.  Every loop first processes two vectors per
+ * iteration, to hide the latency of its sums. A single vector and a partial vector may follow.
  */
 #include "simd/tanh.h"
 #include "simd/vec_f64.h"

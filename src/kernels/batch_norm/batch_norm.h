@@ -25,7 +25,7 @@ typedef struct attn__batch_norm_args {
     const void *x, *dy;      /* [batch, channels, plane] */
     void *y;                 /* [batch, channels, plane]: the result, or the gradient of x; may be the array x or dy */
     const void *gain, *bias; /* [channels] */
-    void *mean, *inverse;    /* [channels]; inverse: 1 / sqrt(variance + eps), but after `statistics` the variance */
+    void *mean, *inverse;    /* [channels]; inverse: variance after `statistics`, otherwise 1 / sqrt(variance + eps) */
     void *dgain, *dbias;     /* [channels]; either may be NULL */
     double *sums;            /* [channels, 2]: sum of dy, and sum of dy * normalized x */
     double whole;            /* number of elements of a channel that the statistics cover, over all ranks */
@@ -40,7 +40,8 @@ typedef struct attn__batch_norm_kernel {
     attn__batch_norm_run *statistics; /* computes mean and variance of x in two passes */
     attn__batch_norm_run *normalize;  /* y = (x - mean) * inverse * gain + bias */
     attn__batch_norm_run *slopes;     /* computes `sums`, and from them dgain and dbias */
-    /* Computes y = inverse * gain * (dy - s). s is the gradient through mean and variance, which `sums` give. */
+    /* Computes y = inverse * gain * (dy - s). s is the gradient through mean and variance, which follows from
+     * `sums`. */
     attn__batch_norm_run *backward;
     attn__batch_norm_run *add_bias; /* y += bias */
 } attn__batch_norm_kernel;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * batch_norm_tmpl.h - batch normalization for one instruction set; see batch_norm.h.  Several partial sums hide the
- * latency of additions. Partial sums continue from one plane to the next, so that small planes need no sum across the
- * lanes. If a plane has a single number, the lanes are adjacent channels.
+ * latency of additions. Partial sums continue from one plane to the next, so that a channel of many small planes needs
+ * a single sum across the lanes. If a plane has a single number, the lanes are adjacent channels.
  */
 #ifdef VF_DOUBLE
 typedef double real;
@@ -12,7 +12,7 @@ typedef float real;
 
 enum { BATCH_NORM_VECTORS = 4, BATCH_NORM_COLUMNS = BATCH_NORM_VECTORS * VF_LANES, BATCH_NORM_RUN = 8 };
 
-/* Selects the two terms that add_up adds for a channel. */
+/* Selects the two terms that add_up adds for each number. */
 enum { LEVEL, SPREAD, SLOPE };
 
 /* One channel, or `width` adjacent channels with one lane each. The adjacent channels are treated as one channel whose
@@ -85,7 +85,7 @@ VF_FN void give(real *y, vf v, int part)
         vf_store(y, v);
 }
 
-/* Clears the lanes past a partial vector, because x - mean is not zero there. */
+/* Clears the lanes past a partial vector, because x - mean would not be zero there. */
 VF_FN vf inside(vf v, int part)
 {
     return part ? vf_select(vm_first(part), v, vf_zero()) : v;
@@ -238,8 +238,8 @@ static void statistics(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* Runs BODY for each vector of the channel. AT is the offset of the vector. PART is the number of lanes of a partial
- * vector, or 0 for a whole vector. */
+/* Runs BODY for each vector of the channel. In BODY, AT is the offset of the vector, and PART is the number of lanes of
+ * a partial vector, or 0 for a whole vector. */
 #define FOR_VECTORS(ch, at, part, BODY)                                                                                \
     do {                                                                                                               \
         const bool one = is_part((ch).n);                                                                              \

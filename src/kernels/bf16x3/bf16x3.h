@@ -31,7 +31,7 @@ enum {
     ATTN__BF16X3_SIDE = 16,  /* rows of a tile; also columns of a tile of C */
     ATTN__BF16X3_DEPTH = 32, /* numbers of a tile along k */
     ATTN__BF16X3_TILE = ATTN__BF16X3_SIDE * ATTN__BF16X3_DEPTH,
-    ATTN__BF16X3_F32 = 3, /* number of bf16 parts of an f32 number */
+    ATTN__BF16X3_F32 = 3, /* bf16 parts of an f32 number */
     /* `weigh` runs `hook` once per this many groups of four tile products. When all weights are done, it runs `hook`
      * after every group. */
     ATTN__BF16X3_HOOK_EVERY = 3
@@ -44,7 +44,7 @@ typedef struct attn__bf16x3_side {
     int64_t block; /* stride to the next 16 rows of A, or to the next 16 columns of B */
     int64_t step;  /* stride to the next 32 numbers along k */
     int64_t part;  /* stride to the next part of the same numbers */
-    int64_t row;   /* stride to the next row of a tile */
+    int64_t row;   /* row stride of a tile */
 } attn__bf16x3_side;
 
 /* Returns the layout of packed tiles. In memory, the parts of a tile are adjacent. They are followed by the next step
@@ -57,7 +57,7 @@ static inline attn__bf16x3_side attn__bf16x3_packed(uint16_t *data, int64_t step
 
 typedef struct attn__bf16x3_args {
     int64_t m, n, k; /* number of tiles along rows, columns and k; k = 0 gives zeros */
-    int parts;       /* parts of each number of A and B, 1 or 3 */
+    int parts;       /* number of parts of each number of A and B: 1 or 3 */
     attn__bf16x3_side a, b;
     float *c;
     int64_t ldc;
@@ -69,7 +69,7 @@ typedef struct attn__bf16x3_rows {
     const void *data;
     attn_dtype dtype;          /* ATTN_F32, or ATTN_BF16 if `parts` and `factor` are 1 */
     const int64_t *row_at;     /* offset of each row; NULL: rows are `ld` apart */
-    int64_t ld, rows, columns; /* the columns of a row are adjacent */
+    int64_t ld, rows, columns; /* the numbers of a row are adjacent */
     float factor;              /* factor of every number */
     int parts;
 } attn__bf16x3_rows;
@@ -81,14 +81,14 @@ typedef struct attn__bf16x3_softmax {
     const float *s;
     int64_t rows, width; /* width is a multiple of 16 */
     float factor;        /* factor of the scores; above 0 */
-    int parts;           /* parts of each weight; if 1, weights are rounded before they are summed */
+    int parts;           /* number of parts of each weight; if it is 1, weights are rounded before they are summed */
     float *m, *l;        /* running maximum and sum of each lane; at first -inf and 0 */
     float *shrink;       /* output: factor of each lane for earlier sums */
     attn__bf16x3_side to;
 } attn__bf16x3_softmax;
 
-/* Vector work that runs between products. `portion` is called after about every fourth product. This struct must be the
- * first member of the struct with the state of the work. */
+/* Vector work that runs between AMX products. `portion` is called after about every fourth product. This struct must be
+ * the first member of the struct with the state of the work. */
 typedef struct attn__interleaved {
     void (*portion)(struct attn__interleaved *interleaved);
 } attn__interleaved;

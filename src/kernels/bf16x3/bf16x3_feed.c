@@ -15,7 +15,7 @@
 enum {
     SIDE = ATTN__BF16X3_SIDE,
     DEPTH = ATTN__BF16X3_DEPTH,
-    ROWS = 4,       /* rows of a tile that one portion splits */
+    ROWS = 4,       /* rows of a tile that are split per portion */
     AHEAD = 16,     /* prefetch distance in tiles; lines arrive in time and stay until use */
     SOON = 16,      /* prefetch distance of stores in rows */
     WHOLE = 1 << 16 /* one unit of work, in the fixed-point numbers `due` and `rate` */
@@ -97,7 +97,6 @@ VF_FN int64_t split_pairs(attn__bf16x3_feed *f, const attn__feed_side *s, vf *od
     return SIDE / ROWS;
 }
 
-/* Returns the number of rows of a tile. */
 VF_FN int64_t height_of(const attn__feed_side *s)
 {
     return s->kind == ATTN__FEED_PAIRS ? DEPTH : SIDE;
@@ -121,8 +120,8 @@ VF_FN void split_next_side(attn__bf16x3_feed *f, int side)
     f->split.out = f->side[side < f->sides ? side : 0].to.data;
 }
 
-/* Splits one portion of rows into bf16 parts. Then finds the next portion: tiles of ROWS and TRANSPOSED are contiguous,
- * but those of PAIRS only within a block. */
+/* Splits one portion of rows into bf16 parts and advances to the next portion. Tiles of ROWS and TRANSPOSED are
+ * contiguous, but tiles of PAIRS are contiguous only within a block. */
 VF_FN void split_some(attn__bf16x3_feed *f)
 {
     const attn__feed_side *s = &f->side[f->split.side];
@@ -182,7 +181,7 @@ VF_FN void prefetch_row(attn__bf16x3_feed *f)
     f->prefetch.side++;
 }
 
-/* Skips the first AHEAD squares. They were prefetched when the current sides were the next sides. */
+/* Skips the first AHEAD squares, because they were prefetched earlier, when the current sides were the next sides. */
 static void skip_first(attn__bf16x3_feed *f)
 {
     int64_t left = AHEAD;

@@ -40,7 +40,7 @@ typedef struct attn__feed_pending {
     const float *from;
     int64_t ld;
     float *at[ATTN__FEED_STEPS],
-        *next[ATTN__FEED_STEPS]; /* rows that are stored afterwards, as many as in `at`; NULL: none */
+        *next[ATTN__FEED_STEPS]; /* rows that are stored after those in `at`; NULL if there are none */
     const int64_t *row_at;
     int64_t rows, steps; /* rows = 0: there is nothing to store */
     const float *factor; /* [rows] */
@@ -49,14 +49,14 @@ typedef struct attn__feed_pending {
 
 typedef struct attn__bf16x3_feed {
     attn__interleaved interleaved;
-    /* `side` has the current sides. `next` has the sides after them, whose first lines are prefetched. */
+    /* `side`: operands that are packed now. `next`: operands that follow, whose first lines are prefetched. */
     attn__feed_side side[2], next[2];
     int sides, nexts;
     attn__feed_pending drain;
     /* Progress of splitting, prefetching and storing. `due` and `rate` give how much of each a portion must do. */
     struct {
         int side;
-        int64_t row, column, part; /* first row of the tile; index of the column of tiles; portion of the tile */
+        int64_t row, column, part; /* first row of the tile; index of the tile's column; portion within the tile */
         uint16_t *out;
     } split;
     struct {

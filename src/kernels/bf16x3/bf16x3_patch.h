@@ -48,7 +48,6 @@ VF_FN void store_upper(const patch *x, const places *to, int part, bool across, 
     }
 }
 
-/* Subtracts from x the upper halves of `from`. */
 VF_FN void take_upper_away(patch *x, const patch *from)
 {
     VF_UNROLL

@@ -5,7 +5,7 @@
  */
 enum { AT_ONCE = 2 }; /* pairs of rows that are computed at once, so that exponentials fill the vector units */
 
-/* The reference becomes the maximum only if the maximum is larger by more than this many powers of two. */
+/* The reference is raised to the maximum only if the maximum exceeds it by more than this many powers of two. */
 #define SLACK 8.0f
 
 /* Returns the maximum of each lane over the rows. It may ignore a NaN, but the exponential of the NaN is NaN. */
@@ -136,8 +136,8 @@ BF16X3_FN int64_t rows_of_tiles(const attn__bf16x3_softmax *t)
     return (t->rows + ATTN__BF16X3_DEPTH - 1) / ATTN__BF16X3_DEPTH * ATTN__BF16X3_DEPTH;
 }
 
-/* Computes a portion of weights, in three parts each. Weights of one part are not interleaved, because their products
- * are too short. */
+/* Computes a portion of the weights in three parts. Weights of one part are not interleaved, because their products are
+ * too short. */
 BF16X3_FN void weigh_some(weighing *x)
 {
     const attn__bf16x3_softmax *t = x->t;
@@ -165,8 +165,7 @@ static void weigh_portion(attn__interleaved *interleaved)
         weigh_some(x);
 }
 
-/* Runs the hook in every third portion, and computes no weights. It is for products of one part, which are too short
- * for that. */
+/* Runs the hook in every third portion. It computes no weights, because products of one part are too short for that. */
 static void hook_portion(attn__interleaved *interleaved)
 {
     weighing *x = (weighing *)(void *)interleaved;

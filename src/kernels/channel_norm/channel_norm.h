@@ -23,7 +23,7 @@ typedef struct attn__channel_norm_args {
     const float *x, *dy;      /* [channels][ld]; the first n columns are used */
     const float *gain, *bias; /* [channels] */
     float *y;                 /* `forward`: result; `backward`: gradient of x, or y plus that gradient if `add` */
-    const float *first;       /* [n]: the first channel; only `slopes` reads it here, the other functions read x */
+    const float *first;       /* [n]: the first channel, for `slopes`; the other functions read it from x */
     float *mean, *scale,
         *bend; /* [n]: outputs of `forward`, inputs of `backward`; `mean` is that of x - first channel */
     int64_t channels, ld, n;
@@ -34,9 +34,8 @@ typedef struct attn__channel_norm_args {
 
 typedef struct attn__channel_norm_kernel {
     attn__isa isa;
-    /* Writes y = d * scale * gain + bias with d = x - first - mean. Also writes `bend`, which `backward` needs. It
-     * comes from the derivative of scale: scale^3 or, if `deviation` is set, scale^2 / deviation (0 if the deviation is
-     * 0). */
+    /* Writes y = d * scale * gain + bias with d = x - first - mean. Also writes `bend` for `backward`: scale^3 or, if
+     * `deviation` is set, scale^2 / deviation (0 if the deviation is 0). `bend` is part of the derivative of scale. */
     void (*forward)(const attn__channel_norm_args *args);
     /* Computes dx = scale * (h - avg h) - bend * d * avg(h d) with h = dy * gain. avg is the average over the
      * channels. */

@@ -39,7 +39,7 @@ VF_FN vf score_lanes(const attn__decode_rows *k, attn_dtype dtype, const int64_t
     int left = (int)(k->channels % VF_LANES);
     VF_UNROLL
     for (int r = 0; r < VF_LANES; r++) {
-        vf even = vf_zero(), odd = even; /* rows are read one by one, in memory order */
+        vf even = vf_zero(), odd = even; /* reads rows one by one, in memory order */
         int64_t c = 0;
         for (; c + 2 * VF_LANES <= k->channels; c += 2 * VF_LANES) {
             if (next)
@@ -117,7 +117,7 @@ static float weigh(float *s, int64_t count, float *m, float *l)
 }
 
 /* Adds p v of keys [from, to) to o, for `vectors` vectors of channels from channel `at` on. Even and odd keys have
- * separate sums, because the dependency chains of four vectors alone would not keep the units busy. */
+ * separate sums, because four dependency chains would not keep the multiply-add units busy. */
 VF_FN void add_chunk(const attn__decode_rows *v, attn_dtype dtype, int64_t from, int64_t to, const float *p,
                      float shrink, float *o, int64_t at, int vectors, int n, bool prefetch)
 {

@@ -140,7 +140,7 @@ typedef struct attn__elementwise_args {
     /* Fields for operations with indices. */
     const int32_t *ids; /* labels, or row indices of the table */
     const int32_t *lens;
-    int64_t lens_rows; /* number of rows for which one length holds */
+    int64_t lens_rows; /* number of consecutive rows with the same length */
     int64_t period, first;
     bool has_ignore;
     int64_t ignore;

@@ -225,8 +225,8 @@ VF_FN void adam(const attn__elementwise_args *a, int64_t begin, int64_t end, boo
         vf first = vf_fma(beta1, elementwise_load(old_m + i, left), vf_mul(rest1, g));
         vf second = vf_fma(beta2, elementwise_load(old_v + i, left), vf_mul(rest2, vf_mul(g, g)));
         vf size = vf_add(vf_sqrt(vf_mul(second, correct)), eps);
-        /* Without a gradient, moments shrink until they are subnormal, so they are set to 0. With a gradient they are
-         * kept, because small gradients add up in v. */
+        /* Without a gradient, moments shrink until they are subnormal, so subnormal moments are set to 0. With a
+         * gradient, they are kept, because small gradients add up in v. */
         vm grows = vf_lt(vf_zero(), vf_abs(g));
         store_or_stream(m + i, left, vf_select(grows, first, normal_of(first)), past);
         store_or_stream(v + i, left, vf_select(grows, second, normal_of(second)), past);

@@ -28,7 +28,7 @@ static void run_cross_entropy(const attn__elementwise_args *a, int64_t begin, in
         }
         if (!counted)
             continue;
-        /* subtracts the largest score first, since scores may be large and differences small */
+        /* subtracts the largest score first, because scores may be large and their differences small */
         *loss = (1 - smooth) * ((most - x[a->ids[row]]) + shift);
         if (smooth != 0)
             *loss += smooth * ((most - row_total(x, n) / (real)n) + shift);

@@ -86,8 +86,8 @@ VF_FN vf exp_of(vf x)
     return vf_select(usual, vf_fma(e, vf_mul(lost, constant(0x1.62e43p-1)), e), e);
 }
 
-/* Evaluates the polynomial with coefficients c at t. The coefficients below minimize the relative error on Chebyshev
- * points. They were computed in double precision. */
+/* Evaluates the polynomial with coefficients c at t. The coefficients in this file minimize the relative error at
+ * Chebyshev points. They were computed in double precision. */
 VF_FN vf polynomial(vf t, const double *c, int degree)
 {
     vf p = constant(c[degree]);
@@ -134,7 +134,7 @@ VF_FN vf erf_of(vf x)
 /* normal_cdf is the cumulative normal distribution, (1 + erf(x / sqrt 2)) / 2. gelu_slope is the derivative of x
  * normal_cdf(x). */
 #ifdef VF_LOOKUP
-/* Evaluates a function f with f(x) + f(-x) = 1 from a table. There, 1 - f(|x|) is one of 16 polynomials, each around a
+/* Evaluates a function f with f(x) + f(-x) = 1 from a table. 1 - f(|x|) is one of 16 polynomials, each around a
  * multiple of a step. From 15.5 steps on, 1 - f(|x|) is 0. */
 VF_FN vf looked_up(vf x, const float c[][VF_LOOKUP], int degree, double steps_in_one)
 {

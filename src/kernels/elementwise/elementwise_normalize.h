@@ -157,7 +157,6 @@ VF_FN void add_parameter_rows(const attn__elementwise_args *a, int64_t row, int6
     }
 }
 
-/* Sets `sums` to the sums of rows [row, end). */
 VF_FN void sum_parameter_rows(const attn__elementwise_args *a, int64_t row, int64_t end, int64_t c, int64_t n,
                               parameter_sums *sums)
 {
@@ -262,7 +261,7 @@ static void softmax_row(const attn__elementwise_args *a, const real *x, real *y,
     bool filled = a->s[0] != 0 && length < n;
     if (filled && fill > most)
         most = fill;
-    if (most == (real)-INFINITY) { /* no key is attended, or all scores are -inf or NaN; with a NaN, the sum is NaN */
+    if (most == (real)-INFINITY) { /* no key is attended, or all scores are -inf or NaN; the sum is NaN if a score is */
         real sum = row_total(x, length);
         for (int64_t i = 0; i < n; i++)
             y[i] = i < length && isnan(sum) ? sum : 0;

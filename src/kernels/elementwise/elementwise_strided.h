@@ -223,7 +223,6 @@ VF_FN void sum_run(const attn__elementwise_args *a, const real *x, int64_t r, in
     }
 }
 
-/* Sums all rows of x, run by run. */
 VF_FN void sum_runs(const attn__elementwise_args *a, const real *x, int64_t left, vf sum[REDUCE_WIDE])
 {
     double all[REDUCE_WIDE * VF_LANES] = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * fma_peak.c - times the peak kernel.
+ * fma_peak.c - measures the time of the kernel of fma_peak.h.
  */
 #include "kernels/fma_peak/fma_peak.h"
 

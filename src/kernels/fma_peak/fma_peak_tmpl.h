@@ -2,8 +2,8 @@
  *
  * fma_peak_tmpl.h - chains of multiply-adds that never touch memory, for one instruction set; see fma_peak.h.
  */
-/* Number of chains. It is at least the latency of the FMA units times their number, on every known machine. So many
- * chains fit into the smallest register file. */
+/* Number of independent chains. It is at least the latency of an FMA unit times the number of units, on every known
+ * machine. 12 chains also fit into the smallest register file. */
 enum { CHAINS = 12 };
 
 static double fma_peak_run(int64_t rounds, float *sink)

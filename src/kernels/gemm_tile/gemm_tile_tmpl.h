@@ -14,7 +14,7 @@ enum {
     GEMM_TILE_VECTORS = 3,
     WIDE = 4,
     WIDE_ROWS = 6
-}; /* so that 64 columns, a common head size, are one strip of 4 vectors */
+}; /* WIDE is 4, so that 64 columns, a common head size, are one strip */
 #elif VF_LANES > 4
 enum { GEMM_TILE_ROWS = 6, GEMM_TILE_VECTORS = 2, WIDE = GEMM_TILE_VECTORS, WIDE_ROWS = GEMM_TILE_ROWS };
 #else
@@ -23,7 +23,7 @@ enum {
     GEMM_TILE_VECTORS = 2,
     WIDE = GEMM_TILE_VECTORS,
     WIDE_ROWS = GEMM_TILE_ROWS
-}; /* a product needs a register until it is added */
+}; /* only 4 rows, because a product needs a register until it is added */
 #endif
 
 /* The layout of A: k is adjacent, rows are adjacent, or neither is. It is known at compile time, so that addresses are
@@ -57,7 +57,7 @@ VF_FN void step(const attn__gemm_tile_args *t, vf sum[GEMM_TILE_ROWS][WIDE], con
     }
 }
 
-/* Raises each number of `top` to the maximum of its column of sums. It takes no extra time, because it overlaps with
+/* Raises each element of `top` to the maximum of its column of sums. This takes no extra time, because it overlaps with
  * the multiply-adds of the next tile. */
 VF_FN void raise_top(float *top, vf sum[GEMM_TILE_ROWS][WIDE], int rows, int vectors)
 {

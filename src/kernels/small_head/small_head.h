@@ -5,7 +5,7 @@
  *     o[i] += sum_j 2^(q[i] . k[j] - m[i]) v[j]     l[i] += sum_j 2^(q[i] . k[j] - m[i])
  *
  * Each lane is a query. A few vectors of queries with all their channels stay in registers during the loop over the
- * keys. An exponential costs as much as a product here, so that the online softmax avoids work:
+ * keys. With so few channels, an exponential costs as much as a product, so the online softmax avoids work:
  *
  * The reference m is a whole number.  Subtracting m from a score is exact and is part of the rounding that the
  * exponential does anyway. Every score is at most sum_c |q_c| max_j |k_jc|. This bound is the reference if it is small,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * small_sequence.h - the products of one head with up to 96 queries and keys, whose rows and scores fit in the first
+ * small_sequence.h - the products of one head with up to 96 queries and keys, whose rows and scores fit in the L1
  * cache.
  *
  *     s[i,j] = sum_c x[i,c] y[j,c]          out[j,c] (+)= factor sum_i w[i,j] x[i,c]

@@ -29,16 +29,16 @@ typedef struct attn__softmax_backward_args {
     const int32_t *from, *to; /* [rows]: row attends key j if from <= first + j < to and the mask allows it */
     int32_t first;
     const uint8_t *mask; /* NULL: no mask */
-    float softcap;       /* softcap of scores without bias, in base 2; 0: no softcap */
+    float softcap;       /* softcap of scores in base 2, applied before the bias; 0: no softcap */
     const float *bias;   /* bias in base e; NULL: no bias */
-    float *dbias;        /* output: gradient of the bias; with a softcap it is not dS; NULL: not requested */
+    float *dbias;        /* output: gradient of the bias, which differs from dS with a softcap; NULL: not requested */
     /* [rows], base 2: logarithm of the weight of masked keys, whose score has no gradient; NULL: weight 0 */
     const float *fill;
     const uint64_t *drop_key;   /* [rows]; NULL: no dropout */
     const int32_t *drop_column; /* [keys]; memory up to a multiple of the lanes is read */
     uint32_t drop_below;
     float drop_scale; /* 1 / (1 - p) */
-    uint8_t *alive;   /* output; bit 0: the pair counts in dS, bit 1: in dV; NULL: not requested */
+    uint8_t *alive;   /* output; bit 0: the pair has a term in dS, bit 1: in dV; NULL: not requested */
 } attn__softmax_backward_args;
 
 typedef struct attn__softmax_backward_kernel {

@@ -21,7 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* One block of lanes. It has `width` lanes (attn__window_kernel). */
+/* A block of `width` lanes (attn__window_kernel) and the taps that the lanes attend. */
 typedef struct attn__tap_block {
     int64_t taps, channels;
     int64_t run, unit; /* each run has `run` taps; offsets in a run increase by `unit` */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * window_steps_tmpl.h - runs of taps for one instruction set, whose offsets differ by a vector, half a vector or a
- * quarter. Such taps occur if heads share the lanes. Included by window_tmpl.h.
+ * window_steps_tmpl.h - runs of taps whose offsets differ by a whole, half or quarter vector, for one instruction set.
+ * Such taps occur if heads share the lanes. Included by window_tmpl.h.
  *
  * Vector n of tap e is read from the strip at step e + n * per, where `per` steps make a vector. One load serves all
  * pairs (e, n) with the same step. Every first, second or fourth load is within one cache line.
  */
 
-/* The taps of a run, from the lowest offset on. strip and s are the rows of the first tap. ld is the distance to the
- * next row of s. */
+/* The taps of a run, which begins with the tap of the lowest offset. `strip` and `s` are the rows of that tap. `ld` is
+ * the distance to the next row of s. */
 typedef struct steps {
     const float *strip;
     float *s;

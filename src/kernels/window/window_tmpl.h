@@ -443,7 +443,7 @@ static void window_dot(const float *a, const float *b, int64_t channels, int64_t
     }
 }
 
-/* Computes the sums and ignores lanes of weight 0, because some of them do not attend the tap and may read NaN. */
+/* Computes the sums without lanes of weight 0, because some of these lanes do not attend the tap and may read NaN. */
 static void outer_guarded(const attn__tap_outer *t)
 {
     for (int64_t r = 0; r < t->count; r++) {
