@@ -56,8 +56,8 @@ typedef struct aligning {
     const attn__position *positions;
     int64_t n, m;
     int8_t scores[26][26];
-    /* [m + 1] scores of the row above: `best` of all alignments that end at the cell, `skipping` of those that end
-     * with a skipped letter */
+    /* [m + 1], for the row above. best: the best score of an alignment that ends at the cell. skipping: the best
+     * score of an alignment that ends with a skipped letter. */
     int32_t *best, *skipping;
     uint8_t *steps; /* [n + 1, m + 1] */
     int64_t end_i, end_j;

@@ -36,8 +36,8 @@ static int64_t absent_between(const attn__built_residue *a, const attn__built_re
     return step > 1 && step <= MOST_ABSENT ? step - 1 : 0;
 }
 
-/* Returns whether the chain has the bonds of a protein. If more than one bond plus a twentieth of the residues is
- * missing, the coordinates are of another kind. Missing bonds then do not mean breaks. */
+/* Returns whether the chain has the bonds of a protein. If more than 1 + n / 20 bonds of n residues are missing, the
+ * coordinates are of another kind, and missing bonds do not mean breaks. */
 static bool has_bonds(const attn__chain *chain)
 {
     int64_t broken = 0;

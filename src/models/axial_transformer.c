@@ -59,8 +59,8 @@ static void build_exterior(attn__axial_transformer *m, attn_nn_builder *builder,
     attn_nn_pop(builder);
 }
 
-/* Initializes the head so that the logits start near 0, with a spread of about `scale`. All K levels are then about
- * equally likely before training. This costs about log2 K bits per value. */
+/* Initializes the head so that the logits start near 0, with a spread of about `scale`. Before training, all K
+ * levels are then about equally likely, and the loss is about log2 K bits per value. */
 static void build_head(attn__axial_transformer *m, attn_nn_builder *builder, double scale)
 {
     attn__nn_layer_norm_named(&m->norm, builder, "norm", m->dim, 0);

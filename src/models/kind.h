@@ -85,9 +85,9 @@ attn_status attn__seq2seq_translate(attn_model *model, attn_tape *tape, const at
                                     const attn_tensor *src_lens, const attn_beam_search_options *options,
                                     const int64_t *numbers, attn_hypothesis *results);
 
-/* attn__model_begin gives the tape the model's precision for products, and attn__model_end restores the tape's own.
- * If the tape records but the precision does not support gradients, attn__model_begin sets an error and returns
- * false. attn__model_end must then not be called. */
+/* attn__model_begin gives the tape the model's precision for products, and attn__model_end restores the tape's own
+ * precision. If the tape records but the precision does not support gradients, attn__model_begin sets an error and
+ * returns false. attn__model_end must then not be called. */
 bool attn__model_begin(const attn_model *model, attn_tape *tape);
 void attn__model_end(attn_tape *tape);
 

@@ -9,7 +9,8 @@
 #include "attn/attn.h"
 
 typedef struct attn__lineage {
-    /* rows: [n,room], the row that computed token t of hypothesis i; old: the same before the last reordering */
+    /* rows: [n,room], the row that computed token t of hypothesis i; old: the values of `rows` before the last
+     * reordering */
     int32_t *rows, *old;
     int64_t *shared; /* [n] */
     int64_t n, room;

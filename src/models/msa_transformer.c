@@ -15,8 +15,8 @@
 
 /* ------------------------------------------------------------------------------------------------- building */
 
-/* Initializes the embedding. Its table is also the weight of the head. With a variance of 1/D, the initial logits
- * are near 1. The layers do not depend on this variance, because a norm follows the embedding. */
+/* Initializes the embedding. Its table is also the weight of the head. With this variance of 1/D, the initial logits
+ * have a variance near 1. The layers do not depend on this variance, because a norm follows the embedding. */
 static void embedding_init(attn_nn_embedding *embedding, attn_nn_builder *builder, const char *name, int64_t rows,
                            int64_t dim)
 {

@@ -72,7 +72,7 @@ void attn_nn_generalized_attention_init(attn_nn_generalized_attention *layer, at
 /* -------------------------------------------------------------------------------------------- positions */
 
 /* Returns the sines and cosines of all relative distances. Row r of the table is for key - query = r - (n - 1). The
- * formula uses query - key. The longest wavelength has the factor 1000, as in mmcv, instead of 10000. */
+ * angles are those of query - key. As in mmcv, the base of the wavelengths is 1000 instead of 10000. */
 static attn_tensor *distance_sines(const attn_nn_generalized_attention *layer, attn_tape *tape, attn_dtype dtype,
                                    int64_t n)
 {

@@ -2,7 +2,7 @@
  *
  * guided.h - computes attention weights with gradients, for losses on attention weights. No solver of the attention
  * engine stores weights for the backward pass. Therefore the weights are computed as the result of a second attention.
- * This attention has no dropout, and its values are unit vectors. */
+ * This attention has no dropout. Its values are unit vectors, so its result is the weights. */
 #ifndef ATTN_NN_GUIDED_H
 #define ATTN_NN_GUIDED_H
 

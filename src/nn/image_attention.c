@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Implements stand-alone self-attention over images, global or in windows. Channels stay before the spatial axes,
- * because the attention engine reads heads, queries and a window's keys by strides. It adds the terms of relative
- * positions from tables. Neither copies of windows nor an array of scores are stored. */
+ * because the attention engine reads heads, queries and a window's keys by strides. The engine adds the terms of
+ * relative positions from tables. Neither copies of windows nor an array of scores are stored. */
 #include "nn/check.h"
 
 #include "nn/spatial.h"

@@ -68,7 +68,7 @@ typedef struct attn_nn_builder {
     uint64_t seed;
     attn_nn_policy policy;
     bool blank; /* true: all parameters are zero; set if parameters are loaded afterwards */
-    /* true, and `blank` is true: memory for the weights of linear layers is allocated only when they are loaded */
+    /* true: if `blank` is true too, memory for the weights of linear layers is allocated only when they are loaded */
     bool waits;
     /* limit: maximum number of bytes of all tensors (0: no limit); held: bytes of all tensors so far */
     size_t limit, held;

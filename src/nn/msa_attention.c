@@ -91,8 +91,8 @@ static attn_tensor *query_factor(attn_tape *tape, const sizes *s, const attn_ten
     return factor;
 }
 
-/* Describes tied row attention. Only keys are masked, by the padding of the first row. Dims 1 and 3 of the problem
- * are batch and key. */
+/* Describes tied row attention. Only keys are masked, by the padding of the first row. Dimensions 1 and 3 of the
+ * problem are batch and key. */
 static bool describe_rows(attn_problem *p, attn_tape *tape, const sizes *s, bool masked)
 {
     if (attn_problem_tied_rows(p, s->rows, s->cols, s->batch, s->heads, s->dim) != ATTN_OK) {

@@ -15,7 +15,7 @@ static void conv_init(attn_nn_conv *conv, attn_nn_builder *builder, const char *
                             .spatial = spatial, .in_channels = in, .out_channels = out, .bias = true, .zero = zero});
 }
 
-/* Initializes the output W, which is a convolution, or a convolution followed by a batch norm. The last of these
+/* Initializes the output W, which is a convolution, or a convolution followed by a batch norm. The last layer of W
  * starts at zero. */
 static void out_init(attn_nn_non_local *layer, attn_nn_builder *builder, int64_t in)
 {

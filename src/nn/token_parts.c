@@ -47,8 +47,8 @@ static attn_tensor *flat(attn_tape *tape, attn_tensor *x)
     return attn__op_view(tape, x, 0, 2, (int64_t[]){tokens_of(x), attn_tensor_length(x, -1)});
 }
 
-/* Reports whether tokens are rounded to bf16. They are not with int8 precision, because int8 quantizes each row of
- * f32 tokens. */
+/* Reports whether tokens are rounded to bf16. With int8 precision they are not rounded, because int8 quantizes each
+ * row of f32 tokens. */
 static bool rounds(const attn_tape *tape, const attn__token_source *source)
 {
     return source->bf16 && tape->precision != ATTN_PRECISION_INT8;

@@ -36,8 +36,8 @@ attn_status attn__archive_read(attn__archive *archive, attn_config **config, att
                                const char *directory);
 
 /* Fills a translator whose `context` and `config` are already set. If the directory has Marian's own form, `archive`
- * holds its files. If it has Hugging Face's form, `archive` is NULL. `names` is a names file for the weights. If it
- * is NULL, the default names file of the form is used. */
+ * holds its files. If it has Hugging Face's form, `archive` is NULL. `names` is a names file for the weights. If
+ * `names` is NULL, the default names file of the form is used. */
 attn_status attn__marian_load(attn_translator *translator, const char *directory, const attn__archive *archive,
                               const char *names);
 

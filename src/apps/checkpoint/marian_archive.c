@@ -137,8 +137,8 @@ static attn_status find_files(reading *r)
     return status == ATTN_OK ? find_shortlist(r) : status;
 }
 
-/* Reads the search settings. `normalize` is a power of the length, by which scores are divided; `true` means 1. If
- * `normalize` is missing, scores are not divided. `max-length-factor` has the default of Marian, 3. */
+/* Reads the search settings. Scores are divided by the length to the power of `normalize`, where `true` means 1. If
+ * `normalize` is missing, scores are not divided. The default of `max-length-factor` is 3, as in Marian. */
 static attn_status set_search(reading *r)
 {
     static const fixed rules[] = {{"word-penalty", {"0", "false"}}, {"output-sampling", {"[]", "", "false"}}};

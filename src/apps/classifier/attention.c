@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Collects the attention of a classifier. The model runs once, and all its optional outputs are requested. Which
- * outputs exist shows the kind of attention that its layers have.
+ * Collects the attention of a classifier. The model runs once, and all its optional outputs are requested. The outputs
+ * that it has show which kind of attention its layers compute.
  */
 #include "apps/classifier/classifier.h"
 

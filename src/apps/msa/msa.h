@@ -31,8 +31,8 @@ attn_model *attn_msa_model(const attn_msa *msa);
 /* Reports whether contacts can be requested. This is the case if a contact regression was loaded or set by
  * attn_msa_set_regression. */
 bool attn_msa_has_regression(const attn_msa *msa);
-/* Sets the contact regression. Its weights [L*H] apply to the symmetric, corrected maps; that of head h of layer l
- * has the index l * H + h. */
+/* Sets the contact regression. Its weights [L*H] apply to the symmetric, corrected maps; the weight of head h of layer
+ * l has the index l * H + h. */
 void attn_msa_set_regression(attn_msa *msa, const float *weights, float bias);
 
 /* Fills `msa` from a checkpoint of ESM or from a directory of attn. */

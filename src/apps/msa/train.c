@@ -86,8 +86,8 @@ static attn_status read_one(training *t, const char *name)
     return status;
 }
 
-/* Returns the rank of a file, which decides the part to which it belongs. The rank depends only on the seed and the
- * file's name. So if a file is added, few other files change their part. */
+/* Returns the rank of a file, which decides whether the file is used for training or for validation. The rank
+ * depends only on the seed and the file's name. So if a file is added, few other files change their part. */
 static uint64_t rank_of(const training *t, const char *name)
 {
     return attn__mix64(attn__hash_bytes((uint64_t)attn_config_int(t->run.settings, "seed", 1), name, strlen(name)));

@@ -275,7 +275,7 @@ static attn_status read_alone(attn__image_source *s, const char *path, const att
     return status == ATTN_OK && *found ? read_part(s, path, wish, &s->train) : status;
 }
 
-/* Reads train/ and a test folder in the same folder. If there is no train/, reads one folder with all images. */
+/* Reads train/ and the test folder next to it. If there is no train/, reads one folder with all images. */
 attn_status attn__read_folders(attn__image_source *s, const char *path, const attn__names *names,
                                const attn__image_wish *wish, bool *found)
 {

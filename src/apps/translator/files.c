@@ -98,8 +98,8 @@ attn_status attn__translator_model(attn_model **model, attn_context *context, co
         status = attn_config_set_int(config, "src_vocab_size", attn_vocab_size(source));
     if (status == ATTN_OK)
         status = attn_config_set_int(config, "tgt_vocab_size", attn_vocab_size(target));
-    /* With pre-norm, encoder and decoder get an additional norm at their end, because the blocks do not normalize
-     * the output of the last block. */
+    /* With pre-norm, a block normalizes its input but not its output. Therefore encoder and decoder end with an
+     * additional norm. */
     bool pre = strcmp(attn_config_text(settings, "norm", "post"), "pre") == 0;
     if (status == ATTN_OK && pre && !bahdanau)
         status = attn_config_set_bool(config, "encoder_norm", true);

@@ -26,8 +26,8 @@ static void mark(unsigned char *marks, int32_t token)
 }
 
 /* Marks the `first` most frequent tokens, or all tokens if there are fewer. These are the first tokens of a vocabulary,
- * because vocabularies are sorted by frequency or likelihood. Special tokens and bytes, with which attn's vocabularies
- * of pieces begin, are skipped. */
+ * because vocabularies are sorted by frequency or likelihood. attn's vocabularies of pieces begin with special tokens
+ * and bytes, which are skipped. */
 static void mark_first(const attn_vocab *vocab, int64_t first, unsigned char *marks)
 {
     int64_t size = attn_vocab_size(vocab);

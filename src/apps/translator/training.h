@@ -24,8 +24,8 @@ typedef struct attn__translator_training {
     attn_corpus *train_corpus, *valid_corpus;
     attn_batches *train_batches, *valid_batches; /* valid_batches: NULL if there is no validation part */
     int32_t pad;
-    /* the initial checkpoint, without its vocabularies; if the run is resumed, its own directory; NULL: there is no
-     * checkpoint */
+    /* the initial checkpoint, without its vocabularies; for a resumed run, the run's own directory; NULL: there is
+     * no checkpoint */
     attn_translator *from;
 } attn__translator_training;
 

@@ -352,7 +352,7 @@ static attn_status first_error(const batches *all, int threads, bool alone)
 }
 
 /* Runs the batches. If `alone` is true, they run one after the other, and each of them uses all threads of the
- * context. This is used if there is only one batch. Otherwise, each thread runs whole batches. */
+ * context. `alone` is true if there is only one batch or one thread. Otherwise, each thread runs whole batches. */
 static void run_batches(batches *all, int64_t count, int threads, bool alone)
 {
     attn_status status = ATTN_OK;
