@@ -171,9 +171,9 @@ void attn_vocab_destroy(attn_vocab *vocab); /* NULL is allowed */
 /* Writes a text file with one token per line, where the line number (from 0) is the id. Pieces are written as a
  * SentencePiece file (.spm). The caller frees *file with attn_bytes_free. May return ATTN_ERROR_MEMORY. */
 attn_status attn_vocab_format(const attn_vocab *vocab, attn_bytes *file);
-/* Reads the text file. ATTN_ERROR_FORMAT: a line is empty, a token contains a space or occurs twice, UTF-8 is invalid,
- * the newline at the end is missing (a truncated file), or <pad>, <eos> or <unk> is missing. The message begins with
- * `name:line:`. */
+/* Reads a vocabulary from a text file with one token per line. ATTN_ERROR_FORMAT: a line is empty, a token contains a
+ * space or occurs twice, UTF-8 is invalid, the newline at the end is missing (a truncated file), or <pad>, <eos> or
+ * <unk> is missing. The message begins with `name:line:`. */
 attn_status attn_vocab_parse(attn_vocab **vocab, attn_context *context, const char *text, size_t size,
                              const char *name);
 

@@ -2,8 +2,8 @@
  *
  * Defines ResNets of 26, 38 and 50 layers in which self-attention in windows replaces the 3 x 3 convolutions
  * (Ramachandran et al. 2019). The parameters have the names of the well-known PyTorch model (init, layerI.J.conv1..3,
- * shortcut, dense). Only inside conv2.0, the attention, the names are this library's. The attention of the PyTorch
- * model is a different function (a softmax for each channel), so its weights cannot be used in any case. */
+ * shortcut, dense). Only the names inside conv2.0, which is the attention, are this library's. The attention of the
+ * PyTorch model is a different function (a softmax for each channel), so its weights cannot be used in any case. */
 #include "models/vision_parts.h"
 
 #include "base/context.h"

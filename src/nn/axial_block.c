@@ -86,7 +86,7 @@ static attn_tensor *feed_forward(const attn_nn_axial_block *block, attn_tape *ta
 attn_tensor *attn_nn_axial_block_forward(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x, int axis,
                                          attn_causal causal, attn_tensor **weights)
 {
-    if (!weights) { /* without a scope if weights are requested, because the scope's end would free them */
+    if (!weights) { /* A scope is used only if no weights are requested, because its end would free them. */
         attn_scope_begin(tape);
     }
     attn_tensor *h = attn_nn_layer_norm_forward(&block->ln1, tape, x);

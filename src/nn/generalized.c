@@ -113,7 +113,7 @@ static attn_tensor *asking(const attn_nn_generalized_attention *layer, attn_tape
 
 typedef struct operands {
     attn_tensor *q, *k, *v;
-    bool split; /* the queries for content and for positions differ; each uses one half of the channels */
+    bool split; /* true: the queries for content and for positions differ; each uses one half of the channels */
 } operands;
 
 /* Appends Dh zero channels to the Dh channels of each head. Returns [B,H,2*Dh,N]. */

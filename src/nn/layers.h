@@ -130,7 +130,7 @@ attn_tensor *attn_nn_layer_norm_forward(const attn_nn_layer_norm *layer, attn_ta
 typedef struct attn_nn_add_norm {
     attn_nn_layer_norm ln;
     double dropout;
-    bool pre_norm; /* set by pre-norm blocks; the block's result is then x + dropout(layer(norm(x))) */
+    bool pre_norm; /* true in pre-norm blocks; the block's result is then x + dropout(layer(norm(x))) */
 } attn_nn_add_norm;
 void attn_nn_add_norm_init(attn_nn_add_norm *layer, attn_nn_builder *builder, int64_t dim, double dropout);
 /* Applies the layer to x and y [...,D]. Returns the same shape. */
@@ -263,8 +263,8 @@ typedef struct attn_nn_multi_head_options {
     int64_t hidden, heads;                    /* heads must divide hidden; otherwise ATTN_ERROR_ARGUMENT is returned */
     int64_t query_size, key_size, value_size; /* 0: hidden */
     attn_nn_score score;
-    /* There is no W_o: the result is the concatenation of the heads. The other weights are named query, key and
-     * value instead of W_q, W_k and W_v. */
+    /* True: there is no W_o, and the result is the concatenation of the heads. The other weights are named query,
+     * key and value instead of W_q, W_k and W_v. */
     bool plain;
     bool bias;
     double dropout;

@@ -56,7 +56,7 @@ typedef struct attn_nn_msa_layer_options {
     double dropout;            /* dropout of the weights of both attentions, and of the blocks' results */
     double activation_dropout; /* dropout of the hidden channels of the feed-forward network */
     double fill;               /* score of padded keys, as in attn_nn_msa_attention */
-    bool own_depth, untied;    /* see attn_nn_msa_attention */
+    bool own_depth, untied;    /* true: column attention comes before row attention */
     bool columns_first;        /* column attention comes before row attention */
     int64_t max_tokens;        /* maximum number of tokens that are projected at once, as in attn_nn_msa_layer_run */
 } attn_nn_msa_layer_options;
@@ -90,7 +90,7 @@ typedef struct attn_nn_msa_layer_run {
      * block processes at most max_tokens tokens at a time. Results for different max_tokens differ only by rounding,
      * because the mask is always applied once, to complete sums. */
     int64_t max_tokens;
-    /* operands of products are rounded to bf16, and products are summed in f32; x stays f32 */
+    /* true: operands of products are rounded to bf16, and products are summed in f32; x stays f32 */
     bool bf16;
     /* functions that get the maps of row attention and of column attention; NULL: these maps are not returned */
     attn_nn_take_maps rows, columns;

@@ -49,7 +49,7 @@ void attn_nn_non_local_init(attn_nn_non_local *layer, attn_nn_builder *builder, 
     }
 }
 
-/* Applies max pooling with stride 2 along every axis. The frames of a video are not pooled. */
+/* Applies max pooling with stride 2 along every axis except the frames of a video. */
 static attn_tensor *pooled(const attn_nn_non_local *layer, attn_tape *tape, attn_tensor *x)
 {
     int64_t kernel[3] = {layer->spatial == 3 ? 1 : 2, 2, 2};

@@ -26,7 +26,7 @@ typedef struct attn_nn_conv_options {
     attn_activation activation;
     /* initial values of the weight; if the struct is all zero, `zero` or the builder's policy decides */
     attn_nn_initializer fill;
-    bool zero; /* weight and bias start at zero, so that a residual branch begins as the identity */
+    bool zero; /* true: weight and bias start at zero, so that a residual branch begins as the identity */
 } attn_nn_conv_options;
 /* A convolution: weight [out,in/groups,kernel...], bias [out]. */
 typedef struct attn_nn_conv {

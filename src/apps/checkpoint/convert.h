@@ -45,14 +45,14 @@ bool attn_model_has_adapter(attn_context *context, const char *directory);
 attn_status attn_model_merge_adapter(attn_context *context, const char *directory, const char *to);
 
 /* Writes the model of one of attn's directories to another directory or to the same directory. The weights of its
- * linear layers are stored in fewer bytes. BF16: one tensor of type BF16. INT8: a tensor I8 [out,in], and its scales
- * "NAME.int8_scale", F32 [out]. All other tensors are unchanged. When the weights are read, they are converted to f32
- * again. In the requested precision, the model then gives the same bits as before. Some weights have no exact int8 form
- * and stay unchanged. These are weights with infinite or NaN elements, with elements close to the largest float, or
- * with rows of more than 130,000 elements. config.json and vocabularies are copied. ATTN_ERROR_ARGUMENT: the precision
- * is neither bf16 nor int8, or `to` contains an adapter. ATTN_ERROR_UNSUPPORTED: the layers of the architecture do not
- * support int8 (the MSA Transformer and its layers, the axial image transformer). Otherwise returns the statuses of
- * attn_weights_read. */
+ * linear layers are stored in fewer bytes. A weight becomes one tensor of type BF16, or a tensor I8 [out,in] with its
+ * scales "NAME.int8_scale", F32 [out]. All other tensors are unchanged. When the weights are read, they are converted
+ * to f32 again. In the requested precision, the model then gives the same bits as before. Some weights have no exact
+ * int8 form and stay unchanged. These are weights with infinite or NaN elements, with elements close to the largest
+ * float, or with rows of more than 130,000 elements. config.json and vocabularies are copied. ATTN_ERROR_ARGUMENT: the
+ * precision is neither bf16 nor int8, or `to` contains an adapter. ATTN_ERROR_UNSUPPORTED: the layers of the
+ * architecture do not support int8 (the MSA Transformer and its layers, the axial image transformer). Otherwise returns
+ * the statuses of attn_weights_read. */
 attn_status attn_model_quantize(attn_context *context, const char *directory, const char *to, attn_precision precision);
 /* Reports whether attn_model_quantize supports this architecture in this precision. Any thread may call it, without
  * a context. */

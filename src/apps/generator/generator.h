@@ -60,7 +60,7 @@ typedef struct attn_generator_prediction {
 } attn_generator_prediction;
 /* Draws the attention of the model while it predicts one value of an image. The image is a picture, or a video with n
  * given frames, which are resized to the model's size. The drawing shows the plane of the value, which is one channel
- * of one frame. Over the plane it shows the weights of each block, for the query whose result is used for the
+ * of one frame. Over the plane it shows the weights of each block. The query is the pixel whose result is used for the
  * prediction:
  *   exterior  the pixel itself, over the previous plane; there are no panels for the first plane
  *   outer     the pixel above, along its row and column; there are no panels for the first row
