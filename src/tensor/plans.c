@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Keeps the plans of a tape. If all fields of a problem equal those of an earlier problem, the plan of the earlier
- * problem is used.
- */
+ * Keeps the plans of a tape. A problem that equals an earlier problem in all fields gets the plan of the earlier
+ * problem. */
 #include "tensor/plans.h"
 
 #include <string.h>
@@ -12,7 +11,7 @@ enum { MAX_PLANS = 128 };
 typedef struct cached_plan {
     attn_problem problem;
     attn_plan *plan;
-    uint64_t used; /* time of the last use; the oldest entry is replaced */
+    uint64_t used; /* counter at the last use; the entry that was not used for longest is replaced */
 } cached_plan;
 
 struct attn__plan_cache {
@@ -67,10 +66,10 @@ static bool equal_relatives(const attn_problem *a, const attn_problem *b)
     return true;
 }
 
-/* Compares the bits of two doubles. A NaN thus equals itself, and 0 differs from -0. */
+/* Compares the bits of two doubles, so that a NaN equals itself, and 0 differs from -0. */
 static bool same_double(double x, double y)
 {
-    return memcmp(&x, &y, sizeof x) == 0; /* NOLINT: comparing bits is intended */
+    return memcmp(&x, &y, sizeof x) == 0; /* NOLINT: the bits are compared intentionally */
 }
 
 static bool equal_settings(const attn_problem *a, const attn_problem *b)
@@ -99,7 +98,7 @@ static void release(attn_tape *tape)
     tape->plans = NULL;
 }
 
-/* Returns the entry for a new plan: an unused entry, or else the least recently used one. */
+/* Returns the entry for a new plan: an unused entry, or if there is none, the least recently used entry. */
 static cached_plan *room(attn__plan_cache *cache)
 {
     if (cache->n < MAX_PLANS)
@@ -130,7 +129,7 @@ const attn_plan *attn__plan_for(attn_tape *tape, const attn_problem *problem)
         tape->release_plans = release;
     }
     attn__plan_cache *cache = tape->plans;
-    /* A problem with picks is never taken from the cache, because the caller may change the picks in the same array. */
+    /* a problem with picks is not looked up, because the caller may change the elements of the array of picks */
     cached_plan *entry = problem->npicks == 0 ? find(cache, problem) : NULL;
     if (!entry) {
         attn_plan *plan;
@@ -140,7 +139,7 @@ const attn_plan *attn__plan_for(attn_tape *tape, const attn_problem *problem)
         attn_plan_destroy(entry->plan);
         *entry = (cached_plan){.problem = *problem, .plan = plan};
         if (problem->npicks > 0)
-            /* this entry must never be found, so its problem is made unequal to every other */
+            /* make the problem unequal to every other, because this entry must never be found */
             entry->problem.ndims = -1;
         cache->n += entry == &cache->entry[cache->n];
     }

@@ -7,8 +7,8 @@
 
 #include "tensor/tensor.h"
 
-/* Returns the plan of this problem, which is made on its first use. Returns NULL and records an error if the problem
- * cannot be planned. The tape owns the plan, which is valid until the next call. */
+/* Returns the plan of this problem, which is made when the problem is first used. Returns NULL and records an error if
+ * the problem cannot be planned. The tape owns the plan, which is valid until the next call. */
 const attn_plan *attn__plan_for(attn_tape *tape, const attn_problem *problem);
 
 #endif

@@ -10,8 +10,8 @@
 
 #include <string.h>
 
-/* Returns the index along an axis of the first element that a window covers. If the window begins before the input,
- * this is 0. */
+/* Returns the index of the first element along an axis that a window covers. This is 0 if the window begins before the
+ * input. */
 static int64_t first_inside(const attn__window_grid *g, int axis, int64_t window)
 {
     int64_t at = window * g->stride[axis] - g->padding[axis];
@@ -49,7 +49,7 @@ typedef struct sum_job {
 
 static double sum_of_plane(const sum_job *job, int64_t plane)
 {
-    /* planes with fewer elements are processed without a call of the kernel, because a call is not worthwhile */
+    /* with fewer elements in a plane than this, a call of the kernel does not pay */
     enum { FEW = 16 };
     int64_t n = job->args->plane, first = plane * n;
     const float *x = job->args->dy;

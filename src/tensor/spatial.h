@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * spatial.h - loops of pooling, and of gradients of convolutions, for float and double. Every shape has three spatial
- * axes. Missing axes have length 1 and come first.
- */
+ * axes. If there are fewer axes, the first ones have length 1. */
 #ifndef ATTN_TENSOR_SPATIAL_H
 #define ATTN_TENSOR_SPATIAL_H
 
@@ -20,10 +19,9 @@ typedef struct attn__spatial_args {
     int32_t *index; /* index of the largest element of each window */
 } attn__spatial_args;
 
-/* The loops for one type. Each has the form run(args, begin, end) and computes a part of a range, which is a range
- * of channels or of planes. */
+/* The loops for one type. Each loop, run(args, begin, end), processes a range of channels or of planes. */
 typedef struct attn__spatial_loops {
-    /* for channels [begin, end): adds x [channels, taps, out] to y [channels, in] */
+    /* for channels [begin, end): adds x [channels, taps, out] to y [channels, in], the reverse of im2col */
     void (*fold)(void *args, int64_t begin, int64_t end);
     /* for planes [begin, end): computes y and index from x */
     void (*max_pool)(void *args, int64_t begin, int64_t end);
@@ -35,8 +33,8 @@ typedef struct attn__spatial_loops {
 
 const attn__spatial_loops *attn__spatial_loops_for(bool is_double);
 
-/* Computes dbias (+)= the sum of dy [batch, channels, plane] over batch and plane. The type is f32 or f64. Uses the
- * context's threads. */
+/* Computes dbias (+)= the sum of dy [batch, channels, plane] over batch and plane, in f32 or f64. Uses the context's
+ * threads. */
 void attn__sum_channels(const attn_context *context, attn_dtype dtype, const attn__batch_norm_args *args);
 
 #endif

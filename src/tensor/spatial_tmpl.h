@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * spatial_tmpl.h - the loops of spatial.h for one type; included by spatial.c with REAL and NAME.
- */
+ * spatial_tmpl.h - the loops of spatial.h for one type. spatial.c includes this file with REAL and NAME defined. */
 
-/* Runs BODY for each output row. Inside BODY, `from` is the index of the element that output column 0 reads, and can
- * be outside the input. `inside` tells whether the input row exists. Only output columns [first, last) read elements
- * inside the input. */
+/* Runs BODY for each output row. In BODY, `inside` tells whether the input row exists, and `from` is the index of the
+ * element that output column 0 reads. Only output columns [first, last) read elements inside the input, so `from`
+ * itself may be outside. */
 #define FOR_ROWS(g, tap, BODY)                                                                                         \
     do {                                                                                                               \
         int64_t tx = (tap) % (g)->kernel[2] * attn__tap_step(g, 2);                                                    \
@@ -42,8 +41,8 @@ static void NAME(fold)(void *user, int64_t begin, int64_t end_channel)
     }
 }
 
-/* Computes the maximum of each window and its index. The first of equal elements counts, and the
- * last of several NaNs. The loop has no branch, because a branch would often be mispredicted. */
+/* Computes the maximum of each window and the index of the maximum. The first of equal elements counts, and the last of
+ * several NaNs. The loop has no branch, because a branch would often be mispredicted. */
 static void NAME(max_pool)(void *user, int64_t begin, int64_t end_plane)
 {
     const attn__spatial_args *a = user;
@@ -80,14 +79,14 @@ static void NAME(max_backward)(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* Returns the index of the input element that the first tap reads for output row `row`. Mean pooling has no padding,
- * so the element always exists. */
+/* Returns the index of the first input element that output row `row` reads. It always exists, because mean pooling has
+ * no padding. */
 static int64_t NAME(first_read)(const attn__window_grid *g, int64_t row)
 {
     return (row / g->out[1] * g->stride[0] * g->in[1] + row % g->out[1] * g->stride[1]) * g->in[2];
 }
 
-/* For each i < n, adds the `taps` elements from x[i * step] on to to[i]. */
+/* Adds to to[i], for each i < n, the `taps` elements from x[i * step] on. */
 static void NAME(gather)(REAL *to, const REAL *x, int64_t n, int64_t step, int64_t taps)
 {
     if (taps == 2 && step == 2) {
@@ -101,7 +100,7 @@ static void NAME(gather)(REAL *to, const REAL *x, int64_t n, int64_t step, int64
     }
 }
 
-/* Computes the gradient of `gather`. For each i < n, adds x[i] to the `taps` elements from to[i * step] on. */
+/* Adds share * x[i], for each i < n, to the `taps` elements from to[i * step] on. This is the gradient of `gather`. */
 static void NAME(scatter)(REAL *to, const REAL *x, int64_t n, int64_t step, int64_t taps, REAL share)
 {
     if (taps == 2 && step == 2) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * Implements blocks with reference counts, and the pool. To allocate a block, the pool takes the smallest idle block
- * that is large enough, and splits it. A released block is merged with idle neighbours. Small blocks come from chunks
- * of their own. Otherwise they would fragment the large blocks that the large tensors of the next step need. */
+ * Implements blocks with reference counts, and the pool. To allocate a block, the pool splits the smallest idle block
+ * that is large enough. A released block is merged with idle neighbours. Small blocks have chunks of their own, because
+ * they would otherwise fragment the blocks that the large tensors of the next step need. */
 #include "tensor/storage.h"
 
 #include "base/system.h"
 
-/* HEADER: offset of the data in a block; it is one cache line, so that the data are aligned like the chunk. */
+/* HEADER: offset of the data in a block. It is one cache line, so that the data are as aligned as the chunk. */
 enum { HEADER = 64, SMALL = 256 * 1024, SMALL_CHUNK = 512 * 1024, LEAST_SMALL = 256, LEAST_LARGE = 64 * 1024 };
 _Static_assert(sizeof(attn__storage) <= HEADER, "the header of a block must fit before its data");
 
@@ -17,8 +17,8 @@ enum { BINS = 64 * 8 };
 struct attn__pool {
     attn_context *context;
     attn__storage *idle[2][BINS];
-    size_t held;       /* bytes of all chunks */
-    size_t used, most; /* bytes of all blocks in use: now, and the largest value so far */
+    size_t held;
+    size_t used, most; /* bytes of the blocks in use: now, and the maximum so far */
     size_t live;       /* blocks in use */
     bool closed;
 };
@@ -75,7 +75,7 @@ static attn__storage *best_fit(attn__pool *pool, bool small, size_t size)
     return best;
 }
 
-/* Splits a block: what remains beyond `size` becomes an idle block, if it is large enough. */
+/* Splits a block after `size` bytes. The rest becomes an idle block if it is large enough for one. */
 static void split(attn__storage *block, size_t size)
 {
     size_t least = block->small ? LEAST_SMALL : LEAST_LARGE, rest = block->size - size;
@@ -95,7 +95,7 @@ static void split(attn__storage *block, size_t size)
     list_add(made);
 }
 
-/* Joins a block with the block above it in memory. Neither block may be in a list of idle blocks. */
+/* Merges a block with the block after it in memory. Neither may be in a list of idle blocks. */
 static void join(attn__storage *block, const attn__storage *above)
 {
     block->size += HEADER + above->size;
@@ -118,7 +118,7 @@ static bool is_whole_chunk(const attn__storage *block)
     return !block->before && block->last;
 }
 
-/* Returns a chunk that is completely idle to the context. */
+/* Returns a chunk to the context. All of the chunk must be idle. */
 static void give_back(attn__storage *block)
 {
     list_remove(block);
@@ -126,7 +126,6 @@ static void give_back(attn__storage *block)
     attn__free(block->context, block);
 }
 
-/* Returns the largest chunk that is completely idle, or NULL if there is none. */
 static attn__storage *largest_chunk(const attn__pool *pool)
 {
     attn__storage *largest = NULL;
@@ -242,7 +241,7 @@ void attn__pool_trim(attn__pool *pool)
             next = block->next;
             if (!is_whole_chunk(block))
                 continue;
-            /* release the memory pages now, because the allocator may keep freed memory */
+            /* release the pages now, because the allocator may keep the freed memory */
             attn__system_drop_pages(attn__storage_data(block), block->size);
             give_back(block);
         }

@@ -17,7 +17,7 @@ static bool merges(const int64_t *stride, int outer, int inner, int64_t length)
     return stride[outer] == stride[inner] * length;
 }
 
-/* Moves axis `from` of the simplified list of axes to position `to`. */
+/* Moves axis `from` in the shortened list of axes to position `to`. */
 static void keep_axis(attn__elementwise_args *a, int from, int to)
 {
     a->shape[to] = a->shape[from];

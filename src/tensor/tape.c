@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Implements the tape. It owns the results of operations, and frees them at a reset or at the end of a scope.
- */
+ * Implements the tape, which owns the results of operations. They are freed at a reset or at the end of a scope. */
 #include "tensor/tape.h"
 
 #include "tensor/compute_in.h"
@@ -30,7 +29,7 @@ static attn__chunk *chunk_with(attn_context *context, size_t size)
     return chunk;
 }
 
-/* Continues in a chunk that has room for `size` bytes. If possible, this is a chunk that is already allocated. */
+/* Continues with a chunk that has room for `size` bytes: a chunk that is already allocated, or else a new one. */
 static bool arena_advance(attn_tape *tape, size_t size)
 {
     attn__tape_arena *arena = &tape->arena;
@@ -126,9 +125,9 @@ void attn__node_release(attn__node *node)
 
 void attn_tape_reset(attn_tape *tape, const attn_tape_options *options)
 {
-    /* the error of the first operation that fails after this reset is the one that is reported */
+    /* after this, the error of the first operation that fails is kept */
     attn__call_begin(tape->context);
-    /* The status is ignored here, because the error is recorded, and operations return NULL after an error. */
+    /* the status is not needed: the error is recorded, and operations then return NULL */
     (void)ATTN__CHECK_RESERVED(tape->context, options, attn_tape_options);
     for (attn__node *node = tape->nodes; node; node = node->previous)
         attn__node_release(node);
@@ -193,15 +192,15 @@ attn__section attn__section_begin(attn_tape *tape)
 {
     attn__section outer = {tape->tensors, tape->idle,  tape->nodes,          tape->arena.current, tape->arena.used,
                            tape->section, tape->depth, tape->options.record, tape->again};
-    /* the section has its own list of idle handles, because the section's end frees the memory of its handles */
+    /* the section needs its own list, because the memory of its handles is freed at its end */
     tape->idle = NULL;
     tape->nodes = NULL;
     tape->section = ++tape->sections;
     return outer;
 }
 
-/* Ends a section. Its handles and nodes are freed too, because nothing outside of the section refers to them. If
- * they were kept, they would accumulate in a deep stack of blocks. */
+/* Ends a section. Its handles and nodes are freed, because nothing outside of the section refers to them. In a deep
+ * stack of blocks, they would otherwise need much memory. */
 void attn__section_end(attn_tape *tape, const attn__section *outer)
 {
     for (attn__node *node = tape->nodes; node; node = node->previous)
@@ -230,8 +229,8 @@ void attn_scope_begin(attn_tape *tape)
     tape->depth++;
 }
 
-/* Frees the data of the tensors that were made after `mark`, except `keep`. If the tape does not record, also frees
- * their handles. If it records, handles are kept, because nodes refer to them. */
+/* Frees the data of the tensors that were made after `mark`, except `keep`. Their handles are also freed, unless the
+ * tape records, because recorded nodes refer to them. */
 static void scope_free(attn_tape *tape, const attn_tensor *mark, const attn_tensor *keep)
 {
     attn_tensor **link = &tape->tensors;

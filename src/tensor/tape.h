@@ -7,13 +7,13 @@
 
 #include "tensor/tensor.h"
 
-/* Releases the data of the handle. The data are freed if nothing else refers to them. The handle stays. */
+/* Releases the data of the handle, which are freed if nothing else refers to them. The handle stays. */
 void attn__handle_drop_data(attn_tensor *tensor);
 /* Frees the gradient of a tensor that a tape owns. */
 void attn__grad_drop(attn_tensor *tensor);
-/* A section is a part of the tape. At its end, its nodes, handles and memory are discarded. This struct holds the state
- * of the tape before the section, which is restored at the end. Recording may be switched during a section. Gradients
- * of parameters are kept. */
+/* The state of a tape before a section, which is restored at the section's end. A section is a part of the tape. At its
+ * end, its nodes, handles and memory are discarded, but gradients of parameters are kept. Recording may be switched
+ * during a section. */
 typedef struct attn__section {
     attn_tensor *tensors, *idle;
     attn__node *nodes;
@@ -25,10 +25,10 @@ typedef struct attn__section {
 } attn__section;
 attn__section attn__section_begin(attn_tape *tape);
 void attn__section_end(attn_tape *tape, const attn__section *outer);
-/* Runs the backward pass of the section's nodes. The gradient of the section's result must be set before. Returns
+/* Runs the backward pass of the section's nodes. The gradient of the section's result must already be set. Returns
  * false if tape->failed is set. */
 bool attn__section_backward(attn_tape *tape);
-/* Releases what the node saved for the backward pass. */
+/* Releases the data that the node has saved for the backward pass. */
 void attn__node_release(attn__node *node);
 
 #endif

@@ -42,7 +42,7 @@ bool attn__tensor_allocate(attn_tensor *tensor, attn__pool *pool)
     return tensor->storage != NULL;
 }
 
-/* Makes a handle without data, which the caller owns. If it fails, returns NULL and sets *status to the reason. */
+/* Makes a handle without data, which the caller owns. On failure, returns NULL and sets *status. */
 static attn_tensor *own_handle(attn_context *context, attn_dtype dtype, int rank, const int64_t *shape,
                                attn_status *status)
 {
@@ -81,8 +81,7 @@ attn_status attn_tensor_create(attn_tensor **tensor, attn_context *context, attn
     return ATTN_OK;
 }
 
-/* Makes a tensor for the caller's memory. Its storage has no data of its own: it only counts the references to the
- * memory. */
+/* Makes a tensor of the caller's memory. Its storage has no data, but counts the references to this memory. */
 attn_status attn_tensor_wrap(attn_tensor **tensor, attn_context *context, attn_dtype dtype, int rank,
                              const int64_t *shape, void *data)
 {
@@ -136,7 +135,7 @@ void attn_tensor_destroy(attn_tensor *tensor)
 
 void attn__tensor_settle(attn_tensor *tensor)
 {
-    /* returns without a write, because several threads may read one tensor at the same time */
+    /* no write here, because several threads may read one tensor at the same time */
     if (!tensor->zero_pending)
         return;
     memset(tensor->data, 0, attn__tensor_bytes(tensor));
@@ -201,8 +200,8 @@ attn_tensor *attn_tensor_grad(const attn_tensor *tensor)
     return tensor->grad && tensor->grad->storage ? tensor->grad : NULL;
 }
 
-/* Marks the gradient as zero without clearing its memory. The next backward pass overwrites it instead of adding to
- * it, so that most gradients never need to be cleared. */
+/* Marks the gradient as zero without clearing its memory. The next backward pass then overwrites the gradient, so that
+ * most gradients never need to be cleared. */
 void attn_tensor_zero_grad(attn_tensor *tensor)
 {
     if (tensor->grad)

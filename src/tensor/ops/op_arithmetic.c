@@ -10,7 +10,7 @@ typedef struct binary_detail {
     attn__binary kind;
 } binary_detail;
 
-/* Computes strides with which loops over y's axes read x. The stride is 0 along an axis where x is broadcast. */
+/* Computes the strides of x along y's axes. The stride is 0 along an axis where x is broadcast. */
 static void stretch(const attn_tensor *x, int rank, int64_t *stride)
 {
     int64_t own[ATTN_MAX_RANK];
@@ -21,8 +21,8 @@ static void stretch(const attn_tensor *x, int rank, int64_t *stride)
     }
 }
 
-/* Computes y = a (kind) b in the shape of `like`, where `kind` is the operation. The shapes are those of a and b.
- * The data are x and x2, which may belong to other tensors. */
+/* Computes an array of the shape of `like`, y = a (kind) b, where `kind` is the operation. a and b give only the
+ * shapes. The data are x and x2, which may belong to other tensors. */
 static void run(attn_tape *tape, attn__binary kind, const attn_tensor *like, const attn_tensor *a, const void *x,
                 const attn_tensor *b, const void *x2, void *y)
 {
@@ -40,7 +40,7 @@ static void scale_into(attn_tape *tape, const attn_tensor *like, const void *x, 
     attn__elementwise_run(tape, like->dtype, ATTN__ELEMENTWISE_AFFINE, &args, like->size, 1);
 }
 
-/* Returns the gradient of operand `i` of the node. It is not summed over broadcast axes yet. */
+/* Returns the gradient of operand `i` of the node, before it is summed over broadcast axes. */
 static attn__hold share_of(attn_tape *tape, attn__node *node, int i)
 {
     attn_tensor *y = node->y;
@@ -66,7 +66,7 @@ static void binary_backward(attn_tape *tape, attn__node *node)
     }
 }
 
-/* Computes the shape to which a and b are broadcast. Returns false if their shapes do not fit together. */
+/* Computes the shape to which a and b are broadcast. Returns false if there is none. */
 static bool broadcast(const attn_tensor *a, const attn_tensor *b, int *rank, int64_t *shape)
 {
     *rank = a->rank > b->rank ? a->rank : b->rank;

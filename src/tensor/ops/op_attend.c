@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Implements attention as one operation. The attention engine's plans run on tensors, in the forward and the backward
- * pass.
- */
+ * Implements attention as one operation, whose forward and backward passes run plans of the attention engine. */
 #include "attend/plan/plan.h"
 #include "attend/problem/arrays.h"
 #include "base/integers.h"
@@ -15,11 +13,11 @@
 
 #include <string.h>
 
-/* Indices of the arrays of an execution. Inputs of the node, saved data and gradients have the same order. */
+/* Indices of the arrays of an execution. A node's inputs, saved data and gradients are also indexed by them. */
 enum { Q, K, V, BIAS, W, W2, TABLES, INPUTS = TABLES + ATTN_MAX_RELATIVE };
 enum { SAVED_MASK = INPUTS, SAVED_LENS, SAVED_O, SAVED_LSE, SAVED_COUNT };
 
-/* Returns the engine's identifier of the array at this index. */
+/* Returns the engine's name of array `place`. */
 static attn_array input_of(int place)
 {
     static const attn_array inputs[SAVED_COUNT] = {[Q] = ATTN_ARRAY_Q,
@@ -54,7 +52,7 @@ static const char *name_of(int place)
     return attn__arrays_table[input_of(place)].name;
 }
 
-/* Returns the offset in attn_dim of the strides of this array. Tables have their strides elsewhere. */
+/* Returns where the strides of this array are in attn_dim. The strides of tables are elsewhere. */
 static size_t strides_of(int place)
 {
     return attn__arrays_table[input_of(place)].strides;
@@ -74,8 +72,8 @@ static void *element(const void *data, attn_dtype dtype, int64_t offset)
 
 /* ---------------------------------------------------------------------------------------------- backward */
 
-/* Gradients of one execution. `target` is the memory for each gradient. `apart` is a separate buffer for an operand
- * that overlaps another operand. */
+/* Gradients of one execution. target[i] is the memory for gradient i. If operand i overlaps another operand, apart[i]
+ * is a buffer of its own for gradient i. */
 typedef struct gradients {
     attn__target target[INPUTS];
     attn__hold apart[INPUTS];
@@ -85,15 +83,15 @@ typedef struct gradients {
 static attn__blocks blocks_of(const attn_problem *problem, int place)
 {
     attn__operand_dim extents[ATTN_MAX_DIMS];
-    /* empty blocks count as overlapping; no more is needed here, because bias, tables and weights rarely share a
-     * tensor */
+    /* empty blocks count as overlapping, which is good enough for bias, tables and weights, because these rarely share
+     * a tensor */
     if (place > V)
         return (attn__blocks){0};
     int n = attn__operand_extents(problem, strides_of(place), place != Q, extents);
     return attn__operand_blocks(n, extents);
 }
 
-/* Returns whether operand `i` shares elements of its tensor with an earlier operand. */
+/* Returns whether operand `i` has elements in common with an operand before it. */
 static bool overlaps_earlier(const attend_detail *detail, attn_tensor *const *x, int i)
 {
     attn__blocks own = blocks_of(&detail->problem, i);
@@ -105,8 +103,8 @@ static bool overlaps_earlier(const attend_detail *detail, attn_tensor *const *x,
     return false;
 }
 
-/* Returns whether the requested gradients overwrite all elements of their tensors. If so, no gradient must be
- * cleared first. */
+/* Returns whether the requested gradients together overwrite all elements of their tensors. Otherwise the tensors must
+ * be cleared first. */
 static bool cover_everything(const attend_detail *detail, attn_tensor *const *x)
 {
     for (int i = 0; i < INPUTS; i++) {
@@ -140,8 +138,8 @@ static unsigned wishes_of(attn_tensor *const *x)
     return wishes;
 }
 
-/* Takes memory for the gradients. The engine computes the gradients of all tables together, and those of w and w2
- * together, so some gradients are computed although they are not needed. These are discarded. */
+/* Allocates memory for the gradients. The engine computes the gradients of all tables together, and those of w and w2
+ * together. Gradients that are not needed are computed into buffers of their own and discarded. */
 static void open_gradients(attn_tape *tape, attn__node *node, gradients *g)
 {
     const attend_detail *detail = node->detail;
@@ -197,8 +195,8 @@ static void attend_backward(attn_tape *tape, attn__node *node)
 
 /* ------------------------------------------------------------------------------------------------ checks */
 
-/* Checks that all elements of the operand are inside its tensor. This must be checked here, because the engine gets
- * only pointers. */
+/* Checks that all elements of the operand are inside its tensor. The engine cannot check this, because it gets only
+ * pointers. */
 static bool lies_within(attn_tape *tape, int place, const attn_tensor *x, int64_t offset, int n,
                         const attn__operand_dim *extents)
 {
@@ -249,7 +247,7 @@ static bool operand_fits(attn_tape *tape, const attn_problem *problem, int place
     return lies_within(tape, place, x, offset, n, extents);
 }
 
-/* Returns whether queries are f32, and keys and values are bf16. A KV cache stores keys and values in this way. */
+/* Returns whether queries are f32 while keys and values are bf16, as in a KV cache. */
 static bool has_bf16_keys(attn_tensor *const *inputs)
 {
     return inputs[Q] && inputs[K] && inputs[V] && inputs[Q]->dtype == ATTN_F32 && inputs[K]->dtype == ATTN_BF16 &&
@@ -284,13 +282,14 @@ static attn_problem forward_problem(const attn_tape *tape, const attn_attention 
               (a->lens ? (unsigned)ATTN_WITH_LENS : 0) |
               (a->k.tensor->dtype != p.dtype ? (unsigned)ATTN_WITH_BF16_KEYS : 0);
     p.dropout = tape->options.train ? a->dropout : 0;
-    p.seed = p.stream = 0; /* 0 here, because each execution sets them; otherwise equal layers could not share a plan */
+    /* 0, because the seed is set at each execution; otherwise equal layers could not share a plan */
+    p.seed = p.stream = 0;
     p.accumulate = p.own_grad_strides = false;
     return p;
 }
 
 /* Returns the number of elements of an array whose strides are at offset `member` of attn_dim. Returns -1 if an element
- * comes before the first one, because memory of this size would not contain that element. */
+ * would come before the array's first element, or if the number overflows. */
 static int64_t array_size(const attn_problem *problem, size_t member)
 {
     attn__operand_dim extents[ATTN_MAX_DIMS];
@@ -312,8 +311,8 @@ static bool result_fits(attn_tape *tape, const attn_problem *problem, const attn
     return true;
 }
 
-/* Allocates the optional result `weights` in the shape that the caller gave. No shape is derived from the problem,
- * because picks may make axes shorter. */
+/* Allocates the optional result `weights` in the shape that the caller gave. The shape cannot be derived from the
+ * problem, because picks may make axes shorter. */
 static bool make_weights(attn_tape *tape, const attn_attention *a, attn_problem *problem, attn_arrays *arrays)
 {
     if (!a->weights)
@@ -338,7 +337,7 @@ static bool make_weights(attn_tape *tape, const attn_attention *a, attn_problem 
     return true;
 }
 
-/* Copies queries, keys and values and rounds the copies to bf16. Operands in the same tensor share a copy. A tensor
+/* Makes copies of queries, keys and values that are rounded to bf16. Operands in the same tensor share a copy. A tensor
  * that is already rounded is not copied. The caller releases the copies. */
 static bool round_operands(attn_tape *tape, attn_tensor *const *inputs, attn__hold rounded[INPUTS])
 {
@@ -409,8 +408,7 @@ static void save(attn__node *node, const attn_problem *problem, const attn_array
     attn__node_save_hold(node, SAVED_LSE, lse);
 }
 
-/* Checks the lengths of the problem's lists. This is done before the engine checks them, because other checks of
- * this file read the lists first. */
+/* Checks the lengths of the problem's lists. The engine also checks them, but this file reads the lists before that. */
 static bool counts_fit(attn_tape *tape, const attn_problem *p)
 {
     if (p->ndims >= 0 && p->ndims <= ATTN_MAX_DIMS && p->nwindows >= 0 && p->nwindows <= ATTN_MAX_WINDOWS &&
@@ -446,8 +444,8 @@ static void forward_arrays(const attn_attention *a, attn_tensor *const *inputs, 
     arrays->lens = a->lens ? a->lens->data : NULL;
 }
 
-/* Returns the number of contiguous rows of weights that belong to one example of the batch. A row is an index of the
- * BATCH and QUERY dims in their order, as in the engine's dropout. */
+/* Returns how many contiguous rows of the weights belong to one example of the batch. A row is one combination of
+ * indices of the BATCH and QUERY dims, in their order, as in the engine's dropout. */
 static int64_t rows_of_example(const attn_tape *tape, const attn_problem *problem, int dim)
 {
     int64_t rows = 1;
@@ -458,8 +456,8 @@ static int64_t rows_of_example(const attn_tape *tape, const attn_problem *proble
     return rows / (tape->share.count > 0 ? tape->share.count : 1);
 }
 
-/* Checks the inputs. bf16 inputs are accepted if nothing is recorded and the only arrays are queries, keys and
- * values, because all other arrays of the engine are f32. */
+/* Checks the inputs. bf16 inputs are accepted if nothing is recorded and the only arrays are queries, keys and values.
+ * The engine reads all other arrays as f32. */
 static bool takes(attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs)
 {
     if (ATTN__CHECK_RESERVED(tape->context, a, attn_attention) != ATTN_OK)
@@ -472,7 +470,8 @@ static bool takes(attn_tape *tape, const attn_attention *a, attn_tensor *const *
     return bf16 || attn__op_accepts(tape, "attend", 3, inputs[Q], inputs[K], inputs[V]);
 }
 
-/* Computes attn_attend for inputs that were checked. If rounded[i] has data, they replace the data of input i. */
+/* Computes attn_attend after the inputs were checked. If rounded[i] has data, they are used instead of the data of
+ * input i. */
 static attn_tensor *attend(attn_tape *tape, const attn_attention *a, attn_tensor **inputs,
                            const attn__hold rounded[INPUTS])
 {
@@ -510,7 +509,7 @@ static attn_tensor *attend(attn_tape *tape, const attn_attention *a, attn_tensor
     return done ? y : NULL;
 }
 
-/* Returns the product of the lengths of all dims of a role. */
+/* Returns the product of the lengths of all dims with this role. */
 static int64_t count_of(const attn_problem *p, attn_role role)
 {
     int64_t n = 1;
@@ -519,10 +518,10 @@ static int64_t count_of(const attn_problem *p, attn_role role)
     return n;
 }
 
-/* Returns whether to use a bf16 plan, instead of an f32 plan with rounded operands. It is used if bf16 products are
- * faster, no gradients are needed, and the flash solver would run the plan. If there are few queries, keys or channels,
- * another solver would run, which may support only f32. It is not used for operands that a cache has rounded, nor for
- * padded sentences, whose results would depend on the padding. */
+/* Returns whether to use a bf16 plan instead of an f32 plan with rounded operands. It is used if bf16 products are
+ * faster, no gradients are needed, and the flash solver would run the plan. With few queries, keys or channels, another
+ * solver would run, which may support only f32. A bf16 plan is not used for operands that a cache has rounded, or for
+ * padded sentences, because their results would depend on the padding. */
 static bool narrows(const attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs)
 {
     enum { LEAST = 32, SMALL_HEAD = 16 };

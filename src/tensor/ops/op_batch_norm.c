@@ -22,7 +22,7 @@ typedef struct norm_job {
     attn__batch_norm_args args;
     const attn__batch_norm_kernel *kernel;
     attn_dtype dtype;
-    /* the first pass over the data is already done: the statistics (forward) or the sums (backward) are known */
+    /* true: the statistics (in the forward pass) or the sums (in the backward pass) are already computed */
     bool measured;
     bool train, again;
     double eps, momentum;
@@ -34,7 +34,7 @@ static void run_channels(attn_tape *tape, const norm_job *job, attn__batch_norm_
     attn__parallel_range(tape->context->threads, job->args.channels, 1, loop, user);
 }
 
-/* Returns the end of the group of channels that begins at c. All passes run over one group before the next, so that
+/* Returns the end of the group of channels that begins at c. All loops process one group before the next one, so that
  * its data stay in the cache. A group is one channel, or up to 64 channels if each has only one element per example. */
 static int64_t together(const norm_job *job, int64_t c, int64_t end)
 {
@@ -81,7 +81,7 @@ static void backward_some(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* Adds up the sums of this process and of all other processes. */
+/* Adds up the sums over all processes. */
 static bool join_sums(attn_tape *tape, norm_job *job)
 {
     run_channels(tape, job, job->kernel->slopes, &job->args);
@@ -102,7 +102,8 @@ static void batch_norm_backward(attn_tape *tape, attn__node *node)
     args->gain = node->saved[SAVED_GAIN].data;
     args->mean = node->saved[SAVED_MEAN].data;
     args->inverse = node->saved[SAVED_INVERSE].data;
-    /* An empty share of the batch has one placeholder example, which does not count in the statistics. */
+    /* an empty share of the batch has one placeholder example, which does not count in the statistics, so `moving` is
+     * false */
     args->moving = detail->train && (!is_divided(tape) || tape->share.count > 0);
     args->whole = detail->whole;
     args->y = dx.data, args->add = dx.add;
@@ -117,8 +118,8 @@ static void batch_norm_backward(attn_tape *tape, attn__node *node)
     attn__scratch_release(sums);
 }
 
-/* Replaces the mean and the variance of this share of the batch by those of the whole batch. For this, the sums of x
- * and of x squared are added up over the processes, in double. */
+/* Replaces the mean and the variance of this share of the batch by those of the whole batch. The sums of x and of x
+ * squared are added up over the processes, in double. */
 static bool join_statistics(attn_tape *tape, norm_job *job)
 {
     attn__batch_norm_args *args = &job->args;
@@ -147,7 +148,8 @@ static bool join_statistics(attn_tape *tape, norm_job *job)
     return done;
 }
 
-/* Updates the running statistics from those of the batch. Then replaces the variance by 1 / sqrt(variance + eps). */
+/* Updates the running statistics from the statistics of the batch. Then replaces the variance by 1 / sqrt(variance +
+ * eps). */
 static void settle_statistics(norm_job *job, int64_t begin, int64_t end)
 {
     void *mean = job->args.mean, *inverse = job->args.inverse;
@@ -158,7 +160,7 @@ static void settle_statistics(norm_job *job, int64_t begin, int64_t end)
         if (!job->train) {
             put(mean, dtype, c, m);
             put(inverse, dtype, c, v);
-            /* no update in the second run of a reversible block, or if the batch is empty */
+            /* the second run of a reversible block and an empty batch do not change the running statistics */
         } else if (!job->again && n > 0) {
             double unbiased = get(inverse, dtype, c) * (n > 1 ? n / (n - 1) : 1);
             put(job->running_mean->data, dtype, c, m + job->momentum * (get(mean, dtype, c) - m));

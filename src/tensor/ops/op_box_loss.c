@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Computes two distances between boxes and their target boxes: L1, and generalized intersection over union (Rezatofighi
- * et al. 2019, arXiv:1902.09630). If two sides are equal, each of them gets half of the derivative of their minimum or
- * maximum, as in PyTorch. */
+ * Computes two distances between boxes and their targets: L1, and generalized intersection over union (Rezatofighi et
+ * al. 2019, arXiv:1902.09630). A minimum or maximum of two equal sides passes half of its derivative to each, as in
+ * PyTorch. */
 #include "tensor/number.h"
 #include "tensor/op.h"
 #include "tensor/parts.h"
@@ -35,7 +35,7 @@ static span span_of(double centre, double size, double target_centre, double tar
     return s;
 }
 
-/* A pair of a box and its target: both axes, the loss 1 - GIoU, and the loss's derivatives with respect to areas. */
+/* A box and its target: both axes, the loss 1 - GIoU, and the loss's derivatives with respect to areas. */
 typedef struct pair {
     span axes[2];
     double loss, by_common, by_cover, by_area;
@@ -61,8 +61,8 @@ static double beyond(double a, double b)
     return a > b ? 1 : a < b ? 0 : 0.5;
 }
 
-/* Adds the derivatives of the loss with respect to the box's centre and size along one axis. `s` is the span of this
- * axis, and `other` is the span of the other axis. */
+/* Adds the loss's derivatives with respect to the box's centre and size along one axis. `s` is the span along this
+ * axis, and `other` is the span along the other axis. */
 static void add_axis(const pair *p, const span *s, const span *other, double scale, double *centre, double *size)
 {
     double common = s->common >= 0 ? p->by_common * fmax(other->common, 0) : 0, cover = p->by_cover * other->cover;

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Implements normalization over an axis that need not be the last one. This is used for layer norm of images whose
- * channels are the first axis. A variant divides by the standard deviation plus eps.
- */
+ * Implements normalization over an axis that need not be the last one, such as layer norm of images whose channels are
+ * the first axis. A variant divides by the standard deviation plus eps. */
 #include "base/parallel.h"
 #include "kernels/channel_norm/channel_norm.h"
 #include "tensor/op.h"
 
 #include <math.h>
 
-enum { BLOCK = 128 }; /* number of positions in a block, whose sums take a few KiB */
+enum { BLOCK = 128 }; /* positions of a block; the sums of a block take a few KiB */
 enum { X, GAIN, BIAS, INPUTS };
 enum { SAVED_X, SAVED_GAIN, SAVED_MEAN, SAVED_SCALE, SAVED_BEND, SAVED_COUNT };
 
@@ -24,13 +23,13 @@ typedef struct channel_job {
     double eps;
     const void *x, *dy, *gain, *bias;
     void *y, *dgain, *dbias;   /* y: the result, or the gradient of x */
-    void *mean, *scale, *bend; /* arrays [outer, inner]; `mean` is the distance from the first channel */
+    void *mean, *scale, *bend; /* arrays [outer, inner]; `mean` is relative to the first channel */
     bool add, add_gain, add_bias;
-    const attn__channel_norm_kernel *kernel; /* kernel for f32; NULL: the loops in double are used */
+    const attn__channel_norm_kernel *kernel; /* the f32 kernel; NULL: the loops in double are used */
 } channel_job;
 
-/* A block of n adjacent positions. It holds the index of the first position in [outer, inner], and the index in x of
- * that position's first channel. */
+/* A block of n adjacent positions. `position` is the index of the first one in [outer, inner], and `element` is the
+ * index in x of its first channel. */
 typedef struct channel_block {
     int64_t position, element, n;
 } channel_block;
@@ -59,7 +58,7 @@ static channel_block block_of(const channel_sizes *s, int64_t index)
 #define NAME(name) name##_double
 #include "op_channel_norm_tmpl.h"
 
-/* Returns the kernel's arguments for one block. */
+/* Returns the kernel's arguments for block `index`. */
 static attn__channel_norm_args planes_of(const channel_job *job, int64_t index)
 {
     channel_block b = block_of(&job->sizes, index);
@@ -79,7 +78,6 @@ static attn__channel_norm_args planes_of(const channel_job *job, int64_t index)
                                      .add = job->add};
 }
 
-/* Normalizes blocks [begin, end) of positions. */
 static void forward_float(void *user, int64_t begin, int64_t end)
 {
     const channel_job *job = user;
@@ -100,7 +98,7 @@ static void backward_float(void *user, int64_t begin, int64_t end)
 
 static void add_slopes(const channel_job *job, int64_t outer, int64_t c, double *gain, double *bias)
 {
-    enum { FEW = 16 }; /* with fewer elements, a call of the kernel is not worthwhile */
+    enum { FEW = 16 }; /* with fewer elements than this, a call of the kernel does not pay */
     const channel_sizes *s = &job->sizes;
     int64_t at = (outer * s->channels + c) * s->inner;
     if (!job->kernel) {
@@ -120,7 +118,7 @@ static void add_slopes(const channel_job *job, int64_t outer, int64_t c, double 
     job->kernel->slopes(&args, gain, bias);
 }
 
-/* Computes the gradients of gain and bias for channels [begin, end). Each gradient is a sum over all positions. */
+/* Computes the gradients of gain and bias for channels [begin, end), by summing over all positions. */
 static void parameters(void *user, int64_t begin, int64_t end)
 {
     const channel_job *job = user;
@@ -169,8 +167,7 @@ static void channel_norm_backward(attn_tape *tape, attn__node *node)
         attn__parallel_range(tape->context->threads, job.sizes.channels, 1, parameters, &job);
 }
 
-/* Checks the shapes. Gain and bias may have any shape that has as many elements as there are channels, for example
- * [C] or [1,C,1,1]. */
+/* Checks the shapes. Gain and bias may have any shape with one element per channel, for example [C] or [1,C,1,1]. */
 static bool plan(attn_tape *tape, const attn_tensor *x, int axis, const attn_tensor *g, const attn_tensor *b,
                  channel_sizes *s)
 {
@@ -190,7 +187,7 @@ static bool plan(attn_tape *tape, const attn_tensor *x, int axis, const attn_ten
     return false;
 }
 
-/* Allocates memory for three values per position, which the backward pass reads: mean, scale and bend. */
+/* Allocates the three values per position that the backward pass reads: mean, scale and bend. */
 static bool take_numbers(attn_tape *tape, const attn_tensor *x, const channel_sizes *s, attn__hold numbers[3])
 {
     bool all = true;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * op_channel_norm_tmpl.h - the loops of normalization over an axis that is not the last one, for one type; included by
- * op_channel_norm.c with REAL, ROOT and NAME.
+ * op_channel_norm_tmpl.h - the loops of normalization over an axis that is not the last one. op_channel_norm.c includes
+ * this file for each type, with REAL, ROOT and NAME defined.
  *
- * In memory, positions are adjacent, and the distance between channels is `inner`. A block of positions is processed
- * for all channels before the next block. Every pass then reads memory in order, and the sums of a block stay in
- * registers and the L1 cache.
+ * In memory, positions are adjacent, and the distance between channels is `inner`. All channels of a block of positions
+ * are processed before the next block. A loop then reads memory in order, and the sums of a block stay in registers and
+ * the L1 cache.
  */
 
 #ifdef WHOLE /* included if WHOLE is defined; otherwise kernels/channel_norm does this work */
-/* Computes the mean and variance over the channels, for n positions. x points to their first channel. For the mean, the
- * distances from the first channel are summed, so that the rounding error depends only on the spread of the channels.
- * For the variance, squared distances from the mean are summed. */
+/* Computes mean and variance over the channels, for each of n positions. x points to the first channel of the first
+ * position. The mean is computed from the differences to the first channel, so that its rounding error depends only on
+ * the spread of the channels. The variance is computed from squared differences to the mean. */
 static void NAME(moments)(const channel_sizes *s, const REAL *x, int64_t n, REAL *mean, REAL *variance)
 {
     for (int64_t i = 0; i < n; i++)
@@ -32,8 +32,8 @@ static void NAME(moments)(const channel_sizes *s, const REAL *x, int64_t n, REAL
         variance[i] /= (REAL)s->channels;
 }
 
-/* Computes two factors per position. `scale` multiplies the distance from the mean. `bend` multiplies the correction
- * term in the backward pass. */
+/* Computes the factors of each position: `scale` multiplies the difference to the mean, and `bend` multiplies the
+ * correction term in the backward pass. */
 static void NAME(scales)(const channel_job *job, int64_t n, const REAL *variance, REAL *scale, REAL *bend)
 {
     REAL eps = (REAL)job->eps;
@@ -41,7 +41,7 @@ static void NAME(scales)(const channel_job *job, int64_t n, const REAL *variance
         if (job->kind == ATTN_NORM_VARIANCE) {
             scale[i] = 1 / ROOT(variance[i] + eps);
             bend[i] = scale[i] * scale[i] * scale[i];
-        } else { /* if the deviation is 0, it has no derivative: `bend` is then set to 0, instead of 0 / 0 */
+        } else { /* a deviation of 0 has no derivative, so `bend` is 0 instead of 0 / 0 */
             REAL deviation = ROOT(variance[i]);
             scale[i] = 1 / (deviation + eps);
             bend[i] = deviation > 0 ? scale[i] * scale[i] / deviation : 0;
@@ -49,7 +49,6 @@ static void NAME(scales)(const channel_job *job, int64_t n, const REAL *variance
     }
 }
 
-/* Normalizes blocks [begin, end) of positions. */
 static void NAME(forward)(void *user, int64_t begin, int64_t end)
 {
     const channel_job *job = user;
@@ -109,7 +108,7 @@ static void NAME(backward)(void *user, int64_t begin, int64_t end)
 
 #endif
 
-/* Adds to *gain and *bias the terms of the gradients of channel c's gain and bias, for one outer index. */
+/* Adds the terms of one outer index to the gradients of channel c's gain and bias, *gain and *bias. */
 static void NAME(add_slopes)(const channel_job *job, int64_t outer, int64_t c, double *gain, double *bias)
 {
     const channel_sizes *s = &job->sizes;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Implements convolution (cross-correlation, as is usual in neural networks) in 1 to 3 dimensions. It is computed as a
- * matrix product with the im2col matrix, whose blocks are gathered when they are needed (gemm/im2col.h).
- */
+ * Implements convolution (cross-correlation, as is usual in neural networks) in 1 to 3 dimensions, as a matrix product
+ * with the im2col matrix. Blocks of this matrix are gathered when the product needs them (gemm/im2col.h). */
 #include "base/context.h"
 #include "base/parallel.h"
 #include "gemm/im2col.h"
@@ -23,15 +22,14 @@ typedef struct conv_detail {
     attn_activation activation;
 } conv_detail;
 
-/* The operands of a convolution. x and w are required. The others may be NULL. */
+/* The operands of a convolution. All except x and w may be NULL. */
 typedef struct convolution {
     attn_tensor *x, *w, *b, *addend;
     const attn_tensor *scale;
     bool in_place; /* true: the result overwrites the addend */
 } convolution;
 
-/* Returns the number of rows of the im2col matrix of one group. There is one row for each pair of a channel and a
- * tap. */
+/* Returns the number of rows of the im2col matrix of one group. Each row belongs to one channel and one tap. */
 static int64_t rows_of(const conv_detail *d)
 {
     return d->in_channels * attn__volume(d->grid.kernel);
@@ -42,7 +40,7 @@ static void *at(const void *data, attn_dtype dtype, int64_t offset)
     return (char *)(uintptr_t)data + offset * (int64_t)attn_dtype_size(dtype);
 }
 
-/* Returns the number of input elements in one group of an image. */
+/* Returns the number of input elements of one group in one image. */
 static int64_t input_size(const conv_detail *d)
 {
     return d->in_channels * attn__volume(d->grid.in);
@@ -53,7 +51,7 @@ static int64_t output_size(const conv_detail *d)
     return d->out_channels * attn__volume(d->grid.out);
 }
 
-/* Returns the distance along an axis that a window covers, from its first tap to its last. */
+/* Returns how many positions a window spans along an axis, from its first tap to its last tap. */
 static int64_t reach(const attn__window_grid *g, int axis)
 {
     return g->dilation[axis] * (g->kernel[axis] - 1) + 1;
@@ -83,8 +81,8 @@ static attn__depthwise depthwise_of(const conv_detail *d, const void *x, const v
         .grid = d->grid, .batch = d->batch, .groups = d->groups, .out_channels = d->out_channels, .x = x, .w = w};
 }
 
-/* Returns the im2col matrix as an operand of a product. If `rows_are_k`, the product sums over the matrix's rows
- * (channel, tap). Otherwise it sums over positions. */
+/* Returns the im2col matrix as an operand of a product. The product sums over the matrix's rows (channel, tap) if
+ * `rows_are_k` is true, and otherwise over its columns (positions). */
 static attn__gemm_operand columns_of(const attn__im2col *s, int64_t positions, bool rows_are_k)
 {
     int64_t along = is_pointwise(&s->grid) ? positions : 0;
@@ -100,11 +98,11 @@ static attn__gemm_operand columns_of(const attn__im2col *s, int64_t positions, b
 
 /* ---------------------------------------------------------------------------------------------- forward */
 
-/* Arguments of the epilogue for one row of Y. The row is an output channel. */
+/* Arguments of the epilogue, which processes one row of Y, that is, one output channel. */
 typedef struct epilogue {
     const attn__elementwise_table *rows;
     attn_dtype dtype;
-    const void *scale, *bias;    /* values for each channel of the group; NULL: not used */
+    const void *scale, *bias;    /* one value per channel of the group; NULL: not used */
     const char *addend, *result; /* data of the whole tensors; NULL: not used */
     attn_activation activation;
 } epilogue;
@@ -146,8 +144,8 @@ static epilogue epilogue_of(const attn_tape *tape, const conv_detail *d, const c
                       .activation = d->activation};
 }
 
-/* Computes Y = W columns(X), where columns(X) is the im2col matrix. The images are the batch of the product for one
- * group. */
+/* Computes Y = W columns(X) for each group, where columns(X) is the im2col matrix. The product's batch is the
+ * images. */
 static bool run(attn_tape *tape, const conv_detail *d, const convolution *c, attn_tensor *y)
 {
     const attn_tensor *x = c->x, *w = c->w;
@@ -187,7 +185,7 @@ static bool run(attn_tape *tape, const conv_detail *d, const convolution *c, att
 
 /* --------------------------------------------------------------------------------------------- backward */
 
-/* Computes dw as sums over taps. Sets done[group] for each group whose gradient was computed. If there is no memory,
+/* Computes dw as sums over taps. Sets done[group] for each group for which this was possible. If there is no memory,
  * sets tape->failed and returns a hold without data. */
 static attn__hold depthwise_weight_gradient(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy,
                                             attn__target dw)
@@ -200,7 +198,7 @@ static attn__hold depthwise_weight_gradient(attn_tape *tape, const conv_detail *
     return done;
 }
 
-/* Computes dW (+)= dY columns(X)^T, summed over the images. columns(X) is the im2col matrix. */
+/* Computes dW (+)= dY columns(X)^T, summed over the images, where columns(X) is the im2col matrix. */
 static void weight_gradient(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
 {
     attn_tensor *w = node->x[W];
@@ -231,8 +229,8 @@ static void weight_gradient(attn_tape *tape, const conv_detail *d, attn__node *n
     attn__scratch_release(done);
 }
 
-/* Returns whether all weights are finite. The fast method for dx multiplies weights by the zeros of the border. With
- * infinite or NaN weights this would give NaN, where the gradient has no term. */
+/* Returns whether all weights are finite. The fast method for dx multiplies weights by zeros of the border. An infinite
+ * or NaN weight would make these products NaN, although they do not belong to the gradient. */
 static bool is_finite(const attn_tensor *w, const void *data)
 {
     uint64_t most = 0;
@@ -244,9 +242,9 @@ static bool is_finite(const attn_tensor *w, const void *data)
     return most < (w->dtype == ATTN_F64 ? (uint64_t)0x7ff << 53 : (uint64_t)0xff << 23);
 }
 
-/* Returns whether the gradient of the input can be computed as a convolution. This is the case if the stride is 1 and
- * the padding is less than a window. dY is then convolved with the taps in reverse order, and with input and output
- * channels exchanged. */
+/* Returns whether the gradient of the input can be computed as a convolution. It can if the stride is 1 and the padding
+ * is less than a window. dY is then convolved with the taps in reverse order, and input and output channels are
+ * exchanged. */
 static bool has_reverse(const attn__window_grid *g)
 {
     bool has = true;
@@ -266,7 +264,7 @@ static attn__window_grid reverse_of(const attn__window_grid *g)
     return r;
 }
 
-/* Copies the weights [out, in, taps] of one group to [in, out, taps], and reverses the order of the taps. */
+/* Copies the weights [out, in, taps] of one group to [in, out, taps], with the taps in reverse order. */
 static void reverse_weights(attn_tape *tape, const conv_detail *d, attn_dtype dtype, const void *w, void *to)
 {
     int64_t taps = attn__volume(d->grid.kernel);
@@ -308,8 +306,8 @@ static void input_gradient_reverse(attn_tape *tape, const conv_detail *d, attn__
     attn__scratch_release(weights);
 }
 
-/* Computes the gradient of the input if it cannot be computed as a convolution. W^T dY is the gradient of the im2col
- * matrix. Each element of it is added to the input position from which im2col has read, image by image. */
+/* Computes the gradient of the input if it is not a convolution. W^T dY is the gradient of the im2col matrix. Each of
+ * its elements is added to the input position from which im2col reads. Images are processed one by one. */
 static void input_gradient_fold(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
 {
     attn_dtype dtype = node->y->dtype;
@@ -386,8 +384,7 @@ static void scale_some(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* Returns the gradient of the products before they are scaled: dY of each channel times the channel's scale.
- * Releases dy. */
+/* Returns dY of each channel times the channel's scale, which is the gradient before scaling. Releases dy. */
 static attn__hold before_scale(attn_tape *tape, const conv_detail *d, const attn__node *node, attn__hold dy)
 {
     const attn_tensor *y = node->y;
@@ -480,9 +477,8 @@ static bool plan(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, co
     return true;
 }
 
-/* Returns whether the activation must run as a separate operation. This is the case if its derivative is computed
- * from its input, because the input must then be kept. It is also the case for an unknown activation, because that
- * operation reports the error. */
+/* Returns whether the activation must run as an operation of its own. It must if its derivative is computed from its
+ * input, because the input must then be kept, and if it is unknown, because that operation reports the error. */
 static bool goes_alone(attn_activation activation)
 {
     return !attn__activation_exists((int)activation) || attn__activation_keeps_input((int)activation);
@@ -543,7 +539,7 @@ attn_tensor *attn_convolve_scaled(attn_tape *tape, attn_tensor *x, attn_tensor *
     convolution c = {.x = x, .w = w, .b = shift, .addend = addend, .scale = scale};
     if (!w || !scale || !shift)
         return NULL;
-    if (addend && !tape->options.record && conv->groups <= 1) { /* the scaled product is added to the addend */
+    if (addend && !tape->options.record && conv->groups <= 1) { /* the scaled product is added to the addend in place */
         c.w = attn_mul(tape, w, attn_reshape(tape, scale, w->rank, (int64_t[]){-1, 1, 1, 1, 1}));
         c.scale = NULL;
         c.in_place = true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Implements cross-entropy of logits and labels, with an ignored label and label smoothing. The backward pass needs the
- * log-sum-exp of each row. It is stored as two values: the largest logit and the rest. Their sum alone would lose
+ * log-sum-exp of each row. It is stored in two parts, the largest logit and the rest, because their sum would lose
  * digits if logits are large. The gradient overwrites the logits. */
 #include "tensor/op.h"
 #include "tensor/tape.h"
@@ -23,8 +23,8 @@ static attn__elementwise_args arguments(const attn_tensor *logits, const void *x
                                     .s = {options->label_smoothing}};
 }
 
-/* Returns the buffer for the gradient. It is the buffer of the logits, unless the logits are a leaf or a view of a
- * leaf, or another node still needs them. Then it is a new buffer. */
+/* Returns the buffer for the gradient. This is the buffer of the logits, unless the logits are a leaf, a view of a
+ * leaf, or needed by another node. In these cases a new buffer is made. */
 static attn__hold place_for_gradient(attn_tape *tape, const attn_tensor *logits, attn__hold saved)
 {
     if (logits->computed && !saved.storage->leaf && saved.storage->saves == 1) {
@@ -90,7 +90,8 @@ static bool accepts(attn_tape *tape, const attn_tensor *logits, const attn_tenso
     return false;
 }
 
-/* Adds up the losses of all rows in their order, in double. Divides the sum by `divisor` and stores it in `loss`. */
+/* Stores in `loss` the sum of the losses of all rows, divided by `divisor`. The sum is computed in double, in the order
+ * of the rows. */
 static void total(attn_tensor *loss, const void *rows, int64_t n, double divisor)
 {
     double sum = 0;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Implements dropout (Srivastava et al. 2014). The mask is not stored: the backward pass computes it again from the
- * counter.
- */
+ * Implements dropout (Srivastava et al. 2014). The mask is not stored. The backward pass computes it again from the
+ * seed and the dropout site. */
 #include "tensor/op.h"
 
 #include "tensor/dropout.h"
@@ -25,8 +24,8 @@ attn__drop_rows attn__dropout_shard(const attn_tape *tape, int64_t each)
     return (attn__drop_rows){s->first * each, here * each, (s->whole - here) * each};
 }
 
-/* Returns the number of contiguous rows that belong to one example. The elements of a row are along the last axis of x. Heads may
- * be part of the axis of the examples. */
+/* Returns the number of adjacent rows of x that belong to one example. A row is along the last axis. The axis of the
+ * examples may also contain heads. */
 static int64_t rows_of_example(const attn_tape *tape, const attn_tensor *x)
 {
     int64_t here = tape->share.count > 0 ? tape->share.count : 1, rows = 1;

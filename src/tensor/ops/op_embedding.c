@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Implements the lookup of rows of a table by id. One operation also scales the rows and adds positions. Another one
- * only looks up rows by index.
- */
+ * Implements two operations that look up rows of a table. One looks up rows by id, scales them and adds positions. The
+ * other only looks up rows by index. */
 #include "tensor/matrix_product.h"
 #include "tensor/op.h"
 
@@ -16,13 +15,13 @@ typedef struct embedding_detail {
 enum { SAVED_IDS, SAVED_COUNT };
 enum { TABLE, POSITION, INPUTS };
 
-/* The gradients of a table row are summed in runs. A run of RUN gradients is summed in f32, and the sums of runs are
- * added in f64, because a single f32 sum of millions of gradients would lose digits. */
+/* Gradients of the same table row are summed in runs. A run of RUN gradients is summed in f32, and the runs are summed
+ * in f64. A single f32 sum of millions of gradients would lose digits. */
 enum { RUN = 256 };
 
-/* Plans the sums in f64, and returns their number. If a run ends with the gradient in row `row`, moves[row] is the
- * index of the f64 sum to which the run is added, otherwise -1. owners[i] is the id of f64 sum i. `uses` and `sum_of`
- * are scratch memory with one element per id. */
+/* Plans the sums in f64, and returns their number. moves[row] is the index of the f64 sum to which a run is added after
+ * gradient `row`, or -1 if no run ends there. owners[i] is the id of f64 sum i. `uses` and `sum_of` are scratch memory
+ * with one element per id. */
 static int64_t plan_moves(const int32_t *ids, int64_t rows, int64_t table, int32_t *moves, int32_t *owners,
                           int32_t *uses, int32_t *sum_of)
 {
@@ -129,7 +128,7 @@ static bool positions_fit(attn_tape *tape, const attn_tensor *position, int64_t 
     return false;
 }
 
-/* Copies the requested rows of a packed table into contiguous memory, and makes new ids for these copies. Returns
+/* Copies the needed rows of a packed table into contiguous memory, and makes ids that refer to these copies. Returns
  * false and records an error if there is no memory. */
 static bool unpack_rows(attn_tape *tape, const attn_tensor *table, const attn_tensor *ids, attn__elementwise_args *args,
                         attn__hold *hold)
@@ -149,7 +148,7 @@ static bool unpack_rows(attn_tape *tape, const attn_tensor *table, const attn_te
     return true;
 }
 
-/* Looks up rows of n elements each. The shape of y is the shape of the ids followed by the shape of a row. */
+/* Looks up rows of n elements each. The shape of y is the shape of the ids, followed by the shape of a row. */
 static attn_tensor *look_up(attn_tape *tape, attn_tensor *table, const attn_tensor *ids, attn_tensor *position,
                             const embedding_detail *detail, int row_axes)
 {
@@ -181,7 +180,7 @@ static attn_tensor *look_up(attn_tape *tape, attn_tensor *table, const attn_tens
     return y;
 }
 
-/* Checks the inputs. A packed table is accepted if nothing is recorded and its rows can be read. */
+/* Checks the inputs. A packed table is accepted if nothing is recorded and its single rows can be read. */
 static bool accepts(attn_tape *tape, const attn_tensor *table, const attn_tensor *position)
 {
     if (attn__op_is_packed(table, position) && !tape->options.record)

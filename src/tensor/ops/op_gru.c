@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Implements a layer of gated recurrent units (Cho et al. 2014, arXiv:1406.1078). Products of the input are computed
- * for all steps at once. Recurrent products are computed step by step. The backward pass overwrites the stored gates by
- * their gradients. It then computes the gradients of the weights as products over all steps at once. */
+ * Implements a layer of gated recurrent units (Cho et al. 2014, arXiv:1406.1078). The products with the input are
+ * computed for all steps at once, and the recurrent products step by step. The backward pass replaces the stored gates
+ * by their gradients. It then computes the gradients of the weights as products over all steps at once. */
 #include "tensor/matrix_product.h"
 #include "tensor/op.h"
 
@@ -57,7 +57,7 @@ static bool shapes_fit(attn_tape *tape, attn_tensor *const *x)
     return false;
 }
 
-/* Computes the gates' part that depends on the input, x w^T + b, for all steps. */
+/* Computes x w^T + b for all steps. This is the part of the gates that depends on the input. */
 static bool input_gates(attn_tape *tape, const gru_sizes *s, attn_tensor *const *x, void *gates)
 {
     int64_t rows = s->steps * s->batch, width = 3 * s->hidden;
@@ -75,7 +75,7 @@ static bool input_gates(attn_tape *tape, const gru_sizes *s, attn_tensor *const 
     return true;
 }
 
-/* Runs the recurrent steps in order. If `hidden` is NULL, nothing is kept for the backward pass. */
+/* Runs the steps in order. If `hidden` is NULL, nothing is kept for the backward pass. */
 static bool run_steps(attn_tape *tape, const gru_sizes *s, attn_tensor *const *x, void *gates, void *hidden,
                       void *recurrent, void *y)
 {
@@ -109,7 +109,7 @@ static bool run_steps(attn_tape *tape, const gru_sizes *s, attn_tensor *const *x
 
 /* --------------------------------------------------------------------------------------------- backward */
 
-/* Adds n elements of src to dst if `add` is true. Otherwise copies them. */
+/* Adds n elements of src to dst if `add` is true. Otherwise copies them to dst. */
 static void add_or_copy(attn_tape *tape, const gru_sizes *s, void *dst, const void *src, int64_t n, bool add)
 {
     attn__elementwise_args args = {.x = dst, .x2 = src, .y = dst};
@@ -119,8 +119,8 @@ static void add_or_copy(attn_tape *tape, const gru_sizes *s, void *dst, const vo
         memcpy(dst, src, (size_t)n * attn_dtype_size(s->dtype));
 }
 
-/* Runs the backward pass from the last step to the first. The gates are overwritten by their gradients. `carry`
- * holds the gradient of the previous step's state. */
+/* Runs the backward pass from the last step to the first. Each step replaces the stored gates by their gradients.
+ * `carry` holds the gradient of the state between two steps. */
 static void steps_backward(attn_tape *tape, attn__node *node, const gru_sizes *s, void *carry)
 {
     int64_t state = s->batch * s->hidden, n = s->hidden;
@@ -152,8 +152,8 @@ static void steps_backward(attn_tape *tape, attn__node *node, const gru_sizes *s
     }
 }
 
-/* Computes the gradient of w_hh from products of `rows` rows: the gradients of the gates, and the states before each
- * step. */
+/* Adds to the gradient of w_hh the product of the gates' gradients and the states before the steps. Both have `rows`
+ * rows. */
 static void recurrent_product(attn_tape *tape, const gru_sizes *s, attn__target *dw, const void *gates,
                               const void *hidden, const void *states, int64_t rows)
 {
@@ -210,8 +210,8 @@ static void weights_backward(attn_tape *tape, attn__node *node, const gru_sizes 
         recurrent_product(tape, s, &dh, gates, hidden, saved[SAVED_H0].data, s->batch);
 }
 
-/* Computes the gradients of both biases, which are sums over the rows. The sums for the gates r and z are the same
- * for both biases. */
+/* Computes the gradients of both biases, which are sums over rows. For the gates r and z, both biases have the same
+ * gradient. */
 static void biases_backward(attn_tape *tape, attn__node *node, const gru_sizes *s)
 {
     int64_t rows = s->steps * s->batch, n = s->hidden;

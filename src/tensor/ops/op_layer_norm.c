@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Implements layer normalization (Ba et al. 2016, arXiv:1607.06450), alone or after a residual sum with dropout. The
- * backward pass needs the normalized rows. If no gain g is zero or small compared to its bias b, they are computed from
- * the output y as (y - b) / g. This saves memory, because the next layer keeps the output anyway. Otherwise the
- * normalized rows are kept. */
+ * backward pass needs the normalized rows. They are computed from the output y, gain g and bias b as (y - b) / g. This
+ * saves memory, because the next layer keeps the output anyway. If a gain is zero or small compared to its bias, this
+ * would be inexact, and the normalized rows are kept instead. */
 #include "tensor/dropout.h"
 #include "tensor/op.h"
 #include "tensor/parts.h"
@@ -29,7 +29,7 @@ static void parameters_backward(attn_tape *tape, attn__node *node, attn__element
         attn__elementwise_run(tape, node->y->dtype, ATTN__ELEMENTWISE_LAYER_NORM_PARAMETERS, &args, args.n, args.rows);
 }
 
-/* Computes 1 / gain. The backward pass needs it to compute the normalized rows from the output. */
+/* Computes 1 / gain, with which the backward pass computes the normalized rows from the output. */
 static attn__hold inverse_gain(attn_tape *tape, const attn_tensor *y, const void *gain)
 {
     int64_t n = y->shape[y->rank - 1];
@@ -97,9 +97,8 @@ static double element(const attn_tensor *x, int64_t i)
     return x->dtype == ATTN_F64 ? ((const double *)x->data)[i] : (double)((const float *)x->data)[i];
 }
 
-/* Returns whether the normalized rows can be computed from the output y with gain g and bias b. (y - b) / g
- * magnifies the rounding error of y by |b / g|, so this must not be large. 1 / g must be neither infinite nor
- * subnormal. */
+/* Returns whether the normalized rows can be computed from the output y with gain g and bias b. (y - b) / g magnifies
+ * the rounding error of y by |b / g|, so |b / g| must not be large. 1 / g must be neither infinite nor subnormal. */
 static bool invertible(const attn_tensor *gain, const attn_tensor *bias)
 {
     for (int64_t i = 0; i < gain->size; i++) {
@@ -124,7 +123,8 @@ static bool shapes_fit(attn_tape *tape, const attn_tensor *x, const attn_tensor 
     return false;
 }
 
-/* Saves what the backward pass needs. If the normalized rows must be kept, *kept becomes the memory for them. */
+/* Saves what the backward pass needs. If the normalized rows must be kept, *kept becomes memory for them, which the
+ * caller fills. */
 static bool save(attn_tape *tape, attn__node *node, const attn__dropout *dropout, attn__hold *kept, attn__hold *inverse)
 {
     const attn_tensor *y = node->y;

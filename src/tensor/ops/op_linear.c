@@ -81,8 +81,8 @@ static bool shapes_fit(attn_tape *tape, const attn_tensor *x, const attn_tensor 
     return false;
 }
 
-/* Saves what the backward pass needs. This includes the input or the output of the activation, whichever the
- * activation's derivative is computed from. */
+/* Saves what the backward pass needs: among others, the input or the output of the activation, from which its
+ * derivative is computed. */
 static void save(attn__node *node, attn_tensor *y, attn_activation activation, attn__hold input)
 {
     *(linear_detail *)node->detail = (linear_detail){activation};
@@ -96,7 +96,7 @@ static void save(attn__node *node, attn_tensor *y, attn_activation activation, a
         attn__node_save(node, SAVED_Y, y);
 }
 
-/* Computes y. If the activation's input must be kept, the activation runs in a separate pass. */
+/* Computes y. If the activation's input must be kept, the activation runs after the product, in a pass of its own. */
 static bool run(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, attn_activation activation,
                 const attn__packed *packed, attn__hold input, attn_tensor *y)
 {
@@ -128,7 +128,7 @@ attn_tensor *attn_linear(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_t
         return attn_linear_between(tape, x, -1, -1, w, b);
     if (adapted || !attn__activation_exists((int)activation))
         return attn_activate(tape, attn_linear(tape, x, w, b, ATTN_ACTIVATION_IDENTITY), activation);
-    /* the data of packed weights are not checked here, but by attn__packed_weights_find */
+    /* attn__packed_weights_find checks packed weights, so w's data are checked only if w is not packed */
     const attn_tensor *data = attn__op_is_packed(w, x) ? x : w;
     const attn__packed *packed;
     if (!attn__op_accepts(tape, "linear", b ? 3 : 2, x, data, b) || !shapes_fit(tape, x, w, b) ||

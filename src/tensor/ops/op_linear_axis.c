@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Computes y = x w^T + b along an axis that is not the last one. For images with their channels first this is the 1x1
+ * Computes y = x w^T + b along an axis that is not the last one. For images with their channels first, this is the 1x1
  * convolution. x has the shape [outer, in, inner]. For each outer index, w is multiplied by a matrix [in, inner], which
- * is read in place without a transposition. If the channels are the last axis of x or y, the matrix of x or y is
- * [inner, channels] instead. */
+ * is read in place without a transposition. In x or y, the channels may also be the last axis. The matrix is then
+ * [inner, channels]. */
 #include "base/context.h"
 #include "base/parallel.h"
 #include "tensor/matrix_product.h"
@@ -25,8 +25,8 @@ static void *at(const void *data, attn_dtype dtype, int64_t offset)
     return (char *)(uintptr_t)data + offset * (int64_t)attn_dtype_size(dtype);
 }
 
-/* Returns the stride between the rows of a matrix [channels, inner]. If `last` is true, the matrix is [inner,
- * channels]. */
+/* Returns the distance between two rows of a matrix, which is [channels, inner], or [inner, channels] if `last` is
+ * true. */
 static int64_t ld_of(const axis_detail *d, bool last, int64_t channels)
 {
     return last ? channels : d->inner;
@@ -52,7 +52,7 @@ static void input_gradient(attn_tape *tape, const attn__node *node, const axis_d
     }
 }
 
-/* Computes dw, the sum of dY X^T over the outer indices. */
+/* Computes dw, the sum of dY X^T over all outer indices. */
 static void weight_gradient(attn_tape *tape, const attn__node *node, const axis_detail *d, attn__target dw)
 {
     attn_dtype dtype = node->y->dtype;
@@ -71,7 +71,7 @@ static void weight_gradient(attn_tape *tape, const attn__node *node, const axis_
                                         .add = true});
 }
 
-/* Returns the sizes of y, seen as [batch, channels, plane], and the address of its gradient. */
+/* Returns the sizes of y, seen as [batch, channels, plane], and the address of y's gradient. */
 static attn__batch_norm_args planes_of(const axis_detail *d)
 {
     return (attn__batch_norm_args){
@@ -147,17 +147,17 @@ static bool run(attn_tape *tape, const axis_detail *d, const attn_tensor *x, con
     return done;
 }
 
-/* Computes the shape of y. It is x's shape without axis `from`, with an axis of length `out` inserted as axis `to`. */
+/* Computes the shape of y. This is x's shape without axis `from`, and with an axis of length `out` inserted at `to`. */
 static void shape_of(const attn_tensor *x, int from, int to, int64_t out, int64_t shape[ATTN_MAX_RANK])
 {
     for (int i = 0; i < x->rank; i++) {
-        int other = i > to ? i - 1 : i; /* index of this axis among the axes that x and y have in common */
+        int other = i > to ? i - 1 : i; /* index of this axis among the axes of both x and y */
         shape[i] = i == to ? out : x->shape[other >= from ? other + 1 : other];
     }
 }
 
-/* Computes x w^T + b + scale (x A^T) B^T. `bare` is a view of the weight without the adapter. With this view, the
- * recursive call computes only x w^T + b. */
+/* Computes x w^T + b + scale (x A^T) B^T. `bare` is the weight without its adapter. It is used to compute x w^T + b by
+ * a recursive call. */
 static attn_tensor *with_low_rank(attn_tape *tape, attn_tensor *x, int from, int to, attn_tensor *w, attn_tensor *b)
 {
     const attn__low_rank *adapter = w->low_rank;
@@ -174,7 +174,7 @@ attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int 
         return with_low_rank(tape, x, from, to, w, b);
     axis_detail d;
     const char *name = name_of(from, to);
-    /* the data of packed weights are not checked here, but when they are read */
+    /* packed weights have no data; they are checked when they are read */
     const attn_tensor *data = attn__op_is_packed(w, x) ? x : w;
     if (!attn__op_accepts(tape, name, b ? 3 : 2, x, data, b) || (from = attn__op_axis(tape, name, x, from)) < 0 ||
         (to = attn__op_axis(tape, name, x, to)) < 0)

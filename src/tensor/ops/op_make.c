@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Implements operations that make tensors: from given values, with the same values in another shape, and with another
- * type.
- */
+ * Implements operations that make tensors: from given values, from a tensor in another shape, and from a tensor in
+ * another type. */
 #include "tensor/op.h"
 
 #include <string.h>
@@ -83,7 +82,7 @@ static double read_number(const void *data, attn_dtype dtype, int64_t i)
     }
 }
 
-/* Returns whether the type can represent x after its fraction is cut off. */
+/* Returns whether the type can represent x without its fractional part. */
 static bool fits(attn_dtype dtype, double x)
 {
     return dtype == ATTN_I32 ? x > INT32_MIN - 1.0 && x < INT32_MAX + 1.0 : dtype != ATTN_U8 || (x > -1 && x < 256);

@@ -20,8 +20,8 @@ static const void *matrix(const void *data, attn_dtype dtype, int64_t index, int
     return (const char *)data + (size_t)(index * size) * attn_dtype_size(dtype);
 }
 
-/* Computes one product per index of the batch. a_step and b_step are the strides of the operands over the batch, and
- * may be 0. Returns false if there is no memory. */
+/* Computes one product per index of the batch. a_step and b_step are the distances between the operands of two
+ * neighbouring products, and may be 0. Returns false if there is no memory. */
 static bool products(attn_tape *tape, attn__gemm_problem g, int64_t batch, int64_t a_step, int64_t b_step,
                      int64_t c_step)
 {
@@ -38,7 +38,7 @@ static bool products(attn_tape *tape, attn__gemm_problem g, int64_t batch, int64
     return done;
 }
 
-/* Returns the number of columns of a's stored matrix, which is [m,k], or [k,m] if it is transposed. */
+/* Returns the number of columns of the stored matrix a, which is [m,k], or [k,m] if it is transposed. */
 static int64_t a_width(const matmul_detail *d)
 {
     return d->ta ? d->m : d->k;
@@ -56,12 +56,12 @@ static void backward_a(attn_tape *tape, const matmul_detail *d, attn_tensor *a, 
         return;
     attn__gemm_problem g = {.dtype = a->dtype, .c = da.data, .ldc = a_width(d), .add = da.add};
     int64_t b_step = d->shared ? 0 : d->k * d->n;
-    if (!d->ta) { /* the gradient dA [m,k] is dC op(B)^T, where op(B) is B or, if it is stored transposed, B^T */
+    if (!d->ta) { /* dA [m,k] = dC op(B)^T, where op(B) is B, or B^T if b is stored transposed */
         g.m = d->m, g.n = d->k, g.k = d->n;
         g.a = attn__matrix_rows(dc, d->n, true);
         g.b = attn__matrix_rows(b, b_width(d), !d->tb);
         tape->failed |= !products(tape, g, d->batch, d->m * d->n, b_step, d->m * d->k);
-    } else { /* a is stored transposed, so the gradient of the stored matrix, dA [k,m], is op(B) dC^T */
+    } else { /* a is stored transposed, and its gradient dA [k,m] is op(B) dC^T */
         g.m = d->k, g.n = d->m, g.k = d->n;
         g.a = attn__matrix_rows(b, b_width(d), !d->tb);
         g.b = attn__matrix_rows(dc, d->n, true);
@@ -76,12 +76,12 @@ static void backward_b(attn_tape *tape, const matmul_detail *d, attn_tensor *b, 
         return;
     attn__gemm_problem g = {.dtype = b->dtype, .c = db.data, .ldc = b_width(d), .add = db.add, .k = d->m};
     int64_t c_step = d->shared ? 0 : d->k * d->n;
-    if (!d->tb) { /* the gradient dB [k,n] is op(A)^T dC, where op(A) is A or, if it is stored transposed, A^T */
+    if (!d->tb) { /* dB [k,n] = op(A)^T dC, where op(A) is A, or A^T if a is stored transposed */
         g.m = d->k, g.n = d->n;
         g.a = attn__matrix_rows(a, a_width(d), d->ta);
         g.b = attn__matrix_rows(dc, d->n, false);
         tape->failed |= !products(tape, g, d->batch, d->m * d->k, d->m * d->n, c_step);
-    } else { /* b is stored transposed, so the gradient of the stored matrix, dB [n,k], is dC^T op(A) */
+    } else { /* b is stored transposed, and its gradient dB [n,k] is dC^T op(A) */
         g.m = d->n, g.n = d->k;
         g.a = attn__matrix_rows(dc, d->n, false);
         g.b = attn__matrix_rows(a, a_width(d), d->ta);
@@ -129,7 +129,8 @@ attn_tensor *attn_matmul(attn_tape *tape, attn_tensor *a, attn_tensor *b, bool t
     memcpy(shape, a->shape, sizeof shape);
     shape[a->rank - 2] = d.m;
     shape[a->rank - 1] = d.n;
-    if (d.shared && !d.ta) { /* b is shared, so one product computes the rows of all matrices of a */
+    /* all matrices of a are multiplied by the same b, so one product computes all their rows */
+    if (d.shared && !d.ta) {
         d.m *= d.batch;
         d.batch = 1;
     }

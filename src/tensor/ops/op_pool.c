@@ -64,8 +64,8 @@ static bool plan(attn_tape *tape, const char *op, const attn_tensor *x, int spat
     return false;
 }
 
-/* Pools `step` planes at a time. `index` has room for `step` planes of indices. Max pooling writes the index of each
- * window's largest element to it. */
+/* Pools `step` planes at a time. Max pooling writes the index of each window's largest element to `index`, which has
+ * room for `step` planes. */
 static void pool_planes(attn_tape *tape, const pool_detail *d, const attn_tensor *x, const attn_tensor *y,
                         int32_t *index, int64_t step)
 {
@@ -93,7 +93,7 @@ static attn_tensor *pool(attn_tape *tape, const char *op, attn_tensor *x, int sp
     if (!y || !attn__op_record(tape, &node, pool_backward, y, 1, &x, 1, sizeof d))
         return NULL;
     attn__hold index = {0};
-    /* Without a backward pass, indices are needed only for the planes that are processed at the same time. */
+    /* without a backward pass, one step of planes after the other can use the same memory for indices */
     int64_t few = attn__min(d.planes, (int64_t)PLANES_OF_A_THREAD * tape->context->threads),
             step = node ? d.planes : few;
     if (largest) {

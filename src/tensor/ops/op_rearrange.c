@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Implements operations that copy tensors: with their axes in another order, concatenated, or only a part of a tensor.
- */
+ * Implements operations that copy tensors: with permuted axes, several tensors concatenated, or only a part of a
+ * tensor. */
 #include "tensor/strides.h"
 
 #include <string.h>
@@ -12,8 +12,8 @@ typedef struct permute_detail {
     int axes[ATTN_MAX_RANK];
 } permute_detail;
 
-/* Returns the arguments of a copy that loops over y's axes. `stride_x` in the arguments holds x's strides in the
- * order of y's axes. */
+/* Returns the arguments of a copy whose loops run over y's axes. stride_x holds the strides of x in the order of y's
+ * axes. */
 static attn__elementwise_args permuted(const attn_tensor *x, const attn_tensor *y, const int *axes)
 {
     attn__elementwise_args args = {.s = {1}, .rank = y->rank};
@@ -58,7 +58,7 @@ static bool is_permutation(int rank, const int *axes)
     return seen == (1u << rank) - 1;
 }
 
-/* Checks that x can be copied. x may also have 32-bit integers. */
+/* Checks that x can be copied. Unlike in other operations, x may also have 32-bit integers. */
 static bool copyable(attn_tape *tape, const char *op, const attn_tensor *x)
 {
     if (!x)
@@ -91,8 +91,8 @@ attn_tensor *attn_permute(attn_tape *tape, attn_tensor *x, const int *axes)
 
 /* --------------------------------------------------------------------------------------- parts of an axis */
 
-/* A part of a whole tensor. Both are seen as arrays [outer, length, inner]. The part begins at index `begin` of the
- * whole's middle axis. */
+/* A part of a whole tensor. Both tensors are seen as arrays [outer, length, inner]. The part begins at index `begin` of
+ * the whole tensor's middle axis. */
 typedef struct part {
     int axis;
     int64_t begin;

@@ -11,7 +11,7 @@ typedef struct reduce_detail {
     double scale;
 } reduce_detail;
 
-/* Adds to the gradient of each element of x: the gradient of its sum, multiplied by the scale. */
+/* Adds `scale` times the gradient of each sum to the gradient of every element in that sum. */
 static void reduce_backward(attn_tape *tape, attn__node *node)
 {
     const reduce_detail *detail = node->detail;

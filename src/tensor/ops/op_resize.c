@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Resizes an axis by interpolation. Every new position is a weighted sum of at most four old positions. An image is
- * resized along one axis after the other, because linear and cubic interpolation are separable.
- */
+ * Resizes an axis by interpolation. Every new position is a weighted sum of at most four old positions. Linear and
+ * cubic interpolation are separable, so an image is resized along one axis and then along the other. */
 #include "base/parallel.h"
 #include "tensor/op.h"
 
@@ -11,8 +10,8 @@
 
 enum { TAPS = 4 };
 
-/* The old positions from which a new position is computed, and their weights. An old position beyond the ends is
- * replaced by the position at the end. */
+/* The old positions from which one new position is computed, and their weights. Old positions beyond an end are
+ * replaced by the position at this end. */
 typedef struct resize_tap {
     int64_t index[TAPS];
     double weight[TAPS];
@@ -27,7 +26,7 @@ typedef struct resize_job {
 } resize_job;
 
 typedef struct resize_detail {
-    resize_job job; /* arguments of the loop; the pointers to the data are not set */
+    resize_job job; /* arguments of the loop, without the addresses of the data */
     resize_tap taps[];
 } resize_detail;
 
@@ -41,8 +40,8 @@ static void cubic_weights(double t, double weight[TAPS])
     }
 }
 
-/* Returns the taps of position i of the `out` new positions. Its coordinate in the input is (i + 1/2) in/out - 1/2.
- * This aligns the outer edges of the first and last pixels, not their centres. */
+/* Returns the taps of new position i. Its coordinate in the input is (i + 1/2) in/out - 1/2. This aligns the outer
+ * edges of the first and the last pixel, not their centres. */
 static resize_tap tap_at(int64_t i, int64_t in, int64_t out, attn_interpolation kind)
 {
     resize_tap tap = {.weight = {0}};
@@ -79,9 +78,9 @@ static void add_scaled(const resize_job *job, int64_t n, numbers to, numbers fro
     }
 }
 
-/* Resizes outer indices [first, first + n). In the forward pass, y is computed from x, and y must be zero before. In
- * the backward pass, y's gradient is added to x's gradient. The inner loop runs over the axes after the resized
- * axis. If the resized axis is the last one, it runs over the outer indices. */
+/* Resizes outer indices [first, first + n). The forward pass adds to y, which must be zero before. The backward pass
+ * adds y's gradient to x's gradient. The inner loop runs over the axes after the resized axis, or over the outer
+ * indices if the resized axis is the last one. */
 static void resize(const resize_job *job, int64_t first, int64_t n, bool backward)
 {
     bool last = job->inner == 1;
@@ -98,7 +97,7 @@ static void resize(const resize_job *job, int64_t first, int64_t n, bool backwar
 
 static void resize_some(const resize_job *job, int64_t begin, int64_t end, bool backward)
 {
-    enum { ROWS = 32 }; /* number of rows that are resized together, so that they stay in the L1 cache */
+    enum { ROWS = 32 }; /* rows that are resized together, so that they stay in the L1 cache */
     int64_t each = job->inner == 1 ? ROWS : 1;
     for (int64_t first = begin; first < end; first += each)
         resize(job, first, end - first < each ? end - first : each, backward);
@@ -147,7 +146,7 @@ attn_tensor *attn_interpolate(attn_tape *tape, attn_tensor *x, int axis, int64_t
     if (n < 1 || n > (int64_t)1 << 32 || x->shape[axis] < 1)
         return attn__op_shape_error(tape, "resize: axis %d of length %lld cannot become %lld long", axis,
                                     (long long)x->shape[axis], (long long)n);
-    if (n == x->shape[axis]) /* the length does not change, so y = x */
+    if (n == x->shape[axis]) /* same length, so y = x */
         return x;
     int64_t shape[ATTN_MAX_RANK];
     memcpy(shape, x->shape, sizeof shape);

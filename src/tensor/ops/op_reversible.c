@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * Implements stacks of reversible blocks (Gomez et al. 2017, "The Reversible Residual Network", arXiv:1707.04585). The
- * activations have two halves. Only the two halves after the last block are kept. A block computes y1 = x1 + f(x2) and
- * y2 = x2 + g(y1). The backward pass computes the inputs from the outputs, x2 = y2 - g(y1) and x1 = y1 - f(x2). The
- * gradients are dx1 = dy1 + g'(y1) dy2 and dx2 = dy2 + f'(x2) dx1. To compute g' and f', each branch runs again, in a
- * section of the tape that has its own backward pass. Dropout depends only on a counter. The counter's value before
- * each branch is stored, so that the second run drops the same elements. */
+ * Implements stacks of reversible blocks (Gomez et al. 2017, "The Reversible Residual Network", arXiv:1707.04585).
+ *
+ * A block computes y1 = x1 + f(x2) and y2 = x2 + g(y1) from two halves of activations. Only the two halves after the
+ * last block are kept. The backward pass computes the inputs of a block from its outputs: x2 = y2 - g(y1) and x1 = y1 -
+ * f(x2). The gradients are dx1 = dy1 + g'(y1) dy2 and dx2 = dy2 + f'(x2) dx1. To compute g' and f', each branch runs
+ * again, in a section of the tape that has its own backward pass. The counter of dropout sites before each branch is
+ * stored, so that the second run drops the same elements.
+ */
 #include "tensor/op.h"
 #include "tensor/tape.h"
 #include "tensor/parts.h"
@@ -31,7 +33,7 @@ static void add(attn_tape *tape, const attn_tensor *like, void *y, const void *x
     attn__elementwise_run(tape, like->dtype, ATTN__ELEMENTWISE_STRIDED, &args, like->size, 1);
 }
 
-/* Makes a tensor of the current section for memory that has another owner. */
+/* Makes a tensor of the current section. Its memory belongs to `data`. */
 static attn_tensor *handle_on(attn_tape *tape, const attn_tensor *like, attn__hold data)
 {
     attn_tensor *x = attn__handle_take(tape);
@@ -83,8 +85,8 @@ static bool run_blocks(attn_tape *tape, const attn_tensor *x, reversible_detail 
 
 /* ---------------------------------------------------------------------------------------------- backward */
 
-/* Runs a branch for the second time, on `at`. Subtracts its result from `behind`, which thereby becomes the value
- * before the block's addition. Adds the gradient that flows through the branch to the gradient of `at`. */
+/* Runs a branch for the second time, on `at`. Subtracts its result from `behind`, which then has its value from before
+ * the block. Adds the gradient that flows through the branch to the gradient of `at`. */
 static void undo(attn_tape *tape, const attn_tensor *like, const attn_branch *branch, uint64_t stream, attn__hold at,
                  attn__hold behind, attn__hold dat, attn__hold dbehind)
 {
@@ -127,7 +129,7 @@ static void reversible_backward(attn_tape *tape, attn__node *node)
 {
     attn_tensor *y = node->y;
     attn__hold d[HALVES];
-    /* the result is the mean of both halves, so each half gets half of the gradient */
+    /* the result is the mean of the halves, so each half gets half of the gradient */
     for (int i = 0; i < HALVES; i++) {
         d[i] = attn__scratch(tape, attn__tensor_bytes(y));
         attn__elementwise_args args = {.x = y->grad->data, .y = d[i].data, .s = {0.5, 0}};
@@ -137,7 +139,7 @@ static void reversible_backward(attn_tape *tape, attn__node *node)
     }
     if (!tape->failed)
         undo_blocks(tape, node, d);
-    if (!tape->failed) { /* both halves were x at the start, so the gradient of x is the sum of their gradients */
+    if (!tape->failed) { /* both halves begin as x, so the gradient of x is the sum of their gradients */
         add(tape, y, d[FIRST].data, d[SECOND].data, 1);
         attn__grad_give(tape, node->x[0], d[FIRST]);
     } else {
@@ -157,7 +159,7 @@ static bool describe(attn_tape *tape, int n, const attn_reversible_block *blocks
     return detail->blocks != NULL;
 }
 
-/* Makes two working copies of x, one for each half. */
+/* Makes two copies of x, which the blocks change in place. */
 static bool start(attn_tape *tape, const attn_tensor *x, attn__hold half[HALVES])
 {
     for (int i = 0; i < HALVES; i++) {

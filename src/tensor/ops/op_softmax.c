@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Implements the softmax over the last axis, limited to given lengths.
- */
+ * Implements the softmax over the last axis. Each row can have a length, beyond which its elements are ignored. */
 #include "tensor/op.h"
 
 typedef struct softmax_detail {
@@ -26,8 +25,8 @@ static void softmax_backward(attn_tape *tape, attn__node *node)
     attn__grad_give(tape, node->x[0], dx);
 }
 
-/* Returns the number of rows that share one length. This is one row, or all rows of an index of the first axis.
- * Returns 0 and records an error if `lens` does not fit x. */
+/* Returns the number of rows that have the same length: one row, or all rows of an index of the first axis. Returns 0
+ * and records an error if the shape of `lens` does not fit x. */
 static int64_t rows_of_a_length(attn_tape *tape, const attn_tensor *x, const attn_tensor *lens)
 {
     int64_t rows = attn__row_count(x);

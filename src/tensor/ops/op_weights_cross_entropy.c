@@ -13,12 +13,12 @@ typedef struct guided_detail {
 
 enum { SAVED_WEIGHTS, SAVED_WANTED, SAVED_COUNT };
 
-/* added to each weight, so that the logarithm of a weight of 0 and its gradient are finite */
+/* added to each weight, so that a weight of 0 has a finite logarithm and gradient */
 static const double least = 1e-6;
 
 typedef struct maps {
     attn_dtype dtype;
-    int64_t batch, heads, size; /* size: number of elements of one map */
+    int64_t batch, heads, size; /* size: elements of the map of one head */
     const void *weights, *wanted;
 } maps;
 
@@ -45,7 +45,7 @@ static void put(attn_dtype dtype, void *data, int64_t i, double value)
         ((float *)data)[i] = (float)value;
 }
 
-/* Returns the mean over the heads of element i of the map of example b. */
+/* Returns element i of the map of example b, averaged over the heads. */
 static double mean_of(const maps *m, int64_t b, int64_t i)
 {
     double sum = 0;
@@ -65,8 +65,8 @@ static double total(const maps *m)
     return sum;
 }
 
-/* Writes the gradients of the attention weights that are not zero. `scale` is the gradient of the loss divided by
- * the divisor. */
+/* Writes the nonzero gradients of the attention weights. `scale` is the gradient of the loss, divided by the
+ * divisor. */
 static void spread(const maps *m, double scale, void *gradient)
 {
     for (int64_t i = 0; i < m->batch * m->size; i++) {
