@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Solves the linear sum assignment problem by shortest augmenting paths. */
+/* SPDX-License-Identifier: MIT */
 #include "train/assignment.h"
 
 #include "base/context.h"
@@ -7,17 +6,17 @@
 #include <math.h>
 #include <string.h>
 
-/* Upper bound of |cost|. Sums and differences of many costs up to this bound stay finite. */
+/* Largest allowed |cost|. Sums and differences of many such costs stay finite. */
 static const double largest = 1e150;
 
-/* State of the search. Columns count from 1. Entry 0 of the arrays of columns stands for the row that is being
+/* State of the search. Columns are counted from 1. Entry 0 of the arrays of columns belongs to the row that is being
  * assigned. */
 typedef struct search {
     const double *cost;
     int64_t columns;
-    /* reduced cost = cost - potential of the row - potential of the column; never negative */
+    /* reduced cost = cost - row_potential - column_potential; it is never negative */
     double *row_potential, *column_potential;
-    double *distance; /* distance[j]: length of the shortest path to column j, for columns not reached yet */
+    double *distance; /* distance[j]: length of the shortest path to column j; used while column j is not reached */
     int64_t *row_of;  /* row_of[j]: row assigned to column j, counted from 1; 0: the column is free */
     int64_t *before;  /* before[j]: column before column j on the shortest path */
     bool *reached;
@@ -37,8 +36,8 @@ static attn_status check(attn_context *context, const double *cost, int64_t rows
     return ATTN_OK;
 }
 
-/* Shortens the paths that lead through column `from`. Returns the nearest unreached column and writes its distance
- * to *least. */
+/* Shortens the paths that lead through column `from`. Returns the unreached column with the smallest distance, and
+ * writes this distance to *least. */
 static int64_t relax(search *s, int64_t from, double *least)
 {
     int64_t row = s->row_of[from], nearest = 0;

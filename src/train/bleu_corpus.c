@@ -11,8 +11,8 @@
 
 enum { ORDERS = 4 };
 
-/* Computes the score. If an order has no match, it counts as 1/2 match the first time, as 1/4 match the second time,
- * and so on. If no order has a match, the score is 0. */
+/* Computes the score. The first order of n-grams without a match counts as 1/2 match, the second as 1/4 match, and so
+ * on. If no order has a match, the score is 0. */
 static void score(attn_bleu *bleu, const attn__ngrams orders[ORDERS])
 {
     double halves = 1, log_sum = 0;
@@ -27,14 +27,15 @@ static void score(attn_bleu *bleu, const attn__ngrams orders[ORDERS])
     double pred = (double)bleu->prediction_length, ref = (double)bleu->reference_length;
     bleu->brevity_penalty = pred >= ref ? 1 : pred > 0 ? exp(1 - ref / pred) : 0;
     for (int n = 0; n < ORDERS; n++)
-        log_sum += log(bleu->precisions[n]); /* log(0) is -inf if there is no n-gram at all, so the score becomes 0 */
+        /* without any n-gram the precision is 0, so log() is -inf and the score becomes 0 */
+        log_sum += log(bleu->precisions[n]);
     bleu->score = any ? bleu->brevity_penalty * exp(log_sum / ORDERS) : 0;
     if (!any)
         memset(bleu->precisions, 0, sizeof bleu->precisions);
 }
 
-/* Returns the length of the reference whose length is nearest to the prediction's length. If two are equally near,
- * the shorter one is returned. */
+/* Returns the length of the reference that is nearest to the prediction's length. If two are equally near, returns the
+ * shorter one. */
 static int64_t nearest_length(int64_t length, const attn__tokens *references, int64_t n)
 {
     int64_t nearest = references[0].n;

@@ -6,8 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Counts the words. Words are separated by single spaces, so "" is one empty word, and the length of an empty line is
- * 1. */
+/* Counts the words, which are separated by single spaces. An empty line has one word, which is empty. */
 static int64_t word_count(const char *line)
 {
     int64_t words = 1;
@@ -34,8 +33,8 @@ static const char *next_word(const char *line)
     return *line ? line + 1 : NULL;
 }
 
-/* Counts the occurrences of the n words at `gram` in `line`. Only the first `starts` words of `line` are tried as
- * start positions. */
+/* Counts how often the n words at `gram` occur in `line`. Only the first `starts` words of `line` are tried as the
+ * first of the n words. */
 static int64_t occurrences(const char *line, int64_t starts, const char *gram, size_t length, int n)
 {
     int64_t count = 0;
@@ -44,8 +43,8 @@ static int64_t occurrences(const char *line, int64_t starts, const char *gram, s
     return count;
 }
 
-/* Returns the number of n-grams of the prediction that match the label. Each n-gram counts at most as often as it
- * occurs in the label. The time is quadratic, which is acceptable because the lines are sentences. */
+/* Returns the number of the prediction's n-grams that match the label. A match counts at most as often as the n-gram
+ * occurs in the label. The time is quadratic in the length of the lines, which are short sentences. */
 static int64_t clipped_matches(const char *prediction, int64_t pred_grams, const char *label, int64_t label_grams,
                                int n)
 {

@@ -10,7 +10,7 @@
 
 enum { ORDERS = 6 };
 
-/* Returns the length in bytes of the character at `s`. `s` must not be at the end of the text. Each byte of invalid
+/* Returns the length in bytes of the character at `s`. `s` must not be at the end of the text. A byte that is not valid
  * UTF-8 counts as one character. */
 static size_t character_at(const char *s)
 {
@@ -22,7 +22,7 @@ static size_t character_at(const char *s)
     return n;
 }
 
-/* Splits a line into its characters other than white space. The characters are stored as the "words" of `words`. */
+/* Splits a line into its characters, without white space. Each character becomes one of the "words" in `words`. */
 static attn_status split(attn__tokens *words, attn_context *context, const char *line)
 {
     size_t length = strlen(line), at = 0;
@@ -46,8 +46,8 @@ static attn_status split(attn__tokens *words, attn_context *context, const char 
     return ATTN_OK;
 }
 
-/* Returns the F-score, in which recall has twice the weight of precision. Precision and recall are means over the
- * orders for which both the prediction and the reference have n-grams. */
+/* Returns the F-score, in which recall is twice as important as precision. Precision and recall are averaged over the
+ * orders of n-grams that both the prediction and the reference have. */
 static double score(const attn__ngrams orders[ORDERS])
 {
     const double beta2 = 4;
@@ -67,7 +67,6 @@ static double score(const attn__ngrams orders[ORDERS])
     return 100 * (1 + beta2) * precision * recall / (beta2 * precision + recall);
 }
 
-/* Counts the n-grams of one prediction and one reference. */
 static attn_status compare(attn_context *context, const attn__tokens *predicted, const char *reference,
                            attn__ngrams own[ORDERS])
 {
@@ -78,15 +77,14 @@ static attn_status compare(attn_context *context, const attn__tokens *predicted,
     memset(own, 0, ORDERS * sizeof *own);
     status = attn__ngrams_add(context, predicted, &wanted, 1, own, ORDERS);
     attn__tokens_free(&wanted, context);
-    /* As in sacreBLEU, the prediction's n-grams of an order count only if the reference also has n-grams of that
-     * order. */
+    /* as in sacreBLEU, the prediction's n-grams of an order count only if the reference has n-grams of this order */
     for (int n = 0; n < ORDERS; n++)
         own[n].predicted = own[n].wanted > 0 ? own[n].predicted : 0;
     return status;
 }
 
-/* Adds the n-gram counts of a sentence. As in sacreBLEU, the counts are those of the reference with the highest
- * sentence score. If several have the highest score, the first one is used. */
+/* Adds a sentence's counts of n-grams to `orders`. As in sacreBLEU, they are the counts with the reference that gives
+ * the sentence the highest score. The first of equally good references is used. */
 static attn_status add(attn_context *context, const char *prediction, const char *const *references, int64_t count,
                        attn__ngrams *orders)
 {
@@ -129,7 +127,7 @@ attn_status attn_chrf_corpus(double *chrf, attn_context *context, const char *co
     return status;
 }
 
-/* Computes chrf[i * n + j] from the number of n-grams that texts i and j share. n is the number of texts. */
+/* Computes chrf[i * n + j] for n texts, from the number of n-grams that texts i and j have in common. */
 static void score_pairs(int64_t n, const int64_t *counts, const int64_t *shared, double *chrf)
 {
     for (int64_t i = 0; i < n; i++)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Computes the loss of a set of boxes. The loss has three terms: the weighted cross-entropy of the classes, and two
- * distances of the assigned boxes.
- */
+ * Computes the loss of a set of boxes. It has three terms: the weighted cross-entropy of the classes, the L1 distance
+ * of assigned boxes, and their generalized intersection over union. */
 #include "train/detection_loss.h"
 
 #include "base/context.h"
@@ -14,22 +13,22 @@
 #include <math.h>
 #include <string.h>
 
-/* Arrays and sizes of one call. `blocks` is the product of the sizes of the leading axes. Each block has its own
- * assignment. */
+/* Arrays and sizes of one call. `blocks` is the product of the lengths of the leading axes. Each block has its own
+ * assignment of queries to objects. */
 typedef struct set_loss {
     attn_context *context;
     attn_tape *tape;
     attn_tensor *logits, *boxes;
     const attn__targets *targets;
     attn__detection_loss_options options;
-    int64_t blocks, queries, outputs, objects; /* outputs: number of class outputs, including the class "no object" */
+    int64_t blocks, queries, outputs, objects; /* outputs: number of classes, including the class "no object" */
     int64_t *query;                            /* [blocks][objects] */
     double *cost;                              /* [objects of one image][queries] */
 } set_loss;
 
 /* ------------------------------------------------------------------------------------------ assignment */
 
-/* Returns the probability of a class from the logits of one query, which begin at element `row`. */
+/* Returns the probability of a class for one query. The query's logits begin at element `row`. */
 static double probability(const attn_tensor *logits, int64_t row, int64_t outputs, int32_t class)
 {
     double largest = -INFINITY, sum = 0;
@@ -40,8 +39,8 @@ static double probability(const attn_tensor *logits, int64_t row, int64_t output
     return exp(attn__number(logits, row + class) - largest) / sum;
 }
 
-/* Returns the cost of assigning a query to an object. `at` is the index of the query among all queries, and `object`
- * is the index among all objects. */
+/* Returns the cost of assigning query `at` to object `object`. Queries are counted over all blocks and images, and
+ * objects over all images. */
 static double cost_of(const set_loss *s, int64_t at, int64_t object)
 {
     const double *target = s->targets->boxes + 4 * object;
@@ -85,8 +84,8 @@ static attn_status assign(set_loss *s)
 
 /* ----------------------------------------------------------------------------------------------- terms */
 
-/* Returns the row of the query that is assigned to object i. Rows count the queries of all blocks, and i counts the
- * objects of all blocks. */
+/* Returns the row of the query that is assigned to object i. Rows count queries over all blocks and images, and i
+ * counts objects over all blocks and images. */
 static int64_t row_of(const set_loss *s, int64_t i)
 {
     int64_t block = i / s->objects, object = i % s->objects, image = 0;
@@ -95,8 +94,8 @@ static int64_t row_of(const set_loss *s, int64_t i)
     return (block * s->targets->images + image) * s->queries + s->query[i];
 }
 
-/* Computes the class-weighted mean of -log p, where p is the probability of the right class. The mean is the sum of
- * two cross-entropies: one over the objects' queries, and one over all other queries. */
+/* Computes the mean of -log p, weighted by class, where p is the probability of the right class. The mean is the sum of
+ * two cross-entropies: of the queries that are assigned to objects, and of all other queries. */
 static attn_tensor *class_term(const set_loss *s)
 {
     enum { LEFT_OUT = -1 };

@@ -3,9 +3,10 @@
  * Fits an L1-regularized logistic regression by coordinate descent with Newton directions (Yuan, Ho and Lin 2010).
  *
  * The objective is |w|_1 + C sum_i log(1 + exp(-s_i z_i)) with z = x w. The method changes one coefficient w_j at a
- * time. The step d minimizes a quadratic model of the loss plus |w_j + d|. The step is halved until the objective falls
- * enough. z is updated after each step, so a coordinate costs one pass over its feature. The intercept is the weight of
- * an additional last feature whose values are all 1. */
+ * time, by a step d that minimizes a quadratic model of the loss plus |w_j + d|. The step is halved until the objective
+ * falls enough. z is updated after each step, so a coordinate costs one pass over its feature. The intercept is the
+ * coefficient of an additional last feature, which is 1 in all rows.
+ */
 #include "attn/train.h"
 
 #include "base/context.h"
@@ -14,17 +15,16 @@
 #include <math.h>
 #include <string.h>
 
-static const double SUFFICIENT = 0.01, SHORTER = 0.5; /* constants of the line search, from the paper */
-/* Smallest expected decrease of the loss, relative to the loss, for which the line search runs. A smaller decrease
- * is less than the rounding error of the loss. Near the minimum the full Newton step is good, so the line search is
- * not needed. */
+static const double SUFFICIENT = 0.01, SHORTER = 0.5; /* constants of the paper's line search */
+/* If the expected decrease of the loss is smaller than this fraction of the loss, no line search is done. Such a
+ * decrease is below the rounding error of the loss. Near the minimum the full Newton step is good anyway. */
 static const double ROUNDING = 1e-11;
 
 typedef struct fit {
     attn_context *context;
     const attn_logistic *p;
     double c;
-    double *z, *step; /* [rows]; z: scores; step: change of z if the full step of the current coordinate is taken */
+    double *z, *step; /* [rows]; z: scores x w; step: change of z by the full step of the current coordinate */
     double *chance;   /* [rows]: sigmoid(z) */
 } fit;
 
@@ -54,10 +54,11 @@ static void derivatives(const fit *f, int64_t j, double *first, double *second)
         h += x * x * chance * (1 - chance);
     }
     *first = f->c * g;
-    *second = f->c * h + 1e-12; /* 1e-12 avoids a division by zero if the feature is zero in all rows */
+    *second = f->c * h + 1e-12; /* 1e-12 avoids a division by zero if a feature is 0 in all rows */
 }
 
-/* Returns the d that minimizes g d + h d^2 / 2 + |w + d|. g and h are the first and second derivative. */
+/* Returns the step d that minimizes g d + h d^2 / 2 + |w + d|, where g and h are the first and second derivative of the
+ * loss. */
 static double newton_step(double g, double h, double w)
 {
     if (g + 1 <= h * w)
@@ -67,7 +68,7 @@ static double newton_step(double g, double h, double w)
     return -w;
 }
 
-/* Returns by how much a coordinate with value w and derivative g violates its optimality condition. */
+/* Returns by how much a coordinate with value w and derivative g misses its optimality condition. */
 static double violation(double g, double w)
 {
     if (w > 0)
@@ -77,7 +78,7 @@ static double violation(double g, double w)
     return fmax(0, fabs(g) - 1);
 }
 
-/* Returns the change of the objective if `share` (0 to 1) of the step d of coefficient w is taken. */
+/* Returns the change of the objective if coefficient w changes by `share` times d. `share` is in 0 to 1. */
 static double change(const fit *f, double share, double w, double d)
 {
     double loss = 0;
@@ -96,7 +97,7 @@ static void move(fit *f, double share)
     }
 }
 
-/* Improves one coordinate *w, and returns by how much it violated its optimality condition before. */
+/* Improves coefficient *w. Returns by how much it missed its optimality condition before. */
 static double improve(fit *f, int64_t j, double *w)
 {
     double g, h;
@@ -129,7 +130,7 @@ static void begin(fit *f, const double *w, double b)
     }
 }
 
-/* Returns the progress in hundredths. It is measured by the logarithm of the violation, because each sweep reduces
+/* Returns the progress in hundredths. It is proportional to the logarithm of the violation, because each sweep reduces
  * the violation by about the same factor. */
 static int64_t way(double first, double worst, double tolerance)
 {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Implements the training loop: epochs of steps, validation, early stopping, saving and progress. A resumed run
- * computes the same bits as an uninterrupted run. `counters` holds the loop's state between two steps. The job saves
- * the optimizer's tensors and the parameters.
- */
+ * computes the same bits as an uninterrupted run. For this, `counters` holds the state of the loop between two steps,
+ * and the job saves the parameters and the optimizer's tensors. */
 #include "attn/train.h"
 
 #include "base/clock.h"
@@ -22,10 +21,10 @@ typedef struct counters {
     int64_t epoch, step; /* the next step to take */
     int64_t all_steps;
     double loss_sum, loss_tokens; /* sum of the losses, and number of labels, of this epoch so far */
-    double best, last_valid;      /* losses of the best and of the last validation; NaN: not known yet */
-    /* metric of the best validation; used only if the metric decides which validation is best */
+    double best, last_valid;      /* loss of the best validation, and loss of the last validation; NaN: not known yet */
+    /* metric of the best validation, if a metric decides which validation is best */
     double best_score;
-    int64_t stale; /* number of epochs since the best epoch */
+    int64_t stale; /* number of epochs after the best epoch */
 } counters;
 
 struct attn_training {
@@ -34,12 +33,13 @@ struct attn_training {
     attn_optimizer *optimizer;
     const attn_named_list *parameters;
     counters at;
-    /* The counts up to steps_here are those of this run only. They are not stored in a checkpoint. */
-    double seconds, looked; /* seconds: training time so far; looked: time of the last reading of the clock */
+    /* The fields from here to steps_here count only since the start of this process. They are not stored in a
+     * checkpoint. */
+    double seconds, looked; /* seconds: training time since the start; looked: time at which the clock was last read */
     double tokens;
     int64_t steps_here;
-    attn__all_reduce *all_reduce; /* group of ranks; NULL: this process trains alone */
-    bool unfinished;              /* a step or a validation is in progress */
+    attn__all_reduce *all_reduce; /* exchanges gradients with the other ranks; NULL: this process trains alone */
+    bool unfinished;              /* true: a step or a validation is in progress */
 };
 
 attn_status attn_training_create(attn_training **training, attn_context *context, const attn_named_list *parameters,
@@ -92,7 +92,7 @@ int64_t attn_training_epoch(const attn_training *training)
 
 /* ----------------------------------------------------------------------------------------- checkpoints */
 
-/* Lists a checkpoint's counters, for both storing and restoring. */
+/* The counters of a checkpoint: the list is used to store and to restore them. */
 /* clang-format off */
 #define COUNTERS(INT, REAL)                                                                                            \
     INT("epoch", at.epoch) INT("step", at.step) INT("all_steps", at.all_steps) INT("stale", at.stale)                  \
@@ -107,7 +107,7 @@ attn_status attn_training_store(const attn_training *training, attn_config *conf
 #define STORE_INT(key, field)                                                                                          \
     if (status == ATTN_OK)                                                                                             \
         status = attn_config_set_int(config, key, training->field);
-/* JSON has no NaN, so a value that is NaN (not known yet) is not stored. */
+/* a value that is not known yet is NaN, which JSON does not have, so it is not stored */
 #define STORE_REAL(key, field)                                                                                         \
     if (status == ATTN_OK && !isnan(training->field))                                                                  \
         status = attn_config_set_real(config, key, training->field);
@@ -138,7 +138,6 @@ attn_status attn_training_restore(attn_training *training, const attn_config *co
 
 /* ------------------------------------------------------------------------------------------------ steps */
 
-/* Reports progress. Returns false if the caller requests to stop. */
 static bool report(attn_training *training, const attn_job *job, attn_progress *p)
 {
     if (!job->progress)
@@ -149,7 +148,7 @@ static bool report(attn_training *training, const attn_job *job, attn_progress *
     p->loss = at->loss_tokens > 0 ? at->loss_sum / at->loss_tokens : NAN;
     p->valid_loss = at->last_valid;
     p->best_loss = at->best;
-    p->metric = p->metric2 = NAN; /* NaN, because only the job can fill in the metrics */
+    p->metric = p->metric2 = NAN; /* NaN, because only the job computes metrics */
     training->seconds += attn__seconds_since(training->looked);
     training->looked = attn__now();
     p->seconds = training->seconds;
@@ -160,21 +159,21 @@ static bool report(attn_training *training, const attn_job *job, attn_progress *
     return job->progress(job->user, p);
 }
 
-/* Returns the seed of dropout for the current step. The seed depends only on the run's seed and the step, so a
- * resumed run draws the same dropout. */
+/* Returns the seed of dropout for the current step. It depends only on the run's seed and the step, so a resumed run
+ * drops the same elements. */
 static uint64_t step_seed(const attn_training *training)
 {
     return attn__mix64(training->options.seed ^ attn__mix64((uint64_t)training->at.all_steps));
 }
 
-/* Returns how many losses are accumulated in the current optimizer step. */
+/* Returns the number of losses whose gradients one optimizer step uses. */
 static int64_t parts_of(const attn_training *training)
 {
     return training->options.accumulate > 1 ? training->options.accumulate : 1;
 }
 
-/* Adds the gradient of one loss, multiplied by `share`, to the gradients. If there are other ranks, the last loss of
- * a step also sends the gradients to them while they are computed. */
+/* Adds `share` times the gradient of one loss to the gradients. If there are other ranks, the last loss of a step also
+ * starts the sums over the ranks. */
 static attn_status add_gradient(attn_training *training, const attn_job *job, attn_tape *tape, attn_tensor *loss,
                                 double share, bool last, double totals[2])
 {
@@ -186,7 +185,7 @@ static attn_status add_gradient(attn_training *training, const attn_job *job, at
                 : attn__all_reduce_keep(training->all_reduce, tape, loss, share);
 }
 
-/* Computes the gradients of one of the losses of a step, on a tape of its own. */
+/* Computes the gradients of loss number `part` of a step, and resets the tape for this. */
 static attn_status part_gradients(attn_training *training, const attn_job *job, attn_tape *tape, int64_t part,
                                   int64_t parts, double totals[2])
 {
@@ -201,7 +200,7 @@ static attn_status part_gradients(attn_training *training, const attn_job *job, 
     if (!loss)
         return attn_context_status(training->context);
     double share = 1 / (double)parts;
-    if (counted > 0) /* If there are no labels, the batch is a placeholder whose loss must not be added. */
+    if (counted > 0) /* a batch without labels is a placeholder, whose loss must not be added */
         totals[0] += attn__number(loss, 0) * (double)counted;
     totals[1] += (double)counted;
     if (training->all_reduce && job->whole) {
@@ -211,8 +210,8 @@ static attn_status part_gradients(attn_training *training, const attn_job *job, 
     return add_gradient(training, job, tape, loss, share, part == parts - 1, totals);
 }
 
-/* Computes the gradient of the mean of the step's losses. Each loss is a mean over its labels. *sum becomes the loss
- * summed over all labels, and *tokens the number of labels. With several ranks, both count the labels of all ranks. */
+/* Computes the gradient of the mean of the step's losses. Each loss is a mean over its labels. *sum becomes the sum of
+ * the losses of all labels, and *tokens the number of labels. With several ranks, these are totals over all ranks. */
 static attn_status gradients(attn_training *training, const attn_job *job, attn_tape *tape, double *sum, double *tokens)
 {
     int64_t most = parts_of(training), left = job->steps(job->user) - training->at.step * most;
@@ -222,7 +221,7 @@ static attn_status gradients(attn_training *training, const attn_job *job, attn_
     for (int64_t part = 0; part < parts && status == ATTN_OK; part++)
         status = part_gradients(training, job, tape, part, parts, totals);
     for (int64_t i = 0; i < training->parameters->n && status != ATTN_OK && parts > 1; i++)
-        /* after an error, drop the gradients of the losses that are already computed */
+        /* after an error, drop the gradients that earlier losses of the step have added */
         attn_tensor_drop_grad(training->parameters->items[i].tensor);
     *sum = totals[0];
     *tokens = totals[1];
@@ -245,7 +244,7 @@ static attn_status one_step(attn_training *training, const attn_job *job, attn_t
     if (status != ATTN_OK)
         return status;
     if (!isfinite(value) || !isfinite(p->grad_norm)) {
-        /* all ranks have the same sums, so all ranks detect this error and no rank reports it to the others */
+        /* all ranks have the same sums and detect this error, so no rank needs to report it to the others */
         attn__ranks_all_know(training->context);
         return attn__fail(training->context, ATTN_ERROR_ARGUMENT,
                           "training diverged at epoch %lld, step %lld: loss %g, gradient norm %g; try a smaller rate",
@@ -260,10 +259,10 @@ static attn_status one_step(attn_training *training, const attn_job *job, attn_t
     return ATTN_OK;
 }
 
-/* Aborts a training among ranks. The other ranks are notified before memory is freed that their sums may still write
- * to. Changes of an unfinished step or validation are undone. If the cause is a signal or a process that ended, the
- * state of the last complete step is saved. If no step was in progress, nothing is saved, because the state is saved
- * already or saving has failed. */
+/* Aborts a training on several ranks. The other ranks are notified first, because their sums may still write to memory
+ * that is freed later. Changes of an unfinished step or validation are undone. If the cause is a signal or the end of
+ * another process, the state of the last complete step is then saved. If no step is in progress, nothing is saved,
+ * because the state is already saved or saving has failed. */
 static attn_status leave(attn_training *training, const attn_job *job, attn_tape *tape, attn_status status)
 {
     char why[512];
@@ -274,7 +273,8 @@ static attn_status leave(attn_training *training, const attn_job *job, attn_tape
     if (status != ATTN_ERROR_INTERRUPTED && status != ATTN_ERROR_IO)
         return status;
     snprintf(why, sizeof why, "%s", attn_context_error(training->context));
-    attn_context_clear_error(training->context); /* cleared, so that a failure to save can record its own error */
+    /* the error is cleared, so that a failure to save can record its own error */
+    attn_context_clear_error(training->context);
     attn_status saved = job->save(job->user, false);
     if (saved != ATTN_OK || status == ATTN_ERROR_INTERRUPTED)
         return saved != ATTN_OK ? saved : status;
@@ -306,7 +306,7 @@ static attn_status run_steps(attn_training *training, const attn_job *job, attn_
     return ATTN_OK;
 }
 
-/* Returns whether the last validation is the best so far, and records it if so. */
+/* Returns whether the last validation is the best so far, and updates the counters of the best validation. */
 static bool improved(counters *at, double score)
 {
     bool better =
@@ -323,7 +323,7 @@ static bool improved(counters *at, double score)
 static attn_status end_epoch(attn_training *training, const attn_job *job, attn_tape *tape, attn_progress *p)
 {
     counters *at = &training->at;
-    /* These fields are set here because no step may have run: the run may resume after the last step of an epoch. */
+    /* set here and not only in run_steps, because a run that resumes at the end of an epoch runs no step */
     p->epoch = at->epoch + 1;
     p->step = at->step;
     p->rate = attn_schedule_rate(&training->options.schedule, at->all_steps);

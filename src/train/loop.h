@@ -11,27 +11,26 @@
 /* Callbacks of the training loop. `user` is passed to every callback. */
 typedef struct attn_job {
     void *user;
-    /* Returns the number of steps of an epoch, which is equal for all epochs. */
+    /* Returns the number of steps of an epoch, which is the same for all epochs. */
     int64_t (*steps)(void *user);
-    /* Computes the loss of step `step` (from 0) of `epoch` (from 0): one element, recorded on `tape`. Returns NULL on
-     * error. *tokens gets the number of labels over which the mean is taken. The result must depend only on (epoch,
-     * step), so that a resumed run computes the same as an uninterrupted run. If the batch is sharded (see `whole`),
-     * the result also depends on the rank. */
+    /* Computes the loss of step `step` of epoch `epoch`, both counted from 0. The loss has one element and is recorded
+     * on `tape`. Returns NULL on error. *tokens gets the number of labels over which the loss is a mean. The result
+     * must depend only on (epoch, step), so that a resumed run computes the same as an uninterrupted run. If the batch
+     * is sharded (see `whole`), the result also depends on the rank. */
     attn_tensor *(*loss)(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *tokens);
     /* Computes the mean loss on the validation data. NULL: no validation and no early stopping. */
     attn_status (*validate)(void *user, attn_tape *tape, double *loss);
-    /* Returns the metric of the last validation, larger is better. The metric then decides which parameters are the
-     * best. If it is NaN, the validation loss decides. May be NULL. */
+    /* Returns the metric of the last validation, of which larger values are better. If it is not NaN, the metric
+     * decides which parameters are the best, otherwise the validation loss does. May be NULL. */
     double (*judge)(void *user);
-    /* Saves the run. Called at the end of each epoch, and when the run stops early. `improved` is true if the
-     * current parameters are the best so far. */
+    /* Saves the run. Called at the end of each epoch, every `save_every` steps, and when the run stops early.
+     * `improved` is true if the current parameters are the best so far. */
     attn_status (*save)(void *user, bool improved);
-    /* Reports progress. If it returns false, the run saves and stops. May be NULL. */
+    /* Reports progress. If it returns false, the run is saved and stops. May be NULL. */
     bool (*progress)(void *user, const attn_progress *progress);
-    /* Returns the number of labels in the whole batch of the step for which `loss` was last called. Used if the
-     * context's ranks (ranks.h) shard the batch. The loss of this process then covers only *tokens of the labels.
-     * Gradients and losses are summed over the ranks, so that each step is a step of the whole batch. NULL: the batch
-     * is not sharded. */
+    /* Returns the number of labels in the whole batch of the step for which `loss` was last called. It is needed if the
+     * context's ranks (ranks.h) shard the batch. `loss` then covers only *tokens of these labels. Gradients and losses
+     * are summed over the ranks, so that each step is a step of the whole batch. NULL: the batch is not sharded. */
     int64_t (*whole)(void *user);
 } attn_job;
 
@@ -42,8 +41,8 @@ typedef struct attn_training_options {
     uint64_t seed;
     int64_t patience;   /* number of validations without improvement before stopping; 0: never */
     int64_t save_every; /* number of steps between saves inside an epoch; 0: save only at the ends of epochs */
-    /* Gradient accumulation: the number of losses per optimizer step. The step uses the mean of their gradients. The
-     * last step of an epoch may have fewer losses. 0: 1. Must be 0 or 1 if ranks shard a batch. */
+    /* Number of losses per optimizer step, which uses the mean of their gradients (gradient accumulation). The last
+     * step of an epoch may have fewer losses. 0: 1. Must be 0 or 1 if ranks shard a batch. */
     int64_t accumulate;
 } attn_training_options;
 
@@ -55,12 +54,12 @@ typedef struct attn_training attn_training;
  * ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_training_create(attn_training **training, attn_context *context, const attn_named_list *parameters,
                                  const attn_training_options *options);
-void attn_training_destroy(attn_training *training); /* NULL is allowed */
+void attn_training_destroy(attn_training *training);
 /* Returns the optimizer, which the run owns. The optimizer may be changed although `training` is const, because const
- * is shallow here, as in attn_tensor_data and attn_model_parameters. */
+ * does not apply to the objects to which the run points. */
 attn_optimizer *attn_training_optimizer(const attn_training *training);
 int64_t attn_training_epoch(const attn_training *training); /* number of finished epochs */
-/* Converts the counters and sums of a run to a config (for a checkpoint). attn_training_restore converts them back.
+/* Stores the counters and sums of a run in a config, for a checkpoint. attn_training_restore reads them from a config.
  * ATTN_ERROR_FORMAT: a key is missing. */
 attn_status attn_training_store(const attn_training *training, attn_config *config);
 attn_status attn_training_restore(attn_training *training, const attn_config *config);

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An n-gram. `head` numbers its first n - 1 words, so that n-grams are compared by two values. Text 0 is the
- * prediction. */
+/* An n-gram of a text. Text 0 is the prediction. `head` is the number of its first n - 1 words, so that n-grams are
+ * equal if heads and last words are equal. */
 typedef struct gram {
     int64_t head;
     const char *last;
@@ -27,7 +27,7 @@ static int by_words_and_text(const void *a, const void *b)
     return words ? words : (x->text > y->text) - (x->text < y->text);
 }
 
-/* Lists the n-grams of a text in `grams`, and returns their count. heads[first + i] is the number of the (n -
+/* Lists the n-grams of a text in `grams`, and returns how many there are. heads[first + i] is the number of the (n -
  * 1)-gram that begins at word i. */
 static int64_t list_grams(gram *grams, const attn__tokens *words, int64_t text, const int64_t *heads, int64_t first,
                           int n)
@@ -38,9 +38,9 @@ static int64_t list_grams(gram *grams, const attn__tokens *words, int64_t text, 
     return count > 0 ? count : 0;
 }
 
-/* Sorts the n-grams of all texts, and gives each distinct n-gram a number in `heads`, for the next order. Returns
- * how many of the prediction's n-grams match. An n-gram matches at most as often as it occurs in the reference that
- * has it most often. */
+/* Sorts the n-grams of all texts. In `heads`, gives each distinct n-gram a number, for the next order. Returns how many
+ * of the prediction's n-grams match a reference. A match counts at most as often as the n-gram occurs in the reference
+ * that has it most often. */
 static int64_t match_grams(gram *grams, int64_t n, int64_t *heads)
 {
     int64_t matches = 0, next;
@@ -82,15 +82,16 @@ attn_status attn__ngrams_add(attn_context *context, const attn__tokens *predicti
     return status;
 }
 
-/* Sorts the n-grams of all texts, and gives each distinct n-gram a number in `heads`, for the next order. Adds the
- * number of n-grams that texts x and y share to shared[x * n + y]. own[t] is scratch memory for the count of one
+/* Sorts the n-grams of all texts. In `heads`, gives each distinct n-gram a number, for the next order. Adds to shared[x
+ * * n + y] the number of n-grams that texts x and y have in common. own[t] is scratch memory for the count of one
  * n-gram in text t. */
 static void share_grams(gram *grams, int64_t all, int64_t *heads, int64_t n, int64_t *own, int64_t *shared)
 {
     int64_t next;
     qsort(grams, (size_t)all, sizeof *grams, by_words_and_text);
     for (int64_t at = 0; at < all; at = next) {
-        int64_t texts = 0; /* grams[at + k].text for k < texts is overwritten by the texts that contain this n-gram */
+        /* from here, grams[at + k].text for k < texts is overwritten: it lists the texts that contain this n-gram */
+        int64_t texts = 0;
         for (next = at; next < all && by_words(grams + at, grams + next) == 0; next++) {
             heads[grams[next].start] = at;
             if (next == at || grams[next].text != grams[at + texts - 1].text) {

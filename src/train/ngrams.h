@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
- * ngrams.h - counts the n-grams of words or characters that texts share, for translation metrics. */
+ * ngrams.h - counts the n-grams of words or characters that texts have in common, for metrics of translations. */
 #ifndef ATTN_TRAIN_NGRAMS_H
 #define ATTN_TRAIN_NGRAMS_H
 
 #include "train/tokenize_13a.h"
 
-/* Counts for one order of n-grams, summed over all sentences so far. */
+/* Counts of the n-grams of one length, summed over all sentences so far. */
 typedef struct attn__ngrams {
     /* number of n-grams of the predictions, and number of n-grams of all references */
     int64_t predicted, wanted;
-    /* number of the predictions' n-grams that match; each n-gram counts at most as often as in the reference that
-     * has it most often */
+    /* number of the predictions' n-grams that match a reference; a match counts at most as often as the n-gram occurs
+     * in the reference that has it most often */
     int64_t matches;
 } attn__ngrams;
 
@@ -20,13 +20,13 @@ attn_status attn__ngrams_add(attn_context *context, const attn__tokens *predicti
                              int64_t nreferences, attn__ngrams *orders, int n);
 
 /* Counts the n-grams of n texts, for each order from 1 to `orders`. counts[order - 1][i] is the number of n-grams in
- * text i. shared[order - 1][i][j] is the number of n-grams that texts i and j share: the sum over n-grams of min(count
- * in i, count in j). May return ATTN_ERROR_MEMORY. */
+ * text i. shared[order - 1][i][j] is the number of n-grams that texts i and j have in common: the sum over n-grams of
+ * min(count in i, count in j). May return ATTN_ERROR_MEMORY. */
 attn_status attn__ngrams_shared(attn_context *context, const attn__tokens *texts, int64_t n, int orders,
                                 int64_t *counts, int64_t *shared);
 
-/* Checks that each prediction has references. counts[i] is the number of references of prediction i. If `counts` is
- * NULL, each prediction has one. Returns ATTN_ERROR_ARGUMENT, with an error recorded, if a prediction has none. */
+/* Checks that each prediction has at least one reference. counts[i] is the number of references of prediction i. If
+ * `counts` is NULL, each has one. If a prediction has none, records an error and returns ATTN_ERROR_ARGUMENT. */
 attn_status attn__reference_counts_fit(attn_context *context, const int64_t *counts, int64_t n);
 static inline int64_t attn__reference_count(const int64_t *counts, int64_t i)
 {

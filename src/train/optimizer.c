@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Updates a list of f32 parameters with Adam, AdamW or SGD with momentum, with clipping by the global norm.
- */
+ * Updates a list of f32 parameters with Adam, AdamW or SGD with momentum. Gradients are clipped by their global
+ * norm. */
 #include "train/optimizer.h"
 
 #include "base/context.h"
@@ -13,13 +13,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { GRAIN = 4 }; /* minimum number of blocks (ATTN__ELEMENTWISE_BLOCK elements each) per thread */
+enum { GRAIN = 4 }; /* minimum number of blocks per thread; a block has ATTN__ELEMENTWISE_BLOCK elements */
 
-/* Data of each parameter in the list. */
 typedef struct parameter_part {
-    double factor; /* factor of the learning rate */
-    /* offset of the parameter's moments in the state; -1: no moments, because the parameter needed no gradient when
-     * the optimizer was created */
+    double factor; /* factor by which the learning rate is multiplied */
+    /* index in `state` of the parameter's first moment; -1: the parameter has no moments, because it needed no gradient
+     * when the optimizer was created */
     int64_t moments;
 } parameter_part;
 
@@ -30,9 +29,9 @@ struct attn_optimizer {
     attn_optimizer_options options;
     int64_t steps;
     parameter_part *each;
-    bool rated; /* true if the learning-rate factor of any parameter is not 1 */
-    /* Moments of the trained parameters, in the order of the parameters: a tensor m.NAME, and for Adam and AdamW a
-     * tensor v.NAME after it. */
+    bool rated; /* true: a parameter has a factor of the learning rate that is not 1 */
+    /* Moments of the trained parameters, in the order of the parameters: a tensor m.NAME, followed by a tensor v.NAME
+     * for Adam and AdamW. */
     attn_named_list state;
 };
 
@@ -62,8 +61,8 @@ static int64_t block_count(int64_t elements)
     return (elements + ATTN__ELEMENTWISE_BLOCK - 1) / ATTN__ELEMENTWISE_BLOCK;
 }
 
-/* Returns whether parameter i is trained. If a parameter is frozen after the optimizer was created, it is not
- * trained, but its moments stay in the state. */
+/* Returns whether parameter i is trained. A parameter that was frozen after the optimizer was created is not trained,
+ * but its moments stay in the state. */
 static bool trained(const attn_optimizer *optimizer, int64_t i)
 {
     return optimizer->each[i].moments >= 0 && attn_tensor_requires_grad(optimizer->parameters->items[i].tensor);
@@ -173,7 +172,8 @@ const attn_named_list *attn_optimizer_state(const attn_optimizer *optimizer)
 
 /* ------------------------------------------------------------------------------------------------ norm */
 
-/* Computes sums of squares over fixed blocks, so that the total does not depend on the number of threads. */
+/* Sums of squares of fixed blocks, which are then added in order, so that the norm does not depend on the number of
+ * threads. */
 typedef struct norm_job {
     attn__elementwise_fn squares;
     attn__elementwise_args args;
@@ -246,7 +246,7 @@ static void sgd_blocks(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* Returns moment 0 or 1 of trained parameter i, as `which` requires. Returns NULL if the optimizer does not have this
+/* Returns the data of moment `which` (0 or 1) of trained parameter i, or NULL if the optimizer does not have this
  * moment. */
 static float *moment(const attn_optimizer *optimizer, int64_t i, int which)
 {
@@ -300,7 +300,7 @@ static void update(attn_optimizer *optimizer, double rate, double clip)
     }
 }
 
-/* Returns the factor that clips gradients whose global norm is `length`. */
+/* Returns the factor that clips the gradients, whose global norm is `length`. */
 static double clipping(const attn_optimizer *optimizer, double length)
 {
     double most = optimizer->options.clip_norm;
@@ -315,8 +315,8 @@ static void drop_gradients(const attn_optimizer *optimizer)
 
 attn_status attn_optimizer_step(attn_optimizer *optimizer, double rate, double *norm)
 {
-    /* The norm is also computed if clipping is off, to check that it is finite. A gradient that is not finite must
-     * not change the parameters. */
+    /* the norm is computed even if clipping is off, because gradients that are not finite must not change the
+     * parameters */
     double length = global_norm(optimizer);
     if (isfinite(length)) {
         optimizer->steps++;

@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Computes the learning rate of a step. */
+/* SPDX-License-Identifier: MIT */
 #include "attn/train.h"
 
 #include <math.h>

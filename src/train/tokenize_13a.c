@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Applies the rules of mteval-v13a. Each rule is one pass over the text and inserts spaces. If a rule matches two
- * characters, the next match begins after both, as in the original. This matters for texts such as "a..".
- */
+ * Applies the rules of mteval-v13a. Each rule is one pass over the text and inserts spaces. After a match of two
+ * characters, the next match begins after both, as in the original. This makes a difference for texts such as "a..". */
 #include "train/tokenize_13a.h"
 
 #include "base/context.h"
@@ -25,7 +24,7 @@ static bool symbol(char c)
     return c != '\0' && strchr("{|}~[\\]^_` !\"#$%&()*+:;<=>?@/", c) != NULL;
 }
 
-/* Type of a pass, which reads `in` and writes `out`. `out` must be large enough. Returns the length of the output. */
+/* A pass reads n bytes of `in`, writes `out`, which must be large enough, and returns the length of the output. */
 typedef size_t pass(const char *in, size_t n, char *out);
 
 static size_t symbols_apart(const char *in, size_t n, char *out)
@@ -84,8 +83,8 @@ static size_t dashes_after_digits_apart(const char *in, size_t n, char *out)
     return o;
 }
 
-/* Replaces, in place, entities such as "&lt;" by one ASCII character. Also replaces the mark of skipped segments,
- * and a hyphen at the end of a line. Returns the new length. */
+/* Changes the text in place: replaces entities such as "&lt;" by one ASCII character, and removes the mark of skipped
+ * segments, and each hyphen at the end of a line together with the line end. Returns the new length. */
 static size_t resolve_entities(char *text, size_t n)
 {
     static const struct {
@@ -152,7 +151,7 @@ attn_status attn__tokenize_13a(attn__tokens *words, attn_context *context, const
     static pass *const passes[] = {symbols_apart, stops_after_nondigits_apart, stops_before_nondigits_apart,
                                    dashes_after_digits_apart};
     size_t n = trimmed(line);
-    /* The buffer has 5n bytes, because at most two spaces are inserted on each side of each character. */
+    /* the buffer has 5n bytes, because each character can get at most two spaces before and two after it */
     size_t room = attn__size_add(attn__size_mul(n, 5), 16);
     *words = (attn__tokens){0};
     words->buffer = attn__alloc(context, room);
@@ -174,7 +173,7 @@ attn_status attn__tokenize_13a(attn__tokens *words, attn_context *context, const
         from = to;
         to = swap;
     }
-    from[n] = '\0'; /* after four passes the text is back in words->buffer */
+    from[n] = '\0'; /* four passes swap the buffers four times, so the text is in words->buffer again */
     attn__free(context, other);
     split(words, words->buffer);
     return ATTN_OK;
