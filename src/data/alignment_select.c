@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Selects sequences of an alignment.
- */
+/* SPDX-License-Identifier: MIT */
 #include "data/alignment.h"
 
 #include "base/parallel.h"

@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Implements sets of images with labelled boxes.
- */
+/* SPDX-License-Identifier: MIT */
 #include "data/boxes.h"
 
 #include "base/context.h"

@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Encodes sentence pairs as ids. */
+/* SPDX-License-Identifier: MIT */
 #include "data/corpus.h"
 
 #include "data/pairs.h"

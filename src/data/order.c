@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Sorts indices by a key.
- */
+/* SPDX-License-Identifier: MIT */
 #include "data/order.h"
 
 #include <stdlib.h>

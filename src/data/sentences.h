@@ -182,7 +182,6 @@ attn_status attn_vocab_parse(attn_vocab **vocab, attn_context *context, const ch
  * ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_vocab_parse_subwords(attn_vocab **vocab, attn_context *context, const char *bytes, size_t size,
                                       const char *name);
-/* Returns whether the library was built with SentencePiece. */
 bool attn_subwords_available(void);
 bool attn_vocab_has_subwords(const attn_vocab *vocab);
 

@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Determines to which word of a text each token belongs.
- */
+/* SPDX-License-Identifier: MIT */
 #include "data/token_words.h"
 
 #include "data/vocab.h"

@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Builds vocabularies from sentences. */
+/* SPDX-License-Identifier: MIT */
 #include "data/pairs.h"
 #include "data/vocab.h"
 

@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Tracks which row computed each token of a hypothesis. */
+/* SPDX-License-Identifier: MIT */
 #include "models/lineage.h"
 
 #include "base/context.h"

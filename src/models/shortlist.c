@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Restricts the tokens of translations to a list.
- */
+/* SPDX-License-Identifier: MIT */
 #include "models/shortlist.h"
 
 #include "base/context.h"

@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Implements the Transformer's decoder.
- */
+/* SPDX-License-Identifier: MIT */
 #include "models/transformer_parts.h"
 
 #include "nn/guided.h"

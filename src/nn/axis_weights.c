@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Requests and reorders the weights of attention along one axis.
- */
+/* SPDX-License-Identifier: MIT */
 #include "nn/axis_weights.h"
 
 #include "base/context.h"

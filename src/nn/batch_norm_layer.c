@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Implements batch normalization with its parameters and running statistics.
- */
+/* SPDX-License-Identifier: MIT */
 #include "nn/spatial.h"
 
 void attn_nn_batch_norm_init(attn_nn_batch_norm *layer, attn_nn_builder *builder, int64_t channels, bool zero)

@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Checks the inputs of layers.
- */
+/* SPDX-License-Identifier: MIT */
 #include "nn/check.h"
 
 #include "base/context.h"

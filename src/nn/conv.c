@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Implements the convolution with its parameters.
- */
+/* SPDX-License-Identifier: MIT */
 #include "nn/spatial.h"
 
 #include "base/context.h"

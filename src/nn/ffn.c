@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Implements the position-wise feed-forward network.
- */
+/* SPDX-License-Identifier: MIT */
 #include "nn/block.h"
 
 #include "nn/named.h"

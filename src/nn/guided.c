@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Computes attention weights through which gradients can flow.
- */
+/* SPDX-License-Identifier: MIT */
 #include "nn/guided.h"
 
 #include <string.h>

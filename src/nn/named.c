@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Initializes layers whose parameters have a name below the builder's current prefix.
- */
+/* SPDX-License-Identifier: MIT */
 #include "nn/named.h"
 
 void attn__nn_linear_named(attn_nn_linear *layer, attn_nn_builder *builder, const char *name, int64_t in, int64_t out,

@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Reads and writes config.json of a model's directory, and makes the model that config.json describes. */
+/* SPDX-License-Identifier: MIT */
 #include "apps/checkpoint/model_config.h"
 
 #include "apps/checkpoint/model_directory.h"

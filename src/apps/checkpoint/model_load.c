@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Loads a model with its weights from a directory or file. */
+/* SPDX-License-Identifier: MIT */
 #include "apps/checkpoint/foreign_model.h"
 #include "apps/checkpoint/convert.h"
 #include "base/context.h"

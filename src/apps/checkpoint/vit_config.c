@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Reads the configuration files in the directory of a foreign Vision Transformer's weights.
- */
+/* SPDX-License-Identifier: MIT */
 #include "apps/checkpoint/vit_config.h"
 
 #include "attn/io.h"

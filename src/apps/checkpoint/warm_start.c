@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Copies the parameters of a checkpoint to a new model that has other classes.
- */
+/* SPDX-License-Identifier: MIT */
 #include "apps/checkpoint/warm_start.h"
 
 #include "base/context.h"

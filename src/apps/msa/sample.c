@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Draws random parts of alignments, and hides residues in these parts.
- */
+/* SPDX-License-Identifier: MIT */
 #include "apps/msa/sample.h"
 
 #include "base/context.h"

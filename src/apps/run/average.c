@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Computes averages of a run's weights.
- */
+/* SPDX-License-Identifier: MIT */
 #include "apps/run/average.h"
 
 #include "apps/run/lora.h"

@@ -17,7 +17,7 @@ typedef struct attn__image_wish {
     attn_image_shape shape;
     /* true: each folder is a video, and its pictures are the frames; arrays contain videos in any case */
     bool videos;
-    attn__image_fitting fitting; /* how images are resized to the requested shape */
+    attn__image_fitting fitting;
     /* names of the classes, which the folder must have in this order; NULL: all names are accepted */
     const char *const *classes;
     int64_t nclasses; /* labels must be less than this number; 0: all labels are accepted */

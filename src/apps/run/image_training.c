@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Reads the data of a training on images, splits it, and makes batches.
- */
+/* SPDX-License-Identifier: MIT */
 #include "apps/run/image_training.h"
 
 #include "base/context.h"

@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Trains low-rank adapters in a training run. */
+/* SPDX-License-Identifier: MIT */
 #include "apps/run/lora.h"
 
 #include "apps/checkpoint/model_directory.h"

@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Freezes parts of a model, or sets learning rates for parts of a model.
- */
+/* SPDX-License-Identifier: MIT */
 #include "apps/run/parts.h"
 
 #include "apps/checkpoint/model_directory.h"
