@@ -89,7 +89,7 @@ static float quantize_avx2(const float *x, int64_t n, int8_t *q)
         memset(q, 0, (size_t)n);
         return result;
     }
-    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7); /* packing works per 128-bit half */
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7); /* packing interleaves the 128-bit halves */
     for (int64_t i = 0; i < whole; i += AT_ONCE) {
         __m256i z[4];
         VF_UNROLL

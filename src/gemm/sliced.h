@@ -101,7 +101,6 @@ static inline int8_t *attn__sliced_tiles_of_w(const attn__sliced_weights *w, int
     return w->tiles + panel * w->panel + attn__sliced_tiles(ATTN__SLICES_SIDE, attn__sliced_k(w, c));
 }
 
-/* Returns the tiles of slices of A for row tile `tile` and K block c. */
 static inline int8_t *attn__sliced_tiles_of_a(const attn__sliced_part *t, int64_t tile, int64_t c)
 {
     const attn__sliced_weights *w = &t->p->w;

@@ -33,7 +33,7 @@ enum {
     ATTN__SLICES_K_BLOCK = 384, /* panels of this length fit in the L1 cache two at a time, and sums stay below 2^24 */
     ATTN__SLICES_LEVELS = 12,   /* number of levels; a level is a threshold of |d0| */
     ATTN__SLICES_SHARES = 32,   /* entries of a panel's table, for shares 0/31 to 31/31 of the numbers of a K block */
-    ATTN__SLICES_FINE = 7,      /* a count is floor(31 * 2^7 * share), with a share of the numbers of a K block */
+    ATTN__SLICES_FINE = 7,      /* counts are stored as floor(31 * 2^7 * share of a K block's numbers) */
 };
 
 typedef struct attn__slices_scale {

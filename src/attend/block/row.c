@@ -17,7 +17,8 @@ static void add_group(attn__row *row, const attn__group *group, const int64_t *i
     }
 }
 
-/* Moves the row's offsets to the tokens of its sequence. */
+/* Adds the position of the row's sequence to its offsets, because packed sequences have BATCH stride 0. Also sets
+ * `absent`, `keys` and `shift`. */
 static void pack(attn__row *row, int64_t sequence)
 {
     const attn__canonical *canonical = row->canonical;

@@ -32,7 +32,7 @@ typedef enum attn__spot_kind {
 
 typedef struct attn__spot {
     attn__spot_kind kind;
-    int64_t key;                      /* linear index of the key */
+    int64_t key;
     bool outside;                     /* the key is in a zero border, where k and v are 0 */
     int64_t offset[ATTN__OPERANDS];   /* offset in each operand with KEY strides; undefined for ATTN__SPOT_OUT */
     int64_t table[ATTN_MAX_RELATIVE]; /* offset of the row in each table */

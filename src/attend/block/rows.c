@@ -135,7 +135,7 @@ typedef struct runs {
     const attn__group *group;
     size_t stride;
     int64_t index[ATTN_MAX_DIMS];
-    int64_t offset;       /* offset of the current run */
+    int64_t offset;
     int64_t length, step; /* length and stride of every run */
 } runs;
 

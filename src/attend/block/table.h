@@ -33,7 +33,7 @@ void attn__table_add(const attn__canonical *canonical, int relative, double *sum
 /* A panel of a table of queries or values. Query index i and key index j along the table's axes use row j - i + queries
  * - 1. */
 typedef struct attn__table_panel {
-    int relative; /* index of the table in the problem */
+    int relative;
     int64_t queries, rows, channels;
     int64_t first;          /* the table row that is row 0 of the panel; may be outside of the table */
     int64_t ld, ld_across;  /* row strides of `rows` and `across` of attn__table_memory; the solver chooses `ld` */

@@ -29,8 +29,8 @@ typedef struct attn__visible {
     bool padded;        /* the whole batch runs at once, instead of each packed sequence by attn__sequence_at */
 } attn__visible;
 
-/* Returns a tile size, so that a block of the mask hides all or no keys of a tile: an equal part of a block, or several
- * whole blocks. If that size exceeds `most` or is no multiple of `step`, returns `otherwise`. */
+/* Returns a tile size that is an equal part of a block of the mask, or several whole blocks. If that size exceeds
+ * `most` or is no multiple of `step`, returns `otherwise`. */
 static inline int64_t attn__visible_fit(int64_t block, int64_t most, int64_t step, int64_t otherwise)
 {
     enum { LEAST = 32 };
@@ -128,9 +128,9 @@ void attn__visible_hide(const attn__visible_tile *tile, unsigned parts, const at
 enum { ATTN__VISIBLE_OUT, ATTN__VISIBLE_KEY, ATTN__VISIBLE_FILL };
 void attn__visible_kinds(const attn__visible_tile *tile, uint8_t *kinds);
 
-/* Returns the weight of a masked key of a row with mask_fill, as a logarithm in powers of two.  If masked keys have
- * nearly all weight, the weight is computed from the count of masked keys, because lse = fill + log(count) has lost its
- * last digits in f32. */
+/* Returns the logarithm to base 2 of a masked key's weight, in a row with mask_fill.  If masked keys have nearly all
+ * weight, the weight is computed from the number of masked keys, because lse = fill + log(number) has lost its last
+ * digits in f32. */
 float attn__visible_fill_weight(const attn__visible_rows *rows, int64_t row, float lse);
 
 #endif

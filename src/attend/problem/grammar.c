@@ -57,7 +57,7 @@ typedef enum grammar_feature {
     FEATURE_MAP(ATTN_X)
 #undef ATTN_X
 #define ATTN_X(NAME, name) FEATURE_SCORE_##NAME,
-        ATTN_SCORES(ATTN_X) /* in the order of attn_score, because FEATURE_SCORE_DOT + score must be valid */
+        ATTN_SCORES(ATTN_X) /* in the order of attn_score, because FEATURE_SCORE_DOT + score is computed */
 #undef ATTN_X
     FEATURES
 } grammar_feature;

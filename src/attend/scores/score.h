@@ -53,7 +53,6 @@ static inline void attn__add_channels(double *to, double g, const double *from, 
         to[c] += g * from[c];
 }
 
-/* Returns |q - k|^2. */
 static inline double attn__distance2(const attn__score_rows *r)
 {
     double sum = 0;

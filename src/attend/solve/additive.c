@@ -54,7 +54,7 @@ typedef struct work {
     scratch s;
     attn__row row;
     int64_t channels, values;
-    const float *q, *w, *k; /* rows of the current query and key */
+    const float *q, *w, *k;
     const float *table[ATTN_MAX_RELATIVE];
     float slope; /* derivative of the softcap at the last computed score */
     /* Forward: the running maximum of a softmax, the sum of weights, and the number of attended keys. */
@@ -493,7 +493,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     return ATTN_OK;
 }
 
-/* Every query adds to dk and dv. */
+/* Returns dk and dv, because every query adds to them. */
 static unsigned adds_often(const attn__canonical *canonical)
 {
     (void)canonical;

@@ -106,7 +106,7 @@ static void take_rows(blocked *b, const blocked_plan *p, const attn__canonical *
     attn__visible_keys_take(&b->keys, &p->visible, arena, pairs, ATTN__VISIBLE_ANY);
 }
 
-/* Reserves memory for scores that are no products. Additive scores keep tanh of one pair or of all pairs of a tile. */
+/* Reserves memory for scores that are not computed by products. Additive scores keep tanh of a pair or of a tile. */
 static void take_scores(blocked_memory *m, const blocked_plan *p, const attn__canonical *canonical, attn__arena *arena)
 {
     attn_score score = canonical->problem.score;
@@ -150,7 +150,6 @@ static void take_wide(blocked *b, const blocked_plan *p, const attn__canonical *
         m->row_at[i] = attn__arena_offsets(arena, most);
 }
 
-/* Reserves the memory of a thread for the plan's problem. */
 static void blocked_take(blocked *b, const blocked_plan *p, const attn__canonical *canonical, attn__arena *arena)
 {
     blocked_memory *m = &b->at;
@@ -286,7 +285,7 @@ static float largest_of(const float *s, int64_t padded)
     return largest;
 }
 
-/* Does the same as blocked_softmax_step for a row of floats, in powers of two. Each lane has a part of the row. */
+/* Does the same as blocked_softmax_step, for a row of floats in base 2. Each lane has a part of the row. */
 static double single_softmax_step(const blocked *b, const blocked_tile *t, int64_t i)
 {
     const attn__online_softmax_kernel *kernel = b->plan->kernels.lanes;
@@ -397,8 +396,8 @@ static void finish_rows(const blocked *b, const blocked_tile *t)
     }
 }
 
-/* Runs over all tiles of a block once more, to find the largest scores of each row (`ranks`) or its maximum and sum.
- * Nothing is done if a tile has whole rows, because its normal pass finds them. */
+/* Runs over all tiles of a block in an extra pass. Finds the largest scores of each row if `ranks` is set, otherwise
+ * the row's maximum and sum. Does nothing if a float64 tile has whole rows, because its normal pass finds them. */
 static void walk_scores(blocked *b, blocked_tile *t, bool ranks)
 {
     int64_t k = b->canonical->problem.top_k;
@@ -643,7 +642,7 @@ static void run_single_rows(blocked *b, const blocked_tile *t)
         kernels->channels->scale((float)canonical->problem.scale, b->at.dp.singles + i * b->plan->ld_s, t->pairs);
 }
 
-/* Returns the gradients that a tile may overwrite, because it is the first tile of its keys or of its queries. */
+/* Returns the gradients that a tile overwrites because no earlier tile has added to them. */
 static unsigned wide_fresh(const blocked_tile *t, bool first, unsigned adds)
 {
     return ((t->query == 0 ? ATTN_WANT_DK | ATTN_WANT_DV : 0u) | (first ? ATTN_WANT_DQ : 0u)) & ~adds;
@@ -1274,8 +1273,7 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
     attn__slots_store(&j.slots, arrays);
 }
 
-/* Returns the gradients with several terms: dk and dv from blocks of queries, dq from blocks of keys, shared
- * gradients. */
+/* Returns the gradients to which several blocks of queries (dk, dv), blocks of keys (dq) or batch indices add. */
 static unsigned adds_often(const attn__canonical *canonical)
 {
     if (!is_wide(canonical))

@@ -45,13 +45,13 @@ enum {
 enum { BLOCKED_ROWS = 256 }; /* granularity of the table rows of a tile, a multiple of ATTN__GEMM_K */
 enum { BLOCKED_ROW_AT = 4 }; /* number of arrays in blocked_memory.row_at */
 
-/* S or dP of a tile: `rows`, or `singles` in wide problems. With windows or floats, `pairs` has a row's pairs. */
+/* S or dP of a tile: `rows`, or `singles` in wide problems. `pairs` has one row of pairs, with windows or floats
+ * only. */
 typedef struct blocked_scores {
     double *rows, *pairs;
     float *singles;
 } blocked_scores;
 
-/* The memory of a thread. k and v are also stored transposed for products that sum over channels. */
 typedef struct blocked_memory {
     double *k, *k_t, *v, *v_t; /* rows of k and v for all positions, [positions,channels], and their transposes */
     double *block_k, *block_k_t, *block_v, *block_v_t; /* with windows: rows of k and v for the columns of a block */
@@ -115,7 +115,7 @@ typedef struct blocked_plan {
     blocked_table table[ATTN_MAX_RELATIVE];
 } blocked_plan;
 
-/* The columns along a key axis. Column c is position start + c * step. Neighbouring taps are `spread` columns apart. */
+/* The columns along a key axis. Column c is position start + c * step. Adjacent taps are `spread` columns apart. */
 typedef struct blocked_axis {
     int64_t start, step, spread, columns;
 } blocked_axis;
@@ -138,7 +138,7 @@ typedef struct blocked {
     bool ranks;         /* this pass over the tiles only finds the largest scores (top_k) */
     blocked_axis axis[ATTN_MAX_DIMS];
     struct {
-        int64_t first, n; /* rows from table row begin + first on; the tile's pairs read only these rows */
+        int64_t first, n; /* the tile's pairs read n table rows from row begin + first on */
     } span[ATTN_MAX_RELATIVE];
     attn__sums *sums; /* gradient sums of the slot; backward only */
     wide wide;
@@ -245,8 +245,8 @@ static void blocked_multiply_masked(blocked *b, const blocked_product *p)
 
 /* --------------------------------------------------------------------------- weights that are the scores themselves */
 
-/* Reports whether O = Q (K^T V) scale / N applies and is less work, where N is the number of keys or 1. The weights
- * must be the scores divided by N, and no key may be masked. Scores are then not computed. */
+/* Reports whether O is computed as Q (K^T V) * scale / N without scores, because that is less work. N is the number of
+ * keys or 1. The weights must be the scores divided by N, and no key may be masked. */
 static bool blocked_is_linear(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
@@ -417,7 +417,7 @@ static void blocked_gather_batch(blocked *b, int64_t batch)
         blocked_linear_keys(b);
 }
 
-/* Gathers the queries of a block. Backward, also gathers o and dout. */
+/* Gathers the queries of a block. In the backward pass, also gathers o and dout. */
 static void blocked_gather_queries(blocked *b, const blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
@@ -594,7 +594,8 @@ static int64_t moved(const blocked *b, const blocked_tile *t, int64_t i, int axi
     return w ? base_of(b, w, t->query + i) - b->axis[axis].start : 0;
 }
 
-/* Returns a shift: pair j of row i is in column[j] + shift. Without windows it is in column j, and `column` is NULL. */
+/* Returns a shift: pair j of row i is in column[j] + shift. Without windows, `column` is NULL and pair j is in column
+ * j. */
 static int64_t blocked_column_shift(const blocked *b, const blocked_tile *t, int64_t i, const int64_t **column)
 {
     const attn__canonical *canonical = b->canonical;
@@ -602,7 +603,7 @@ static int64_t blocked_column_shift(const blocked *b, const blocked_tile *t, int
     *column = canonical->problem.nwindows ? b->at.column : NULL;
     for (int a = 0; *column && a < canonical->key.n; a++) {
         const blocked_axis *axis = &b->axis[a];
-        at = at * axis->columns + moved(b, t, i, a); /* moved() is 0 if axis->step is not 1 */
+        at = at * axis->columns + moved(b, t, i, a);
     }
     return at;
 }
@@ -708,14 +709,14 @@ static void find_span(blocked *b, const blocked_tile *t, int table)
     b->span[table].n = attn__min(rows - first, b->plan->table[table].most);
 }
 
-/* Returns the rows that are multiplied by the table: keys, queries, or in the backward pass dout. */
+/* Returns the rows by which the table is multiplied: keys, queries, or dout (backward only). */
 static const double *rows_of(const blocked *b, const blocked_tile *t, int table, int64_t *n)
 {
     *n = is_of(b, table, ATTN_RELATIVE_KEY) ? t->columns : t->queries;
     return is_of(b, table, ATTN_RELATIVE_KEY) ? t->k : is_of(b, table, ATTN_RELATIVE_QUERY) ? b->q : b->dout;
 }
 
-/* Multiplies tables with queries and keys, and backward with dout. */
+/* Multiplies tables by queries and keys, and in the backward pass also by dout. */
 static void blocked_multiply_tables(blocked *b, const blocked_tile *t)
 {
     for (int i = 0; i < b->canonical->problem.nrelatives; i++) {
@@ -869,7 +870,7 @@ static double hide_counted(const blocked *b, const blocked_tile *t, double *s)
                         [ATTN__VISIBLE_FILL] = b->canonical->problem.mask_fill};
     for (int64_t j = 0; j < t->pairs; j++) {
         bool masks = (s[j] == -(double)INFINITY) & (seen[j] == ATTN__VISIBLE_KEY);
-        seen[j] = (uint8_t)(seen[j] - masks); /* KEY becomes OUT; branches would be slow, because kinds alternate */
+        seen[j] = (uint8_t)(seen[j] - masks); /* changes KEY to OUT without a branch, because kinds alternate */
         by_kind[ATTN__VISIBLE_KEY] = s[j];
         s[j] = by_kind[seen[j]];
         count += seen[j] != ATTN__VISIBLE_OUT;

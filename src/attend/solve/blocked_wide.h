@@ -84,7 +84,6 @@ typedef struct wide_stream {
     attn__bf16x3_feed feed;
 } wide_stream;
 
-/* The memory of one thread. */
 typedef struct wide {
     const wide_kernels *kernels;
     int64_t ld;    /* row stride of scores and weights in floats */
@@ -206,8 +205,8 @@ static void wide_clear(const wide *w, const wide_rows *rows, int64_t channels)
         wide_store(w, &(wide_chunk){*rows, first, attn__min(channels - first, chunk)}, w->ones, NULL);
 }
 
-/* Adds a chunk to the prefetch list, because hardware does not prefetch across pages. The chunk begins at channel
- * `first`. Short runs of channels are left to the hardware. */
+/* Adds the chunk that begins at channel `first` to the prefetch list, because hardware does not prefetch across pages.
+ * Short runs of channels are not added. */
 static void wide_prefetch(wide *w, const wide_rows *rows, int64_t first, int64_t channels)
 {
     wide_chunk x = {*rows, first, attn__min(channels - first, w->kernels->chunk)};
@@ -307,7 +306,7 @@ static void tiles_multiply(wide *w, int64_t m, int64_t n, attn__bf16x3_side a, a
 
 /* Arguments of out[i, j] = factor * sum over channels of a * b, for row i of `a` and row j of `b`. */
 typedef struct wide_scores {
-    wide_rows a, b, with; /* if with.rows is not 0, dots[i] += a . with for each row i */
+    wide_rows a, b, with; /* if with.rows is not 0, adds the product of row i of `a` and `with` to dots[i] */
     int64_t channels;
     float factor, *out;
     double *dots;
@@ -635,7 +634,7 @@ static void wide_take(wide *w, const wide_kernels *kernels, attn__arena *arena, 
     w->dots = attn__arena_floats(arena, side * SIDE);
     s->tiles[0][0] = attn__arena_take(arena, panel * terms, sizeof(uint16_t));
     s->tiles[1][0] = attn__arena_take(arena, panel * terms, sizeof(uint16_t));
-    /* Scores need tiles of two operands, and products need weights and sums. Both use the same memory. */
+    /* Scores and products use the same memory: for the tiles of two operands, or for weights and sums. */
     attn__arena both = *arena;
     s->tiles[0][1] = attn__arena_take(arena, panel * terms, sizeof(uint16_t));
     s->tiles[1][1] = attn__arena_take(arena, panel * terms, sizeof(uint16_t));

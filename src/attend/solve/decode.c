@@ -45,7 +45,7 @@ typedef struct decode {
     const attn__online_softmax_kernel *lanes;
     const attn__softmax_backward_kernel *backward;
     attn__visible visible;
-    int64_t heads, head_step;               /* batch items of a work item; difference of their batch indices */
+    int64_t heads, head_step;               /* number of batch items of a work item; stride between their indices */
     int64_t parts, part;                    /* number of parts into which keys are divided; keys per part */
     int64_t channels, values;               /* channels of q and v, rounded up to whole vectors */
     const int64_t *channel[ATTN__OPERANDS]; /* offsets of channels of q, o and their gradients; NULL: adjacent */
@@ -223,14 +223,14 @@ static int64_t count_items(const job *j)
     return j->canonical->batch.size / j->f->heads * j->f->parts;
 }
 
-/* The memory of one thread that the forward and the backward pass both use. */
+/* Memory of one thread that both passes use. */
 typedef struct scratch {
     float *q;                           /* [heads][queries][channels]: queries times scale and log2(e) */
     float *s;                           /* [queries][BLOCK]: scores, then weights */
     attn__visible_rows *rows;           /* [heads] */
     attn__visible_span *span;           /* [heads] */
     attn__visible_keys keys;            /* limits of the block's keys */
-    int64_t from[QUERIES], to[QUERIES]; /* keys of the block that each query attends, unless `seen` hides them */
+    int64_t from[QUERIES], to[QUERIES]; /* range of keys that each query attends; `seen` may hide some of them */
     bool hides;                         /* `seen` hides some keys between from[i] and to[i] */
     uint8_t *seen;                      /* [queries][BLOCK]: 1 if the query attends the key */
     int64_t *bias_row;                  /* [heads][queries]: offsets in the bias */
@@ -372,9 +372,9 @@ static attn__decode_rows rows_of(const item *t, size_t stride, const void *base,
     return (attn__decode_rows){(const char *)base + start, dtype, at, keys, channels, NULL, NULL};
 }
 
-/* Chooses the rows to prefetch while a block of a head is read: the next block of the head or, after the head's last
- * block, the first block of the next item.  If an item has one block, or if a mask of blocks may skip the next block,
- * the values are prefetched while the keys are read, and then the keys of the next head. */
+/* Chooses the rows to prefetch while a block of a head is read: the next block of the head or, after its last block,
+ * the first block of the next item.  If an item has a single block, or if a mask of blocks may skip the next block,
+ * only this block's values and the next head's keys are prefetched. */
 static void find_next(const item *t, int64_t head, int64_t first, const scratch *s, attn__decode_rows *k,
                       attn__decode_rows *v)
 {
@@ -687,7 +687,7 @@ typedef struct backward {
     scratch s;
     float *dout, *dq;                  /* [heads][queries][values], and [heads][queries][channels] */
     float *o;                          /* [queries][values] */
-    float *lse, *delta;                /* [heads][queries]; lse is in powers of two */
+    float *lse, *delta;                /* [heads][queries]; lse is multiplied by log2(e) */
     float *fill;                       /* [heads][queries]: log of a masked key's weight, with mask_fill */
     float *ds;                         /* [queries][BLOCK]: gradients of scores before the softcap */
     float *ds_capped;                  /* [queries][BLOCK]: gradients of scores after the softcap (dbias) */

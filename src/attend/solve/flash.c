@@ -23,9 +23,9 @@
 /* -------------------------------------------------------------------------------------- relative tables in the plan */
 
 /* Reserves memory for relative tables.  A subtile's queries and a block of keys have few different distances.  For a
- * table T of queries, X = Q T^T has a row per query and a column per distance. In row i, the terms of query i for
- * consecutive keys are adjacent, from a column on that depends on i. They are transposed to S^T before K Q^T is added.
- * For a table of values, D^T[d,i] is the sum of query i's weights for keys at distance d, and O^T += T^T D^T. */
+ * table T of queries, X = Q T^T has a row per query and a column per distance. Row i contains the terms of query i for
+ * consecutive keys, from a column on that depends on i. These terms are transposed to S^T before K Q^T is added. For a
+ * table of values, D^T[d,i] is the sum of query i's weights for keys at distance d, and O^T += T^T D^T. */
 static void take_tables(const attn__flash *f, attn__arena *arena, attn__flash_scratch *s)
 {
     int64_t wide = f->tile->lanes * f->vectors;
@@ -147,7 +147,7 @@ static void choose_blocks(attn__flash *f, const attn__canonical *canonical)
     int64_t l2 = (int64_t)canonical->caches.l2, keys = canonical->key.size;
     /* For packed sequences, the order of sums must not depend on the lengths of other sequences. */
     bool fixed = canonical->extras & (ATTN__BATCH_INVARIANT | ATTN__PACKED);
-    f->key_block = keys < 256 && !f->pairs && !fixed ? 96 : 128; /* two blocks would prefetch all rows together */
+    f->key_block = keys < 256 && !f->pairs && !fixed ? 96 : 128; /* with 128, all rows would be prefetched together */
     while (f->key_block > 32 && f->key_block * row > l2 / 4)
         f->key_block /= 2;
     if (keys > 0 && !fixed)
@@ -324,7 +324,7 @@ static void find_spans(attn__flash_item *t, int64_t batch)
             t->key_end = attn__max(span->end, t->key_end);
         }
     }
-    /* so that blocks begin at the same keys for all queries */
+    /* rounds down, so that blocks begin at the same keys for all queries */
     t->key_begin -= t->key_begin % t->flash->key_block;
 }
 
@@ -391,7 +391,8 @@ static void pack_clean_values(attn__flash_item *t, const attn__flash_keys *b)
                                t->s.clean + c * b->keys, group, t->s.bad + c / group * t->flash->key_block);
 }
 
-/* Packs keys as operand A with contiguous rows. A single subtile reads keys in place, since a copy would not pay. */
+/* Packs keys as operand A with contiguous rows. With a single subtile, keys are read in place, because copying is
+ * slower. */
 static void pack_keys(attn__flash_item *t, attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;

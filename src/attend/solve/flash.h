@@ -67,7 +67,6 @@ typedef struct attn__flash_tiles {
     attn__bf16x3_side q, k, v, p[2];
 } attn__flash_tiles;
 
-/* The memory of one thread. */
 typedef struct attn__flash_scratch {
     float *q; /* [subtile][channels][width]: q times scale * log2(e); unscaled for pairs */
     float *o; /* [subtile][values][width] */
@@ -125,8 +124,8 @@ typedef struct attn__flash_item {
     int64_t key_begin, key_end;     /* all queries of the item mask the keys outside of [key_begin, key_end) */
     int64_t next_batch, next_first; /* the probable next item of this thread; next_batch < 0 if there is none */
     attn__prefetch prefetch;
-    /* On AMX, two steps are pending. The exponentials of `scored` run during the next products. One of these products
-     * multiplies the weights of `weighed` by the values. */
+    /* On AMX, two steps are pending: `scored` waits for its exponentials, and `weighed` waits for the product of its
+     * weights and values. */
     attn__flash_pending scored, weighed;
 } attn__flash_item;
 
@@ -136,8 +135,8 @@ typedef struct attn__flash_keys {
     bool amx;       /* products run on AMX */
     const float *k; /* the panel of keys, or the caller's array */
     int64_t ldk;
-    bool careful; /* products must leave out masked pairs, because 0 * NaN is NaN: a value of a key that may be
-                     * masked, or a table of values, is not finite */
+    bool careful; /* products must leave out masked pairs, because a value of a key that may be masked, or a table of
+                   * values, is not finite, and 0 * NaN is NaN */
 } attn__flash_keys;
 
 /* Reports whether some pair may have no weight, because of bias, dropout or masks. */

@@ -159,7 +159,7 @@ static void score_interleaved(attn__flash_item *t, const attn__flash_keys *b, at
     t->scored.any = false;
 }
 
-/* Prepares the exponentials of the subtile's scores, which run later. The next scores use the other of two arrays. */
+/* Prepares the exponentials of the subtile's scores, which are computed later. The next scores use another array. */
 static void refer(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, float factor)
 {
     int tiles = 1 - t->weighed.tiles;

@@ -93,7 +93,7 @@ enum {
     STRIP = 96,                      /* divisible by the width of each kernel's widest register tile */
     RESIDENT = 256 * 1024,           /* largest dQ in scratch memory, in bytes; twice that on AMX */
     RESIDENT_BF16 = 2 * 1024 * 1024, /* RESIDENT for bf16; several thousand queries then need no second pass */
-    CELLS = 64,                      /* cells that are enough for any number of threads */
+    CELLS = 64,                      /* number of cells that gives work to all threads */
     FEW_CELLS = 32,
     MANY_ITEMS = 8, /* number of batch items that keeps most machines busy */
     ONE_PASS = 5,   /* number of products of a cell; two passes compute S and dP twice */
@@ -102,7 +102,7 @@ enum {
 
 typedef struct freedom {
     bool q, k;          /* different chunks of queries (keys) write different elements of a gradient */
-    bool own_q, own_kv; /* one batch item, row and channel owns each element of dq (of dk and dv) */
+    bool own_q, own_kv; /* no two batch items, rows or channels share an element of dq (of dk and dv) */
 } freedom;
 
 /* Reports whether a gradient has nonzero strides along all BATCH dims and channels. */
@@ -309,7 +309,7 @@ static void start_plan(attn__flash_backward_plan *p, const attn__canonical *cano
     p->row_step = 1;
     p->has_bias = canonical->has_bias;
     attn__visible_make(&p->visible, canonical, false);
-    p->split = attn__batch_split_make(canonical, ATTN__WANT_OWN); /* slots sum the gradients that all items share */
+    p->split = attn__batch_split_make(canonical, ATTN__WANT_OWN); /* slots sum the gradients to which all items add */
     p->items = p->split.items;
     p->shared = p->split.rest;
 }
@@ -352,8 +352,8 @@ static void choose(attn__flash_backward_plan *p, const attn__canonical *canonica
     attn__flash_tables_choose(&p->tables, canonical, p->tile->lanes, p->ldk, p->ldv, p->tile_q, p->block_k);
 }
 
-/* Returns the gradients with several terms: with several waves dq, dk and dv, otherwise dq if it is not in scratch
- * memory. */
+/* Returns the gradients that are added to several times: dq, dk and dv with several waves, otherwise dq if it is not in
+ * scratch memory. */
 static unsigned adds_often(const attn__canonical *canonical)
 {
     attn__flash_backward_plan p = {0};

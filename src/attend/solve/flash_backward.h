@@ -74,10 +74,10 @@ typedef struct attn__flash_backward_plan {
     const attn__gemm_tile_kernel *tile;
     const attn__softmax_backward_kernel *backward;
     const attn__online_softmax_kernel *lanes;
-    const attn__bf16x3_kernel *amx;           /* kernel for products on AMX; NULL: `tile` */
+    const attn__bf16x3_kernel *amx;           /* kernel for products on AMX; if NULL, `tile` is used */
     int terms;                                /* number of bf16 terms per number on AMX */
     const attn__gemm_tile_bf16_kernel *pairs; /* kernel of bf16 pairs; NULL: bf16 is converted to f32 */
-    int64_t row_step;  /* the products of a strip begin at a row of the tile that is a multiple of this */
+    int64_t row_step;  /* a strip's products begin at a row of the tile that is a multiple of row_step */
     float score_scale; /* scale * log2(e), a factor of K^T */
     int64_t nq, nk, d, dv;
     int64_t dp, dvp;       /* d and dv rounded up to the lanes */
@@ -96,7 +96,7 @@ typedef struct attn__flash_backward_plan {
     float softcap;          /* the softcap times log2(e) */
     bool resident_q;        /* scratch memory has room for dQ of a whole chunk of queries */
     bool store_q, store_kv; /* each element belongs to one cell per step, so that the first step overwrites it */
-    bool clears;            /* some gradients must be cleared first */
+    bool clears;            /* some gradients must be cleared before cells add to them */
     size_t thread_bytes;
     const int64_t *channel[ATTN__OPERANDS]; /* offsets of the channels; NULL: adjacent */
     attn__flash_tables tables;
@@ -141,7 +141,7 @@ typedef struct attn__flash_backward_scratch {
     float *dbias;              /* [tile_q][strip] with a softcap, otherwise the memory of ds */
     float *lse, *delta, *fill; /* [tile_q]; fill: log of a masked key's weight */
     float *kept;               /* [chunk_q]: delta of all tiles for which `known` is set */
-    uint8_t *known;            /* per tile: 1 if `kept` has its delta; used only if the run's queries are one chunk */
+    uint8_t *known;            /* per tile: 1 if `kept` has its delta; only for runs with all queries in one chunk */
     uint8_t *mask, *alive;     /* [tile_q][strip] */
     attn__visible_rows rows;
     int32_t *from, *to; /* [tile_q]: range of keys of each row; all keys if there are no ranges */
@@ -208,7 +208,6 @@ static inline void attn__flash_backward_find(const attn__flash_backward_run *run
     attn__operand_offsets(run->canonical, op, run->batch, first, n, run->m.at[op]);
 }
 
-/* These functions are in flash_backward_tile.c. */
 /* Decides whether products run on AMX or on bf16 pairs. For AMX, also sets the sizes of tiles, strips and blocks. */
 void attn__flash_backward_tile_choose(attn__flash_backward_plan *plan, const attn__canonical *canonical);
 /* Reserves the memory for products on AMX or on pairs. */

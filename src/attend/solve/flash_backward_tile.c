@@ -209,7 +209,7 @@ static void add_table_gradients(const attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
     if (!run->keys.finite || !run->queries.finite || !attn__flash_tables_finite(&run->plan->tables, run->m.table, true))
-        return; /* add_guarded has added the gradients pair by pair */
+        return; /* add_guarded has already added the gradients */
     for (int i = 0; i < plan->tables.n; i++) {
         const attn__flash_table *t = &plan->tables.of[i];
         const attn__flash_table_memory *x = &run->m.table[i];
@@ -475,8 +475,8 @@ static void key_gradients(const strip *x)
     }
 }
 
-/* Adds a multiple of a row to another row. If rows have NaN or infinity, it replaces tile products, in which 0 * NaN of
- * a masked pair is NaN. Pairs that are not masked are added one by one. */
+/* Adds a multiple of a row to another row, for pairs that are not masked. It replaces tile products if rows have NaN or
+ * infinity, because 0 * NaN of a masked pair would be NaN. */
 static void add(float *to, int64_t step, float weight, const float *from, int64_t n)
 {
     for (int64_t c = 0; c < n; c++)
@@ -880,7 +880,8 @@ static void amx_weigh_apart(const strip *x)
     plan->backward->weights(t);
 }
 
-/* Computes S, dP and P. In plain strips of three terms, P runs during dP. Returns false if a number does not fit. */
+/* Computes S, dP and P. In plain strips of three terms, P is computed during the product for dP. Returns false if a
+ * number does not fit in bf16 terms. */
 static bool amx_weigh(const strip *x)
 {
     attn__bf16x3_softmax_backward w;
@@ -896,7 +897,8 @@ static bool amx_weigh(const strip *x)
     return three ? attn__bf16x3_finish(&w) : attn__bf16x3_weigh(&x->weights);
 }
 
-/* Computes dV and dS. With three terms, dS runs during dV. Returns false if bf16 terms cannot hold a number of dS. */
+/* Computes dV and dS. With three terms, dS is computed during the product for dV. Returns false if a number of dS does
+ * not fit in bf16 terms. */
 static bool amx_gradients_of_weights(const strip *x)
 {
     attn__bf16x3_softmax_backward w;

@@ -18,7 +18,7 @@
 /* --------------------------------------------------------------------------------------------- forward */
 
 typedef struct state {
-    double max, sum; /* softmax: sum of exp(score - max); otherwise: max is 0, sum of scores */
+    double max, sum; /* softmax: sum of exp(score - max); otherwise: sum of scores, and max is 0 */
     int64_t keys;
 } state;
 

@@ -122,7 +122,8 @@ typedef struct small_plan {
 
 enum { ROWS_OF_Q, ROWS_OF_K, ROWS_OF_V, KEPT };
 
-/* The rows that were prefetched and copied: the item's number (-1: none) and the first key. */
+/* Identifies the rows that were prefetched and copied: the item's number, or -1 if there are none, and the first
+ * key. */
 typedef struct kept_rows {
     int64_t index, at;
 } kept_rows;
@@ -322,7 +323,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 /* ----------------------------------------------------------------------------------------------- an item, its rows */
 
 typedef struct item {
-    const attn__canonical *canonical; /* problem and arrays of the item; with packed sequences, of its sequence */
+    const attn__canonical *canonical; /* problem and arrays of the item or of its packed sequence */
     const small_plan *plan;
     const attn_arrays *arrays;
     scratch s;
@@ -333,7 +334,7 @@ typedef struct item {
     const float *stage;           /* the staged rows, which are s.stage or kept rows */
     bool finite;                  /* backward: all inputs are finite */
     bool careful;                 /* forward: some value of the block is not finite, and its key may be masked */
-    const float *bias_there;      /* forward: address of the bias tile that s.bias has */
+    const float *bias_there;      /* forward: address of the bias tile that is loaded in s.bias */
     attn__prefetch prefetch;
 } item;
 

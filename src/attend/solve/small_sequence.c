@@ -51,30 +51,29 @@ typedef struct head_plan {
     int64_t channels, values;
     int order[ATTN_MAX_DIMS];      /* order of the batch axes, outermost first */
     int64_t weight[ATTN_MAX_DIMS]; /* batch item number = sum of weight * index */
-    int64_t sharing;               /* consecutive heads that add to one bias gradient; without a gradient: all heads */
+    int64_t sharing;               /* number of consecutive heads that add to one bias gradient, or of all heads */
     int64_t together, parts;       /* heads of a work item; items among `sharing` heads */
     int64_t items;
     bool joins; /* a bias gradient has parts, which must be added */
     bool has_bias, wants_dbias;
     attn__visible visible;
     bool masks;     /* some pair may be masked; only then `rows` and `keys` have memory */
-    bool has_bytes; /* some masks are no range of keys per query */
+    bool has_bytes; /* some masks are not a range of keys per query */
     bool copies;    /* rows run along several axes and must be copied */
     bool converts;  /* rows are bf16 and must be converted */
-    float fill;     /* score of a masked key in powers of two; -infinity without mask_fill */
-    float softcap;  /* softcap in powers of two; 0 without a softcap */
+    float fill;     /* score of a masked key times log2(e); -infinity without mask_fill */
+    float softcap;  /* softcap times log2(e); 0 without a softcap */
     float drop_scale;
     size_t each;      /* bytes of one thread's memory */
     head_shape shape; /* shape of all heads, or of the longest packed sequences */
 } head_plan;
 
-/* The memory of one thread. */
 typedef struct head_scratch {
     float *panel;                  /* [channels or values][width] */
     float *s, *ds;                 /* scores; forward [keys][width], backward [queries][width] */
     float *m, *l, *shrink;         /* [width of queries] */
     float *lse, *delta, *fill_log; /* [queries]; fill_log: log of a masked key's weight */
-    float *bias;                   /* bias of the current head, shaped like `s`; forward in powers of two */
+    float *bias;                   /* bias of the current head, shaped like `s`; forward times log2(e) */
     float *flags;                  /* forward: 0 for masked pairs, otherwise not 0; shaped like `s` */
     uint8_t *mask;                 /* backward: 0 for masked pairs, [queries][width] */
     float *dbias;                  /* sum of the bias gradient over the item's heads, shaped like `s` */
@@ -99,7 +98,7 @@ typedef struct head_pairs {
 
 /* The current head and the next head. */
 typedef struct head {
-    const attn__canonical *canonical; /* problem and arrays of the head; with packed sequences, of its sequence */
+    const attn__canonical *canonical; /* problem and arrays of the head or of its packed sequence */
     const head_plan *plan;
     const head_shape *shape;
     const attn_arrays *arrays;
@@ -473,7 +472,7 @@ static void load_bytes(const head *h)
         attn__visible_hide(&tile, parts, h->plan->lanes, h->m.flags, shape->width, 0.0f, h->m.flags);
 }
 
-/* Loads the head's bias and finds which keys its queries attend. Skips what the previous head had too. */
+/* Loads the head's bias and finds which keys its queries attend. Skips both if the previous head had the same. */
 static void load_pairs(head *h)
 {
     const head_plan *p = h->plan;
@@ -513,11 +512,11 @@ static void drop(const head *h, float *weights)
                         h->shape->drop_column);
 }
 
-/* Sets alive = 1 for pairs that are not masked or dropped. It reads scores, because a weight may underflow to 0. */
+/* Sets alive = 1 for pairs that are not masked or dropped. It tests scores, because weights may underflow to 0. */
 static void note_alive(const head *h)
 {
     int64_t pairs = h->shape->keys * h->shape->width;
-    float *kept = h->m.ds; /* memory of ds, which the forward pass does not use otherwise */
+    float *kept = h->m.ds; /* uses the memory of ds, which the forward pass does not need */
     attn__finite_note(h->m.s, pairs, h->plan->fill, false, h->m.alive);
     for (int64_t i = 0; i < pairs; i++)
         kept[i] = 1.0f;
@@ -597,7 +596,7 @@ static void run_head(head *h)
  *     P = 2^(q k - lse)     dS = P (dout v - delta)     dv = P^T dout     dk = dS^T q     dq = dS k
  */
 
-/* Sets the range of keys that each query may attend. If there are bytes, they mask more keys in the range. */
+/* Sets the range of keys that each query may attend. A mask of bytes may hide more keys in the range. */
 static void find_ranges(const head *h, attn__softmax_backward_args *args)
 {
     const head_plan *p = h->plan;

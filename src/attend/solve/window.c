@@ -75,7 +75,7 @@ static int find_windows(const attn__canonical *canonical, attn_window windows[AT
     }
     if (canonical->key.n > ATTN__WINDOW_AXES)
         return n;
-    for (int round = 0; round < 2; round++) /* round 0: axes that a table or band relates */
+    for (int round = 0; round < 2; round++) /* first axes with a table or band, then others */
         for (int key = 0; key < canonical->key.n; key++) {
             int query = related_query(p, key);
             if (done[key] || (query < 0 && round == 0))
@@ -216,7 +216,8 @@ static bool are_alike(const attn__canonical *canonical)
     return alike;
 }
 
-/* Returns how many heads to interleave, at most the lanes of a vector. A few heads are enough to be faster. */
+/* Returns how many heads to interleave: the largest power of two that divides `heads`, at most `lanes`. Returns 1 if it
+ * is below lanes / 8, because interleaving is then not faster. */
 static int64_t heads_to_interleave(int64_t heads, int64_t lanes)
 {
     int64_t per_cell = 1;
@@ -380,7 +381,7 @@ static void find_all(attn__window *plan, const attn__canonical *canonical)
 
 /* ----------------------------------------------------------------------------------------------------------- refuse */
 
-/* Refuses broadcast gradients, also along key axes of length 1, because a window moves those to many positions. */
+/* Refuses broadcast gradients, also along key axes of length 1, because a window gives such an axis many positions. */
 static const char *refuse_gradients(const attn__canonical *canonical)
 {
     bool meet = attn__sums_broadcast(canonical) & ATTN__WANT_ROWS;
@@ -519,7 +520,7 @@ static void take_block(attn__arena *p, const attn__window *plan, const attn__win
     s->pair_margin = attn__arena_floats(p, plan->table_floats ? pass->pairs * pass->margin_ld : 0);
 }
 
-/* Reserves what a head keeps from block to block. */
+/* Reserves the memory that a head keeps between blocks. */
 static void take_head(attn__arena *p, const attn__window *plan, const attn__window_pass *pass, attn__window_scratch *s)
 {
     const attn__window_axis *lanes = attn__window_lane_axis(plan);
@@ -527,7 +528,7 @@ static void take_head(attn__arena *p, const attn__window *plan, const attn__wind
     int64_t most = plan->channels > plan->values ? plan->channels : plan->values;
     attn_relative_kind kinds[2] = {pass->once ? ATTN_RELATIVE_QUERY : attn__window_strip_kind(pass),
                                    ATTN_RELATIVE_VALUE};
-    int64_t lines = pass->once ? 1 : pass->slots + 1; /* `once` needs the terms of one line only */
+    int64_t lines = pass->once ? 1 : pass->slots + 1; /* with `once`, terms of one line are enough */
     for (int i = 0; i < plan->naxes - 1; i++) {
         int64_t n = plan->axis[i].last - plan->axis[i].first;
         s->list[i].tap = attn__arena_offsets(p, n);
@@ -561,7 +562,7 @@ static void move_on(const attn__window *plan, const attn__window_pass *pass, int
         *by_value[i] += values * width;
 }
 
-/* Reserves what only the pass for all gradients needs. */
+/* Reserves the memory that only the pass for all gradients uses. */
 static void take_once(attn__arena *p, const attn__window *plan, const attn__window_pass *pass, attn__window_scratch *s)
 {
     const attn__window_axis *lanes = attn__window_lane_axis(plan);
@@ -755,9 +756,9 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
     attn__slots_store(&j.shared, arrays);
 }
 
-/* Estimates the time. Each multiply-add needs a load, and the backward pass computes scores twice.  Short whole axes
- * without a window are faster here than in flash attention if several heads fill the lanes, as measured, because the
- * tiles of flash stay nearly empty. */
+/* Estimates the time. Each multiply-add needs a load, and the backward pass computes scores twice.  For short whole
+ * axes without a window, this solver is faster than flash attention if several heads fill the lanes (measured), because
+ * the tiles of flash attention stay nearly empty. */
 static double cost(const attn__canonical *canonical)
 {
     enum { SMALL = 256, SEVERAL = 4 }; /* limit of numbers in a head's K and V; minimum of heads */

@@ -76,7 +76,7 @@ static inline attn__window_range attn__window_range_at(const attn__window_axis *
 /* The lines of keys (or queries) along one outer axis with which one line of the lanes is paired. */
 typedef struct attn__window_list {
     int64_t n;
-    int64_t *tap, *at; /* virtual tap; query or position, -1: outside of the axis in a zero border */
+    int64_t *tap, *at; /* virtual tap; query or position, or -1 in a zero border */
 } attn__window_list;
 
 /* The division of one pass into work items, tiles and blocks. */
@@ -84,19 +84,19 @@ typedef struct attn__window_pass {
     bool by_key, once;
     int64_t lines, band, bands;
     int64_t cells, tile, tiles; /* lanes of a line; lanes of a tile; number of tiles */
-    /* With `once`, `left` lanes precede the `own` lanes whose gradients the tile writes. Otherwise: 0 and all lanes. */
+    /* With `once`, `left` lanes precede the `own` lanes whose gradients the tile writes. Otherwise, `left` is 0 and
+     * `own` is all lanes. */
     int64_t left, own;
     int64_t sums;          /* with `once`: lines of keys and values whose gradients are incomplete */
     int64_t recent;        /* with `once`: number of lanes whose weights are kept */
     int64_t phases;        /* phases of the lanes: the step in the pass by key, otherwise 1 */
     int64_t strip_phases;  /* phases of the strips: the step in the pass by query, otherwise 1 */
     int64_t ld, margin_ld; /* row stride of a strip; row stride of the margins */
-    int64_t modulus[ATTN__WINDOW_AXES], divisor[ATTN__WINDOW_AXES], slots; /* a line has slot at / divisor % modulus */
+    int64_t modulus[ATTN__WINDOW_AXES], divisor[ATTN__WINDOW_AXES], slots; /* slot's digits: at / divisor % modulus */
     int64_t pairs, entries; /* largest numbers of pairs and of entries of a block */
     int64_t items;          /* number of items per batch index */
 } attn__window_pass;
 
-/* The plan of the window solver. */
 typedef struct attn__window {
     const attn__window_kernel *taps;
     const attn__online_softmax_kernel *lanes;
@@ -153,7 +153,7 @@ typedef struct attn__window_recent {
 /* Further memory of the pass for all gradients.  Rows are as long as a strip, and lane x is query x of the tile.
  * Partial gradients consist of blocks of [channels][width]. */
 typedef struct attn__window_once {
-    int64_t *query_at;             /* per tap of the lanes' axis: offset from a key to its query in a strip */
+    int64_t *query_at;             /* [taps of the lanes' axis]: offset from a key to its query in a strip */
     attn__window_block *keys;      /* taps with which queries attend each block of keys */
     bool *fill;                    /* per block of queries: fill with marks first, because neighbours have other taps */
     float *q, *dout, *lse, *delta; /* strips of the current line of queries */
@@ -218,7 +218,7 @@ typedef struct attn__window_scratch {
     attn__window_once once;
 } attn__window_scratch;
 
-/* The state of a thread for one head of an item. The states of neighbouring heads are neighbours in an array. */
+/* The state of a thread for one head of an item. The states of adjacent heads are adjacent in an array. */
 typedef struct attn__window_work {
     int head;
     const attn__canonical *canonical;
@@ -289,7 +289,7 @@ int64_t attn__window_slot_of(attn__window_work *work, const int64_t *at, int64_t
 void attn__window_outside_start(attn__window_work *work);
 /* Reads rows of the line into `out`, for all lanes of the tile. `op` is q, dout or o. */
 void attn__window_read_queries(const attn__window_work *work, attn__operand op, const void *base, float *out);
-/* Reads the log-sum-exps of n lanes from query `low` on, in powers of two. A row without keys gets +infinity. Subtracts
+/* Reads the log-sum-exps of n lanes from query `low` on, times log2(e). A row without keys gets +infinity. Subtracts
  * the gradients of the log-sum-exps from delta. */
 void attn__window_read_lse(const attn__window_work *work, int64_t lse_at, int64_t low, int64_t n, float *rows,
                            float *delta);
@@ -317,7 +317,7 @@ static inline void attn__window_factors(attn__window_work *work, float factor)
         work->s.softmax.factor[i] = factor;
 }
 
-/* Reports whether weights of the block may be marks. A mark is the weight of a lane that does not attend a tap. */
+/* Reports whether the block may have marks in place of weights, for lanes that do not attend a tap. */
 static inline bool attn__window_has_marks(const attn__window_work *work, const attn__window_block *block)
 {
     return block->ragged || work->canonical->has_bias || work->plan->masked || work->canonical->has_dropout;

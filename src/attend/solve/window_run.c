@@ -1149,7 +1149,7 @@ static int64_t run_of(const attn__window_work *w)
     return w->plan->axis[w->plan->naxes - 1].window.step == 1 ? w->now.n : 1;
 }
 
-/* Makes the strips of keys or of values at the current cell the operand of a block's products. */
+/* Sets the operand of a block's products to the strips of keys or values at the current cell. */
 static void aim(const attn__window_work *w, bool values, attn__tap_block *b)
 {
     b->channels = values ? w->plan->values : w->plan->channels;
@@ -1183,7 +1183,7 @@ void attn__window_mix(attn__window_work *w, attn__tap_block *b, bool marked)
     w->plan->taps->mix(b);
     if (!marked || w->plan->taps->finite(b->tile, padded(w, b->channels)))
         return;
-    b->marked = true; /* a mark times NaN or infinity may be in the tile */
+    b->marked = true; /* the tile may have NaN from a mark times NaN or infinity */
     memset(b->tile, 0, size);
     w->plan->taps->mix(b);
 }
@@ -1208,7 +1208,7 @@ static void line_terms(attn__window_work *w, float *s, float factor)
         plan->taps->add_rows(s, w->now.n, w->s.pair_rows[0] + w->s.pair->number * ld + w->cell, 0, factor);
 }
 
-/* Computes scores in powers of two. Masked lanes get -infinity. In the backward pass, capped scores are stored too. */
+/* Computes scores times log2(e). Masked lanes get -infinity. In the backward pass, capped scores are stored too. */
 static void find_scores(attn__window_work *w, attn__tap_block *b)
 {
     float factor = (float)(w->canonical->problem.scale * (double)(float)ATTN__LOG2E), *s = w->s.s;
