@@ -19,7 +19,7 @@ typedef struct attn__object {
     /* area of the segmentation, or of the box if there is none; it decides whether the object counts as small,
      * medium or large */
     double area;
-    int64_t id;       /* unique id of the object in a set */
+    int64_t id;
     int64_t image;    /* index of the object's image in the set; until the set is finished: the id of the image */
     int64_t category; /* index of the object's category in the set; until the set is finished: the id of the category */
     bool crowd;       /* true: the box contains a crowd of objects that were not labelled individually */

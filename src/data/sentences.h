@@ -296,7 +296,7 @@ attn_status attn_lexicon_parse(attn_lexicon **lexicon, attn_context *context, co
                                const char *name, const attn_vocab *source, const attn_vocab *target);
 typedef struct attn_lexicon_options {
     int64_t iterations;     /* 0: 5 */
-    int64_t best;           /* number of translations that are kept for each source token, the likeliest ones; 0: 100 */
+    int64_t best;           /* number of likeliest translations that are kept for each source token; 0: 100 */
     double min_probability; /* translations with a lower probability are not kept; 0: 0.0001 */
     /* only for attn_translator_learn_lexicon: gets the word alignments; NULL: they are not computed */
     attn_bytes *alignments;

@@ -69,7 +69,7 @@ struct attn_decoding {
     void *state;
     attn_tensor *lens; /* a copy of the source lengths, or NULL */
     int64_t batch, width, max_len;
-    int64_t step; /* number of steps so far */
+    int64_t step;
     bool first_position;
     struct attn__shortlist *shortlist; /* list of tokens that may come next (shortlist.h); NULL: any token */
 };

@@ -49,7 +49,7 @@ void attn__marian_tokenizer_free(attn__marian_tokenizer *tokenizer)
 
 typedef struct adding {
     attn_context *context;
-    const char *path; /* path of the vocabulary, for messages */
+    const char *path;
     attn__marian_added *list;
     int64_t n;
 } adding;

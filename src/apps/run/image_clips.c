@@ -20,7 +20,6 @@ void attn__clip_free(attn__clip *clip)
     *clip = (attn__clip){.context = clip->context};
 }
 
-/* Appends an empty frame to a video and returns it. Returns NULL if there is no memory. */
 static attn_image *add_frame(attn__clip *clip)
 {
     attn_image *longer = attn__grow(clip->context, clip->frames, clip->n, sizeof *longer);

@@ -37,7 +37,6 @@ static int choice(const char *const *choices, const char *value)
     return i;
 }
 
-/* Returns the number of optimizer steps in one epoch. */
 static int64_t epoch_steps(const attn_config *s, int64_t batches)
 {
     return attn__ceil_div(batches, attn_config_int(s, "accumulate", 1));
