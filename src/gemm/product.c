@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-/* Reports whether the product is that of a linear layer: A and B^T are f32 matrices with contiguous rows. */
+/* Reports whether the product may belong to a linear layer: A and B^T are f32 matrices with contiguous rows. */
 static bool is_linear(const attn__gemm_problem *g)
 {
     const attn__gemm_operand *a = &g->a, *b = &g->b;

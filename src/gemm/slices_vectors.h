@@ -18,8 +18,8 @@ enum { SIDE = ATTN__SLICES_SIDE, DEPTH = ATTN__SLICES_DEPTH, TILE = ATTN__SLICES
 enum { LEVELS = ATTN__SLICES_LEVELS };
 enum { ROW = 64, ROWS = 4 }; /* ROW: bytes of a row of a tile. ROWS: slices of one column in a row of B's tiles. */
 
-/* Returns the bits of |x|. As integers, the bits have the order of the numbers, and those of infinity and NaN are
- * largest. */
+/* Returns the bits of |x|. Compared as integers, the bits have the order of the numbers. The bits of infinity and NaN
+ * are the largest. */
 SLICES_FN __m512i size_of(__m512 x)
 {
     return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));

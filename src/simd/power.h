@@ -81,8 +81,8 @@ VF_FN vf vf_power(const vf_powers *c, vf x, vf reference)
     return vf_power_of(c, vf_bits(t), vi_shl(vf_bits(t), VF_POWER_SHIFT), r);
 }
 
-/* Returns 2^(x - m) for any x and m. If the result is a normal number, its bits are those of vf_power. Smaller results
- * become 0. */
+/* Returns 2^(x - m) for any x and m. A result that is a normal number has the same bits as with vf_power. Smaller
+ * results become 0. */
 VF_FN vf vf_power_any(const vf_powers *c, vf x, vf m)
 {
     vm far = vf_lt(vf_set1(0x1p15f), vf_abs(m)); /* if |m| is large, compute x - m first, although it is rounded */

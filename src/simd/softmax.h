@@ -14,9 +14,9 @@ VF_FN vf vf_log_weight(vf score, vf lse)
 }
 
 /* Returns a * b for a from 0 to 1. If |a b| is below a threshold from 2^-126 to 1.125 * 2^-126, returns 0, so that the
- * result is never subnormal.  The test compares bits: the bits of a positive float, as an integer, grow about like its
- * logarithm. So the bits of a plus those of |b| are at most the bits of 1 plus those of a |b|.  If |b| is large or NaN,
- * `least` is negative or NaN, and the product is unchanged. */
+ * result is never subnormal.  The test adds the bits of a and |b| as integers. This sum is at most the sum for 1 and a
+ * |b|, because the bits of a positive float grow about like its logarithm.  If |b| is large or NaN, `least` is negative
+ * or NaN, and the product is unchanged. */
 VF_FN vf vf_mul_normal(vf a, vf b)
 {
     enum { ONE_AND_LEAST = 0x40000000 }; /* the bits of 1 plus the bits of 2^-126 */

@@ -25,7 +25,8 @@ typedef struct attn__sums {
     double *at[ATTN__SUMS]; /* address of the sum at offset 0; NULL if the gradient is not requested */
 } attn__sums;
 
-/* Returns the bytes of the sums of those gradients (ATTN_WANT_*) that the problem requests; on overflow SIZE_MAX. */
+/* Returns the bytes of the sums of the gradients in `gradients` (ATTN_WANT_*) that the problem requests, or SIZE_MAX on
+ * overflow. */
 size_t attn__sums_size(const attn__canonical *canonical, unsigned gradients);
 /* Places the sums of the gradients in `memory`. The contents of `memory` do not change. */
 void attn__sums_start(attn__sums *sums, const attn__canonical *canonical, unsigned gradients, void *memory);

@@ -9,8 +9,8 @@
 
 #include "attend/problem/canonical.h"
 
-/* A packed sequence as a separate problem, which any solver can run. Its lengths and array addresses differ from those
- * of the whole problem. A plan that was made for the longest sequence is valid for every sequence. */
+/* A packed sequence as a separate problem, which any solver can run. Its lengths and array addresses differ from the
+ * whole problem's. A plan that was made for the longest sequence is valid for every sequence. */
 typedef struct attn__sequence {
     attn__canonical canonical; /* the problem with this sequence's lengths and shifted bands */
     attn_arrays arrays;        /* the arrays from the sequence's first token on */

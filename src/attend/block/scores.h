@@ -66,8 +66,9 @@ void attn__bias_store(const attn__bias *dbias, const attn__softmax_backward_kern
 
 /* ------------------------------------------------------------------------- running maximum and sum, log-sum-exp */
 
-/* Initializes the running maximum and sum of queries [first, first + count) to -infinity and 0. With sinks, the values
- * are those of the sink, which is a key of value 0.  Entries from `count` to `padded` get -infinity and 0. */
+/* Initializes the running maximum and sum of queries [first, first + count) to -infinity and 0 or, with sinks, to the
+ * score and the weight of the sink, which is a key of value 0.  Entries from `count` to `padded` get -infinity and
+ * 0. */
 void attn__running_begin(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
                          int64_t count, int64_t padded, float *max, float *sum);
 

@@ -245,7 +245,8 @@ static void forward_row(work *w, int64_t batch, int64_t query)
 
 /* -------------------------------------------------------------------------------------------------------- backward */
 
-/* Adds to the gradients of q, k, w and tables. `gradient` is that of score + tables. Sums dq over the row's keys. */
+/* Adds to the gradients of q, k, w and tables. `gradient` is the gradient of score + tables. Sums dq over the row's
+ * keys. */
 static void add_score_gradient(work *w, const attn__spot *spot, float gradient)
 {
     const attn_problem *p = &w->canonical->problem;
@@ -317,7 +318,8 @@ static void backward_key(work *w, int64_t key)
     add_score_gradient(w, &spot, gradient * w->slope * (float)p->scale);
 }
 
-/* Finds the log of the row's sum. If mask_fill leaves the f32 lse too few digits, computes the sum again. */
+/* Finds the logarithm of the row's sum. If the f32 lse has too few digits because of mask_fill, computes the sum
+ * again. */
 static void find_normalizer(work *w, float lse)
 {
     attn__spot spot;

@@ -869,7 +869,7 @@ static void run_slot(void *user, int64_t slot, int thread)
     attn__sums sums;
     int64_t item, end;
     bool packed = attn__is_packed(j->canonical);
-    unsigned clear = packed ? ATTN_WANT_DBIAS : j->broadcast; /* the passes leave dbias of padding pairs unset */
+    unsigned clear = packed ? ATTN_WANT_DBIAS : j->broadcast; /* no pass writes the dbias of padding pairs */
     if (j->canonical->problem.accumulate)
         clear = 0;
     for (attn__slots_start(slots, slot, &sums, &item, &end); item < end; item++) {
@@ -947,7 +947,7 @@ static bool wide_uses_amx(const attn__canonical *canonical)
     return fit;
 }
 
-/* Reports whether products of bf16 run on AMX. They do in forward passes whose sizes fill whole AMX tiles well. */
+/* Reports whether products of bf16 run on AMX. This is so in forward passes whose sizes fill whole AMX tiles well. */
 static bool wide_uses_bf16(const attn__canonical *canonical)
 {
     enum { LEAST = 24 };

@@ -168,7 +168,7 @@ static inline int64_t blocked_segment(const blocked_plan *p, const attn__canonic
     return along_last ? query->axis[query->n - 1].dim.n : query->size;
 }
 
-/* Computes c[i,j] = sum over l < k of a[i,l] * b[l,j], for i < m and j < n, or adds it to c[i,j] if c.add is set. */
+/* Computes c[i,j] = sum over l < k of a[i,l] * b[l,j], for i < m and j < n. If c.add is set, computes c[i,j] += sum. */
 typedef struct blocked_product {
     struct {
         int64_t m, n, k;

@@ -164,7 +164,7 @@ static bool lengths_decide(const attn__canonical *canonical)
     return attn__is_packed(canonical) && canonical->query.axis[canonical->problem.packed.query_dim].dim.n > 1;
 }
 
-/* Estimates the time. It is long for heads of up to 16 channels, because they leave most of a vector empty. */
+/* Estimates the time. Heads of up to 16 channels take long, because most lanes of a vector are empty. */
 static double cost(const attn__canonical *canonical, int64_t max_queries)
 {
     double keys = (double)canonical->batch.size * (double)canonical->key.size, queries = (double)canonical->query.size;

@@ -74,7 +74,7 @@ typedef struct attn__flash_scratch {
     float *s;       /* [key_block][width]: scores, then weights */
     float *other_s; /* on AMX: scores of the other of two subtiles */
     float *top;     /* [width]: largest score of each lane */
-    float *extra;   /* [key_block][width]: bias, mask, or terms of a further table */
+    float *extra;   /* [key_block][width]: bias, mask, or terms of another table */
     float *k, *v;   /* panels. k: [key_block][ldk]; v: groups of the tile kernel, [values / group][keys][group], in
                      * pairs [key_block][ldv] */
     attn__flash_pairs pairs;
@@ -135,8 +135,8 @@ typedef struct attn__flash_keys {
     bool amx;       /* products run on AMX */
     const float *k; /* the panel of keys, or the caller's array */
     int64_t ldk;
-    bool careful; /* products must leave out masked pairs, because a value of a key that may be masked, or a table of
-                   * values, is not finite, and 0 * NaN is NaN */
+    bool careful; /* products must skip masked pairs, because 0 * NaN would be NaN: a value of a key that may be
+                   * masked, or a table of values, is not finite */
 } attn__flash_keys;
 
 /* Reports whether some pair may have no weight, because of bias, dropout or masks. */

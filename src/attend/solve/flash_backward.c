@@ -129,7 +129,7 @@ static int64_t share(int64_t n, int64_t count, int64_t to)
     return count > 1 ? attn__round_up(attn__ceil_div(n, count), to) : attn__round_up(n, to);
 }
 
-/* Reports whether tiles and waves must not depend on lengths, such as those of other packed sequences. */
+/* Reports whether tiles and waves must not depend on lengths, for example the lengths of other packed sequences. */
 static bool fixed_order(const attn__canonical *canonical)
 {
     return canonical->extras & (ATTN__BATCH_INVARIANT | ATTN__PACKED);
@@ -792,7 +792,7 @@ static void pass_cell(void *user, int64_t number, int thread)
         run_cell(w, thread, item, ~(unsigned)ATTN_WANT_DQ, -1, chunk, -1, NULL);
 }
 
-/* Runs the items of a slot one after another, including the gradients of tables. Its cells are those of wave_cell or
+/* Runs the items of a slot one after another, including the gradients of tables. Runs the same cells as wave_cell or
  * pass_cell. An item has all BATCH indices that share a gradient of q, k, v or the bias. */
 static void slot_cells(void *user, int64_t slot, int thread)
 {

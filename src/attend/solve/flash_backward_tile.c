@@ -36,7 +36,8 @@ bool attn__flash_backward_tile_start(attn__flash_backward_run *run)
 
 /* ------------------------------------------------------------------------------------------ operands as rows of f32 */
 
-/* Copies the block's keys and values, or the tile's queries and dout, to rows of f32, if it is not done yet. */
+/* Copies the block's keys and values, or the tile's queries and dout, to rows of f32, unless they are copied
+ * already. */
 static void copy_rows(attn__flash_backward_run *run, bool keys)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -267,7 +268,7 @@ typedef struct extent {
     bool full;
 } extent;
 
-/* Finds the extent that bands and lengths leave. */
+/* Finds the extent of the strip after bands and lengths are applied. */
 static extent find_range(const attn__flash_backward_run *run, int64_t key, int64_t n)
 {
     extent e = {.row = run->tile_n, .keys = 0, .full = true};
@@ -295,7 +296,8 @@ static bool sees_block(const attn__flash_backward_run *run, int64_t row, int64_t
     return attn__visible_of(&tile, NULL) != ATTN__VISIBLE_NONE;
 }
 
-/* Finds the extent that ranges and blocks leave. Rows at both ends are cut off if they attend no key. */
+/* Finds the extent of the strip after ranges and the mask of blocks are applied. Rows at both ends are cut off if they
+ * attend no key. */
 static extent find_extent(const attn__flash_backward_run *run, int64_t first, int64_t n)
 {
     extent e = find_range(run, run->block + first, n);

@@ -184,8 +184,8 @@ static double score_gradient(const work *w, double weight, double by_weight)
     return 0;
 }
 
-/* Computes the gradients of q, k, w and w2. `gradient` is that of scale * (score + tables). Sets dks, and adds to dqs,
- * dws and dw2s. attn__pair_score must have run for the same key. */
+/* Computes the gradients of q, k, w and w2 from `gradient`, the gradient of scale * (score + tables). Sets dks, and
+ * adds to dqs, dws and dw2s. attn__pair_score must have run for the same key. */
 static void add_row_gradients(attn__pair *pair, double gradient)
 {
     const attn_problem *p = &pair->canonical->problem;

@@ -87,7 +87,8 @@ static bool joins(const attn__canonical *canonical, size_t n)
     return attn__channels_adjacent(canonical, operands, n);
 }
 
-/* Returns the largest divisor of the last batch axis whose heads fit in `columns` channels and leave `items` items. */
+/* Returns the largest divisor of the last batch axis whose heads fit in `columns` channels and give at least `items`
+ * items. */
 static int64_t heads_together(const attn__canonical *canonical, size_t n_operands, int64_t columns, int64_t items)
 {
     if (!joins(canonical, n_operands))

@@ -86,7 +86,7 @@ typedef struct head_scratch {
     uint8_t *alive;                /* 1 for pairs whose weight is used, shaped like `s` */
     attn__visible_rows rows;
     attn__visible_keys keys;
-    float *clean; /* rows of one operand; those that are not finite are 0 */
+    float *clean; /* rows of one operand; rows with NaN or infinity are 0 */
     int64_t *bad; /* indices of the rows that are not finite */
     char *shape;  /* memory of the head_shape of a packed sequence */
 } head_scratch;

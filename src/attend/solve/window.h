@@ -150,7 +150,7 @@ typedef struct attn__window_recent {
     int64_t start;
 } attn__window_recent;
 
-/* Further memory of the pass for all gradients.  Rows are as long as a strip, and lane x is query x of the tile.
+/* Additional memory of the pass for all gradients.  Rows are as long as a strip, and lane x is query x of the tile.
  * Partial gradients consist of blocks of [channels][width]. */
 typedef struct attn__window_once {
     int64_t *query_at;             /* [taps of the lanes' axis]: offset from a key to its query in a strip */

@@ -1251,8 +1251,8 @@ static void store_lse(attn__window_work *w)
         lse[lane_offset(w, ATTN__OP_LSE, i)] = attn__running_lse(w->s.softmax.m[i], w->s.softmax.l[i]);
 }
 
-/* Adds sinks to the running maximum and sum. A sink is a further key of value 0. If its score is the largest one, it
- * changes the factor of the weights too. */
+/* Adds sinks to the running maximum and sum. A sink is a key of value 0. If its score is the largest, it changes the
+ * factor of the weights too. */
 static void add_sinks(attn__window_work *w, float *factor)
 {
     const float *sinks = w->arrays->sinks;

@@ -29,7 +29,7 @@ VF_FN vf load(const attn__feed_side *s, const float *columns, int64_t row)
     return row < s->rows ? vf_load(columns + s->row_at[row]) : vf_zero();
 }
 
-/* Multiplies 32 numbers of a row of s by those of s->with, and adds the products to the row's 16 partial sums in
+/* Multiplies 32 numbers of a row of s by 32 numbers of s->with, and adds the products to the row's 16 partial sums in
  * s->dots. */
 VF_FN void add_dot(const attn__feed_side *s, int64_t step, int64_t row, vf low, vf high)
 {

@@ -39,8 +39,7 @@ typedef struct attn__feed_side {
 typedef struct attn__feed_pending {
     const float *from;
     int64_t ld;
-    float *at[ATTN__FEED_STEPS],
-        *next[ATTN__FEED_STEPS]; /* rows that are stored after those in `at`; NULL if there are none */
+    float *at[ATTN__FEED_STEPS], *next[ATTN__FEED_STEPS]; /* rows that are stored after the rows in `at`; NULL: none */
     const int64_t *row_at;
     int64_t rows, steps; /* rows = 0: there is nothing to store */
     const float *factor; /* [rows] */

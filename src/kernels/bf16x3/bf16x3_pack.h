@@ -23,7 +23,7 @@ typedef struct attn__bf16x3_pack {
     attn__bf16x3_side along, across; /* tiles, padded with zeros; `data` is NULL if not requested */
 } attn__bf16x3_pack;
 
-/* Returns the index, within a step of 32, of the number at place i along k. */
+/* Returns which number of a step of 32 is at position i along k. */
 static inline int64_t attn__bf16x3_key(int64_t i)
 {
     return i / 2 + i % 2 * ATTN__BF16X3_SIDE;

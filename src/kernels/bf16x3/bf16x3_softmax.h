@@ -5,7 +5,7 @@
  */
 enum { AT_ONCE = 2 }; /* pairs of rows that are computed at once, so that exponentials fill the vector units */
 
-/* The reference is raised to the maximum only if the maximum exceeds it by more than this many powers of two. */
+/* The reference is raised to the maximum only if the maximum is more than SLACK above it. Scores are in base 2. */
 #define SLACK 8.0f
 
 /* Returns the maximum of each lane over the rows. It may ignore a NaN, but the exponential of the NaN is NaN. */
@@ -153,8 +153,9 @@ BF16X3_FN void weigh_some(weighing *x)
         end_column(x);
 }
 
-/* Runs a portion of vector work, which takes about as long as four AMX products. Every third portion runs the hook.
- * After the last weight, every portion does. It is not inlined, so that the code between products stays small. */
+/* Runs a portion of vector work, which takes about as long as four AMX products. Runs the hook in every third portion,
+ * and after the last weight in every portion. The function is not inlined, so that the code between products stays
+ * small. */
 static void weigh_portion(attn__interleaved *interleaved)
 {
     weighing *x = (weighing *)(void *)interleaved;

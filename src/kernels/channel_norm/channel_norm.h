@@ -25,7 +25,7 @@ typedef struct attn__channel_norm_args {
     float *y;                 /* `forward`: result; `backward`: gradient of x, or y plus that gradient if `add` */
     const float *first;       /* [n]: the first channel, for `slopes`; the other functions read it from x */
     float *mean, *scale,
-        *bend; /* [n]: outputs of `forward`, inputs of `backward`; `mean` is that of x - first channel */
+        *bend; /* [n]: outputs of `forward`, inputs of `backward`; `mean` is the mean of x - first channel */
     int64_t channels, ld, n;
     float eps;
     bool deviation; /* scale is 1 / (deviation + eps) if set, otherwise 1 / sqrt(variance + eps) */

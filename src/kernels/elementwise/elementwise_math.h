@@ -233,7 +233,7 @@ VF_FN vf x_sigmoid_of(vf x, double slope)
     return normal_of(vf_div(x, vf_add(one, exp_of(vf_mul(x, constant(-slope))))));
 }
 
-/* Returns the lanes that dropout drops, for columns from `column` on. `key` is that of the row. */
+/* Returns the lanes that dropout drops, for columns from `column` on. `key` is the row's key. */
 VF_FN vm dropped(uint64_t key, int64_t column, uint32_t threshold)
 {
     static const int32_t index[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};

@@ -57,9 +57,9 @@ VF_FN vf column_max(const float *s, int64_t rows, int64_t width)
     return vf_max(a, b);
 }
 
-/* The reference becomes the maximum only if the maximum is larger by more than this many powers of two. Most blocks
- * then need no rescaling of earlier sums, and weights up to 2^8 lose no precision. Each lane decides for itself, so
- * that its bits do not depend on other lanes. */
+/* The reference is raised to the maximum only if the maximum is more than SLACK above it. Scores are in base 2. Most
+ * blocks then need no rescaling of earlier sums, and weights up to 2^8 lose no precision. Each lane decides for itself,
+ * so that its bits do not depend on other lanes. */
 #define SLACK 8.0f
 
 /* Replaces the scores of a vector of lanes by weights and returns the sum of weights of each lane. Four rows at a time
