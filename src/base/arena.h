@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 typedef struct attn__arena {
-    char *base; /* NULL: the arena only counts bytes */
+    char *base;
     size_t used;
 } attn__arena;
 

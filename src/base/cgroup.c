@@ -55,8 +55,7 @@ static int least_limit(int a, int b)
 }
 
 /* Returns the smallest CPU limit of the group and its parents up to the root of the hierarchy. Directories that do not
- * exist are skipped. In a container the group's path may be a path of the host, while the container's own group is the
- * root of the hierarchy. */
+ * exist are skipped, because in a container the group's path may be a path of the host. */
 static int quota_up(const char *mount, const char *group, int (*quota_of)(const char *dir))
 {
     char dir[PATH_MAX];

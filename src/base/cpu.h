@@ -58,7 +58,6 @@ typedef enum attn__cpu_extra {
 } attn__cpu_extra;
 
 const char *attn__isa_text(attn__isa isa);
-/* Finds the instruction set with this name. Returns false if there is none. */
 bool attn__isa_parse(const char *name, attn__isa *isa);
 bool attn__isa_runs_here(attn__isa isa);
 /* Returns the largest instruction set with f32 kernels that is at most `isa`. AMX has no f32 multiply-adds, so for AMX

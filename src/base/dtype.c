@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Contains a table of the element types with their sizes and names, and the names of precisions.
- */
+/* SPDX-License-Identifier: MIT */
 #include "attn/attn.h"
 
 #include <string.h>

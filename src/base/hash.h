@@ -14,7 +14,6 @@
 #define ATTN__HASH_BEGIN UINT64_C(0xcbf29ce484222325)
 #define ATTN__HASH_PRIME UINT64_C(0x100000001b3)
 
-/* Updates `hash` with `size` bytes and returns the new hash. */
 static inline uint64_t attn__hash_bytes(uint64_t hash, const void *bytes, size_t size)
 {
     const unsigned char *at = bytes;

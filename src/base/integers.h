@@ -22,7 +22,6 @@ static inline int64_t attn__clamp(int64_t x, int64_t low, int64_t high)
     return x < low ? low : x > high ? high : x;
 }
 
-/* Returns a + b, saturated to the range of int64_t. */
 static inline int64_t attn__add_saturated(int64_t a, int64_t b)
 {
     int64_t sum;
@@ -46,7 +45,7 @@ static inline int64_t attn__ceil_div(int64_t a, int64_t b)
     return -attn__floor_div(-a, b);
 }
 
-/* Returns the greatest common divisor of a and b. If b is 0, this is a. */
+/* Returns the greatest common divisor of a and b. For b = 0, this is a. */
 static inline int64_t attn__common_divisor(int64_t a, int64_t b)
 {
     while (b) {

@@ -15,7 +15,7 @@ typedef struct work {
     const attn__keys *keys;
     const attn_config *given;
     const char *selected[2]; /* values of the two selector keys */
-    char prefix[300];        /* "NAME: ", or nothing */
+    char prefix[300];        /* "NAME: ", or "" if there is no name */
     attn__keys_options options;
 } work;
 

@@ -17,7 +17,7 @@ void attn__system_release(void *memory);
 /* Tells the system to free all memory pages that are completely within these bytes. Pages of a mapped file are read
  * again when needed. The contents of other pages are lost, so the caller may then only free that memory. */
 void attn__system_drop_pages(const void *data, size_t size);
-/* Returns memory that the allocator has kept after it was freed to the system, by malloc_trim. Does nothing if the
+/* Gives memory that the allocator has kept after it was freed back to the system, with malloc_trim. Does nothing if the
  * allocator has no such function. */
 void attn__system_trim(void);
 

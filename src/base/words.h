@@ -21,7 +21,6 @@ typedef struct attn__words {
 
 attn_status attn__words_create(attn__words *words, attn_context *context);
 void attn__words_destroy(attn__words *words);
-/* Returns the index of a word, or -1 if the table does not have the word. */
 int32_t attn__words_find(const attn__words *words, const char *text, size_t length);
 /* Adds `count` to the count of a word, which is inserted first if it is new. `text` is borrowed. */
 attn_status attn__words_count(attn__words *words, const char *text, size_t length, int64_t count);

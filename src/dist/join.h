@@ -45,7 +45,7 @@ attn_status attn_ranks_agree(attn_context *context, attn_status status, const ch
  * ATTN_ERROR_IO: the ranks cannot reach each other. If another rank aborted, returns the status of that rank. May also
  * return ATTN_ERROR_MEMORY and ATTN_ERROR_INTERRUPTED. */
 attn_status attn_ranks_text(attn_context *context, int from, char **text, size_t *size);
-void attn_ranks_text_free(attn_context *context, char *text); /* Frees `text`, which may be NULL. */
+void attn_ranks_text_free(attn_context *context, char *text);
 
 /* Leaves the group of ranks. attn_context_destroy does this too. If all ranks succeeded, or all ranks returned the same
  * failure, MPI is finalized normally. If only this rank failed, it first sends its error to the other ranks. */

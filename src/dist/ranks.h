@@ -28,7 +28,6 @@ bool attn__ranks_together(const attn_context *context);
 attn_status attn__ranks_broadcast(attn_context *context, void *data, size_t bytes, int from);
 /* Polls done(user) until it returns true. The wait ends early if a rank aborts or this process should stop. */
 attn_status attn__ranks_await(attn_context *context, bool (*done)(const void *user), const void *user);
-/* Memory that all ranks of a machine share. */
 typedef struct attn__ranks_memory {
     void *data; /* page-aligned, initially zero */
     size_t bytes;

@@ -83,7 +83,6 @@ static void *map_file(int descriptor, size_t bytes)
     return memory;
 }
 
-/* Sets *all to whether `can` is true on all ranks. */
 static attn_status all_can(attn_context *context, bool can, bool *all)
 {
     uint64_t cannot = !can;
@@ -96,7 +95,8 @@ static attn_status all_can(attn_context *context, bool can, bool *all)
  * refused, because a rank with a larger model would write beyond the file's end. */
 static attn_status all_want(attn_context *context, size_t bytes, bool *all)
 {
-    /* one call for both maximum and minimum: the minimum of `bytes` is ~maximum of ~bytes */
+    /* one reduction gives both maximum and minimum: the minimum of `bytes` is the complement of the maximum of
+     * ~bytes */
     uint64_t most[] = {bytes, ~(uint64_t)bytes};
     attn_status status = attn__ranks_sum(context, most, 2, ATTN__MAX_U64);
     *all = status == ATTN_OK && most[0] > 0 && most[0] == ~most[1];

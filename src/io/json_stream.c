@@ -101,7 +101,6 @@ static attn_status cut(stream *s, const extent *e, size_t *size)
     return ATTN_OK;
 }
 
-/* Parses the value that begins at s->at. The caller frees the value. */
 static attn_status read_value(stream *s, json_t **value)
 {
     extent e;

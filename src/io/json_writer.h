@@ -1,6 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * json_writer.h - writes JSON. */
+/* SPDX-License-Identifier: MIT */
 #ifndef ATTN_IO_JSON_WRITER_H
 #define ATTN_IO_JSON_WRITER_H
 
@@ -39,7 +37,7 @@ void attn_json_real(attn_json *json, const char *key, double value);
 void attn_json_bool(attn_json *json, const char *key, bool value);
 void attn_json_null(attn_json *json, const char *key);
 void attn_json_value(attn_json *json, const char *key, const attn_config_value *value);
-void attn_json_config(attn_json *json, const char *key, const attn_config *config); /* writes a config as an object */
+void attn_json_config(attn_json *json, const char *key, const attn_config *config);
 /* Sets *text to the JSON text, which ends with a newline and a 0 byte. The text is valid until attn_json_free.
  * ATTN_ERROR_MEMORY: there was no memory. ATTN_ERROR_ARGUMENT: begin and end calls do not match, or a key is missing or
  * not allowed. */

@@ -231,7 +231,6 @@ static void put_id(attn__sink *sink, int64_t map, int64_t layer)
     attn__sink_text(sink, "\">");
 }
 
-/* Writes the weights of all heads of one layer. */
 static void put_layer(attn__sink *sink, const attn_explorer_map *m, int64_t map, int64_t layer)
 {
     int64_t size = m->rows * m->cols;

@@ -24,7 +24,6 @@ static const double MARGIN = 14, GAP = 12, LABEL = 8.5, NAME = 9, TITLE = 10, HE
     TALLEST = 1.25;
 enum { LONGEST_LABEL = 96 };
 
-/* The layout of one row of panels. */
 typedef struct laid_row {
     double cell;          /* side of the square that shows one weight, in points */
     double left;          /* width of the area left of a panel, for the queries' labels and the axis name */

@@ -43,7 +43,6 @@ typedef struct job {
     bool *finite;
 } job;
 
-/* The scratch memory of a thread. */
 typedef struct memory {
     /* x: packed plane of x or dx; cells: outputs of one phase; dy: packed plane of dy for each output channel of a
      * group */

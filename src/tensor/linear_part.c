@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Computes parts of linear layers into existing memory. */
+/* SPDX-License-Identifier: MIT */
 #include "tensor/linear_part.h"
 
 #include "base/bf16.h"

@@ -16,7 +16,6 @@ typedef struct attn__packed {
     bool rows;
 } attn__packed;
 
-/* Computes a product. Returns false and records an error if there is no memory. */
 bool attn__gemm(attn_tape *tape, const attn__gemm_problem *problem);
 /* Computes a linear layer, C (+)= activation(A B + bias), where A is problem->a and B holds the weights. On a tape of
  * int8 precision the product is computed in int8. bias [n] may be NULL; for BF16 products it is F32. If problem->add is

@@ -26,7 +26,7 @@ bool attn__operand_bounds(int n, const attn__operand_dim *extents, int64_t *lowe
 typedef struct attn__blocks {
     bool simple; /* true: the operand has this form, and no element occurs twice */
     int64_t block, row;
-    int64_t count; /* number of elements */
+    int64_t count;
 } attn__blocks;
 attn__blocks attn__operand_blocks(int n, const attn__operand_dim *extents);
 /* Returns true if two operands certainly have no element in common. Operand b begins `distance` elements after operand

@@ -24,8 +24,8 @@ attn_status attn__packed_weights_begin(attn_tape *tape);
  * packed once for all these tapes, which may be used by different threads. All contexts must have the same instruction
  * set. The context of `owner` must exist until the sharing on `tape` has ended. */
 void attn__packed_weights_share(attn_tape *tape, attn_tape *owner);
-/* Ends what begin or share has begun. Must be called before the tape is destroyed. Does nothing if nothing has
- * begun. */
+/* Ends the use of packed weights on this tape, which attn__packed_weights_begin or attn__packed_weights_share has
+ * begun. Must be called before the tape is destroyed. Does nothing if neither was called. */
 void attn__packed_weights_end(attn_tape *tape);
 /* Removes a weight from the list of packed weights. Must be called before the weight is freed, if the tape is still
  * used, because a later weight may have the same address. */

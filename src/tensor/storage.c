@@ -60,7 +60,6 @@ static attn__storage *neighbour_above(const attn__storage *block)
     return block->last ? NULL : (attn__storage *)(uintptr_t)((const char *)block + HEADER + block->size);
 }
 
-/* Returns the smallest idle block that has at least this size. */
 static attn__storage *best_fit(attn__pool *pool, bool small, size_t size)
 {
     attn__storage *best = NULL;

@@ -45,7 +45,6 @@ void attn__storage_ref(attn__storage *storage);
 void attn__storage_unref(attn__storage *storage); /* accepts NULL */
 void *attn__storage_data(attn__storage *storage);
 
-/* Creates a pool. Returns NULL and records an error if there is no memory. */
 attn__pool *attn__pool_create(attn_context *context);
 /* Returns idle memory to the context. Useful before steps that need much less memory than the steps before. */
 void attn__pool_trim(attn__pool *pool);

@@ -28,7 +28,6 @@ void attn__section_end(attn_tape *tape, const attn__section *outer);
 /* Runs the backward pass of the section's nodes. The gradient of the section's result must already be set. Returns
  * false if tape->failed is set. */
 bool attn__section_backward(attn_tape *tape);
-/* Releases the data that the node has saved for the backward pass. */
 void attn__node_release(attn__node *node);
 
 #endif

@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Implements tensors: shape, storage and gradient.
- */
+/* SPDX-License-Identifier: MIT */
 #include "tensor/matrix_product.h"
 
 #include <stdio.h>

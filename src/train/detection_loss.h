@@ -14,15 +14,15 @@
 /* The objects of a batch of images. Image i has objects begin[i] to begin[i + 1] - 1. */
 typedef struct attn__targets {
     int64_t images;
-    const int64_t *begin;   /* [images + 1] */
-    const int32_t *classes; /* class of each object */
-    const double *boxes;    /* [objects,4]: centre x, centre y, width, height, of an image of size 1 x 1 */
+    const int64_t *begin; /* [images + 1] */
+    const int32_t *classes;
+    const double *boxes; /* [objects,4]: centre x, centre y, width, height, of an image of size 1 x 1 */
 } attn__targets;
 
 /* Options of the loss. A field that is zero has its default. */
 typedef struct attn__detection_loss_options {
-    double no_object; /* weight of the class "no object", while all other classes have weight 1; 0: 0.1 */
-    double l1, giou;  /* l1: factor of the L1 distance, 0: 5; giou: factor of the GIoU term, 0: 2 */
+    double no_object; /* weight of the class "no object" (0 means 0.1); the weight of each other class is 1 */
+    double l1, giou;  /* l1: factor of the L1 distance (0 means 5); giou: factor of the GIoU term (0 means 2) */
     /* Divisors of the terms of the loss. They are set if several processes share a batch. If `weights` is 0, the
      * divisor is the sum of the queries' weights. If `objects` is 0, the divisor is the number of objects, at least
      * 1. */

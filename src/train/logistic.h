@@ -16,9 +16,10 @@ typedef struct attn_logistic {
     const float *x;        /* [features, rows]: each feature is contiguous */
     const uint8_t *labels; /* [rows], 0 or 1 */
     double c;              /* C; 0: 1 */
-    /* the fit stops when the largest violation of optimality is at most this fraction of the initial one; 0: 1e-4 */
+    /* the fit stops when the largest violation of optimality is at most this fraction of the initial one (0 means
+     * 1e-4) */
     double tolerance;
-    int64_t max_sweeps; /* maximum number of sweeps over the coordinates; 0: 1000 */
+    int64_t max_sweeps; /* maximum number of sweeps over the coordinates (0 means 1000) */
 } attn_logistic;
 /* Fits w [features] and b [1], which hold the initial values and get the result. *sweeps gets the number of sweeps;
  * `sweeps` may be NULL. ATTN_ERROR_ARGUMENT: a size is out of range, all labels are equal, a label is neither 0 nor 1,

@@ -18,7 +18,7 @@
 #include <stdio.h>
 
 typedef struct counters {
-    int64_t epoch, step; /* the next step to take */
+    int64_t epoch, step; /* epoch of the next step, and number of the next step in this epoch, both counted from 0 */
     int64_t all_steps;
     double loss_sum, loss_tokens; /* sum of the losses, and number of labels, of this epoch so far */
     double best, last_valid;      /* loss of the best validation, and loss of the last validation; NaN: not known yet */

@@ -41,8 +41,8 @@ typedef struct attn_training_options {
     uint64_t seed;
     int64_t patience;   /* number of validations without improvement before stopping; 0: never */
     int64_t save_every; /* number of steps between saves inside an epoch; 0: save only at the ends of epochs */
-    /* Number of losses per optimizer step, which uses the mean of their gradients (gradient accumulation). The last
-     * step of an epoch may have fewer losses. 0: 1. Must be 0 or 1 if ranks shard a batch. */
+    /* Number of losses per optimizer step, which uses the mean of their gradients (gradient accumulation). 0 means 1.
+     * The last step of an epoch may have fewer losses. Must be 0 or 1 if ranks shard a batch. */
     int64_t accumulate;
 } attn_training_options;
 

@@ -120,7 +120,6 @@ size_t attn__space_at(const char *s)
     return (c == 0xE2 && d == 0x81 && e == 0x9F) || (c == 0xE3 && d == 0x80 && e == 0x80) ? 3 : 0;
 }
 
-/* Returns the length of the line without white space at the end. */
 static size_t trimmed(const char *line)
 {
     size_t n = 0;

@@ -56,7 +56,6 @@ int attn__exif_orientation(const uint8_t *data, size_t size);
  * `to_size` each hold the number of rows and the number of columns. */
 attn_status attn__resize_map(attn_context *context, const float *from, const int64_t from_size[2], float *to,
                              const int64_t to_size[2], int64_t channels);
-/* Rotates and mirrors the raster as the EXIF orientation requires. */
 attn_status attn__raster_orient(attn__raster *raster, attn_context *context, int orientation);
 
 /* Makes a black image. ATTN_ERROR_ARGUMENT: a side is not in 1 to 1,000,000, or `channels` is neither 1 nor 3.

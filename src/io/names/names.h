@@ -68,7 +68,7 @@ typedef struct attn__measure {
 
 struct attn_name_map {
     attn_context *context;
-    char *file; /* name of the file, for messages */
+    char *file;
     char *architecture;
     attn_config *settings;
     attn__rule *rules;

@@ -38,7 +38,6 @@ static void fail(compiler *c, const char *wrong)
         c->wrong = wrong;
 }
 
-/* Inserts an instruction at index `place` and moves the instructions after it. */
 static instruction *insert(compiler *c, int place, kind what)
 {
     static instruction spare;

@@ -136,7 +136,6 @@ attn_status attn__arrays_check_total(const attn__arrays *arrays, const attn_weig
     return ATTN_OK;
 }
 
-/* Removes the tensors after the first n from the list. */
 static void shorten(attn_named_list *list, int64_t n)
 {
     for (int64_t i = n; i < list->n; i++) {

@@ -92,7 +92,6 @@ bool attn__array_converts(const attn__array *array, attn_dtype dtype);
 /* Writes the elements, row-major, converted to `dtype`. ATTN_ERROR_UNSUPPORTED: reals would have to be converted to
  * integers. ATTN_ERROR_FORMAT: an integer does not fit in `dtype`. The message names the file and the array. */
 attn_status attn__array_copy(const attn__arrays *arrays, const attn__array *array, attn_dtype dtype, void *out);
-/* Makes a new tensor from one array. */
 attn_status attn__array_to_tensor(attn_tensor **tensor, const attn__arrays *arrays, const attn__array *array,
                                   attn_dtype dtype);
 

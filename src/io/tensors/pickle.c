@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* Limits for the memory of a pickle, of which a node needs about a hundred bytes. A checkpoint of a thousand tensors
- * has only about twenty thousand nodes. */
+/* Limits for the memory of a pickle's tree. A node needs about a hundred bytes. A checkpoint of a thousand tensors has
+ * about twenty thousand nodes. */
 enum { MAX_NODES = 1 << 22, MAX_CELLS = 1 << 23 };
 
 typedef struct list {

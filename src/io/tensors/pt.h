@@ -8,7 +8,6 @@
 #include "io/tensors/pickle.h"
 #include "io/tensors/weights.h"
 
-/* The address and size of a storage's bytes. */
 typedef struct attn__storage_bytes {
     const uint8_t *data;
     size_t size;

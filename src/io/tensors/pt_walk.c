@@ -13,7 +13,7 @@ enum { MAX_DEPTH = 64, MAX_NAME = 1024, MAX_VISITS = 1 << 20, MAX_SCANNED = 1 <<
 
 typedef struct frame {
     const attn__pickle_node *container;
-    uint32_t cell;  /* the next cell to visit */
+    uint32_t cell;
     uint32_t index; /* if the container is a list: the index of the next cell */
     size_t prefix;  /* length of the container's name in walk.name */
     bool pairs;     /* true: the container is a list of pairs [key, value] */

@@ -310,7 +310,7 @@ attn_status attn_weights_bound(attn_context *context, const char *path, size_t *
     attn__weights_files files = {.find = find_any};
     attn__findings findings = {.arrays = {.context = context}};
     attn_status status = attn__weights_files_open(&files, context, path);
-    /* only an index must be read: a single file's size is the size of its weights */
+    /* a single file need not be parsed, because its size is the size of the weights */
     if (status == ATTN_OK && files.n == 1)
         findings.arrays.backing = attn__size_add(files.parts->input.size, files.adapter.input.size);
     else if (status == ATTN_OK)

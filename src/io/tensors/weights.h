@@ -24,7 +24,6 @@ attn_status attn__findings_note(attn__findings *findings, const char *format, ..
 void *attn__findings_memory(attn__findings *findings, size_t size);
 
 void attn__findings_clear(attn__findings *findings);
-/* Moves the memory blocks of `other` to these findings. */
 void attn__findings_join_memory(attn__findings *findings, attn__findings *other);
 /* Gets the bytes of a zip entry and verifies their checksum. A stored entry is used in place. A deflated entry is
  * decompressed into memory of the findings. The total size of decompressed entries is limited to a multiple of the

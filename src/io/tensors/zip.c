@@ -212,8 +212,6 @@ void attn__zip_close(attn__zip *zip)
     attn__free(zip->input->context, zip->entries);
 }
 
-/* Finds the entry whose name is `prefix` followed by `name`, by binary search. Callers need not join prefix and
- * name. */
 const attn__zip_entry *attn__zip_find(const attn__zip *zip, const char *prefix, size_t prefix_size, const char *name,
                                       size_t name_size)
 {

@@ -58,7 +58,6 @@ static channel_block block_of(const channel_sizes *s, int64_t index)
 #define NAME(name) name##_double
 #include "op_channel_norm_tmpl.h"
 
-/* Returns the kernel's arguments for block `index`. */
 static attn__channel_norm_args planes_of(const channel_job *job, int64_t index)
 {
     channel_block b = block_of(&job->sizes, index);

@@ -8,7 +8,8 @@
  * the L1 cache.
  */
 
-#ifdef WHOLE /* included if WHOLE is defined; otherwise kernels/channel_norm does this work */
+/* the functions up to #endif are compiled only if WHOLE is defined; otherwise kernels/channel_norm is used */
+#ifdef WHOLE
 /* Computes mean and variance over the channels, for each of n positions. x points to the first channel of the first
  * position. The mean is computed from the differences to the first channel, so that its rounding error depends only on
  * the spread of the channels. The variance is computed from squared differences to the mean. */

@@ -109,7 +109,6 @@ static bool run_steps(attn_tape *tape, const gru_sizes *s, attn_tensor *const *x
 
 /* --------------------------------------------------------------------------------------------- backward */
 
-/* Adds n elements of src to dst if `add` is true. Otherwise copies them to dst. */
 static void add_or_copy(attn_tape *tape, const gru_sizes *s, void *dst, const void *src, int64_t n, bool add)
 {
     attn__elementwise_args args = {.x = dst, .x2 = src, .y = dst};

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Implements operations that copy tensors: with permuted axes, several tensors concatenated, or only a part of a
- * tensor. */
+ * Implements operations that copy tensors. They permute axes, concatenate tensors, or take a part of a tensor. */
 #include "tensor/strides.h"
 
 #include <string.h>
