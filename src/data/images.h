@@ -25,8 +25,8 @@ static inline int64_t attn__image_numbers(attn_image_shape s)
     return (s.frames > 1 ? s.frames : 1) * s.width * s.height * s.channels;
 }
 
-/* Creates an empty set. ATTN_ERROR_ARGUMENT: a side is not in 1 to 4096, there are neither 1 nor 3 channels, or more
- * than 4096 frames. */
+/* Creates an empty set. ATTN_ERROR_ARGUMENT: a side is not in 1 to 4096, the number of channels is neither 1 nor 3, or
+ * there are more than 4096 frames. */
 attn_status attn_image_set_create(attn_image_set **set, attn_context *context, attn_image_shape shape);
 void attn_image_set_destroy(attn_image_set *set); /* NULL is allowed */
 /* Adds an image: copies pixels[((frame * height + y) * width + x) * channels + c]. `key` decides to which part of a

@@ -54,7 +54,8 @@ typedef struct attn_alignment attn_alignment;
 
 /* Reads an alignment. `options` may be NULL. `text` is not needed after the call. ATTN_ERROR_FORMAT: the format is
  * unknown, there is no sequence, a sequence is empty, rows differ in length, or a character is not allowed. Allowed are
- * only letters, '-' and the marks above. The message begins with `name:line:`. ATTN_ERROR_MEMORY: there is no memory.
+ * only letters, '-' and the marks of attn_alignment_format. The message begins with `name:line:`. ATTN_ERROR_MEMORY:
+ * there is no memory.
  */
 attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *context, const char *text, size_t size,
                                  const char *name, const attn_alignment_options *options);
@@ -80,9 +81,9 @@ typedef enum attn_select {
      * first row if several are equal; chooses the same rows as the notebook of facebookresearch/esm */
     ATTN_SELECT_DIVERSE = 0,
     ATTN_SELECT_FIRST,
-    ATTN_SELECT_RANDOM, /* random by the seed; all rows are equally likely */
-    /* random by the seed, in proportion to attn_alignment_weights at 0.8; many copies of one sequence are together
-     * drawn about as often as one copy */
+    ATTN_SELECT_RANDOM, /* drawn at random by the seed; all rows are equally likely */
+    /* drawn at random by the seed, with the weights of attn_alignment_weights at identity 0.8. Many copies of one
+     * sequence are together drawn about as often as one copy. */
     ATTN_SELECT_WEIGHTED
 } attn_select;
 

@@ -287,8 +287,8 @@ static double base_of(const attn__beam *beam, const attn__beam_row *x, int64_t r
     return isfinite(sum) ? 0 : beam->log_prob[row] - log_sum_exp(beam->context, x);
 }
 
-/* Writes the only continuation of a sentence inside its forced prefix to list[0], and returns 1. Only the first
- * hypothesis is live inside the prefix. */
+/* Inside a sentence's forced prefix, only the first hypothesis is live, and it has only one continuation. Writes
+ * this continuation to list[0], and returns 1. */
 static int64_t follow_prefix(const attn__beam *beam, attn_tensor *logits, int64_t place, candidate *list)
 {
     int64_t sentence = beam->live[place], row = sentence * beam->width;

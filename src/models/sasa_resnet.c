@@ -190,8 +190,8 @@ static attn_tensor *block_forward(const bottleneck *b, attn_tape *tape, attn_ten
     return attn_activate(tape, attn_add(tape, y, x), ATTN_ACTIVATION_RELU);
 }
 
-/* Runs the stem. Its result has a quarter of the image's height and width. The attention stem has no ReLU: the
- * maximum of each block follows directly on its norm. */
+/* Runs the stem. Its result has a quarter of the image's height and width. The attention stem has no ReLU: max
+ * pooling follows directly after its norm. */
 static attn_tensor *stem_forward(const resnet *r, attn_tape *tape, attn_tensor *x)
 {
     if (r->stem_kind == STEM_ATTENTION) {

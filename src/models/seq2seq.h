@@ -20,7 +20,7 @@ extern const attn_port attn__seq2seq_inputs[3]; /* the inputs tokens, valid_lens
 /* the outputs: logits, and three kinds of attention weights of the encoder and decoder */
 extern const attn_port attn__seq2seq_outputs[4];
 
-/* Implements the function `forward` of attn__kind for all kinds that have `seq2seq`. */
+/* Implements `forward` of attn__kind for all architectures that have a `seq2seq`. */
 void attn__seq2seq_run(const void *self, const attn__call *call);
 
 /* Returns a copy of a tensor, which the caller owns, or NULL on failure. */

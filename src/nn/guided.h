@@ -8,8 +8,8 @@
 
 #include "nn/layers.h"
 
-/* Returns the weights of the attention as a tensor with gradients. The attention's problem must have one key dim and
- * one value dim, and `weights_shape` must be set. Returns NULL on error. */
+/* Returns the weights of the attention as a tensor with gradients. The attention's problem must have one key dimension
+ * and one value dimension. `weights_shape` must be set. Returns NULL on error. */
 attn_tensor *attn__nn_weigh(attn_tape *tape, const attn_attention *attention);
 
 /* Each of these functions computes the same as the public function without `guided` in its name. In addition,

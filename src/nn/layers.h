@@ -43,7 +43,7 @@ typedef enum attn_nn_initializer_kind {
 typedef struct attn_nn_initializer {
     attn_nn_initializer_kind start;
     double scale;            /* scale of UNIFORM, NORMAL and POSITIVE; 0 means 1 */
-    int64_t fan_in, fan_out; /* given fans; 0: fans computed from the shape */
+    int64_t fan_in, fan_out; /* fan-in and fan-out; 0: computed from the shape */
 } attn_nn_initializer;
 
 /* The rule for initial values that each layer follows. */

@@ -91,8 +91,8 @@ typedef struct attn_nn_image_attention_options {
     /* true: add q . r to the score, where r is the vector of the relative position: the row's half, then the
      * column's half */
     bool relative;
-    /* true: the halves of r are those of all heads together, so the first heads use only row positions; false: the
-     * channels of each head have both halves */
+    /* true: row positions use the first half of the channels of all heads together, and column positions the second
+     * half; false: they use the halves of each head's channels */
     bool whole;
     /* true: channel c of head h is channel h * mid + c of the array; false: it is channel c * heads + h */
     bool head_major;

@@ -26,7 +26,7 @@ typedef struct attn__foreign {
 typedef struct attn__foreign_wish {
     const char *names;        /* path of a names file; NULL: none is used */
     const char *architecture; /* the only architecture that is accepted; NULL: all are accepted */
-    /* settings that are used instead of config.json, which is then not read; NULL: config.json is read */
+    /* settings to use instead of config.json; NULL: config.json is read */
     const attn_config *config;
 } attn__foreign_wish;
 

@@ -44,8 +44,8 @@ attn_status attn__marian_load(attn_translator *translator, const char *directory
 /* Sets the search settings and the maximum length of a loaded translator from the files of its directory. */
 attn_status attn__marian_search(attn_translator *translator, const char *directory);
 
-/* Writes all files of a directory in Hugging Face's form except the weights. The files are copied from `directory`.
- * If `directory` has Marian's own form, they are converted. */
+/* Writes all files of a directory in Hugging Face's form except the weights. The files are copied from `directory`. If
+ * `directory` has Marian's own form, the files are converted. */
 attn_status attn__marian_files(attn_context *context, const attn_config *config, const attn_vocab *source,
                                const attn_vocab *target, const char *directory, const char *to);
 /* Writes the parameters of a model with the config `config` to model.safetensors. */

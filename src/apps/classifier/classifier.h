@@ -48,7 +48,8 @@ typedef struct attn_likeness {
     /* name of the first statistic outside the range; NULL: all are inside, or the classifier has no record of its
      * training pictures */
     const char *unlike;
-    /* value of this statistic for the picture, and range of the training pictures; 0 is black, 1 is white */
+    /* found: value of the statistic `unlike` for the picture. min, max: its range in the training pictures. 0 is
+     * black, 1 is white. */
     double found, min, max;
     bool inverted; /* true: the negative of the picture would be inside the range */
 } attn_likeness;

@@ -62,7 +62,7 @@ typedef struct attn_generator_prediction {
  * given frames, which are resized to the model's size. The drawing shows the plane of the value, which is one channel
  * of one frame. Over the plane it shows the weights of each block. The query is the pixel whose result is used for the
  * prediction:
- *   exterior  the pixel itself, over the previous plane; there are no panels for the first plane
+ *   exterior  the pixel itself, drawn over the previous plane; there are no panels for the first plane
  *   outer     the pixel above, along its row and column; there are no panels for the first row
  *   inner     the pixel itself, whose input depends on the pixels to the left and above
  * ATTN_PLOT_HTML gives an interactive page with all blocks and positions of the plane. `found` gets the probability of
