@@ -2,7 +2,7 @@
  *
  * Compares forward attention on AMX with the vector units. The results must agree for odd sizes, and for numbers that
  * three bf16 parts cannot represent (infinity, NaN, numbers above the largest bf16), visible or masked. The plan must
- * say that AMX is used. Results must have the same bits for any number of threads. The test is skipped on a machine
+ * name AMX. Results must have the same bits for any number of threads. The test is skipped on a machine
  * without AMX.
  */
 #include "support/cmocka.h"

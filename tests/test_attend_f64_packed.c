@@ -19,11 +19,11 @@ enum { SEQUENCES = 9, HEADS = 2, CHANNELS = 5, VALUES = 6, LONGEST = 300, MOST =
 typedef struct mode {
     const char *name;
     attn_causal causal;
-    bool other_keys; /* true: the numbers of keys are in `fewer`; false: they equal the numbers of queries */
+    bool other_keys; /* true: the numbers of keys are in `fewer`; false: they are the numbers of queries */
     attn_score score;
     attn_normalization normalization;
     double softcap, fill, dropout;
-    /* flags of features; all sequences share the bias by distance and the mask */
+    /* feature flags; all sequences share the bias by distance and the mask */
     unsigned with;
     bool not_alone, not_padded;
 } mode;
@@ -77,7 +77,8 @@ static void draw_padding(double filling)
         padded.k[i] = filling;
     for (size_t i = 0; i < COUNT(padded.v); i++)
         padded.v[i] = filling;
-    normal(padded.q, COUNT(padded.q), 10); /* Rows of padding have queries. The gradients of their outputs are 0. */
+    /* Queries of padding are filled, too. The gradients of their outputs are 0. */
+    normal(padded.q, COUNT(padded.q), 10);
     memset(padded.dout, 0, sizeof padded.dout), memset(padded.dlse, 0, sizeof padded.dlse);
     for (int s = 0; s < SEQUENCES; s++) {
         for (int i = 0; i < lengths[s]; i++) {
@@ -109,7 +110,7 @@ static void draw(const mode *m, double filling)
     memcpy(alone.q, packed.q, sizeof alone.q), memcpy(alone.k, packed.k, sizeof alone.k);
     memcpy(alone.v, packed.v, sizeof alone.v), memcpy(alone.dout, packed.dout, sizeof alone.dout);
     draw_padding(filling);
-    for (int s = 0; s < SEQUENCES; s++) /* If a sequence runs alone, the layout is [HEADS, length]. */
+    for (int s = 0; s < SEQUENCES; s++) /* A sequence that runs alone has the layout [HEADS, length]. */
         for (int h = 0; h < HEADS; h++)
             for (int i = 0; i < lengths[s]; i++)
                 alone.dlse[HEADS * q_offsets[s] + h * lengths[s] + i] =
@@ -189,8 +190,9 @@ static bool same(const double *a, const double *b, int64_t width)
     return memcmp(a, b, (size_t)width * sizeof *a) == 0;
 }
 
-/* Compares the results of sequence s with its results in `other`. There it begins at query `q` and key `k`, and its
- * log-sum-exps at `lse`, with `n` for each head. Returns the name of the first result with different bits, or NULL. */
+/* Compares the results of sequence s with its results in `other`, where it begins at query `q` and key `k`. Its
+ * log-sum-exps begin at `lse` there, with `n` for each head. Returns the name of the first result with different
+ * bits, or NULL. */
 static const char *other_bits(int s, const tokens *other, int64_t q, int64_t k, const double *lse, int64_t n)
 {
     const int64_t wide = (int64_t)HEADS * VALUES, slim = (int64_t)HEADS * CHANNELS;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
+ *
  * Compares every solver that accepts a problem with the float64 evaluation, forward and backward. The problems cover
  * every feature of attn.h and every pair of features. Their shapes have several heads, two axes, a window, additive
- * scores or tied rows. Their lengths are one query, prime lengths, and lengths close to tile lengths. Pairs of features
- * also run with 130 short heads. Keys, values and biases that no query reads are NaN or infinity. If a query reads a
- * NaN, it must reach the same outputs as in the evaluation. ATTN_TEST_STEP=N runs every N-th problem only, and
- * ATTN_TEST_FIRST=N starts with problem N. */
+ * scores or tied rows, with one query, prime lengths, or lengths close to those of tiles. Pairs of features also run
+ * with 130 short heads. Keys, values and biases that no query reads are NaN or infinity. A NaN that a query reads must
+ * reach the same outputs as in the evaluation. ATTN_TEST_STEP=N runs only every N-th problem, and ATTN_TEST_FIRST=N
+ * begins with problem N.
+ */
 #include "support/cmocka.h"
 
 #include "support/attend_ref_walk.h"
@@ -52,8 +54,8 @@ static int64_t length_of(const attn_problem *p, int dim, size_t field)
     return positions && p->nwindows && dim == p->windows[0].key_dim ? p->windows[0].size : p->dims[dim].n;
 }
 
-/* Sets contiguous strides of the roles' dims in their order, where the last dim is innermost. If `inside` is true,
- * the heads are next to the channels. */
+/* Sets contiguous strides of the roles' dims in their order, with the last dim innermost. If `inside` is true, the
+ * heads are next to the channels. */
 static void lay_out(attn_problem *p, size_t field, int roles, bool inside, int64_t next)
 {
     for (int pass = 0; pass < 3; pass++) {
@@ -176,7 +178,7 @@ static void add_bias_by_index_of_pairs(attn_problem *p)
     p->dims[BATCH].bias = 8 * p->dims[HEAD].n + 3;
 }
 
-/* Adds a mask over pairs. If there is a window, the mask is over positions and has no strides along queries. */
+/* Adds a mask over pairs. With a window, the mask is over positions and has no strides along queries. */
 static void add_mask(attn_problem *p)
 {
     p->flags |= ATTN_WITH_MASK;
@@ -366,7 +368,7 @@ static bool fit(const feature *a, const feature *b)
 
 /* --------------------------------------------------------------------------------------------- the contents */
 
-/* Selects the contents: NaN or infinity in all elements that no query reads, or NaN in one number that some query
+/* The contents of elements: NaN or infinity in all elements that no query reads, or NaN in one element that some query
  * reads. */
 typedef enum contents { NAN_UNUSED, INFINITY_UNUSED, NAN_READ, CONTENTS } contents;
 
@@ -430,7 +432,7 @@ typedef struct tally {
 static attn_context *context;
 static tally total;
 
-/* Returns false if attn.h forbids the problem, because it has blocks with a window or two masks of one kind. */
+/* Returns false if attn.h forbids the problem: blocks together with a window, or two masks of one kind. */
 static bool is_possible(const random_problem *r)
 {
     attn_plan *plan;
@@ -491,7 +493,9 @@ static void check(form f, const shape *s, const int pair[2])
     }
     contents what = (contents)(number / 7 % CONTENTS);
     if ((r.forward.dropout > 0 || r.forward.mask_fill != 0) && what == NAN_READ)
-        what = NAN_UNUSED; /* If a weight is dropped or underflows, the effect of NaN on it is not specified. */
+        /* This problem cannot have a NaN that is read, because its effect on a dropped or underflowing weight is not
+         * specified. */
+        what = NAN_UNUSED;
     fill(&r, what, number);
     if (narrow)
         assert_true(random_problem_narrow_keys(&r));
@@ -551,8 +555,8 @@ static void each_pair_of_features(void **state)
                     check((form)f, &shapes[total.number % SHAPES], (const int[]){j, i});
 }
 
-/* One work item computes several heads in sequence. It must not reuse the bias, mask, lengths or blocks of the head
- * before. */
+/* A work item that computes several heads one after another must not reuse the bias, mask, lengths or blocks of an
+ * earlier head. */
 static void each_pair_of_features_with_many_heads(void **state)
 {
     (void)state;
@@ -563,7 +567,7 @@ static void each_pair_of_features_with_many_heads(void **state)
                 check(HEADS, &shapes[total.number % 3], (const int[]){j, i});
 }
 
-/* Tests tiles whose keys are all masked and have a fill. */
+/* Tests tiles in which all keys are masked and have a fill. */
 static void bands_and_fills_over_many_keys(void **state)
 {
     (void)state;
@@ -577,8 +581,8 @@ static void bands_and_fills_over_many_keys(void **state)
                     check(HEADS, &shapes[s], (const int[]){j, i});
 }
 
-/* Checks that every pair of features occurred in a problem with heads. Prints how many problems each solver
- * accepted, forward and backward. */
+/* Checks that every pair of features occurred in a problem with heads. Prints how many problems each solver accepted
+ * in each direction. */
 static void what_solvers_took(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Tests attention with huge finite scores and tiny weights, for every solver on every instruction set. Outputs and
- * gradients must be finite. A weight below 2^-126 of the largest weight must count as 0.
+ * gradients must be finite. A weight below 2^-126 times the largest weight must count as 0.
  */
 #include "support/cmocka.h"
 
@@ -89,8 +89,8 @@ static int64_t try_solvers(attn_context *c, const attn_heads *h, const char *isa
     return runs;
 }
 
-/* Gives the keys in turn the weights 1, 2^-130.5 and 2^-117.5 before the division. Channel `turn` of the values is
- * 2^100, so that the output shows which weights count. A gradient of 2^100 shows the same in dv. */
+/* Gives the keys in turn the unnormalized weights 1, 2^-130.5 and 2^-117.5. Channel `turn` of the values is 2^100,
+ * so that the output shows which weights count. A gradient of 2^100 shows the same in dv. */
 static void fill_turns(int64_t queries, int64_t keys, int64_t dim)
 {
     static const float power[] = {0, -130.5f, -117.5f};
@@ -120,8 +120,8 @@ static void assert_turns(const attn_problem *problem, int64_t queries, int64_t k
     }
 }
 
-/* Runs forward and backward with the solvers that compute in f32. `blocked` is left out for windows, because it then
- * computes in float64. */
+/* Runs both passes with the solvers that compute in f32. For windows, `blocked` is left out, because it computes
+ * them in float64. */
 static int64_t try_turns(attn_context *c, attn_problem problem, int64_t queries, int64_t keys, int64_t dim,
                          const char *isa)
 {

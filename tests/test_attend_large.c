@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Compares random problems of hundreds of queries and keys with the float64 evaluation and its bounds, forward and
- * backward. The problems run with the planner's choice and with every solver that accepts them. They run on the best
- * instruction set of the machine (or the set that ATTN_ISA names) and on the two sets below it. The random problems of
- * test_attend_random are too small for the AMX paths. ATTN_TEST_PROBLEMS is the number of problems, and ATTN_TEST_FIRST
- * is the number of the first problem. */
+ * backward. The problems run with the planner's choice and with every solver that accepts them. They run on three
+ * instruction sets: the set that ATTN_ISA names, or the machine's best set, and the next two sets below it.
+ * test_attend_random has only problems that are too small for the AMX paths. ATTN_TEST_PROBLEMS is the number of
+ * problems, and ATTN_TEST_FIRST is the number of the first problem. */
 #include "support/cmocka.h"
 
 #include "support/large_problem.h"
@@ -14,8 +14,8 @@
 
 enum { PROBLEMS = 40, LEVELS = 3, MOST_SOLVERS = 64 };
 
-/* The number of runs for each direction. For each direction and type (f32, bf16), also the largest error as a share
- * of its bound. */
+/* Number of runs in each direction, and the largest error divided by its bound for each direction and type (f32,
+ * bf16). */
 typedef struct tally {
     int problems[2], chosen[2];
     double worst[2][2];
@@ -24,7 +24,7 @@ typedef struct tally {
 typedef struct level {
     attn_context *context;
     tally of[MOST_SOLVERS];
-    /* on_amx: runs of the planner's choice on AMX; with_dropout: those of these runs that have dropout */
+    /* on_amx: runs of the planner's choice on AMX; with_dropout: how many of them have dropout */
     int on_amx[2], with_dropout[2];
 } level;
 
@@ -67,8 +67,7 @@ static void note_choice(level *l, const random_problem *r, attn_direction direct
     attn_plan_destroy(plan);
 }
 
-/* Checks a problem with all solvers except the reference solver. The reference solver is slow, and its code does not
- * depend on sizes. */
+/* Checks a problem with all solvers except the slow reference solver, whose code does not depend on sizes. */
 static void check_level(level *l, random_problem *r, const truth *t, attn_direction direction, bool threads)
 {
     double worst = 0;
@@ -99,8 +98,7 @@ static void report(const level *l)
     }
 }
 
-/* On a machine with AMX, checks that enough problems use AMX. Otherwise this test would cover nothing that other
- * tests do not cover. */
+/* On a machine with AMX, enough problems must have used AMX, because other tests cover everything else. */
 static void check_reach(const level *l, uint64_t problems)
 {
     if (strcmp(attn_context_isa(l->context), "amx") != 0 || problems < PROBLEMS)

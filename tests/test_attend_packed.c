@@ -24,7 +24,7 @@ static void fill(float *x, size_t n, attn__rng *rng)
         x[i] = (float)attn__rng_normal(rng);
 }
 
-/* Describes a problem whose keys are planes of positions. Each sequence has a mask and a bias of the shape
+/* Describes a problem whose keys are planes of positions. Each sequence has a mask and a bias
  * [queries][planes][longest]. */
 static attn_problem describe(bool packed, int64_t keys)
 {
@@ -100,7 +100,7 @@ static void each_sequence_has_its_own_mask_and_bias(void **state)
             if (!(fabsf(all[i] - alone[i]) <= 1e-5f))
                 fail_msg("%s: element %d is %g, not %g", attn_solver_name(s), i, (double)all[i], (double)alone[i]);
     }
-    assert_true(taken >= 2); /* At least the reference solver and one fast solver must accept the problem. */
+    assert_true(taken >= 2); /* The reference solver and at least one fast solver must accept the problem. */
     attn_context_destroy(c);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests padding in a batch-invariant context. A sequence has the same results and gradients, bit by bit, with and
- * without padding. The tests use grouped heads and windows, in f32 and f64.
+ * Tests padding in a batch-invariant context, where the bits of a sequence's results and gradients must not depend on
+ * padding. The tests use grouped heads and windows, in f32 and f64.
  */
 #include "support/cmocka.h"
 
@@ -16,8 +16,8 @@ enum { CHANNELS = 8 };
 
 typedef enum member { Q, K, V, DOUT, O, LSE, DQ, DK, DV, MEMBERS } member;
 
-/* The operands and results of one run, as bytes. The layout of lse is [heads][positions], and the layout of the
- * others is [heads][positions][channels]. */
+/* Operands and results of one run, as bytes. lse is [heads][positions], and the others are
+ * [heads][positions][channels]. */
 typedef struct side {
     int64_t positions;
     size_t size; /* bytes of an element */
@@ -31,8 +31,7 @@ static int64_t width(member m)
     return m == LSE ? 1 : CHANNELS;
 }
 
-/* Fills an array with numbers that depend only on head, position and channel. Positions at or past the length are
- * not written. */
+/* Fills the positions before `length` with numbers that depend only on head, position and channel. */
 static void fill(side *s, member m, int64_t heads, int64_t length)
 {
     for (int64_t h = 0; h < heads; h++)

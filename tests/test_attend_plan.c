@@ -83,7 +83,7 @@ static void a_plan_tells_what_it_is(void **state)
     attn_context_destroy(c);
 }
 
-/* Returns the number of instruction sets that a line names. A comma precedes each of them. */
+/* Returns the number of instruction sets that a line names, each after a comma. */
 static int sets_named(const char *line)
 {
     int n = 0;
@@ -95,7 +95,7 @@ static int sets_named(const char *line)
     return n;
 }
 
-/* The text names the instruction set of the kernels that run, even if the machine has other sets too. */
+/* The text must name the instruction set of the kernels that run, even if the machine has better sets. */
 static void a_plan_names_one_instruction_set(void **state)
 {
     (void)state;
@@ -115,7 +115,7 @@ static void a_plan_names_one_instruction_set(void **state)
                 if (attn_plan_create(&plan, c, &p, &(attn_plan_options){.solver = attn_solver_name(i)}) != ATTN_OK)
                     continue;
                 attn_plan_describe(plan, false, text, sizeof text);
-                /* The reference solver is plain C and has no kernels. */
+                /* The reference solver is plain C and runs no kernels. */
                 bool reference = strcmp(attn_plan_solver(plan), "reference") == 0;
                 if (sets_named(text) != !reference)
                     fail_msg("%s", text);
@@ -186,13 +186,13 @@ static void the_own_workspace_serves_one_at_a_time(void **state)
     uint64_t before, after;
     attn_context_memory(c, NULL, NULL, &before);
     assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_OK);
-    assert_false(atomic_flag_test_and_set(plan->busy)); /* This simulates another thread that runs the plan. */
+    assert_false(atomic_flag_test_and_set(plan->busy)); /* This looks as if another thread were running the plan. */
     assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_ERROR_BUSY);
     assert_int_equal(attn_plan_execute(plan, &arrays, mine), ATTN_OK);
     atomic_flag_clear(plan->busy);
     assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_OK);
     attn_context_memory(c, NULL, NULL, &after);
-    assert_true(before == after); /* Running a plan must not allocate memory. */
+    assert_true(before == after);
     attn__free(c, mine);
     attn_plan_destroy(plan);
     attn_context_destroy(c);
@@ -204,8 +204,8 @@ static void canonical_form_is_small(void **state)
     attn_context *c;
     attn_context_create(&c, NULL);
     attn_problem p;
-    /* The plan drops dims of length 1 (one head, one batch). It merges contiguous rows and heads of BHTD, and turns
-     * grouped heads into queries. */
+    /* The plan drops the two dims of length 1, one head and one batch. In BHTD, it merges contiguous rows and heads,
+     * and turns grouped heads into queries. */
     attn_problem_heads(
         &p, &(attn_heads){.batch = 4, .heads = 3, .queries = 5, .keys = 7, .dim = 8, .layout = ATTN_LAYOUT_BHTD});
     attn_plan *plan = plan_of(c, &p, (attn_plan_options){0});
@@ -223,8 +223,8 @@ static void canonical_form_is_small(void **state)
     attn_context_destroy(c);
 }
 
-/* The planner must choose `blocked` for float64. It is the only fast solver, and the reference solver takes a
- * hundred times as long. */
+/* For float64, the planner must choose `blocked`, the only fast solver. The reference solver takes a hundred times
+ * as long. */
 static void float64_runs_by_blocks(void **state)
 {
     (void)state;
@@ -268,7 +268,7 @@ static void float64_runs_by_blocks(void **state)
     attn_context_destroy(c);
 }
 
-/* Problems, and the number of steps that their plans run before and after the solver. */
+/* Problems, and how many steps their plans run before and after the solver. */
 static const struct wrapped {
     const char *text;
     attn_direction direction;
@@ -313,8 +313,8 @@ static void a_plan_has_the_steps_that_its_problem_needs(void **state)
     attn_context_destroy(c);
 }
 
-/* Lets each allocation fail once, also while solvers are measured. The status must be ATTN_ERROR_MEMORY, and all
- * memory must be freed. */
+/* Lets each allocation fail once, including those of solvers that are measured. The status must be
+ * ATTN_ERROR_MEMORY, and all memory must be freed. */
 static void a_plan_survives_each_allocation_that_fails(void **state)
 {
     (void)state;

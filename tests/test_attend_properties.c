@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The error allowed for results, relative to the largest value. Scores of a few units have errors of about 16
- * roundings, and so do weights and sums. */
+/* Allowed error, relative to the largest value: scores of a few units, weights and sums have errors of about 16
+ * roundings each. */
 static const double close_enough = 1e-5;
 
 static attn_context *context;
@@ -79,7 +79,6 @@ static void assert_close(const float *got, const float *want, int64_t n, double 
             fail_msg("element %lld is %.9g, not %.9g", (long long)i, (double)got[i], (double)want[i]);
 }
 
-/* Calls `property` for each solver on each shape. */
 static void for_each(unsigned with, void (*property)(const char *solver, random_problem *r, const attn_heads *shape))
 {
     for (int s = 0; attn_solver_name(s); s++)
@@ -183,7 +182,7 @@ static void a_constant_in_all_scores_does_not_matter(void **state)
 
 static void select_one(const char *solver, random_problem *r, const attn_heads *shape)
 {
-    /* attn_problem_heads gives the bias no strides, so that the test sets a stride along the keys. */
+    /* The bias has no strides yet, so the test sets a stride along the keys. */
     random_problem_free(r);
     make(r, shape, 0);
     random_problem_free(r);
@@ -251,7 +250,8 @@ static void the_past_does_not_know_the_future(void **state)
         if (forward(attn_solver_name(s), &r)) {
             float *before = copy(&r, ARRAY_O);
             int64_t row = shape.heads * shape.dim, now = 20;
-            for (int64_t i = now * row; i < shape.keys * row; i++) /* This changes the later keys of the first batch. */
+            /* This loop changes the keys from index `now` on, in the first batch. */
+            for (int64_t i = now * row; i < shape.keys * row; i++)
                 floats(&r, ARRAY_K)[i] = floats(&r, ARRAY_V)[i] = i % 2 ? (float)NAN : 1e30f;
             forward(attn_solver_name(s), &r);
             assert_memory_equal(before, floats(&r, ARRAY_O), (size_t)(now * row) * sizeof(float));
@@ -361,8 +361,8 @@ static void rows_without_keys_give_and_take_nothing(void **state)
         }
 }
 
-/* Returns whether a pair is visible in a pattern. In the patterns, nothing is masked, the future is masked, the last
- * keys are masked, only blocks on the diagonal are visible, or some queries and some keys are masked completely. */
+/* Returns true if a query sees a key in a pattern. In the patterns, nothing is masked, later keys are masked, the
+ * last keys are masked, only blocks on the diagonal are visible, or some queries and keys are masked completely. */
 static bool open_pair(int pattern, int64_t i, int64_t j)
 {
     const bool open[] = {true, j <= i, j < 120, i / 100 == j / 100, i >= 100 && j >= 200};
@@ -401,7 +401,7 @@ static void masks_of_whole_tiles(void **state)
     }
 }
 
-/* Runs the solver forward, and the planner's choice backward. Returns false if the solver refuses the problem. */
+/* Runs the solver forward and the planner's choice backward. Returns false if the solver refuses the problem. */
 static bool both(const char *solver, random_problem *r)
 {
     if (!forward(solver, r))
@@ -454,7 +454,7 @@ static void largest_scores(const char *solver, const attn_heads *shape)
     for (int i = 0; i < 5; i++) {
         for (int64_t e = 0; e < r.array[results[i]].n; e++)
             if (with[i][e] == -INFINITY && floats(&r, results[i])[e] == -INFINITY)
-                /* If a row has no keys, both are -infinity, so that their difference would be NaN. */
+                /* Both are -infinity for a row without keys, and their difference would be NaN. */
                 with[i][e] = floats(&r, results[i])[e] = 0;
         assert_close(with[i], floats(&r, results[i]), r.array[results[i]].n, 1 + largest(&r, results[i]));
         free(with[i]);
@@ -470,7 +470,7 @@ static void top_k_masks_all_but_the_largest_scores(void **state)
             largest_scores(attn_solver_name(s), &shapes[i]);
 }
 
-/* All scores are equal. A hardmax selects the first key, and a top-2 selects the first two keys. */
+/* With equal scores, hardmax selects the first key, and a top-2 selects the first two keys. */
 static void equal_scores(const char *solver, const attn_heads *shape, attn_normalization normalization, int64_t top_k)
 {
     int64_t dv = shape->dim_value ? shape->dim_value : shape->dim, row = shape->heads * dv, n = top_k ? top_k : 1;
@@ -480,7 +480,7 @@ static void equal_scores(const char *solver, const attn_heads *shape, attn_norma
     memset(r.array[ARRAY_MASK].block, 0, 1); /* masks key 0 for query 0 of head 0 */
     for (int64_t i = 0; i < r.array[ARRAY_K].n; i++)
         floats(&r, ARRAY_K)[i] = 0.25f;
-    for (int64_t i = 0; i < r.array[ARRAY_V].n; i++) /* This overwrites the NaN in masked elements. */
+    for (int64_t i = 0; i < r.array[ARRAY_V].n; i++) /* Masked elements are NaN. This loop replaces them by numbers. */
         floats(&r, ARRAY_V)[i] = (float)(i * 7 % 11);
     bool took = both(solver, &r);
     for (int64_t i = 0; took && i < shape->batch * shape->queries * row; i++) {
@@ -490,7 +490,7 @@ static void equal_scores(const char *solver, const attn_heads *shape, attn_norma
             mean += (double)v[key * row] / (double)n;
         assert_true(fabs((double)floats(&r, ARRAY_O)[i] - mean) < 1e-6);
     }
-    for (int64_t i = 0; took && i < r.array[ARRAY_DV].n; i++) /* If a key has the weight 0, its gradient is 0. */
+    for (int64_t i = 0; took && i < r.array[ARRAY_DV].n; i++) /* The gradient of a key with the weight 0 is 0. */
         assert_true((floats(&r, ARRAY_DV)[i] != 0) == (i / row % shape->keys < n || (i / row == n && i % row < dv)));
     if (took && normalization == ATTN_NORMALIZATION_HARDMAX) {
         all_zero(&r, ARRAY_DQ, 0, r.array[ARRAY_DQ].n);
@@ -550,8 +550,8 @@ static void scores_as_weights_are_the_mean_times_the_keys(void **state)
         }
 }
 
-/* Returns the sum of the outputs times dout, from the float64 evaluation. Difference quotients of this sum test the
- * gradients of the evaluation itself. */
+/* Returns sum(outputs * dout) in the float64 evaluation. Difference quotients of this sum test the gradients of the
+ * evaluation itself. */
 
 static double objective(random_problem *r, truth *t)
 {
@@ -579,7 +579,7 @@ static void differentiate(random_problem *r, array_id by, array_id gradient)
         x[i] = was;
         double got = t.value[gradient][r->array[gradient].low + i];
         if (t.bound[gradient][r->array[gradient].low + i] < 0)
-            continue; /* no gradient is stored in this element */
+            continue; /* no gradient is stored here */
         if (!(fabs((up - down) / (2 * h) - got) <= 1e-6 * (1 + fabs(got))))
             fail_msg("score %d norm %d, array %d[%lld]: difference quotient %.9g, gradient %.9g", (int)r->forward.score,
                      (int)r->forward.normalization, (int)by, (long long)i, (up - down) / (2 * h), got);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests every row of ATTN_SCORES. The tests compare its gradient with differences of its value, and check NaN, its
- * word, and its declared properties (blind, vectors). If a new score is added, it is tested without changes here.
+ * Tests every row of ATTN_SCORES, including rows that are added later. A score's gradient is compared with differences
+ * of its value. NaN, the score's word and its declared properties (blind, vectors) are checked, too.
  */
 #include "support/cmocka.h"
 
@@ -14,7 +14,7 @@
 
 enum { MOST = 17 };
 
-/* The numbers of q, k, w and w2 in one array, so that one loop moves them all. */
+/* The numbers of q, k, w and w2 in one array, so that one loop can change each of them. */
 typedef struct point {
     double x[4 * MOST];
     attn__score_rows rows;
@@ -44,8 +44,8 @@ typedef struct tally {
     int slopes, corners;
 } tally;
 
-/* Compares a slope with a difference quotient. At a corner, the slopes on both sides differ, and the corner is
- * counted instead of compared. */
+/* Compares a slope with a difference quotient. If the slopes on both sides differ, the point is a corner, which is
+ * only counted. */
 static void check_slope(point *p, const attn__score_kind *kind, int64_t i, double slope, tally *t)
 {
     const double h = 1e-5;
@@ -70,7 +70,7 @@ static void check_point(point *p, const attn__score_kind *kind, tally *t)
     for (int64_t vector = 0; vector < 2 + kind->vectors; vector++)
         for (int64_t c = 0; c < p->rows.n; c++)
             check_slope(p, kind, vector * MOST + c, d[vector * MOST + c], t);
-    /* The gradient function must add g times the slope and write nothing else. */
+    /* The gradient function must add g times the slope to these elements and change no others. */
     for (int64_t i = 0; i < 4 * MOST; i++)
         d[i] = i % MOST < p->rows.n ? 1 - 2 * d[i] : d[i];
     if (kind->gradient)
@@ -113,7 +113,7 @@ static void nan_goes_through_and_blind_kinds_read_nothing(void **state)
     }
 }
 
-/* The word selects the kind in a problem's text and names it in the plan. The word "additive" is a synonym of "add". */
+/* The word selects the score in a problem's text, and names it in the plan. "additive" is a synonym of "add". */
 static void every_kind_has_its_word(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares relative tables over whole axes with plain loops in double. The planner's choice and the solver that
- * multiplies tables with tiles both run. Other tests check the bits for any number of threads, and NaN in elements that
- * no pair or some pair reads.
+ * Compares relative tables over whole axes with plain loops in double, for the planner's choice and for the solver that
+ * multiplies tables with tiles. Checks that the number of threads changes no bits. Elements of tables are NaN, with or
+ * without a pair that reads them.
  */
 #include "support/cmocka.h"
 
@@ -29,8 +29,8 @@ static void check_threads(random_problem *r, int number, const char *solver, att
     table_results_drop(&one);
 }
 
-/* Returns true if the flash solver must accept the problem. It may refuse an empty role, tables of keys, and sums
- * over grouped heads that are not accumulated in f32. */
+/* Returns true if the flash solver must accept the problem. It may refuse problems with an empty role, tables of
+ * keys, or sums over grouped heads that are not accumulated in f32. */
 static bool must_take(const random_problem *r, attn_direction direction)
 {
     if (direction == ATTN_DIRECTION_BACKWARD && r->forward.dims[TABLE_GROUP].n > 1 && r->forward.dtype == ATTN_BF16)
@@ -54,7 +54,7 @@ static void check_direction(random_problem *r, const truth *t, int number, attn_
     }
 }
 
-/* Checks a shape. Elements that no pair reads are NaN or infinite, and must not change the results. */
+/* Checks a shape in which elements that no pair reads are NaN or infinite. */
 static void check_shape(int number, attn_dtype dtype, double spoilt, double *worst)
 {
     static random_problem r;
@@ -97,7 +97,7 @@ static void check_row(const random_problem *r, const truth *t, int id, int64_t a
 
 enum { MOST_CHANNELS = 64 };
 
-/* Checks that a NaN in row `bad` of a table reaches exactly the results of the query rows that read it. */
+/* A NaN in row `bad` of a table must reach the results of exactly those queries that read the row. */
 static void check_rows(const random_problem *r, const truth *t, int which, int64_t bad, bool backward)
 {
     const attn_problem *p = &r->forward;
@@ -130,7 +130,7 @@ static void check_solvers(random_problem *r, const truth *t, int which, int64_t 
     }
 }
 
-/* Tests NaN in five rows of a table, one at a time, including the first and the last row. */
+/* Tests NaN in five rows of a table, one after another. The first and the last row are among them. */
 static void check_nan(const table_shape *s, attn_dtype dtype, int which)
 {
     static random_problem r;
@@ -154,7 +154,7 @@ static void check_nan(const table_shape *s, attn_dtype dtype, int which)
 
 static void a_nan_shows_where_it_is_read(void **state)
 {
-    /* pairs of a shape's number and a table's number */
+    /* number of a shape, number of its table */
     static const int some[][2] = {{8, 0},  {9, 0},  {10, 0}, {11, 0}, {21, 0}, {21, 1}, {22, 0}, {22, 1},
                                   {24, 0}, {24, 1}, {25, 0}, {25, 1}, {26, 0}, {26, 1}, {43, 0}, {43, 1}};
     (void)state;
@@ -175,7 +175,7 @@ static void a_nan_of_values_shows_where_it_is_read(void **state)
     }
 }
 
-/* Tests table rows that only masked pairs read, in problems where the planner chooses `window`. */
+/* Tests table rows that only masked pairs read, in problems for which the planner chooses `window`. */
 static void masked_rows_of_small_problems(void **state)
 {
     double worst = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests relative tables over whole axes. Plans run again with other contents or in two threads, sequences are padded in
- * batch-invariant contexts, and solvers that refuse give messages.
+ * Tests relative tables over whole axes. Plans run again with other contents, or in two threads. Sequences are padded
+ * in batch-invariant contexts. Solvers that refuse a problem give messages.
  */
 #include "support/cmocka.h"
 
@@ -32,8 +32,7 @@ static void *execute_often(void *work)
     return NULL;
 }
 
-/* Executes the same plan repeatedly, and in two threads at the same time. The tables of the two problems have
- * different contents. */
+/* Executes a plan repeatedly, and in two threads at the same time, for two problems whose tables differ. */
 static void check_again(random_problem *const r[2], attn_direction direction, const char *solver, int number)
 {
     attn_plan *plan;
@@ -89,14 +88,15 @@ static void a_plan_reads_tables_anew(void **state)
 
 /* -------------------------------------------------------------------------------------------------- padding */
 
-/* Copies or compares an array of a single sequence and the elements of the first sequence in `many`. */
+/* Copies the array of a single sequence to the first sequence of `many`, or compares them. */
 static void match(const random_problem *one, const random_problem *many, int id, bool compare)
 {
     const array *a = &one->array[id], *b = &many->array[id];
     int table = id >= ARRAY_DTABLE ? id - ARRAY_DTABLE : id < ARRAY_O ? id - ARRAY_TABLE : -1;
     const attn_problem *p = &one->forward, *q = &many->forward;
     int64_t blocks = id == ARRAY_LSE || table >= 0 ? p->dims[TABLE_HEAD].n * p->dims[TABLE_GROUP].n : 1, shift = 0;
-    if (table >= 0) /* The shift aligns the table rows of distance 0. */
+    /* The number of a distance's row differs between the two tables. The shift aligns rows of distance 0. */
+    if (table >= 0)
         shift = (q->relatives[table].offset - p->relatives[table].offset) * p->relatives[table].row_stride;
     int64_t size = (int64_t)attn_dtype_size(a->dtype), n = a->n / blocks * size;
     for (int64_t i = 0; i < blocks; i++) {
@@ -109,8 +109,8 @@ static void match(const random_problem *one, const random_problem *many, int id,
     }
 }
 
-/* Fills elements past the length. Elements that no pair reads become `unseen`. If queries past the length attend to
- * keys, their elements become zero. */
+/* Fills elements past the length with `unseen` if no pair reads them. Queries past the length that attend to keys
+ * become zero. */
 static void pad(random_problem *many, const random_problem *one, int64_t length, bool by_query, double unseen)
 {
     static const array_id ids[] = {ARRAY_Q, ARRAY_DOUT, ARRAY_K, ARRAY_V};
@@ -120,7 +120,8 @@ static void pad(random_problem *many, const random_problem *one, int64_t length,
             array_set(&many->array[ids[i]], e, i >= 2 || by_query ? unseen : 0);
     for (int64_t e = 0; e < one->array[ARRAY_LENS].n; e++)
         ((int32_t *)one->array[ARRAY_LENS].block)[e] = (int32_t)length;
-    for (int64_t e = 0; e < many->array[ARRAY_LENS].n; e++) /* The second sequence of the batch is longer. */
+    /* The second sequence of the batch is longer than the first. */
+    for (int64_t e = 0; e < many->array[ARRAY_LENS].n; e++)
         ((int32_t *)many->array[ARRAY_LENS].block)[e] = (int32_t)(!by_query    ? (e ? padded : length)
                                                                   : e < length ? length
                                                                   : e < padded ? 0
@@ -155,7 +156,7 @@ static void check_padding(table_shape s, const int64_t *lengths, attn_dtype dtyp
 }
 
 /* Tests a length for each sequence, a length for each query, or a mask. Queries attend to all keys, or only to keys
- * up to their own position. */
+ * at or before their own position. */
 static void check_lengths(const int64_t *lengths, int form, double unseen)
 {
     table_shape s = {.dim = form % 2 ? 20 : 8, .dim_value = 8, .heads = 2, .lo = INT64_MIN};

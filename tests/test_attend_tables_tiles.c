@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares relative tables of the flash solvers with the float64 evaluation at the boundaries of tiles and blocks. The
- * problems have several tiles of queries and blocks of keys, heads that share keys and a table, two axes, and bands
- * that need fewer table rows. Other tests check the bits for any number of threads. If a table has a NaN, it must reach
- * only the results that read it.
+ * Compares relative tables of the flash solvers with the float64 evaluation at the ends of tiles and blocks. There are
+ * several tiles of queries and blocks of keys, heads that share keys and a table, two axes, and bands that need fewer
+ * table rows. Checks that the number of threads changes no bits, and that a NaN in a table reaches only results that
+ * read it.
  */
 #include "support/cmocka.h"
 
@@ -35,8 +35,8 @@ static int dim_of(const attn_problem *p, attn_role role, int number)
     return -1;
 }
 
-/* Adds a table of queries and a table of values along one pair of axes. If `heads` is true, each index of BATCH dim
- * 1 has its own rows. */
+/* Adds a table of queries and a table of values along a pair of axes. If `heads` is true, each index of BATCH dim 1
+ * has rows of its own. */
 static void add_tables(attn_problem *p, int query, int key, bool heads)
 {
     for (int i = 0; i < 2; i++) {
@@ -95,7 +95,7 @@ static void several_tiles_and_blocks(void **state)
     check(&r, NULL);
 }
 
-/* Tests heads for which the last tile of one head is also the first tile of the next head. */
+/* Tests heads that share a tile: the last tile of one is the first tile of the next. */
 static void heads_that_share_keys(void **state)
 {
     (void)state;
@@ -115,7 +115,7 @@ static void heads_that_share_keys(void **state)
     check(&r, NULL);
 }
 
-/* If there is a band, a table needs no rows for distances outside of the band. */
+/* With a band, tables need no rows for distances outside of it. */
 static void a_band_spares_rows(void **state)
 {
     (void)state;
@@ -161,7 +161,7 @@ static void two_axes(void **state)
     check(&r, NULL);
 }
 
-/* Sets an element of row 3 to NaN. Only the last queries of the first head read row 3. */
+/* Sets an element of row 3 to NaN, which only the last queries of the first head read. */
 static void break_a_row_of_values(random_problem *r)
 {
     array_set(&r->array[ARRAY_TABLE + 1], 3 * r->forward.relatives[1].row_stride + 2, (double)NAN);
@@ -184,7 +184,7 @@ static void not_a_number_shows_where_it_is_read(void **state)
     }
 }
 
-/* The lanes of the window solver are several heads. If there is only one head, they are positions of the short axis. */
+/* The lanes of the window solver are several heads, or positions of the short axis if there is only one head. */
 static void short_axes_go_by_their_heads(void **state)
 {
     (void)state;

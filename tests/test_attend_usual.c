@@ -52,7 +52,8 @@ static void assert_near(float got, double want)
         fail_msg("%.9g is not %.9g", (double)got, want);
 }
 
-/* Checks one row of plain attention. The query's channels have stride 1, and neighbouring keys are `step` apart. */
+/* Checks one row of plain attention. The channels of the query are adjacent, and two neighbouring keys are `step`
+ * apart. */
 static void check_row(int64_t query, int64_t key, int64_t step, int keys, int dim, double scale, int64_t weight)
 {
     double s[64];
@@ -219,8 +220,8 @@ static void windows_slide_over_images(void **state)
             }
 }
 
-/* Checks that an array is contiguous over the dims of some roles. Each stride must be the size of the dims inside of
- * it. */
+/* Checks that an array is contiguous over the dims of some roles: each stride is the product of the lengths of the
+ * dims inside of it. */
 static void assert_contiguous(const attn_problem *p, size_t stride, int roles)
 {
     int64_t count = 1;

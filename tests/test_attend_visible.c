@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
+ *
  * Compares attend/block/visible.h and dropout.h with the loop over single pairs in attend/block/row.h, on random
- * problems. The problems have bands with bounds up to the limits of 64 bits. They also have lengths, masks, blocks,
- * packed sequences, windows and any number of axes. ATTN_TEST_PROBLEMS is the number of problems (default 4000), and
- * ATTN_TEST_FIRST is the number of the first problem. */
+ * problems. These have bands with bounds up to the limits of 64 bits, lengths, masks, blocks, packed sequences,
+ * windows, and several axes. ATTN_TEST_PROBLEMS is the number of problems (default 4000), and ATTN_TEST_FIRST is the
+ * number of the first problem.
+ */
 #include "support/cmocka.h"
 
 #include "support/random_problem.h"
@@ -28,7 +30,7 @@ typedef struct subject {
     attn__visible visible;
     attn__visible_rows rows;
     attn__visible_keys keys;
-    attn__sequence one; /* the packed sequence that is checked now */
+    attn__sequence one; /* the packed sequence under test */
     bool by_sequence;
     const attn__canonical *now;
     const attn_arrays *arrays;
@@ -47,7 +49,7 @@ static int64_t below(subject *s, int64_t n)
     return (int64_t)attn__rng_below(&s->rng, (uint64_t)n);
 }
 
-/* Returns a bound that is near a limit of int64_t, near half of a limit, or near 0. */
+/* Returns a bound near a limit of int64_t, near half of it, or near 0. */
 static int64_t far_bound(subject *s)
 {
     static const int64_t ends[] = {INT64_MIN, INT64_MAX, 0, INT64_MIN / 2, INT64_MAX / 2};
@@ -76,7 +78,7 @@ static int64_t padded_index(const attn__group *group, const attn__group *padded,
     return all;
 }
 
-/* Returns the state of a row's key according to the loop over single pairs. `key` is an index of the subject. */
+/* Returns the state of a row's key by the loop over single pairs. */
 static int kind_of(const subject *s, const attn__row *row, int64_t key)
 {
     static const int kinds[] = {[ATTN__SPOT_OUT] = ATTN__VISIBLE_OUT,
@@ -157,7 +159,7 @@ static void check_bytes(const attn__visible_tile *t, uint8_t kinds[ROWS][KEYS])
     }
 }
 
-/* Checks a block of queries against a block of keys, and some parts of the blocks. */
+/* Checks a block of queries with a block of keys, and with some parts of both. */
 static void check_blocks(subject *s)
 {
     static uint8_t kinds[ROWS][KEYS];
@@ -182,8 +184,8 @@ static void check_blocks(subject *s)
     }
 }
 
-/* Checks the weight of the fill for the first query of the block and all keys. If the fill is much larger than all
- * scores, its weight depends only on the number of filled keys. */
+/* Checks the weight of the fill for the first query of the block and all keys. A fill that is much larger than all
+ * scores has a weight that depends only on the number of filled keys. */
 static void check_fill_weight(const subject *s)
 {
     double fill = s->now->problem.mask_fill;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares wide heads with the float64 evaluation at the boundaries of chunks and blocks. The problems have heads of
- * many rows, more keys than one block, rows without keys, and masked NaN. Checks the bits for any number of threads.
+ * Compares wide heads with the float64 evaluation at the ends of chunks and blocks. There are heads with many queries,
+ * more keys than a block, queries without keys, and masked NaN. Checks that the number of threads changes no bits.
  */
 #include "support/cmocka.h"
 
@@ -25,7 +25,7 @@ static attn_context *new_context(void)
     return c;
 }
 
-/* Fills the arrays of r->forward and checks the forward pass. If `backward` is true, also checks the backward pass. */
+/* Fills the arrays of r->forward and checks the forward pass and, if `backward` is true, the backward pass. */
 static void check(random_problem *r, bool backward, void (*change)(random_problem *r))
 {
     attn_context *c = new_context();
@@ -76,7 +76,7 @@ static void make_heads(random_problem *r, const attn_heads *heads)
     assert_int_equal(attn_problem_heads(&r->forward, heads), ATTN_OK);
 }
 
-/* A block has at most 512 keys forward, and 256 queries and keys backward. */
+/* A block has at most 512 keys in the forward pass, and 256 queries and keys in the backward pass. */
 static void more_keys_than_a_block(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Compares the window solver with the solver `blocked` on images and volumes of odd sizes, forward and backward, with
- * and without relative tables and biases. Checks the bits for any number of threads.
+ * and without relative tables and biases. Checks that the number of threads changes no bits.
  */
 #include "support/cmocka.h"
 
@@ -19,8 +19,8 @@ typedef struct shape {
     bool tables, bias;
     attn_dtype dtype;
     bool channels_first;
-    bool query_tables; /* if true, all tables are query tables */
-    bool mask;         /* if true, a mask over the positions is added */
+    bool query_tables; /* true: all tables are tables of queries */
+    bool mask;         /* true: a mask over the positions is added */
 } shape;
 
 static int64_t positions_along(const shape *s, int axis)
@@ -28,8 +28,7 @@ static int64_t positions_along(const shape *s, int axis)
     return s->n[axis] * s->step - (s->step > 1);
 }
 
-/* Adds the dims head, the QUERY axes, the KEY axes, CONTRACT and VALUE. Strides grow from the innermost axis
- * outwards. */
+/* Adds the dims head, QUERY axes, KEY axes, CONTRACT and VALUE. The last axis is innermost. */
 static void lay_grid(const shape *s, attn_problem *p)
 {
     int64_t token = s->heads * s->channels, q = s->channels_first ? 1 : token, k = q, taps = 1, rows = 1, places = 1;
@@ -66,7 +65,7 @@ static void lay_grid(const shape *s, attn_problem *p)
     p->nwindows = s->axes;
 }
 
-/* Adds one table for each axis, which covers a part of the channels. The tables take the three kinds in turn. */
+/* Adds one table for each axis, of the three kinds in turn. Each table covers a part of the channels. */
 static void add_tables(const shape *s, attn_problem *p)
 {
     for (int a = 0; a < s->axes; a++) {
@@ -107,13 +106,13 @@ static double *values_of(const array *a)
     return out;
 }
 
-/* Checks that the largest difference is small relative to the largest value. */
+/* Checks that the largest difference is small compared to the largest value. */
 static void check_close(const shape *s, int number, const array *a, const double *want)
 {
     double most = 0, error = 0;
     for (int64_t i = 0; i < a->n; i++) {
         double difference = fabs(array_get(a, a->low + i) - want[i]);
-        /* If all keys are masked, the log-sum-exp is infinite. */
+        /* The log-sum-exp is infinite if all keys are masked. */
         if (isinf(want[i]) && array_get(a, a->low + i) == want[i])
             continue;
         if (isnan(difference))
@@ -155,7 +154,7 @@ static const shape shapes[] = {
     {2, {24, 35}, {3, 5}, 2, 7, 2, 1, ATTN_BORDER_MASK, true, false, ATTN_F32, true, false, false},
     {2, {27, 33}, {5, 3}, 2, 6, 3, 2, ATTN_BORDER_SHIFT, true, true, ATTN_F32, true, false, false},
     {2, {21, 40}, {5, 5}, 1, 33, 1, 1, ATTN_BORDER_MASK, true, false, ATTN_BF16, false, false, false},
-    /* heads are interleaved in the lanes, and all gradients are requested at once */
+    /* the lanes are interleaved heads, and all gradients are requested at once */
     {2, {37, 53}, {7, 7}, 8, 8, 1, 1, ATTN_BORDER_MASK, true, false, ATTN_F32, false, true, false},
     {2, {35, 61}, {7, 3}, 16, 5, 1, 1, ATTN_BORDER_ZERO, true, false, ATTN_F32, false, true, true},
     {2, {40, 33}, {5, 7}, 8, 17, 1, 2, ATTN_BORDER_SHIFT, true, false, ATTN_F32, false, true, true},
@@ -169,7 +168,7 @@ static const shape shapes[] = {
     {2, {23, 41}, {7, 9}, 4, 9, 1, 1, ATTN_BORDER_SHIFT, true, false, ATTN_F32, false, true, true},
     {2, {34, 27}, {5, 5}, 12, 8, 1, 1, ATTN_BORDER_MASK, true, false, ATTN_F32, false, true, false},
     {1, {211}, {9}, 8, 5, 1, 2, ATTN_BORDER_SHIFT, true, false, ATTN_F32, false, true, true},
-    /* neighbouring heads are computed together, each with its own state */
+    /* neighbouring heads are computed together, but each has its own state */
     {3, {16, 17, 18}, {3, 2, 3}, 3, 6, 1, 1, ATTN_BORDER_MASK, true, true, ATTN_F32, false, false, true},
     {3, {17, 16, 18}, {2, 3, 3}, 2, 6, 1, 1, ATTN_BORDER_SHIFT, true, true, ATTN_F32, false, true, false},
     {3, {6, 11, 35}, {3, 5, 3}, 1, 9, 1, 1, ATTN_BORDER_MASK, true, false, ATTN_F32, false, false, false},
@@ -234,7 +233,7 @@ static void is_chosen(void **state)
     attn_context_destroy(c);
 }
 
-/* Makes a problem with two adjacent heads. They share a mask or a length for each query, as `with` selects. */
+/* Makes a problem of two adjacent heads that share a mask or a length for each query, as `with` selects. */
 static void make_by_query(random_problem *r, int64_t queries, unsigned with)
 {
     enum { HEADS = 2, TAPS = 3, CHANNELS = 4, TOKEN = HEADS * CHANNELS };
@@ -279,7 +278,7 @@ static void check_by_query(random_problem *r)
     attn_context_destroy(c);
 }
 
-/* For every other query, all keys are masked. For the other queries, all keys are visible. */
+/* Every second query sees no key, and the others see all keys. */
 static void a_mask_by_query_holds_for_all_heads(void **state)
 {
     (void)state;
@@ -293,7 +292,7 @@ static void a_mask_by_query_holds_for_all_heads(void **state)
     }
 }
 
-/* Query i attends only to key i - 1. If i % 3 is 0, it attends to no key. */
+/* Query i attends only to key i - 1, or to no key if i % 3 is 0. */
 static void lengths_by_query_hold_for_all_heads(void **state)
 {
     (void)state;

@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* This test must run before all others. Once a process has requested AMX, Linux refuses such a small signal stack. */
+/* This test must run first, because Linux refuses such a small signal stack once a process has requested AMX. */
 static void named_instruction_set_does_not_request_amx(void **state)
 {
     enum { SMALL = 8192 };
@@ -32,7 +32,7 @@ static void named_instruction_set_does_not_request_amx(void **state)
     attn_context_destroy(c);
 }
 
-/* Compares the instruction sets with the detection of gcc's run-time library. */
+/* Compares the instruction sets with those that gcc's run-time library detects. */
 static void instruction_sets_are_those_of_the_processor(void **state)
 {
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
@@ -141,7 +141,7 @@ static void every_item_runs_once(void **state)
     }
 }
 
-/* Uses more threads than there are shares of the items. The number of threads does not divide the number of items. */
+/* The loop has more threads than shares of items, and their number does not divide the number of items. */
 static void many_threads_do_each_item_once(void **state)
 {
     enum { ITEMS = 203 };
@@ -155,16 +155,16 @@ static void many_threads_do_each_item_once(void **state)
 
 typedef struct held_up {
     atomic_int others;
-    atomic_bool several; /* true if several threads ran items */
+    atomic_bool several;
     bool first_is_last;
 } held_up;
 
 enum { OTHERS = 39 };
 
-/* Runs an item. Item 0 waits for the other items, but only for a limited time, because there may be only one thread. */
+/* Runs an item. Item 0 waits for the others, but not for ever, because there may be only one thread. */
 static void wait_for_others(void *user, int64_t item, int thread)
 {
-    enum { ALONE = 2, HELPED = 60 }; /* maximum waits in seconds */
+    enum { ALONE = 2, HELPED = 60 }; /* longest waits in seconds: if the thread is alone, and if others help */
     held_up *h = user;
     if (item > 0) {
         atomic_fetch_add(&h->others, 1);
@@ -180,7 +180,7 @@ static void wait_for_others(void *user, int64_t item, int thread)
     (void)thread;
 }
 
-/* A thread that is busy with one long item leaves its other items to free threads. */
+/* Free threads take items of a thread that is busy with one long item. */
 static void items_of_a_busy_thread_are_taken_by_others(void **state)
 {
     held_up h = {0};
@@ -222,8 +222,8 @@ static void numbers_have_their_moments(void **state)
     assert_int_equal(seen, ((int64_t)1 << 50) - 1);
 }
 
-/* If a page is only partly in the range, it is not dropped. If the program reads a dropped page of a file, it gets
- * the contents of the file. */
+/* A page is dropped only if it is completely in the range. A dropped page of a file has the file's contents when it
+ * is read again. */
 static void dropped_pages_take_nothing_else(void **state)
 {
     enum { BYTES = 1 << 20 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Compares the loops of batch normalization with double, on every instruction set of the machine. Arrays end at guard
- * pages. The results of a channel must be the same, however the channels are split.
+ * pages. The results of a channel must not depend on how the channels are divided into calls.
  */
 #include "support/cmocka.h"
 
@@ -12,14 +12,14 @@
 #include <math.h>
 #include <string.h>
 
-/* UNITS is the number of roundings allowed for a sum. A lane has 16, and the others are roundings of the terms and
- * of the sum over lanes. */
+/* UNITS is the number of roundings that a sum may have: 16 for the numbers of a lane, and the rest for the terms and
+ * the sum over lanes. */
 enum { CHANNELS = 19, UNITS = 40 };
 static const double unit = 0x1p-24;
 
 typedef struct arrays {
     int64_t batch, plane, size;
-    float *x, *dy, *y; /* these arrays end at guard pages */
+    float *x, *dy, *y;
     float gain[CHANNELS], bias[CHANNELS], mean[CHANNELS], inverse[CHANNELS], dgain[CHANNELS], dbias[CHANNELS];
     double sums[2 * CHANNELS];
 } arrays;
@@ -171,8 +171,7 @@ static void gradients_are_right(const attn__batch_norm_kernel *kernel, arrays *a
     guard_free(before, (size_t)a->size * sizeof *before);
 }
 
-/* Runs the kernels for channels [0, cut), and then for the other channels. The results must be the same as in a
- * single run. */
+/* Runs the kernels for channels [0, cut) and then for the rest. The results must be the same as from a single run. */
 static void cuts_do_not_matter(const attn__batch_norm_kernel *kernel, int64_t batch, int64_t plane)
 {
     attn__batch_norm_run *const runs[] = {kernel->statistics, kernel->normalize, kernel->slopes, kernel->backward,
@@ -197,7 +196,7 @@ static void cuts_do_not_matter(const attn__batch_norm_kernel *kernel, int64_t ba
     }
 }
 
-/* If a value is not finite, only its own channel changes. */
+/* A value that is not finite changes only its own channel. */
 static void what_is_no_number_goes_through(const attn__batch_norm_kernel *kernel, int64_t batch, int64_t plane)
 {
     enum { BAD = 7 };
@@ -238,7 +237,7 @@ static void for_all(for_sizes *check)
             continue;
         for (size_t b = 0; b < sizeof batches / sizeof *batches; b++)
             for (size_t p = 0; p < sizeof planes / sizeof *planes; p++)
-                if (batches[b] * planes[p] <= 2000) /* limits the time of the test */
+                if (batches[b] * planes[p] <= 2000) /* large products would make the test slow */
                     check(attn__batch_norm_for(false, (attn__isa)isa), batches[b], planes[p]);
     }
 }

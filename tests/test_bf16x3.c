@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares products on AMX with sums in double. The tests cover every small size, both packings of either operand, and
- * one or three parts. Arrays end at guard pages. The test is skipped on a machine without AMX.
+ * Compares products on AMX with sums in double, for every small size, both packings of each operand, and one or three
+ * parts. Arrays end at guard pages. The test is skipped on a machine without AMX.
  */
 #include "support/cmocka.h"
 
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A product of an m x k matrix and a k x n matrix in the caller's layout. */
+/* A product of an m x k matrix and a k x n matrix, before packing. */
 typedef struct sample {
     int64_t m, n, k;
     int parts;
@@ -55,8 +55,8 @@ static void *random_numbers(attn__rng *rng, attn_dtype dtype, int64_t count, siz
     return x;
 }
 
-/* Computes the product in double and its error bound. The bound allows one rounding for every second term, and the
- * parts that a product of three parts omits. For f32 in one part, it allows a rounding of each factor. */
+/* Computes the product in double, and a bound on its error: one rounding for every second term, and the terms that
+ * three parts omit. With f32 in one part, each factor may also be rounded. */
 static void solve(sample *s)
 {
     double unit = ldexp(1, -24);
@@ -88,7 +88,7 @@ static attn__bf16x3_side packed(int64_t blocks, int64_t steps, int parts)
     return side;
 }
 
-/* Transposes a matrix of the sample. The other packing of the transposed matrix must give the same tiles. */
+/* Transposes a matrix of the sample. Its other packing must then give the same tiles. */
 static void *transposed(const void *x, attn_dtype dtype, int64_t rows, int64_t columns)
 {
     size_t element = dtype == ATTN_F32 ? sizeof(float) : sizeof(uint16_t);
@@ -141,7 +141,7 @@ static void count(attn__interleaved *interleaved)
     ((counting *)interleaved)->calls++;
 }
 
-/* Computes 2 C with two kernels, of which one interleaves other work. The results must have the same bits. */
+/* Computes 2 C with two kernels, one of which interleaves other work. Both must give the same bits. */
 static void beside_agrees(const attn__bf16x3_kernel *kernel, const attn__bf16x3_args *product)
 {
     size_t size = (size_t)(product->m * 16 * product->ldc) * sizeof(float);
@@ -238,7 +238,7 @@ static void products_are_as_exact_as_f32(void **state)
     }
 }
 
-/* The three parts of a number sum exactly to the number, in both kinds of tiles. */
+/* The three parts of a number must sum to exactly this number, in both kinds of tiles. */
 static void three_parts_hold_all_of_a_number(void **state)
 {
     const attn__bf16x3_kernel *kernel = kernel_or_skip();
@@ -263,7 +263,7 @@ static void three_parts_hold_all_of_a_number(void **state)
     }
 }
 
-/* Returns the sum of the parts that are stored at index `at` of a tile. */
+/* Returns the sum of a number's parts, which are at index `at` of the tile. */
 static double sum_of_parts(const uint16_t *tile, int parts, int64_t at)
 {
     double sum = 0;
@@ -365,8 +365,8 @@ static void depth_0_gives_zero(void **state)
         assert_true(c[i / 16][i % 16] == 0.0f);
 }
 
-/* Computes one block of weights from scores with both kernels. Weights in three parts must be bit-identical, and
- * weights in one part must be rounded weights. */
+/* Computes one block of weights from scores with both kernels. Weights in three parts must have the same bits, and
+ * weights in one part must be those weights rounded. */
 static void weigh_beside_lanes(const attn__bf16x3_kernel *kernel, attn__rng *rng, int64_t rows, int parts)
 {
     enum { WIDTH = 48, MOST = 130, STEPS = 5 };
@@ -422,8 +422,8 @@ static bool weigh_backward(const attn__bf16x3_weights *args)
     return attn__bf16x3_finish(&w) && finite;
 }
 
-/* Every NaN and infinity in weights or gradients must be reported. This includes a NaN whose bits would become zero
- * by rounding. */
+/* Every NaN and infinity in weights or gradients must be reported, including a NaN that rounding its bits would turn
+ * into zero. */
 static void not_finite_weights_are_reported(void **state)
 {
     (void)kernel_or_skip();
@@ -466,7 +466,7 @@ static double whole_number(const attn__bf16x3_side *side, int parts, int64_t r, 
     return sum;
 }
 
-/* In columns past the number of keys, weights and gradients are zero, whatever the scores in these columns. */
+/* Weights and gradients of columns past the number of keys must be zero, whatever the scores. */
 static void padded_key_columns_give_zero(void **state)
 {
     (void)kernel_or_skip();
@@ -475,7 +475,7 @@ static void padded_key_columns_give_zero(void **state)
     static _Alignas(64) float s[ROWS * LD], p[ROWS * LD], dp[ROWS * LD], lse[ROWS], delta[ROWS];
     static _Alignas(64) uint16_t tiles_of[3][4 * 2 * 3 * ATTN__BF16X3_TILE];
     for (int i = 0; i < ROWS; i++)
-        /* Each lse is larger than all scores. */
+        /* Each log-sum-exp is larger than all scores. */
         lse[i] = 6 + (float)attn__rng_normal(&rng), delta[i] = (float)attn__rng_normal(&rng);
     for (int64_t keys = 1; keys <= LD; keys += keys < 30 ? 4 : 3)
         for (int parts = 1; parts <= 3; parts += 2) {
@@ -501,7 +501,7 @@ static void padded_key_columns_give_zero(void **state)
         }
 }
 
-/* Counts calls of interleaved work, which must not change the products. */
+/* Counts calls of interleaved work, which must leave the products as they are. */
 typedef struct counter {
     attn__interleaved interleaved;
     int64_t calls;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests work that is interleaved with products on AMX. Sums over tiles that are made in portions must agree with double
- * precision, for every number of rows up to three tiles. Arrays end at guard pages. Other tests check dot products,
- * drained rows, and numbers that bf16 parts cannot represent. The test is skipped on a machine without AMX.
+ * Tests work that is interleaved with products on AMX. Sums over tiles that are made in portions must agree with
+ * double, for every number of rows up to three tiles. Dot products, drained rows, and numbers that bf16 parts cannot
+ * represent are tested, too. Arrays end at guard pages. The test is skipped on a machine without AMX.
  */
 #include "support/cmocka.h"
 
@@ -34,7 +34,7 @@ static void need_the_unit(void)
     kernel = attn__bf16x3_for(ATTN_ISA_AMX);
 }
 
-/* A matrix with rows of 64 columns. Rows are stored in reverse order. */
+/* A matrix with rows of 64 columns, which are stored from the last row to the first. */
 typedef struct rows {
     float *data;
     size_t size;
@@ -67,7 +67,7 @@ static attn__feed_side side_of(const rows *r, attn__feed_kind kind, uint16_t *to
     return s;
 }
 
-/* Makes half of the portions one by one, as during a product. feed_end makes the other portions. */
+/* Makes half of the portions one by one, as during a product. feed_end makes the rest. */
 static bool feed_all(attn__bf16x3_feed *f, int64_t portions)
 {
     attn__bf16x3_feed_begin(f, portions);
@@ -91,7 +91,8 @@ static void multiply(int64_t m, int64_t n, int64_t k)
     kernel->end();
 }
 
-/* Compares a sum with the expected sum. The bound allows one rounding for every second term, and the omitted parts. */
+/* Compares a sum with the expected sum. The bound allows one rounding for every second term, and the terms that
+ * three parts omit. */
 static void expect(double got, double want, double size, int64_t terms)
 {
     if (!(fabs(got - want) <= size * (double)(terms + 34) * 0x1p-24))
@@ -144,7 +145,7 @@ static void score_products_match_reference(void **state)
     }
 }
 
-/* The weights fit into one bf16 part, so that only the products of parts are tested. */
+/* The weights fit into one bf16 part, so the test is only about the products of parts. */
 static void value_products_match_reference(void **state)
 {
     need_the_unit();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests splitting of f32 rows into tiles of three bf16 parts. Each number must be exact and at its specified index, and
- * padding must be zero. Arrays end at guard pages. The test is skipped on a machine without AMX.
+ * Tests splitting rows of f32 into tiles of three bf16 parts. Each number must be exact and in its place, and padding
+ * must be zero. Arrays end at guard pages. The test is skipped on a machine without AMX.
  */
 #include "support/cmocka.h"
 
@@ -30,14 +30,14 @@ static void skip_without_unit(void)
     }
 }
 
-/* Returns the index of the number that is stored at index i along k. */
+/* Returns the index along k of the number that a tile stores at index i. */
 static int64_t number_at(int64_t i)
 {
     return i / 2 + i % 2 * SIDE;
 }
 
-/* Returns the index of a number's parts within a tile. `line` is the row or column of the block, and `along` is the
- * index along k. */
+/* Returns the index of a number's parts within a tile, for row or column `line` of the block and index `along` along
+ * k. */
 static int64_t within(int kind, int64_t line, int64_t along)
 {
     return kind == ACROSS ? along / 2 * DEPTH + line * 2 + along % 2 : line * DEPTH + along;
@@ -100,8 +100,8 @@ static void split_rows_are_packed_in_tile_order(void **state)
         check(i % KINDS, &rng, sizes[i / KINDS % SIZES], sizes[i / KINDS / SIZES]);
 }
 
-/* Every number that is not finite must be reported. This includes a NaN whose bits would become zero by rounding,
- * and numbers that round to infinity. */
+/* Every number that is not finite must be reported, including a NaN that rounding its bits would turn into zero, and
+ * numbers that round to infinity. */
 static void not_finite_numbers_are_reported(void **state)
 {
     skip_without_unit();
@@ -125,7 +125,7 @@ static void not_finite_numbers_are_reported(void **state)
             x[i] = i % 2 ? -3.389e38f : 3.389e38f;
             assert_true(attn__bf16x3_split_rows((attn__bf16x3_direction)kind, &rows, &to));
         }
-        /* These numbers have parts so small that AMX treats the parts as 0. */
+        /* Parts of these numbers are so small that AMX treats them as 0. */
         for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
             x[5 * i] = small[i].x;
             assert_int_equal(attn__bf16x3_split_rows((attn__bf16x3_direction)kind, &rows, &to), small[i].does);

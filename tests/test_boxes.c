@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests labelled boxes. COCO's evaluation is compared with results of pycocotools. Files of COCO and YOLO are read, and
- * invalid files are refused.
+ * Tests labelled boxes. COCO's evaluation is compared with pycocotools. Files of COCO and YOLO are read, and invalid
+ * files are refused.
  */
 #include "support/fixture.h"
 #include "support/faults.h"
@@ -80,8 +80,8 @@ static void random_object(attn__box_set *set, uint64_t *state, int64_t image)
     assert_ok(set->context, attn__box_set_add_object(set, &object));
 }
 
-/* Returns a detection with the ids of an image and a category. Its box is near one of the objects from `first` on,
- * or anywhere. */
+/* Returns a detection with the ids of an image and a category. Its box is near an object from number `first` on, or
+ * anywhere. */
 static attn__detection random_detection(const attn__box_set *set, uint64_t *state, int64_t first)
 {
     attn__detection d = {.score = 0};
@@ -99,7 +99,7 @@ static attn__detection random_detection(const attn__box_set *set, uint64_t *stat
     return d;
 }
 
-/* Makes a case from the same random numbers as fixture_case in tests/parity/detections.py. */
+/* Makes the same case as fixture_case in tests/parity/detections.py, from the same random numbers. */
 static int64_t make_case(attn__box_set *set, uint64_t state, attn__detection *detections)
 {
     static const char *const names[] = {"0", "1", "2", "3"};
@@ -147,7 +147,7 @@ static void measures_are_those_of_pycocotools(void **state)
     }
 }
 
-/* Makes a set with one image, one category and one object of 10 x 10 pixels with the given id. */
+/* Makes a set with one image, one category and one object of 10 x 10 pixels. The object has the given id. */
 static attn__box_set *one_object(attn_context *c, int64_t id)
 {
     attn__box_set *set;
@@ -167,9 +167,9 @@ static void detections_are_checked(void **state)
     double measures[ATTN__AP_MEASURES];
     attn__detection d = {.box = {0, 0, 10, 9}, .score = 0.5};
     assert_ok(c, attn__average_precision(c, set, &d, 1, measures, NULL));
-    /* The overlap is 0.9, so that the object is found at thresholds 0.50 to 0.90. */
+    /* With an overlap of 0.9, the object is found at the thresholds 0.50 to 0.90. */
     assert_float_equal(measures[ATTN__AP], 0.9, 1e-12);
-    assert_float_equal(measures[4], -1, 0); /* -1, because no object is of medium size */
+    assert_float_equal(measures[4], -1, 0); /* -1 means that no object is of medium size */
     assert_ok(c, attn__average_precision(c, set, NULL, 0, measures, NULL));
     assert_float_equal(measures[ATTN__AP], 0, 0);
     d.score = NAN;
@@ -182,7 +182,7 @@ static void detections_are_checked(void **state)
     assert_refused(c, attn__average_precision(c, set, &d, 1, measures, NULL), ATTN_ERROR_ARGUMENT,
                    "detection 0: image 0, category 1; there are 1 and 1");
     attn__box_set_destroy(set);
-    set = one_object(c, 0); /* As in pycocotools, an object with id 0 is never found. */
+    set = one_object(c, 0); /* An object with id 0 is never found, as in pycocotools. */
     d = (attn__detection){.box = {0, 0, 10, 10}, .score = 1};
     assert_ok(c, attn__average_precision(c, set, &d, 1, measures, NULL));
     assert_float_equal(measures[ATTN__AP50], 0, 0);
@@ -405,7 +405,7 @@ static void folders_of_yolo_are_read(void **state)
     assert_int_equal(set->images[0].objects, 0);
     assert_int_equal(set->images[1].objects, 2);
     assert_memory_equal(&set->objects[0].box, &((attn__box){3, 1, 2, 2}), sizeof(attn__box));
-    /* In the file, the box reaches beyond the right edge of the image. Its x must not change. */
+    /* The box in the file reaches beyond the right edge of the image. Cutting it must not change its x. */
     assert_float_equal(set->objects[1].box.x, 5.6, 1e-12);
     assert_string_equal(set->categories[1].name, "1");
     attn__box_set_destroy(set);
@@ -430,7 +430,7 @@ static void folders_of_yolo_are_read(void **state)
 
 /* ---------------------------------------------------------------------------------------------- shapes */
 
-/* The smallest and the largest share of its box that a shape covers, over all rotations. */
+/* Least and largest share of its box that a shape covers, over all rotations. */
 static const double least_share[ATTN__SHAPE_KINDS] = {0.70, 0.45, 0.40, 0.25, 0.40, 0.35},
                     most_share[ATTN__SHAPE_KINDS] = {0.85, 1.00, 0.62, 0.42, 0.62, 0.62};
 

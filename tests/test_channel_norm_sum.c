@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares the sums of a channel with sums in double, on every instruction set of the machine. Only the numbers of the
- * channel may be read.
+ * Compares the sums of a channel with sums in double, on every instruction set of the machine. The kernel may read only
+ * numbers of the channel.
  */
 #include "support/cmocka.h"
 
@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-/* The kernel adds up to 32 numbers in each lane in f32. Then it adds these sums in double. */
+/* The kernel adds up to 32 numbers of a lane in f32, and these sums in double. */
 static void sums_are_those_of_double(const attn__channel_norm_kernel *kernel, int64_t n)
 {
     attn__rng rng = {.seed = (uint64_t)n};
@@ -76,7 +76,7 @@ static void sums_match_double_for_all_lengths(void **state)
     }
 }
 
-/* Adds integers whose sum in each run is below 2^24. So no sum is rounded, however many runs there are. */
+/* The sum of integers in each run is below 2^24, so nothing is rounded, however many runs there are. */
 static void long_sums_are_exact_in_double(void **state)
 {
     enum { COUNT = 1 << 20 };

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests that invalid values of enums are refused. An earlier failure that the caller has handled must not change the
- * error of a later call.
+ * Tests that invalid values of enums are refused. An earlier failure must not change the error of a later call.
  */
 #include "support/fixture.h"
 
@@ -40,7 +39,7 @@ static void refused(attn_context *c, attn_status status)
     assert_refused(c, attn_context_status(c), ATTN_ERROR_ARGUMENT, "99");
 }
 
-/* Makes a call that fails, as in a program that tries to open a missing file. */
+/* Makes a call that fails, such as opening a missing file. */
 static void fail_once(attn_context *c)
 {
     attn_config *config;
@@ -90,7 +89,7 @@ static void pictures(void **state)
     attn_panel_row row = {.n = 1, .panels = &panel};
     attn_context_clear_error(c);
     attn_status status = attn_heatmaps_render(&page, c, &(attn_heatmaps){.n = 1, .rows = &row}, (attn_plot_format)NONE);
-    /* If the build cannot write pictures, the status is ATTN_ERROR_UNSUPPORTED. */
+    /* ATTN_ERROR_UNSUPPORTED means that the build cannot write pictures. */
     if (status != ATTN_ERROR_UNSUPPORTED)
         refused(c, status);
     end(c);

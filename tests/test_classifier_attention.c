@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Tests the attention of a classifier: attention rollout, and the cell of the image to which each key of a window or a
- * cross belongs. Makes its model with failing memory.
+ * cross belongs. Also makes the model while allocations fail.
  */
 #include "support/cmocka.h"
 #include "support/faults.h"
@@ -38,7 +38,8 @@ static void keys_map_to_grid_positions(void **state)
     place(&window, 0, 0, 0, 0, 0);
     place(&window, 4, 5, 8, 4, 5);
     place(&window, 4, 5, 0, 2, 3);
-    window.key_rows = window.key_cols = 7; /* If a window is larger than the grid, its first key is the first cell. */
+    /* In a window that is larger than the grid, the first key is the first cell. */
+    window.key_rows = window.key_cols = 7;
     place(&window, 4, 5, 8, 1, 1);
     const attn__block_attention cross = {.heads = 1, .rows = 3, .cols = 4, .where = ATTN_KEYS_CROSS};
     assert_int_equal(attn__block_keys(&cross), 7);
@@ -51,7 +52,8 @@ static void keys_map_to_grid_positions(void **state)
     place(&tokens, 0, 0, 3, 1, 0);
 }
 
-/* Compares the rollout with a sum over paths: rolled[i][j] = sum over k, l of A3[i][k] A2[k][l] A1[l][j]. */
+/* Compares the rollout with a sum over paths through the layers: rolled[i][j] = sum over k, l of A3[i][k] A2[k][l]
+ * A1[l][j]. */
 static void rollout_is_the_product_over_layers(void **state)
 {
     enum { LAYERS = 3, HEADS = 2, T = 5 };

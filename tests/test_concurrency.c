@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests several threads of the caller: one plan in many threads, several contexts, one shared workspace, and
- * simultaneous errors. This test is most useful with the thread sanitizer.
+ * Tests several threads of the caller: one plan in many threads, several contexts, one shared workspace, and errors at
+ * the same time. It is most useful with the thread sanitizer.
  */
 #include "support/fixture.h"
 
@@ -20,7 +20,6 @@
 
 enum { MOST = 8, HEADS = 2, ROWS = 70, DIM = 16, SIZE = HEADS * ROWS * DIM };
 
-/* Starts one thread for each of `n` tasks of `size` bytes and waits for all threads. */
 static void run_all(int n, void *(*work)(void *), void *tasks, size_t size)
 {
     pthread_t thread[MOST];
@@ -42,7 +41,6 @@ static attn_problem small_problem(attn_direction direction)
     return p;
 }
 
-/* The arrays that one pass reads and writes. */
 typedef struct pass {
     const attn_plan *forward, *backward;
     float q[SIZE], k[SIZE], v[SIZE], o[SIZE], dout[SIZE], dq[SIZE], dk[SIZE], dv[SIZE], lse[HEADS * ROWS];
@@ -178,7 +176,8 @@ static void a_held_workspace_is_busy_until_it_is_free(void **state)
     whole.o = p->o;
     assert_int_equal(attn_plan_create(&plan, c, &f, NULL), ATTN_OK);
     assert_int_equal(attn_plan_execute(plan, &lacking, NULL), ATTN_ERROR_ARGUMENT);
-    assert_int_equal(attn_plan_execute(plan, &whole, NULL), ATTN_OK); /* The failed call must have released the plan. */
+    /* The failed call must have released the plan, so this call succeeds. */
+    assert_int_equal(attn_plan_execute(plan, &whole, NULL), ATTN_OK);
     assert_int_equal(attn_plan_execute(plan, &whole, NULL), ATTN_OK);
     free(p);
     attn_plan_destroy(plan);
@@ -223,8 +222,8 @@ typedef struct learner {
     float weights[WIDTH * WIDTH];
 } learner;
 
-/* Computes a training loss: the mean square of self-attention over numbers that depend only on the step and the
- * epoch. */
+/* Computes the loss of a training: the mean square of self-attention over numbers that depend only on the step and
+ * the epoch. */
 static attn_tensor *learner_loss(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *tokens)
 {
     attn_tensor *weights = user;
@@ -306,8 +305,7 @@ static void contexts_train_side_by_side(void **state)
 
 enum { LAYERS = 5, IN = 96, OUT = 70, BATCH = 3 };
 
-/* A thread whose own tape shares the packed weights of another tape. The struct has the packed weights that the
- * thread found, and its results. */
+/* A thread with a tape that shares the packed weights of another tape: the weights that it found, and its results. */
 typedef struct sharer {
     attn_context *context;
     attn_tape *tape;
@@ -352,7 +350,7 @@ static void end_sharers(sharer *all, int n)
     }
 }
 
-/* The owner of the packed weights may end before the tapes that share them. */
+/* A tape that owns packed weights may end before the tapes that share them. */
 static void share_weights(attn_precision precision)
 {
     attn_context *c;
@@ -388,7 +386,7 @@ static void share_weights(attn_precision precision)
         }
     }
     attn_context_memory(c, &during, NULL, NULL);
-    assert_true(during > before); /* One tape that shares the weights still exists, so that they are not freed. */
+    assert_true(during > before); /* The weights are not freed yet, because one tape still shares them. */
     attn__packed_weights_end(all[MOST].tape);
     attn_context_memory(c, &after, NULL, NULL);
     assert_int_equal(after, before);
@@ -406,7 +404,7 @@ static void threads_share_packed_weights(void **state)
     share_weights(ATTN_PRECISION_INT8);
 }
 
-/* Shares packed weights. Their memory comes from the owner's context, and an error is set in the caller's context. */
+/* Shares packed weights. Their memory comes from the owner's context, but an error is set in the caller's context. */
 static attn_status share_with(attn_context *owner, void *user)
 {
     attn_tensor *w = user;

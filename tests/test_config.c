@@ -34,7 +34,7 @@ static void keys_keep_their_order(void **state)
     attn_config_destroy(NULL);
 }
 
-/* If each key needed a linear search, this test would take a quarter of an hour. */
+/* With a linear search for each key, this test would take a quarter of an hour. */
 static void many_keys_are_found(void **state)
 {
     enum { KEYS = 100000 };
@@ -86,7 +86,7 @@ static void values_are_compared(void **state)
         {.type = ATTN_CONFIG_TYPE_INT, .integer = (INT64_C(1) << 60) + 1, .real = 0x1p60},
         {.type = ATTN_CONFIG_TYPE_INT,
          .integer = INT64_C(1) << 60,
-         .real = 0x1p60}, /* two different integers that are equal as doubles */
+         .real = 0x1p60}, /* equals the INT as a double, although the two integers differ */
         {.type = ATTN_CONFIG_TYPE_REAL, .real = 7.5},
         {.type = ATTN_CONFIG_TYPE_TEXT, .text = "7"},
         {.type = ATTN_CONFIG_TYPE_TEXT, .text = ""},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests that a convolution with an activation gives the same bits as a convolution followed by the activation. This
- * includes gradients.
+ * Tests that a convolution with an activation gives the same bits, in results and gradients, as a convolution and then
+ * the activation.
  */
 #include "support/fixture.h"
 
@@ -12,15 +12,16 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST = 32, LARGEST = 64 * MOST * MOST * sizeof(float) }; /* MOST: length of a side; LARGEST: bytes of a tensor */
+/* MOST: longest side; LARGEST: bytes of the largest tensor */
+enum { MOST = 32, LARGEST = 64 * MOST * MOST * sizeof(float) };
 
 static size_t bytes_of(const attn_tensor *x)
 {
     return (size_t)attn_tensor_size(x) * attn_dtype_size(attn_tensor_dtype(x));
 }
 
-/* Runs a convolution with its activation and computes the gradients. The activation is fused if `together` is true.
- * Writes the results to y and returns their size in bytes. */
+/* Runs a convolution and its activation, fused if `together` is true, and computes the gradients. Writes all results
+ * to y and returns their size in bytes. */
 static size_t convolve_and_back(attn_context *context, attn_conv conv, bool together, attn_tensor *const in[3], void *y)
 {
     attn_tape *tape;
@@ -43,7 +44,7 @@ static size_t convolve_and_back(attn_context *context, attn_conv conv, bool toge
     return bytes;
 }
 
-/* Checks that both forms give the same bits. `shape` has the shapes of x, of w and of the bias, which has one axis. */
+/* Checks that both forms give the same bits. `shape` has the shapes of x and w, and the bias's length. */
 static void assert_same_bits(attn_context *context, attn_dtype dtype, const attn_conv *conv, const int64_t shape[3][5])
 {
     static char y[2][LARGEST], gradients[3][LARGEST];
@@ -107,7 +108,7 @@ static void fused_activation_of_other_convolutions_matches(void **state)
     }
 }
 
-/* A dilated kernel equals a larger kernel with zeros between the taps. */
+/* A dilated kernel must equal a larger kernel with zeros between the taps. */
 static void dilated_kernels_are_kernels_with_zeros(void **state)
 {
     enum { SIDE = 3, REACH = 7, STEP = 3 };
@@ -122,7 +123,7 @@ static void dilated_kernels_are_kernels_with_zeros(void **state)
         w[i] = (float)attn__rng_normal(&rng);
         wide[(i / 9 * REACH + i / SIDE % SIDE * STEP) * REACH + i % SIDE * STEP] = w[i];
     }
-    /* If the padding is 3, the result has the size of the input. */
+    /* With a padding of 3, the result has the size of the input. */
     for (int64_t padding = 0; padding <= 4; padding++) {
         for (int64_t stride = 1; stride <= 2; stride++) {
             attn_conv conv = {.spatial = 2, .stride = {stride, stride}, .padding = {padding, padding}};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares the assignment of objects to queries, and the loss of a set of boxes, with results of SciPy and DETR.
+ * Compares the assignment of objects to queries with SciPy, and the loss of a set of boxes with DETR.
  */
 #include "support/fixture.h"
 #include "support/gradcheck.h"
@@ -24,7 +24,7 @@ static double uniform(uint64_t *state)
 
 enum { MOST = 100 };
 
-/* Returns the sum of an assignment's costs. Checks that each row has a column of its own. */
+/* Returns the sum of an assignment's costs. Checks that no two rows have the same column. */
 static double total(const double *cost, int64_t rows, int64_t columns, const int64_t *column)
 {
     bool taken[MOST] = {false};
@@ -47,7 +47,7 @@ static double least(const double *cost, int64_t rows, int64_t columns, int64_t r
     return best;
 }
 
-/* The costs have few different values, so that many assignments have the same cost. */
+/* The costs have few distinct values, so that many assignments have the same cost. */
 static void no_assignment_costs_less(void **state)
 {
     uint64_t seed = 3;
@@ -65,7 +65,7 @@ static void no_assignment_costs_less(void **state)
     const double equal[6] = {0};
     int64_t column[2];
     assert_ok(*state, attn__assign(*state, equal, 2, 3, column));
-    assert_true(column[0] == 0 && column[1] == 1); /* If costs are equal, the first columns are assigned. */
+    assert_true(column[0] == 0 && column[1] == 1); /* With equal costs, the first columns are assigned. */
 }
 
 /* The expected sums come from scipy.optimize.linear_sum_assignment of SciPy 1.17. */
@@ -130,8 +130,7 @@ static void draw(sample *s)
     s->targets = (attn__targets){IMAGES, s->begin, s->classes, s->wanted};
 }
 
-/* Makes a tensor of the sample's numbers. They are the numbers of one block or, if `block` is negative, of all
- * blocks. */
+/* Makes a tensor of the sample's numbers: those of one block, or of all blocks if `block` is negative. */
 static attn_tensor *leaf(attn_tape *tape, attn_dtype dtype, const double *numbers, int64_t last, int block)
 {
     int64_t shape[] = {block < 0 ? BLOCKS : 1, IMAGES, QUERIES, last}, size = IMAGES * QUERIES * last;
@@ -208,7 +207,7 @@ static void gradients_are_those_of_differences(void **state)
         (const gradcheck_input[]){{4, {BLOCKS, IMAGES, QUERIES, CLASSES + 1}}, {4, {BLOCKS, IMAGES, QUERIES, 4}}});
 }
 
-/* If both parts of a batch use the divisors of the whole batch, their losses sum to the loss of the batch. */
+/* The losses of two parts of a batch sum to the loss of the batch, if both use the divisors of the whole batch. */
 static void parts_of_a_batch_add_up(void **state)
 {
     tape_fixture *f = *state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests a detector. The tests prepare and augment pictures with boxes, and read the detector's outputs.
+ * Tests a detector: pictures and boxes are prepared and augmented, and the outputs are read.
  */
 #include "support/faults.h"
 #include "support/fixture.h"
@@ -32,7 +32,7 @@ static void sizes_are_detrs(void **state)
         assert_true(width == cases[i][2] && height == cases[i][3]);
     }
     int64_t width, height;
-    attn__view_size(&attn__detr_view, 100000, 1, &width, &height); /* A side that would have 0 pixels gets 1 pixel. */
+    attn__view_size(&attn__detr_view, 100000, 1, &width, &height); /* A side of less than 1 pixel becomes 1 pixel. */
     assert_true(width == 100000 && height == 1);
     attn__view_size(&(attn__picture_view){0}, 31, 17, &width, &height);
     assert_true(width == 31 && height == 17);
@@ -104,8 +104,8 @@ static void boxes_go_with_the_pixels(void **state)
     attn_image_free(context, &image);
 }
 
-/* Checks the sizes that are drawn. DETR trains with sizes from 480 to 800 in steps of 32. It first resizes half of
- * the pictures to 400, 500 or 600, and cuts them to 384 to 600 pixels. */
+/* Checks the sizes that are drawn in training. DETR uses 480 to 800 in steps of 32. It first resizes half of the
+ * pictures to 400, 500 or 600, and cuts them to 384 to 600 pixels. */
 static void drawn_sizes_are_those_of_detr(void **state)
 {
     const attn__picture_view view = {.size = 800};
@@ -162,14 +162,14 @@ static void unlike_pictures_make_a_batch_with_a_mask(void **state)
     }
     assert_non_null(attn__view_batch(&attn__detr_view, f->tape, images, 1, NULL, &mask));
     assert_null(mask);
-    /* The picture is padded to the size of a larger batch. */
+    /* Here the batch is larger, so the picture is padded. */
     x = attn__view_batch(&attn__detr_view, f->tape, images, 1, (const int64_t[]){3, 6}, &mask);
     assert_true(attn_tensor_length(x, 3) == 6 && test_at(mask, 3) == 0 && test_at(mask, 4) == 1);
     for (int i = 0; i < 2; i++)
         attn_image_free(f->context, &images[i]);
 }
 
-/* The outputs have three queries and, in addition to "no object", two classes. */
+/* The outputs are for three queries, with two classes and "no object". */
 static void outputs_are_boxes_by_falling_score(void **state)
 {
     tape_fixture *f = *state;
@@ -186,7 +186,7 @@ static void outputs_are_boxes_by_falling_score(void **state)
     assert_ok(f->context, attn__found_of(f->context, l, b, 0, 200, 100, found));
     assert_true(found[0].class == 0 && fabs(found[0].score - 1 / (1 + exp(-1) + exp(-2))) < 1e-6);
     assert_true(fabs(found[0].left - 40) < 1e-4 && fabs(found[0].bottom - 70) < 1e-4);
-    /* If scores are equal, the result of the first query comes first. */
+    /* Results with equal scores have the order of their queries. */
     assert_true(found[1].class == 1 && found[1].right == 200 && found[2].left == -50);
     test_set(b, 3, NAN);
     assert_refused(f->context, attn__found_of(f->context, l, b, 0, 200, 100, found), ATTN_ERROR_UNSUPPORTED,
@@ -262,8 +262,8 @@ static attn_status detect_with(attn_context *context, void *user)
     return status;
 }
 
-/* Files of other networks are refused with a message that names the network. Some of these networks have the same
- * parameter names as DETR. */
+/* Files of other networks are refused, and the message names the network. Some of them have the parameter names of
+ * DETR. */
 static void others_are_refused_as_what_they_are(void **state)
 {
     attn_context *context = *state;
@@ -319,7 +319,7 @@ static attn_status batch_with(attn_context *context, void *user)
         assert_true(batch.targets.images == 2 && batch.objects <= 2 && data.set->images[1].width == 3);
     if (status == ATTN_OK)
         status = attn__boxed_data_valid(&data, tape, 0, &batch);
-    if (status == ATTN_OK) /* 4 x 3 pixels become wider than high */
+    if (status == ATTN_OK) /* the picture becomes wider than high, 4 x 3 pixels */
         assert_true(batch.targets.images == 1 && batch.sides[0] == 4 && batch.sides[1] == 5);
     attn_tape_destroy(tape);
     attn__boxed_data_free(&data);

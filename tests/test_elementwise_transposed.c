@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares strided copies that transpose rows and columns with plain loops, on every instruction set of the machine.
- * Sizes are arbitrary, and copies may cover parts of the rows, be scaled, be added, or have NaN payloads.
+ * Compares copies that transpose rows and columns with plain loops, on every instruction set of the machine. Sizes are
+ * arbitrary. Copies may cover a part of the rows, be scaled or added, or have NaN payloads.
  */
 #include "support/cmocka.h"
 
@@ -14,7 +14,7 @@
 
 typedef struct turning {
     int64_t outer, rows, columns; /* x is [outer][columns][rows], y is [outer][rows][columns] */
-    int64_t begin, end;           /* range of the outer x rows rows of y */
+    int64_t begin, end;           /* the rows [begin, end) of the outer * rows rows of y are copied */
     double scale;
     bool add;
 } turning;
@@ -72,7 +72,7 @@ static void transposed_elementwise_matches_for_all_sizes(void **state)
             with_each_isa(&t);
             t.begin = (rows * 3 + columns) % t.end;
             t.end -= (t.end - t.begin) * columns / 150;
-            t.scale = 0.5; /* Products with 0.5 are exact, whether they are added or not. */
+            t.scale = 0.5; /* Products with 0.5 are exact, so the results must be, too. */
             t.add = columns % 2;
             with_each_isa(&t);
             t.scale = 1;
@@ -82,7 +82,7 @@ static void transposed_elementwise_matches_for_all_sizes(void **state)
     }
 }
 
-/* Integers are copied as floats. Their bits may be a NaN with any payload, which must not change. */
+/* Integers are copied as floats, whose bits may be a NaN with any payload. The payload must stay. */
 static void nan_payloads_are_kept(void **state)
 {
     enum { SIDE = 33 };

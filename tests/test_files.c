@@ -66,8 +66,7 @@ static void files_are_written_read_and_replaced(void **state)
     assert_int_equal(tear_down(&f), 1);
 }
 
-/* Devices and pipes are written in place. Renaming a new file over them would replace them, although other programs
- * use them. */
+/* Devices and pipes are written in place, because a new file in their place would cut them off from other programs. */
 static void pipes_and_devices_are_written_in_place(void **state)
 {
     fixture f;
@@ -88,7 +87,7 @@ static void pipes_and_devices_are_written_in_place(void **state)
     assert_int_equal(tear_down(&f), 0);
 }
 
-/* A link to standard output, such as /dev/stdout, is kept, even if standard output is a regular file. */
+/* A link to standard output, such as /dev/stdout, stays a link, even if standard output is a regular file. */
 static void link_to_standard_output_is_kept(void **state)
 {
     fixture f;
@@ -110,7 +109,7 @@ static void link_to_standard_output_is_kept(void **state)
     check_holds(&f, "before written behind");
     assert_int_equal(lstat(link, &about), 0);
     assert_true(S_ISLNK(about.st_mode));
-    /* This link is an ordinary link, so that the new file replaces it. */
+    /* This link is not to standard output, so the new file replaces it. */
     assert_int_equal(attn_file_write(f.c, link, "anew", 4), ATTN_OK);
     check_holds(&f, "before written behind");
     assert_int_equal(tear_down(&f), 2);
@@ -129,7 +128,7 @@ static void missing_files_and_folders_are_named(void **state)
     assert_int_equal(attn_file_read(&bytes, c, "/tmp", 0), ATTN_ERROR_IO);
 }
 
-/* A limit on the size of files simulates a full disk. It makes write() fail in the middle of the file. */
+/* A limit on file sizes simulates a full disk: write() fails in the middle of the file. */
 static void a_full_disk_leaves_the_old_file(void **state)
 {
     fixture f;
@@ -147,7 +146,7 @@ static void a_full_disk_leaves_the_old_file(void **state)
     free(data);
     assert_refused(f.c, status, ATTN_ERROR_IO, "File too large");
     check_holds(&f, "old");
-    assert_int_equal(tear_down(&f), 1); /* tear_down removes one file, so that no temporary file was left. */
+    assert_int_equal(tear_down(&f), 1); /* tear_down removes only one file, so no temporary file was left. */
 }
 
 static void gzip_is_read_and_checked(void **state)
@@ -167,7 +166,7 @@ static void gzip_is_read_and_checked(void **state)
                    "more than the limit of 8889 bytes");
     assert_int_equal(attn_file_read(&text, f.c, f.path, 8890), ATTN_OK);
     attn_bytes_free(f.c, &text);
-    /* If a file is cut at any byte, or has a flipped bit, it is refused. */
+    /* A file that is cut at any byte, or has a flipped bit, is refused. */
     FILE *in = fopen(f.path, "rb");
     char raw[8192];
     packed = (attn_bytes){raw, fread(raw, 1, sizeof raw, in)};
@@ -233,7 +232,7 @@ static void directories_are_listed(void **state)
     assert_int_equal(tear_down(&f), 4);
 }
 
-/* The named files are removed, those that exist and no others. A folder of such a name is an error. */
+/* Only the files with the given names are removed. A folder with such a name is an error. */
 static void directories_are_cleared(void **state)
 {
     static const char *const names[] = {"a", "b", "c", NULL};
@@ -255,7 +254,7 @@ static void directories_are_cleared(void **state)
     assert_refused(f.c, attn_directory_clear(f.c, f.folder, names), ATTN_ERROR_IO, "/b: cannot be removed");
     assert_ok(f.c, attn_directory_clear(f.c, "/nowhere/at/all", names));
     rmdir(path);
-    assert_int_equal(tear_down(&f), 2); /* d, and the lock */
+    assert_int_equal(tear_down(&f), 2); /* d and the lock file remain */
 }
 
 static void json_is_written(void **state)
@@ -299,13 +298,13 @@ static void misuse_of_the_writer_is_refused(void **state)
         if (kind != 4)
             attn_json_object(&json, NULL);
         if (kind == 0)
-            attn_json_int(&json, NULL, 1); /* this member has no key */
+            attn_json_int(&json, NULL, 1); /* an object's member needs a key */
         if (kind != 1 && kind != 4)
             attn_json_end(&json);
         if (kind == 2)
             attn_json_end(&json);
         if (kind == 3)
-            attn_json_int(&json, NULL, 1); /* this is a second value after the first */
+            attn_json_int(&json, NULL, 1); /* there can be only one value */
         assert_int_equal(attn_json_finish(&json, &text), ATTN_ERROR_ARGUMENT);
         assert_null(text);
         attn_json_free(&json);
@@ -368,8 +367,8 @@ static void bad_json_is_placed(void **state)
     }
 }
 
-/* A reader must accept JSON with values that it does not expect: lists of reals or of mixed types, objects in lists,
- * and integers of any length. */
+/* A reader must accept values that it does not expect: lists of reals or of mixed types, objects in lists, and
+ * integers of any length. */
 static void every_kind_of_json_is_read(void **state)
 {
     static const char text[] =
@@ -413,7 +412,7 @@ static void deep_json_is_refused_before_it_costs(void **state)
     free(text);
 }
 
-/* 256 MB are read, and one byte more is refused. */
+/* A text of 256 MB is read, and one of a byte more is refused. */
 static void long_json_is_refused(void **state)
 {
     enum { MOST = 1 << 28, DEPTH = 65 };
@@ -421,7 +420,7 @@ static void long_json_is_refused(void **state)
     char *text = calloc(MOST + 1, 1);
     json_t *root;
     assert_non_null(text);
-    memset(text, '[', DEPTH); /* the check ends here, so that no other page of the text is read */
+    memset(text, '[', DEPTH); /* the check stops at this depth, so that it reads no other page of the text */
     attn__input input = {.context = c, .name = "c.json", .data = (const uint8_t *)text, .size = MOST};
     assert_refused(c, attn__json_parse(&root, &input, DEPTH - 1, MOST, 0), ATTN_ERROR_FORMAT,
                    "c.json:1:65: nested too deep");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares the tiled forward pass with the reference solver, on every instruction set of the machine. The problems have
- * heads in both layouts, sizes around the tiles, every kind of mask, and masked values that are not finite.
+ * Compares the tiled forward pass with the reference solver, on every instruction set of the machine. Heads are in both
+ * layouts, sizes are around those of tiles, masks are of every kind, and masked values are not finite.
  */
 #include "support/cmocka.h"
 
@@ -33,7 +33,7 @@ static size_t bytes_of(const trial *t, size_t count)
     return count * attn_dtype_size(t->problem.dtype);
 }
 
-/* Allocates an array of normal numbers. It ends at a guard page, so that a read past the end crashes the test. */
+/* Allocates an array of normal numbers, which ends at a guard page. */
 static void *random_array(attn__rng *rng, const trial *t, size_t count, double scale)
 {
     void *memory = guard_alloc(bytes_of(t, count));
@@ -102,8 +102,8 @@ static void choose_shape(trial *t, attn__rng *rng)
     t->lens = (size_t)(h->batch * (h->lens_per == 2 ? h->queries : 1));
 }
 
-/* Sets the strides of a bias over queries and keys, over keys only, or over queries only. If it is over both, either
- * dim may be contiguous. */
+/* Sets the strides of a bias over queries and keys, over keys only, or over queries only. Over both, either dim may
+ * be contiguous. */
 static void choose_bias(trial *t, attn__rng *rng)
 {
     attn_dim *query = dim_of(t, ATTN_ROLE_QUERY), *key = dim_of(t, ATTN_ROLE_KEY);
@@ -151,7 +151,7 @@ static void choose_mask(trial *t, attn__rng *rng)
     }
 }
 
-/* Sets numbers of a key and a value to NaN and infinity. A mask hides this key from all queries or from some. */
+/* Sets numbers of a key and its value to NaN and infinity. A mask hides this key from all or some queries. */
 static void poison(trial *t, attn__rng *rng)
 {
     const attn_dim *key = dim_of(t, ATTN_ROLE_KEY);
@@ -195,7 +195,7 @@ static void free_trial(trial *t)
         guard_free((void *)(uintptr_t)t->arrays.lens, t->lens * sizeof(int32_t));
 }
 
-/* Returns true if a dim is empty, because the planner then chooses the reference solver. */
+/* Returns true if a dim is empty. The planner then chooses the reference solver. */
 static bool is_empty(const trial *t)
 {
     return t->heads.batch == 0 || t->heads.heads == 0 || t->heads.queries == 0 || t->heads.keys == 0;
@@ -218,8 +218,8 @@ static bool near(double got, double want, double bound)
     return (isnan(want) && isnan(got)) || got == want || fabs(got - want) <= bound;
 }
 
-/* Compares results. The bound follows from the rounding of the scores, which depends on their size and number of
- * terms, and becomes a relative error of the weights. */
+/* Compares results. The bound comes from the rounding of the scores. It depends on their size and number of terms,
+ * and is a relative error of the weights. */
 static void compare(const trial *t, const char *isa, int number, const void *o, const void *want, const float *lse,
                     const float *want_lse)
 {
@@ -229,7 +229,7 @@ static void compare(const trial *t, const char *isa, int number, const void *o, 
             fail_msg("%s, problem %d: lse %zu is %g, not %g", isa, number, i, (double)lse[i], (double)want_lse[i]);
     for (size_t i = 0; i < t->o; i++) {
         double x = element_of(t, o, i), y = element_of(t, want, i);
-        /* In bf16, weights are rounded to 8 bits too. This adds half a unit of a mean of values below 4. */
+        /* In bf16, weights are also rounded to 8 bits, which adds half a unit of a mean of values below 4. */
         double storage = t->problem.dtype == ATTN_BF16 ? 0x1p-7 * fabs(y) + 0x1p-9 * 4 : 0;
         if (!near(x, y, eps * 8 + storage))
             fail_msg("%s, problem %d: o %zu is %g, not %g", isa, number, i, x, y);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares f32 GELU, which is x * Phi(x), and its slope with double, on every instruction set of the machine. The tests
- * are dense where the function bends. They include huge, tiny, infinite and NaN numbers.
+ * Compares f32 GELU, x * Phi(x), and its slope with double, on every instruction set of the machine. Numbers are dense
+ * where the function bends, and include huge, tiny, infinite and NaN numbers.
  */
 #include "support/cmocka.h"
 
@@ -14,9 +14,9 @@
 
 enum { PER_UNIT = 1 << 16, EDGE = 8, DENSE = 2 * EDGE * PER_UNIT + 1 };
 
-/* Error bounds relative to max(|x|, 1). Roundings of Phi, which is between 1/2 and 1, and of the product give 9e-8,
- * which no method in f32 can avoid. The rest is the error of Phi itself. If Phi is looked up, it is 1.7e-8.
- * Otherwise it is half of erf's error and the rounding of erf's argument. */
+/* Error bounds relative to max(|x|, 1). Rounding Phi, which is between 1/2 and 1, and the product costs 9e-8 in any
+ * method in f32. The rest is the error of Phi itself: 1.7e-8 if it is looked up, and otherwise half of erf's error
+ * and the rounding of erf's argument. */
 static const double LOOKED_UP = 1.07e-7, BY_ERF = 1.4e-7;
 static const double SLOPE_BOUND = 3e-7;
 
@@ -45,8 +45,7 @@ typedef struct results {
 
 typedef void check(const results *of);
 
-/* Computes values and slopes of n numbers with each instruction set of the machine, and calls `see` with the
- * results. */
+/* Computes values and slopes of n numbers on each instruction set of the machine, and passes them to `see`. */
 static void with_each_isa(const float *x, int64_t n, check *see)
 {
     size_t size = (size_t)n * sizeof(float);
@@ -147,7 +146,7 @@ static void not_finite_is_passed_on(const results *of)
     }
 }
 
-/* Puts infinity or NaN into any lane of a whole or partial vector, among ordinary numbers. */
+/* Puts infinity or NaN into each lane of whole and partial vectors, between ordinary numbers. */
 static void infinity_and_nan_follow_the_reference(void **state)
 {
     for (int64_t n = 1; n <= 35; n++) {

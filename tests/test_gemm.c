@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares products of matrices with sums in double precision. The tests have sizes around the blocks of every path,
+ * Compares products of matrices with sums in double. Sizes are around the block sizes of every path. There are
  * transposes, rows with gaps, accumulation, bias and activation, packed weights, bf16, and failing allocations.
  */
 #include "support/cmocka.h"
@@ -50,9 +50,9 @@ static double activated(double x, attn_activation activation)
     return activation == ATTN_ACTIVATION_TANH ? tanh(x) : x;
 }
 
-/* Compares a sum of `size` terms with a bound. The partial sums of a dot product grow to about sqrt(size) / 3, and
- * their random roundings add up to a third of size * 6e-8. The bound allows three times as much. A missing term
- * would change the sum by about 1/3. */
+/* Compares a sum of `size` terms with the exact sum. Partial sums grow to about sqrt(size) / 3, and their roundings
+ * add up to about a third of size * 6e-8. The bound is three times as large. A missing term would change the sum by
+ * about 1/3. */
 static void check(double got, double wanted, int64_t size)
 {
     double allowed = 6e-8 * (16 + (double)size) * (1 + fabs(wanted));
@@ -95,7 +95,7 @@ static void free_arrays(arrays *x)
     free(x->old);
 }
 
-/* Checks all columns of a few rows, because checking all rows would take most of the test's time. */
+/* Checks all columns, but only a few rows, because checking takes most of the test's time. */
 static void check_product(const product *p, const arrays *x, bool bf16)
 {
     for (int64_t i = 0; i<p->m; i += p->m> 40 ? p->m / 7 : 1) {
@@ -208,8 +208,8 @@ static void products_are_sums(void **state)
     }
 }
 
-/* Tests few rows of C and a transposed B, as in layouts with channels first. The result is written or added, with
- * gaps between the rows. */
+/* Tests few rows of C and a transposed B, as in layouts with channels first. The result is written or added, and
+ * rows have gaps. */
 static void few_rows_of_a_transposed_b(void **state)
 {
     static const int64_t sizes[][3] = {{64, 1024, 64}, {64, 64, 1024}, {128, 64, 77},  {33, 133, 32},
@@ -230,7 +230,7 @@ static void few_rows_of_a_transposed_b(void **state)
     }
 }
 
-/* Tests more columns and a larger k than the AMX product packs at once. */
+/* Tests a product with more columns and a larger k than AMX packs at once. */
 static void large_products_are_sums(void **state)
 {
     world w = make_world(NULL, 2);
@@ -240,7 +240,7 @@ static void large_products_are_sums(void **state)
     end_world(w);
 }
 
-/* If weights are packed as slices and a row has infinity or NaN, the bits of other rows do not change. */
+/* With weights packed as slices, a row with infinity or NaN does not change the bits of other rows. */
 static void not_finite_row_keeps_bits_of_other_rows(void **state)
 {
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
@@ -267,8 +267,7 @@ static void not_finite_row_keeps_bits_of_other_rows(void **state)
     free_arrays(&x);
 }
 
-/* If weights are packed as slices, the number of threads does not change the bits. Computing only some of the rows
- * does not change them either. */
+/* With weights packed as slices, the bits depend neither on the number of threads nor on which rows are computed. */
 static void bits_do_not_depend_on_threads_or_rows(void **state)
 {
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
@@ -292,8 +291,7 @@ static void bits_do_not_depend_on_threads_or_rows(void **state)
     free_arrays(&x);
 }
 
-/* If products use multiply-adds, the number of threads does not change the bits. Computing only some of the rows
- * does not change them either. */
+/* With multiply-adds, the bits depend neither on the number of threads nor on which rows are computed. */
 static void bits_of_multiply_adds(void **state)
 {
     static const int64_t sizes[][3] = {{64, 1024, 64}, {128, 64, 1024}, {64, 64, 1025}, {300, 130, 70},
@@ -320,7 +318,7 @@ static void bits_of_multiply_adds(void **state)
     }
 }
 
-/* Packed weights have more columns than are summed at a time. The axis k has few or many chunks. */
+/* Packed weights have more columns than are summed at a time. k has few or many chunks. */
 static void many_packed_columns(void **state)
 {
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
@@ -341,8 +339,8 @@ static void many_packed_columns(void **state)
     }
 }
 
-/* If one row has one very large number, the other rows keep their bits. The number is so large that the row needs
- * eight products or multiply-adds. Rows are also computed one at a time. */
+/* One row has a number so large that it needs eight products or multiply-adds. The bits of the other rows must not
+ * change. Rows are also computed one at a time. */
 static void rows_do_not_change_those_beside_them(void **state)
 {
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
@@ -369,7 +367,7 @@ static void rows_do_not_change_those_beside_them(void **state)
     }
 }
 
-/* Returns the largest error of a product with packed weights, relative to the norms of row and column. */
+/* Returns the largest error of a product with packed weights, divided by the norms of the element's row and column. */
 static double error_in_norms(world w, const product *p, const arrays *a)
 {
     attn__packed packed = packed_b(w, ATTN_F32, p, a);
@@ -389,8 +387,7 @@ static double error_in_norms(world w, const product *p, const arrays *a)
     return most;
 }
 
-/* Tests few columns in which most numbers are small. For one k, the average over the columns does not represent each
- * column. */
+/* Tests few columns of mostly small numbers. For one k, the mean over the columns does not represent each column. */
 static void few_columns_of_small_numbers_are_exact(void **state)
 {
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
@@ -412,8 +409,8 @@ static int class_of(float x)
     return isnan(x) ? 2 : isinf(x) ? (x > 0 ? 1 : -1) : 0;
 }
 
-/* If weights are packed, infinity, NaN and overflow give the same results as with multiply-adds. They change only
- * the elements that depend on them. */
+/* With packed weights, infinity, NaN and overflow give the same results as with multiply-adds, and change no other
+ * elements. */
 static void infinity_nan_and_overflow_match_multiply_adds(void **state)
 {
     static const float odd[] = {INFINITY, -INFINITY, NAN, 3.4e38f, -2e38f};

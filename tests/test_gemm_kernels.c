@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests every micro-kernel that this processor supports, including kernels that the dispatch does not choose. The tests
- * have whole and partial tiles, all k up to some steps, adjacent or strided numbers, and several panels at once.
+ * Tests every micro-kernel that this processor can run, including those that the dispatch does not choose. Tiles are
+ * whole or partial, numbers are adjacent or strided, k runs over some steps, and there are several panels at once.
  */
 #include "support/cmocka.h"
 
@@ -28,7 +28,7 @@ static int64_t stride(const operands *o, int64_t n, bool along_k)
     return o->along_k == along_k ? 1 : along_k ? n + 1 : o->k + 3;
 }
 
-/* Draws a number of the type, stores it in `data`, and stores its value in *value. */
+/* Draws a number of the type. Stores it in `data`, and its value in *value. */
 static void draw(attn__rng *rng, attn_dtype dtype, bool bf16, void *data, int64_t at, double *value)
 {
     double x = attn__rng_normal(rng);
@@ -101,7 +101,7 @@ static void set(attn_dtype dtype, void *c, int64_t at, double value)
         ((float *)c)[at] = (float)value;
 }
 
-/* Computes all tiles of the product in order. */
+/* Computes all tiles of the product one after another. */
 static void multiply(const attn__gemm_kernel *kernel, const operands *o, const char *a, const char *b, void *c,
                      int64_t ldc, int64_t size, bool add)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the block sizes of products (gemm/gemm.h) for given caches. Blocks must fit into their caches, and the sizes of
- * the caches must not change a bit of the result.
+ * Tests the block sizes of products (gemm/gemm.h) for given caches. Blocks must fit into the caches, and the sizes of
+ * caches must not change a bit of the result.
  */
 #include "support/cmocka.h"
 
@@ -58,8 +58,8 @@ static void caches_of_this_machine_are_plausible(void **state)
     assert_ptr_equal(here, attn__caches_here());
 }
 
-/* Rows of A take at most half of L2, rounded up to a register tile. A panel of B takes at most an eighth of L2,
- * unless one K block is larger. */
+/* The rows of A take at most half of L2, rounded up to a register tile. A panel of B takes at most an eighth of L2,
+ * unless a single K block is larger. */
 static void blocks_fit_into_l2(void **state)
 {
     static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_BF16, ATTN_I32};
@@ -159,7 +159,7 @@ static void a_plan_prints_as_one_line(void **state)
     }
 }
 
-/* A linear layer uses the algorithm of its precision for its product, and the plan names this algorithm. */
+/* A linear layer uses the algorithm of its precision, and its plan names the algorithm. */
 static void plan_names_the_route_of_its_precision(void **state)
 {
     static const float nothing[1];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Compares products (gemm/gemm.h) with their definition, bit by bit. An element is the sum of its K blocks in ascending
- * order, and a K block is a chain of multiply-adds. The tests have batches, sums over a batch, strides, gathered
- * operands, narrow and wide C, every instruction set, float and double. ATTN_TEST_STEP=N, for emulators, runs only
- * every N-th small product and no product of 10^9 multiply-adds.
+ * order, and a K block is a chain of multiply-adds. The tests cover batches, sums over a batch, strides, gathered
+ * operands, narrow and wide C, and every instruction set, in float and double. ATTN_TEST_STEP=N, for emulators, runs
+ * only every N-th small product and no product of 10^9 multiply-adds.
  */
 #include "support/cmocka.h"
 
@@ -57,7 +57,7 @@ static double get(array x, int64_t i)
     return x.wide ? ((double *)x.data)[i] : (double)((float *)x.data)[i];
 }
 
-/* Computes a * b + c in the type. The result is rounded once if it is fused, and twice in plain C. */
+/* Computes a * b + c in the type, with one rounding if it is fused, and with two in plain C. */
 static double multiply_add(bool wide, bool fused, double a, double b, double c)
 {
     if (wide)
@@ -73,14 +73,14 @@ static double add(bool wide, double a, double b)
     return wide ? a + b : (double)((float)a + (float)b);
 }
 
-/* Returns element (i, k) of a matrix of the batch, where `outer` is i. `user` is the source of the matrix. */
+/* Returns element (i, k) of a matrix of the batch, where `outer` is i. `user` describes the matrix. */
 typedef double element_of(const void *user, int64_t batch, int64_t outer, int64_t k);
 
 typedef struct definition {
     element_of *a, *b;
     const void *user;
     bool wide, fused;
-    int64_t batches, k; /* batches: number of batches that are summed */
+    int64_t batches, k; /* batches: number of products that are summed */
 } definition;
 
 static double sum_of(const definition *d, int64_t batch, int64_t i, int64_t j, const double *old)
@@ -124,13 +124,13 @@ static void run(const attn__gemm_problem *g, attn__isa isa, int threads)
     size_t bytes = attn__gemm_workspace(&plan);
     void *workspace = attn__system_alloc(bytes + 64, 64);
     assert_non_null(workspace);
-    /* The workspace is filled with NaN, which shows numbers that are read before they are written. */
+    /* NaN in the workspace shows numbers that are read before they are written. */
     memset(workspace, 0xff, bytes);
     attn__gemm_run(&plan, workspace);
     attn__system_release(workspace);
 }
 
-/* Checks some elements of each row and column, including the corners. The gaps between the rows must stay unchanged. */
+/* Checks some elements of each row and column, including the corners. Gaps between rows must not change. */
 static void check(const attn__gemm_problem *g, const definition *d, array c, array old)
 {
     int64_t matrices = g->c_batch ? g->batch : 1, i_step = g->m > 40 ? g->m / 13 : 1,
@@ -160,7 +160,8 @@ typedef struct shape {
     int64_t m, n, k, batch;
     bool ta, tb, add, sum, shared_b;
     int64_t apart;
-    int64_t every; /* If above 0, k is longer than one round, and only every n-th element is checked. */
+    /* if above 0, k is longer than one round, and only every n-th element is checked, where n is this number */
+    int64_t every;
 } shape;
 
 static void try_strided(const shape *s, bool wide, attn__isa isa, int threads)
@@ -215,7 +216,7 @@ static void strided_matrices(void **state)
     }
 }
 
-/* Tests a matrix B that is larger than one round packs. */
+/* Tests a matrix B that is larger than what one round packs. */
 static void large_matrices(void **state)
 {
     for (int kind = step_of_problems() > 1 ? 3 : 0; kind < 4; kind++)
@@ -230,7 +231,7 @@ static void add_one(const void *user, void *c, int64_t row, int64_t column, int6
         ((float *)c)[i] += 1;
 }
 
-/* Tests one column, for which C^T is computed. k needs several rounds with small caches. */
+/* Tests a product of one column, which is computed as C^T. With small caches, k needs several rounds. */
 static void rounds_of_a_transposed_product_are_finished_once(void **state)
 {
     enum { M = 96, K = 90000 };
@@ -285,8 +286,8 @@ static void check_rounds(const shape *s, const attn__gemm_problem *g, attn__isa 
     assert_true(s->every == 0 || plan.k_round < s->k);
 }
 
-/* Tests products of bf16 numbers, which are exact in f32, so that only sums are rounded. A is bf16, and B is rounded
- * to bf16. B is packed before or during the product. C is f32, written or accumulated, or bf16. */
+/* Tests products of bf16 numbers. The products are exact in f32, so that only sums are rounded. A is bf16, and B is
+ * rounded to bf16 and packed before or during the product. C is bf16, or f32 that is written or accumulated. */
 static void try_bf16(const shape *s, attn__isa isa, int kind)
 {
     bool half = kind == 1, packs = kind == 2;
@@ -348,7 +349,7 @@ static void bf16_matrices(void **state)
     }
 }
 
-/* If A or B needs several rounds of packing, a bf16 C still has sums over all of k that are rounded once. */
+/* A bf16 C has sums over all of k that are rounded once, even if A or B needs several rounds of packing. */
 static void bf16_results_of_long_sums(void **state)
 {
     static const int64_t sizes[][3] = {{200, 3400, 1300}, {7000, 300, 1300}};
@@ -391,8 +392,8 @@ static int8_t *integers(int64_t n)
     return x;
 }
 
-/* Checks that int8 sums are exact. B is packed before or during the product. The gaps after the rows of C must stay
- * unchanged. */
+/* Checks that int8 sums are exact. B is packed before or during the product. Gaps after the rows of C must not
+ * change. */
 static void try_int8(const shape *s, attn__isa isa, bool packs)
 {
     int64_t lda = s->ta ? s->m : s->k, ldb = s->tb ? s->k : s->n, ldc = s->n + s->apart;
@@ -447,7 +448,7 @@ static void int8_matrices(void **state)
 /* Tests bf16 and int8 products whose k needs several rounds. Only some elements are checked. */
 static void bf16_and_int8_sums_over_several_k_rounds(void **state)
 {
-    enum { EVERY = 62873 /* a step that has no common factor with n */ };
+    enum { EVERY = 62873 /* no common factor with n */ };
     for (int add = 0; add < 2 && step_of_problems() == 1; add++) {
         try_bf16(&(shape){.m = 2200, .n = 2100, .k = 2100, .tb = true, .add = add, .every = EVERY}, attn__isa_best(),
                  0);
@@ -521,8 +522,8 @@ static convolution convolution_of(const int64_t n[8], bool wide)
     return c;
 }
 
-/* Tests a convolution as two products with the im2col matrix `columns`. They are Y = W columns, and the sum of dY
- * columns^T over the batch. */
+/* Tests a convolution as two products with the im2col matrix `columns`: Y = W columns, and the sum over the batch of
+ * dY columns^T. */
 static void try_convolution(const int64_t n[8], bool wide, attn__isa isa, int threads)
 {
     convolution x = convolution_of(n, wide);
@@ -545,7 +546,7 @@ static void try_convolution(const int64_t n[8], bool wide, attn__isa isa, int th
     x.w = make(wide, OUTPUTS * x.positions);
     free(dy.data);
     convolution back = x;
-    back.rows = x.positions; /* number of rows of dY, which is the same for each image */
+    back.rows = x.positions; /* the number of rows of dY is the same for each image */
     memcpy(sums.data, old.data, (size_t)old.n * (wide ? 8 : 4));
     attn__gemm_problem w = {.dtype = g.dtype,
                             .batch = BATCH,
@@ -601,8 +602,8 @@ static void padding_around_one_plane_reads_nothing_outside(void **state)
     }
 }
 
-/* Packing B in parts must give the same as packing B at once. Weights that are freed part by part are packed in
- * parts. */
+/* Packing B in parts must give the same as packing B at once. B is packed in parts if its weights are freed part by
+ * part. */
 static void try_parts(attn_dtype dtype, attn__isa isa, int64_t n, int64_t k)
 {
     void *b = dtype == ATTN_I32 ? (void *)integers(n * k) : make(dtype == ATTN_F64, n * k).data;
@@ -633,7 +634,6 @@ static void products_by_parts_match_the_whole(void **state)
     }
 }
 
-/* Returns the number of columns of C in one block. */
 static int64_t columns_at_once(attn__gemm_operand a, attn__gemm_operand b, int64_t batch, attn__isa isa)
 {
     float c;
@@ -646,8 +646,8 @@ static int64_t columns_at_once(attn__gemm_operand a, attn__gemm_operand b, int64
 }
 
 /* Operands that are contiguous along k use blocks of one panel. Gathered or packed operands do not, because they
- * would be read again for every panel. The columns of one K block take a quarter of L2. If the blocks are equal,
- * they take at least half of that. */
+ * would be read again for every panel. The columns of a K block take at most a quarter of L2, and at least half of
+ * that if the blocks are equal. */
 static void few_rows_take_one_panel_per_block(void **state)
 {
     static const float x;

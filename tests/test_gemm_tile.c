@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the tile product of every instruction set: odd sizes, all layouts of A, and the order of the sums, bit by bit.
- * Arrays end at guard pages.
+ * Tests the tile product of every instruction set: odd sizes, all layouts of A, and the bits of sums, which depend on
+ * their order. Arrays end at guard pages.
  */
 #include "support/cmocka.h"
 
@@ -21,14 +21,13 @@ static float *random_matrix(attn__rng *rng, int64_t count)
     return x;
 }
 
-/* Counts the calls of the interleaved work, which runs once for each register tile. */
 static void count_call(void *calls)
 {
     ++*(int *)calls;
 }
 
-/* Computes an element in the same order as the kernel, and adds the old value last. If `isa` is that of the portable
- * kernel, also rounds each product. */
+/* Computes an element in the kernel's order of summation, with the old value last. The portable kernel also rounds
+ * each product. */
 static float element(const attn__gemm_tile_args *t, attn__isa isa, int64_t m, int64_t n, float start)
 {
     float sum = 0.0f;
@@ -92,7 +91,7 @@ static void products_are_right_to_the_bit(void **state)
     }
 }
 
-/* Makes packed rows with gaps between the groups. Elements in the gaps and after the last row are NaN, because the
+/* Makes packed rows with gaps between groups of rows. Gaps and elements after the last row are NaN, because the
  * kernel must not read them. */
 static float *packed_matrix(const attn__gemm_tile_kernel *kernel, attn__rng *rng, int64_t m, int64_t k, int64_t group)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests generators of images. The tests check the loss of an untrained generator, the baseline, the average of the
- * weights, seeds, and completed images, which keep the given rows.
+ * Tests generators of images: the loss of an untrained generator, the baseline, the average of the weights, seeds, and
+ * the completion of images, which keeps the given rows.
  */
 #include "support/fixture.h"
 #include "support/scratch.h"
@@ -21,8 +21,8 @@ typedef struct world {
     char data[128];
 } world;
 
-/* Writes eight pictures without class folders. All their samples have level 1, except one sample. This sample is
- * black in half of the pictures and white in the others. */
+/* Writes eight pictures without class folders. All samples have level 1, except one sample, which is black in half
+ * of the pictures and white in the others. */
 static void write_data(world *w)
 {
     attn_image image;
@@ -78,9 +78,9 @@ static attn_generator *trained(const world *w, char directory[64], int epochs, c
     return generator;
 }
 
-/* An untrained generator gives each of the 4 levels the same share, at a cost of log2 4 bits. The baseline is
- * computed by hand, with add-one counts over 8 images and 4 levels. If all images have the same level, its share is
- * 9/12. For the sample with two levels, the share is 5/12. */
+/* An untrained generator gives each of the 4 levels the same probability, so that a sample costs log2 4 bits. The
+ * baseline is computed by hand, with add-one counts over 8 images and 4 levels: a level that all images have has the
+ * probability 9/12, and each of the two levels of the other sample has 5/12. */
 static void test_costs(void **state)
 {
     world w;
@@ -103,8 +103,8 @@ static void test_costs(void **state)
     end(&w);
 }
 
-/* After one step, the average of the weights is w0 + (1 - 2/11) (w1 - w0). The decay at step 1 is 2/11, or the
- * setting if the setting is smaller. */
+/* After one step, the average of the weights is w0 + (1 - 2/11) (w1 - w0). 2/11 is the decay at step 1, unless the
+ * setting is smaller. */
 static void test_average(void **state)
 {
     static const struct {
@@ -154,7 +154,7 @@ static bool stop_at_once(void *user, const char *things, int64_t done, int64_t t
 {
     assert_string_equal(things, "rows");
     int64_t *rows = user;
-    assert_int_equal(total, 2 * HEIGHT * CHANNELS); /* The total counts the rows of two groups of images. */
+    assert_int_equal(total, 2 * HEIGHT * CHANNELS); /* `total` counts the rows of two groups of images. */
     *rows = done;
     return false;
 }
@@ -209,8 +209,7 @@ static void test_draw(void **state)
     end(&w);
 }
 
-/* Samples of the given rows may be between two levels, and they do not change. Pixels below the given rows have no
- * effect. */
+/* Given rows keep samples between two levels. Pixels below the given rows have no effect. */
 static void test_complete(void **state)
 {
     enum { ROWS = 2, KEPT = ROWS * WIDTH * CHANNELS };
@@ -244,7 +243,7 @@ static void test_complete(void **state)
     end(&w);
 }
 
-/* Compares the weights of a layer in the model, [L,1,H,Y,X,Y+X], with the weights in the view. */
+/* Compares the weights of a layer in the model, [L,1,H,Y,X,Y+X], with those in the view. */
 static void check_weights(const attn__generator_look *look, int64_t layer)
 {
     const attn_tensor *weights = attn_named_find(&look->attention.outputs, "weights");
@@ -267,7 +266,7 @@ static void check_weights(const attn__generator_look *look, int64_t layer)
     }
 }
 
-/* Checks the layers for number i of a picture. Returns -log2 of the probability of this number. */
+/* Checks the layers for the i-th number of a picture. Returns -log2 of the number's probability. */
 static double look_at(attn_generator *g, const attn_image *image, int i)
 {
     static const char *const stacks[] = {"exterior", "outer", "outer", "inner"};
@@ -292,7 +291,7 @@ static double look_at(attn_generator *g, const attn_image *image, int i)
     return bits;
 }
 
-/* Checks that the probabilities of an image's numbers agree with the bits that the generator reports. */
+/* The probabilities of an image's numbers must agree with the bits that the generator reports. */
 static void test_show(void **state)
 {
     world w;
@@ -343,7 +342,7 @@ static void write_videos(world *w)
     attn_tensor_destroy(array);
 }
 
-/* Completes a video. The given frames and rows must stay. The rest must not depend on its old contents. */
+/* Completes a video. The given frames and rows must stay, and the rest must not depend on what it contained before. */
 static void check_completing(const world *w, attn_generator *g)
 {
     attn__clip clip;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * Tests attention on extreme numbers, for every solver that accepts the problem, on the instruction set that ATTN_ISA
- * names. For scores up to a quarter of the largest f32, the weights of an output must sum to 1. If one score is much
- * larger than the others, the output must be the value of its key. Structured operands must agree with float64.
- * ATTN_HOSTILE_SEED selects other cases. A failure prints the number of its case, and ATTN_HOSTILE_CASE=N runs only
- * that case.
+ * names. The weights of an output must sum to 1, for scores up to a quarter of the largest f32. If one score of a query
+ * is much larger than the others, the output must be the value of its key. Operands with a hostile structure must agree
+ * with float64. ATTN_HOSTILE_SEED selects other cases. A failure prints the number of its case, and ATTN_HOSTILE_CASE=N
+ * runs only that case.
  */
 #include "support/attention_cases.h"
 
@@ -14,7 +14,7 @@ enum { SCORE_CASES = 40, SELECT_CASES = 40, STRUCTURE_CASES = 30, MOST_ROWS = 4 
 
 /* ----------------------------------------------------------------------------------- scores of any size */
 
-/* For each row, the largest score and the largest sum of absolute values of a score's terms. */
+/* The largest score of each row, and the largest sum of absolute values of a score's terms. */
 typedef struct rows {
     double score[MOST_ROWS], size[MOST_ROWS];
 } rows;
@@ -45,7 +45,7 @@ static void check_lse(const attention *a, const char *solver, const rows *r)
     }
 }
 
-/* Checks the outputs if all values are 1. They must be 1, because the weights sum to 1. */
+/* With all values 1, the outputs must be 1, because weights sum to 1. */
 static void check_scores(attention *a, const char *solver, const rows *r)
 {
     random_problem_poison(&a->r);
@@ -116,7 +116,7 @@ static int64_t selected(const attention *a, int64_t b, int64_t h, int64_t i)
     return first - second > 200 + 2 * (double)(a->heads.dim + 8) * 0x1p-24 * sizes ? best : -1;
 }
 
-/* Checks that o[i] = v[j] to the last bits, where query i selects key j. */
+/* Checks that o[i] equals v[j] except for the last bits, where j is the key that query i selects. */
 static void check_selected(const attention *a, const char *solver, const int64_t *best)
 {
     for (int64_t n = 0; n < a->heads.batch * a->heads.heads * a->heads.queries; n++) {
@@ -131,8 +131,8 @@ static void check_selected(const attention *a, const char *solver, const int64_t
 }
 
 /* Checks that dv[j] is the sum of dout[i] over the queries i that select key j. The bound allows the error of a
- * weight that is computed from rounded scores and the log-sum-exp. If this error is large, or a query selects no
- * key, the head is skipped. */
+ * weight from rounded scores and the log-sum-exp. A head is skipped if this error is large, or if a query selects no
+ * key. */
 static void check_dv(const attention *a, const char *solver, const int64_t *best, double *sums)
 {
     const int64_t dim = a->heads.dim, keys = a->heads.keys, queries = a->heads.queries;
@@ -193,23 +193,23 @@ static int64_t one_is_selected(uint64_t number)
 
 /* -------------------------------------------------------------------------------- operands by structure */
 
-/* Returns true if products of the structure may overflow, or if the structure has infinity or NaN. */
+/* Returns true if products of the structure may overflow, or are infinity or NaN. */
 static bool is_wild(hostile_structure s)
 {
     return s == HOSTILE_huge_entry || s == HOSTILE_dead_k || s == HOSTILE_tiny_huge || s == HOSTILE_small_normal ||
            s == HOSTILE_subnormal || s == HOSTILE_infinite || s == HOSTILE_not_a_number || s == HOSTILE_complement;
 }
 
-/* Selects the array that gets an operand of the structure, and the axis along which the sum runs. */
+/* The array that gets an operand of the structure, and the axis over which the sum runs. */
 typedef struct aim {
-    int id; /* number of the array */
+    int id; /* array_id of the array */
     hostile_operand operand;
     bool tokens; /* true: the sum runs over tokens; false: it runs over channels */
 } aim;
 static const aim aims[4][2] = {
-    {{ARRAY_Q, HOSTILE_A, false}, {ARRAY_K, HOSTILE_B, false}}, /* operands of the sums that give scores */
+    {{ARRAY_Q, HOSTILE_A, false}, {ARRAY_K, HOSTILE_B, false}}, /* operands of sums that give scores */
     {{ARRAY_V, HOSTILE_B, true}, {-1, HOSTILE_A, false}},       /* operands of o */
-    /* operands of the sums that give the weights' gradients */
+    /* operands of sums that give gradients of weights */
     {{ARRAY_DOUT, HOSTILE_A, false}, {ARRAY_V, HOSTILE_B, false}},
     {{ARRAY_DOUT, HOSTILE_B, true}, {-1, HOSTILE_A, false}} /* operands of dv */
 };
@@ -230,8 +230,8 @@ static void lay_out(attention *a, const hostile *h, const aim *to)
     }
 }
 
-/* Widens the bounds of the reference, which allow 2e-6 for a sum and 8 roundings for a score. The promise allows as
- * many roundings as the sum has terms. */
+/* Widens the bounds of the reference, 2e-6 for a sum and 8 roundings for a score, to as many roundings as a sum has
+ * terms. */
 static void widen(truth *t, const attention *a)
 {
     const double longest = (double)(a->heads.keys > a->heads.queries ? a->heads.keys : a->heads.queries);

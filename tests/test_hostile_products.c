@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Tests the promise of f32 products on the instruction set that ATTN_ISA names. The error of each element is at most k
- * 2^-24 sum |a| |b|, where k is the number of terms a b. Infinity and NaN spread as in the exact sum. The products are
- * matrix products, convolutions, and linear layers with and without packed weights. Their gradients are tested too. The
- * named cases broke an implementation that rescaled or sampled its operands. The other cases are drawn at random.
+ * Tests the error bound of f32 products on the instruction set that ATTN_ISA names: the error of an element that sums k
+ * terms a b is at most k 2^-24 sum |a| |b|. Infinity and NaN spread as in the exact sum. The products are matrix
+ * products, convolutions, and linear layers with and without packed weights. Their gradients are tested too. The named
+ * cases broke an implementation that rescaled or sampled its operands. The other cases are drawn at random.
  *
  *     ATTN_HOSTILE=CASE           runs one case, in the form that a failure prints
  *     ATTN_HOSTILE_SEED=N         selects other random cases
@@ -70,19 +70,19 @@ static int tear_down(void **state)
 
 /* -------------------------------------------------------------------------------------------- by name */
 
-/* Each case runs with four seeds, which change factors (1e-2 to 1e-8), sizes of outliers, and indices. The numbers at
- * the end of a case describe its sizes. The numbers of a product are batch, m, n, k, bias, transpose of a, transpose of
- * b, shared b, twice. The numbers of a convolution are the number of axes, batch, channels, outputs, groups, three each
- * for size, kernel, stride and padding, and bias. */
+/* Each case runs with four seeds, which change factors (1e-2 to 1e-8), sizes of outliers, and indices. A case ends with
+ * numbers. For a product, they are batch, m, n, k, bias, transpose of a, transpose of b, shared b, twice. For a
+ * convolution, they are the number of axes, batch, channels, outputs, groups, three numbers each for size, kernel,
+ * stride and padding, and bias. */
 static const char *const named[] = {
-    /* every fourth output has small numbers at those k from which a rescaling solver computes its scale */
+    /* every fourth output has small numbers at the k for which a solver that rescales rows computes its scale */
     "linear:interleaved:forward:0:%d:1,197,256,384,0,0,0,0,0",
     "linear:interleaved:forward:0:%d:1,512,257,384,1,0,0,0,0",
     "matmul:interleaved:forward:0:%d:1,256,256,384,0,0,0,1,0",
     "linear:sampled:forward:0:%d:1,256,768,768,0,0,0,0,0",
     "linear:sampled:dx:0:%d:1,256,256,512,0,0,0,0,0",
     "linear:sampled:dw:0:%d:1,512,256,256,0,0,0,0,0",
-    /* these products are like products of grouped heads or block-sparse weights */
+    /* as in products of grouped heads or of block-sparse weights */
     "linear:groups:forward:0:%d:1,256,256,384,0,0,0,0,0",
     "linear:groups:dx:0:%d:1,256,256,384,0,0,0,0,0",
     /* for the gradient dw, 16 of 64 channels of x are small in every second row */
@@ -95,14 +95,14 @@ static const char *const named[] = {
     /* half of the outputs ignore the first channels, as after a concatenation in a U-Net */
     "convolution:concatenation:dx:0:%d:2,2,64,64,1,1,16,16,1,3,3,1,1,1,0,1,1,0",
     "linear:concatenation:dx:0:%d:1,256,256,256,0,0,0,0,0",
-    /* comparing the largest number with the mean does not detect two outliers */
+    /* two outliers, which a comparison of the largest number with the mean does not detect */
     "linear:two_outliers:forward:0:%d:1,256,256,768,0,0,0,0,0",
     "linear:many_outliers:forward:0:%d:1,256,256,768,0,0,0,0,0",
     "convolution:two_outliers:forward:0:%d:2,1,64,64,1,1,16,16,1,3,3,1,1,1,0,1,1,1",
-    /* one k determines the scale, although no output depends on it */
+    /* the scale comes from one k on which no output depends */
     "linear:dead_k:forward:0:%d:1,256,256,384,0,0,0,0,0",
     "convolution:dead_k:forward:0:%d:2,1,64,64,1,1,16,16,1,3,3,1,1,1,0,1,1,1",
-    /* the powers of two along k cover more than a 32-bit scale can cover */
+    /* powers of two along k, which are too far apart for a 32-bit scale */
     "linear:span:forward:0:%d:1,256,256,384,0,0,0,0,0",
     "linear:channels_opposite:forward:0:%d:1,256,256,384,0,0,0,0,0",
     /* small normal numbers */
@@ -110,19 +110,19 @@ static const char *const named[] = {
     "linear:small_normal:forward:0:%d:1,256,256,384,0,0,0,0,0",
     "linear:subnormal:forward:0:%d:1,256,256,384,0,0,0,0,0",
     "convolution:tiny_huge:forward:0:%d:2,1,64,64,1,1,16,16,1,3,3,1,1,1,0,1,1,0",
-    /* half of an image, or a spot of an image, is brighter */
+    /* half of an image, or one spot of it, is brighter */
     "convolution:bright_half:forward:0:%d:2,1,64,64,1,1,24,24,1,3,3,1,1,1,0,1,1,1",
     "convolution:bright_spot:forward:0:%d:2,1,64,64,1,1,24,24,1,3,3,1,1,1,0,1,1,1",
     "convolution:bright_half:dx:0:%d:2,1,64,64,1,1,16,16,1,3,3,1,1,1,0,1,1,1",
     "convolution:channels:forward:0:%d:2,1,64,64,1,1,16,16,1,3,3,1,1,1,0,1,1,1",
     "linear:bright_half:forward:0:%d:1,256,256,384,0,0,0,0,0",
-    /* graded matrices, in which all terms of some sums are 0, or which are circular shifts */
+    /* matrices for which all terms of some sums are 0, graded matrices, and circular shifts */
     "linear:complement:forward:0:%d:1,256,256,384,0,0,0,0,0",
     "linear:shifts:forward:0:%d:1,128,128,128,0,0,0,0,0",
     "linear:shifts:forward:0:%d:1,384,384,384,0,0,0,0,0",
     "matmul:shifts_repeated:forward:0:%d:1,256,256,256,0,0,0,0,0",
     "linear:exponents:forward:0:%d:1,256,256,1024,0,0,0,0,0",
-    /* k is 1 or 2, or sizes are above the ends of blocks */
+    /* k is 1 or 2, or sizes are just above multiples of block sizes */
     "linear:digit_edge:forward:0:%d:1,300,300,1,0,0,0,0,0",
     "linear:digit_edge:forward:0:%d:1,130,131,2,0,0,0,0,0",
     "linear:normal:forward:0:%d:1,160,131,1025,1,0,0,0,1",
@@ -138,7 +138,7 @@ static const char *const named[] = {
     "convolution:infinite:forward:0:%d:2,2,64,64,1,1,16,16,1,3,3,1,1,1,0,0,0,1",
     "convolution:not_a_number:dx:0:%d:2,2,64,64,1,1,16,16,1,3,3,1,1,1,0,0,0,1",
     "convolution:infinite:dw:0:%d:2,2,64,64,1,1,16,16,1,3,3,1,1,1,0,0,0,1",
-    /* the groups are as many as the channels; some strides or paddings are larger than the kernel */
+    /* as many groups as channels; strides or paddings larger than the kernel */
     "convolution:normal:forward:0:%d:2,3,7,7,7,1,9,13,1,3,3,1,1,1,0,1,1,1",
     "convolution:normal:dx:0:%d:2,3,7,7,7,1,9,13,1,3,3,1,1,1,0,1,1,1",
     "convolution:normal:dw:0:%d:2,3,7,7,7,1,9,13,1,3,3,1,1,1,0,1,1,1",
@@ -210,8 +210,7 @@ static void case_of_the_environment_stays_within_bound(void **state)
 
 enum { CHECK_N = 16, CHECK_K = 256 };
 
-/* Rounds a row to fixed-point numbers of 23 bits below its largest number. A product of integers would round in the
- * same way. */
+/* Rounds a row to fixed-point numbers of 23 bits below its largest number, as a product of integers would. */
 static void fix(float *x)
 {
     double largest = 0;
@@ -222,8 +221,7 @@ static void fix(float *x)
         x[k] = (float)(rint((double)x[k] * scale) / scale);
 }
 
-/* Returns the largest error, divided by the bound, of a product that rounds only its operands, to fixed-point
- * numbers. */
+/* Returns the largest error, divided by its bound, of a product whose operands are rounded to fixed point. */
 static double share_of_fixed_point(const char *structure, uint64_t seed)
 {
     static float a[2][CHECK_N][CHECK_K], b[2][CHECK_N][CHECK_K];
@@ -250,8 +248,8 @@ static double share_of_fixed_point(const char *structure, uint64_t seed)
     return most;
 }
 
-/* Fixed-point operands keep the bound for normal numbers. They must break the bound for structures that are made to
- * show this. */
+/* Fixed-point operands keep the bound for normal numbers. They must break it for structures that are made for this
+ * purpose. */
 static void fixed_point_is_seen(void **state)
 {
     static const char *const hard[] = {"span",         "exponents", "channels_opposite",

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests that softmax of finite scores is finite, for scores up to a quarter of the largest f32. The test checks
- * requested weights and gradients. Gradients compute weights from scores and the log-sum-exp, and may multiply a weight
- * of 0 by a difference that overflows. Every solver that accepts the problem runs on the instruction set that ATTN_ISA
- * names. test_hostile_attention.c explains ATTN_HOSTILE_SEED and ATTN_HOSTILE_CASE.
+ * Tests that softmax of finite scores is finite, for scores up to a quarter of the largest f32. Checks weights, and
+ * gradients, which compute weights again from the scores and the log-sum-exp, and may multiply a weight of 0 by a
+ * difference that overflows. Every solver that accepts the problem runs on the instruction set that ATTN_ISA names.
+ * test_hostile_attention.c explains ATTN_HOSTILE_SEED and ATTN_HOSTILE_CASE.
  */
 #include "support/attention_cases.h"
 
@@ -11,8 +11,8 @@
 
 enum { CASES = 40 };
 
-/* Checks that no weight is above 1 and that weights sum to 1, whatever the scores. The bound allows the rounding
- * error of the log-sum-exp, which is as large as the scores. */
+/* Checks that no weight is above 1 and that weights sum to 1. The bound allows the rounding error of the
+ * log-sum-exp, which is as large as the scores. */
 static void check_weights(const attention *a, const char *solver)
 {
     const float *weights = hostile_floats_of(a, ARRAY_WEIGHTS);
@@ -54,7 +54,7 @@ static void large_weights_stay_within_bound(void **state)
     hostile_end();
 }
 
-/* Tests gradients. q and k have similar sizes, so that no gradient is close to overflow by itself. */
+/* Tests gradients for q and k of similar sizes, so that no gradient itself is close to overflow. */
 static void gradients(void **state)
 {
     uint64_t first, n = hostile_range(CASES, &first);
@@ -80,8 +80,8 @@ static void set_row(const attention *a, float *row, double x)
         row[c] = (float)x;
 }
 
-/* Gives key 0 the weight 1 and the other keys the weight 0. The dot product of dout and v is -`size` for key 0 and
- * `size` for the other keys. */
+/* Gives key 0 the weight 1 and all other keys 0. The dot product of dout and v is -`size` for key 0 and `size` for
+ * the others. */
 static void prefer_first_key(attention *a, double size)
 {
     const double dim = (double)a->heads.dim, channel = sqrt(size / dim), score = sqrt(1000 / dim);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests image files of every kind. The files are made here byte by byte or by libjpeg. Damaged files must be refused.
+ * Tests image files of every kind, which are made here byte by byte or by libjpeg. Damaged files must be refused.
  * Resizing is compared with sums in double.
  */
 #include "support/fixture.h"
@@ -47,7 +47,7 @@ static void put_chunk(file *f, const char *type, const void *data, size_t size)
     put_u32(f, (uint32_t)crc32(0, f->bytes + start, (uInt)(f->size - start)));
 }
 
-/* An EXIF block with the orientation as SHORT (3), BYTE (1) or LONG (4). */
+/* Size of an EXIF block, whose orientation has the type SHORT (3), BYTE (1) or LONG (4). */
 enum { EXIF = 32 };
 typedef struct exif {
     bool there, big;
@@ -71,13 +71,13 @@ enum { GREY = 0, RGB = 2, PALETTE = 3, GREY_ALPHA = 4, RGB_ALPHA = 6 };
 typedef struct png {
     uint32_t width, height;
     uint8_t depth, type, interlaced;
-    uint8_t data[64]; /* rows of pixels, where a filter byte precedes each row */
+    uint8_t data[64]; /* rows of pixels, each after its filter byte */
     size_t size;
     uint8_t palette[12], transparent[6];
     size_t npalette, ntransparent;
 } png;
 
-/* The place of EXIF: before the pixels, after the pixels, or in a text chunk as in files of ImageMagick. */
+/* Where the EXIF block is: before the pixels, after the pixels, or in a text chunk as ImageMagick writes it. */
 enum { BEFORE, BEHIND, AS_TEXT };
 
 static void put_png_exif(file *f, const exif *e, int where)
@@ -127,7 +127,6 @@ static file png_file(const png *p)
 
 static attn_status parse(attn_image *image, attn_context *c, const file *f, int channels)
 {
-    /* The bytes end at a guard page, so that reading past the end crashes the test. */
     uint8_t *bytes = guard_alloc(f->size + 1);
     memcpy(bytes + 1, f->bytes, f->size);
     attn_image_options options = {.channels = channels};
@@ -180,11 +179,11 @@ static void every_kind_of_png_is_read(void **state)
          {1, 2, 3, 5, 7, 9}}, /* the second row has the filter "up" */
         {{1, 1, 8, RGB, 0, {0, 100, 150, 200}, 4, {0}, {0}, 0, 0},
          1,
-         {141}}, /* (1959500 + 5770500 + 1494200) / 65536 = 140.75 is rounded to 141 */
+         {141}}, /* (1959500 + 5770500 + 1494200) / 65536 = 140.75, which is rounded to 141 */
         {{2, 1, 8, PALETTE, 0, {0, 1, 0}, 3, {1, 2, 3, 7, 8, 9}, {0}, 6, 0}, 0, {7, 8, 9, 1, 2, 3}},
         {{2, 1, 8, PALETTE, 0, {0, 1, 0}, 3, {1, 2, 3, 7, 8, 9}, {255, 0}, 6, 2}, 0, {255, 255, 255, 1, 2, 3}},
         {{2, 1, 8, GREY, 0, {0, 10, 200}, 3, {0}, {0, 200}, 0, 2}, 0, {10, 255}},
-        /* 0.2 * 100 + 0.8 * 255 = 224, where 0.2 is the alpha of the pixel */
+        /* 0.2 * 100 + 0.8 * 255 = 224, where 0.2 is the pixel's alpha */
         {{1, 1, 8, GREY_ALPHA, 0, {0, 100, 51}, 3, {0}, {0}, 0, 0}, 0, {224}},
         {{1, 1, 8, RGB_ALPHA, 0, {0, 0, 100, 255, 51}, 5, {0}, {0}, 0, 0}, 0, {204, 224, 255}},
         {{2, 2, 8, GREY, 1, {0, 1, 0, 2, 0, 3, 4}, 7, {0}, {0}, 0, 0},
@@ -207,7 +206,7 @@ static void a_damaged_png_is_refused(void **state)
         cut.size = size;
         check_refused(&cut, ATTN_ERROR_FORMAT, size < 8 ? "f: " : "the file is cut off");
     }
-    for (size_t at = 8; at < f.size - 12; at++) { /* Checksums cover all bytes, so that every flipped bit is noticed. */
+    for (size_t at = 8; at < f.size - 12; at++) { /* Every flipped bit is noticed, because checksums cover all bytes. */
         file damaged = f;
         damaged.bytes[at] ^= 0x10;
         check_refused(&damaged, ATTN_ERROR_FORMAT, "f: byte ");
@@ -216,7 +215,7 @@ static void a_damaged_png_is_refused(void **state)
     f = png_file(&huge);
     check_refused(&f, ATTN_ERROR_UNSUPPORTED, "900000 x 900000 pixels; at most 67108864");
     wide.width = wide.height = 8000;
-    f = png_file(&wide); /* The size is within the limit, but the file has too little data for this size. */
+    f = png_file(&wide); /* The file has too little data for its size, although the size is within the limit. */
     check_refused(&f, ATTN_ERROR_FORMAT, "cut off");
     small.size = 2;
     f = png_file(&small);
@@ -287,7 +286,7 @@ static void every_kind_of_jpeg_is_read(void **state)
     check_corners(&f, 16, 8, red, blue);
     f = jpeg_file(JCS_GRAYSCALE, 1, dark, light, NULL);
     check_corners(&f, 16, 8, dark, light);
-    /* libjpeg writes Adobe's marker, which means that inks are inverted. So 255 is no ink. */
+    /* libjpeg writes Adobe's marker. It means that inks are inverted, so that 255 is no ink. */
     static const uint8_t inks[] = {255, 128, 0, 255}, black[] = {255, 255, 255, 51};
     f = jpeg_file(JCS_CMYK, 4, inks, black, NULL);
     check_corners(&f, 16, 8, (uint8_t[]){255, 128, 0}, (uint8_t[]){51, 51, 51});
@@ -296,8 +295,7 @@ static void every_kind_of_jpeg_is_read(void **state)
 static void exif_turns_a_jpeg(void **state)
 {
     static const uint8_t a[] = {40}, b[] = {220};
-    /* The left half of the picture is dark. If an orientation mirrors or rotates by 180 degrees, the dark half is on
-     * the right. After a quarter turn, it is at the top or at the bottom. */
+    /* For each orientation, true if the dark half, which is stored on the left, comes out on the left or at the top. */
     static const bool dark_first[9] = {true, true, false, false, true, true, true, false, false};
     static const uint8_t types[] = {1, 3, 4}; /* the types are BYTE, SHORT and LONG */
     for (uint8_t o = 0; o <= 9; o++) {
@@ -323,8 +321,7 @@ static void exif_turns_a_png(void **state)
     }
 }
 
-/* Sets bytes of a scan that only progressive pictures use. Some phones write zeros in place of the values 0, 63 and
- * 0. */
+/* Sets bytes of a scan that only progressive pictures use. Some phones write zeros instead of 0, 63 and 0. */
 static void zeros_in_a_scan_change_no_pixel(void **state)
 {
     static const uint8_t red[] = {200, 30, 30}, blue[] = {20, 40, 220};
@@ -352,7 +349,7 @@ static void a_damaged_jpeg_is_refused(void **state)
     for (size_t at = 0; at + 9 < wide.size && !frame; at++)
         frame = wide.bytes[at] == 0xff && wide.bytes[at + 1] == 0xc0 ? wide.bytes + at : NULL;
     assert_non_null(frame);
-    memcpy(frame + 5, "\xff\xdc\xff\xdc", 4); /* 65500 is the largest size that libjpeg accepts. */
+    memcpy(frame + 5, "\xff\xdc\xff\xdc", 4); /* 65500 is the largest side that libjpeg accepts. */
     check_refused(&wide, ATTN_ERROR_UNSUPPORTED, "65500 x 65500 pixels");
     file none = {.bytes = "GIF89a....", .size = 10}, empty = {.size = 0};
     check_refused(&none, ATTN_ERROR_FORMAT, "not PNG, JPEG, WebP, BMP or PNM");
@@ -413,13 +410,13 @@ static void bmp_is_read(void **state)
     file f = file_at("fuzz/corpus/bmp/24.bmp"), bits = file_at("fuzz/corpus/bmp/1.bmp");
     check_pixels(&f, 0, 3, 2, six_colours);
     check_cut(&f, "bmp: ");
-    /* With a height of -2, the first row in the file is the top row. */
+    /* A height of -2 means that the first row in the file is the top row. */
     f.bytes[22] = 0xfe, f.bytes[23] = f.bytes[24] = f.bytes[25] = 0xff;
     check_pixels(&f, 0, 3, 2, (uint8_t[]){10, 20, 30, 255, 255, 255, 0, 0, 0, 255, 0, 0, 0, 255, 0, 0, 0, 255});
     f.bytes[30] = 1;
     check_refused(&f, ATTN_ERROR_UNSUPPORTED, "bmp: compression 1 is not read");
     check_pixels(&bits, 1, 3, 2, (uint8_t[]){255, 0, 255, 0, 255, 0});
-    bits.bytes[46] = 1; /* The palette now has one colour, but pixels use the second colour. */
+    bits.bytes[46] = 1; /* The palette has one colour, but pixels use a second one. */
     check_refused(&bits, ATTN_ERROR_FORMAT, "bmp: colour 1 of a palette of 1");
     bits.bytes[28] = 5;
     check_refused(&bits, ATTN_ERROR_UNSUPPORTED, "bmp: a number of bits a pixel of 5");
@@ -440,12 +437,12 @@ static void webp_is_read(void **state)
     attn_context_destroy(c);
     check_pixels(&f, 0, 3, 2, six_colours);
     check_cut(&f, "webp: ");
-    /* Each row has the alpha values 255, 128 and 0, and is drawn over white. */
+    /* The alpha values of each row are 255, 128 and 0, over white. */
     check_pixels(&clear, 0, 3, 2,
                  (uint8_t[]){255, 0, 0, 127, 255, 127, 255, 255, 255, 10, 20, 30, 255, 255, 255, 255, 255, 255});
 }
 
-/* libwebp refuses a frame of another size. The message names the file and says what libwebp said. */
+/* libwebp refuses a frame of another size. The message has the file's name and the reason that libwebp gives. */
 static void failures_of_libwebp_name_the_file(void **state)
 {
     attn_context *c = *state;
@@ -471,7 +468,7 @@ static attn_image noise(attn_context *c, int64_t width, int64_t height, int chan
     return image;
 }
 
-/* Computes a pixel of the resized image from the definition, in double and without intermediate rounding. */
+/* Computes a pixel of the resized image by definition, in double and with no rounding in between. */
 static double filtered(const attn_image *from, int64_t width, int64_t height, int64_t x, int64_t y, int c, bool bicubic)
 {
     double sx = (double)from->width / (double)width, sy = (double)from->height / (double)height, sum = 0, all = 0;
@@ -510,8 +507,8 @@ static void resizing_is_the_filter_written_out(void **state)
                          ATTN_OK);
         for (int64_t i = 0; i < s[2] * s[3] * 3; i++) {
             double wanted = filtered(&from, s[2], s[3], i / 3 % s[2], i / 3 / s[2], (int)(i % 3), bicubic);
-            /* The result is rounded to 8 bits twice. The weights of a bicubic filter sum to up to 1.25 in absolute
-             * value. Where the first pass is clipped to [0, 255], the bicubic result may differ by more. */
+            /* The result is rounded to 8 bits twice. Weights of a bicubic filter sum to at most 1.25 in absolute
+             * value. If the first pass is clipped to [0, 255], the result may differ by more. */
             assert_true(fabs(to.pixels[i] - wanted) <= (bicubic ? 24 : 1.01));
         }
         attn_image_free(c, &from);
@@ -548,7 +545,7 @@ static void resizing_gives_pillows_bits(void **state)
     }
 }
 
-/* In the middle of the range nothing is clipped. So the results differ only by rounding. */
+/* In the middle of the range nothing is clipped, so the results differ only by rounding. */
 static void bicubic_is_exact_where_nothing_is_cut(void **state)
 {
     attn_context *c = *state;
@@ -573,8 +570,7 @@ static void center_crop_is_exact(void **state)
     for (int i = 0; i < 100; i++)
         assert_int_equal(to.pixels[i], 120);
     attn_image_free(c, &to);
-    /* If an image is squashed, its whole width is kept. With a side of 20 pixels, the middle 10 x 10 pixels are cut
-     * out. */
+    /* A squashed image keeps its whole width. With a side of 20 pixels, its middle 10 x 10 pixels are cut out. */
     attn__image_fitting squash = {.squash = true}, larger = {.squash = true, .side = 20}, less = {.side = 9};
     assert_int_equal(attn__image_fit(&to, c, &wide, 10, 10, &squash), ATTN_OK);
     assert_true(to.pixels[40] < 20 && to.pixels[44] == 120 && to.pixels[49] > 240);
@@ -683,7 +679,7 @@ static void maps_of_numbers_are_resized(void **state)
     attn_context *c = *state;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         const int64_t *n = cases[k].from, *m = cases[k].to;
-        float from[2 * 25], to[2 * 25]; /* the numbers of the second channel are twice the numbers of the first */
+        float from[2 * 25], to[2 * 25]; /* the second channel has twice the numbers of the first */
         for (int i = 0; i < n[0] * n[1]; i++)
             for (int channel = 0; channel < 2; channel++)
                 from[2 * i + channel] = (float)(channel + 1) * ((float)(i * 7 % 5) + 0.25f * (float)i);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests labelled images: files of MNIST and CIFAR, parts and statistics. The augmentation of a batch depends only on
- * (seed, epoch, index).
+ * Tests labelled images: files of MNIST and CIFAR, parts and statistics, and augmentation, which depends only on (seed,
+ * epoch, index).
  */
 #include "support/fixture.h"
 #include "support/faults.h"
@@ -19,7 +19,7 @@
 
 enum { SIDE = 6, PIXELS = SIDE * SIDE, N = 40 };
 
-/* Writes the pixels of image i. Neighbouring pixels differ, and no pixel is black. */
+/* Writes the pixels of image i. No two neighbouring pixels are equal, and no pixel is black. */
 static void picture(int i, unsigned char *pixels)
 {
     for (int k = 0; k < PIXELS; k++)
@@ -105,7 +105,7 @@ static void parts_divide_and_stay(void **state)
         assert_true(attn_image_set_size(parts[p]) > 0);
     }
     assert_int_equal(total, N);
-    /* If the first image is left out, the other images stay in the same part. */
+    /* Leaving out the first image must not move other images to another part. */
     unsigned char pixels[PIXELS];
     assert_int_equal(attn_image_set_create(&fewer, c, (attn_image_shape){SIDE, SIDE, 1, 1}), ATTN_OK);
     for (int i = 1; i < N; i++) {
@@ -155,7 +155,7 @@ static void statistics_are_mean_and_deviation(void **state)
 
 /* ----------------------------------------------------------------------------------------------- batches */
 
-/* Stores every image of an epoch at its index. The batches have `size` images. Checks that each image comes exactly
+/* Copies every image of an epoch to its index in `out`, from batches of `size` images. Each image must come exactly
  * once. */
 static void collect(attn_context *c, const attn_image_set *set, int64_t size, int64_t epoch, float out[N][PIXELS],
                     int64_t order[N])
@@ -185,7 +185,7 @@ static void collect(attn_context *c, const attn_image_set *set, int64_t size, in
     attn_image_batches_destroy(batches);
 }
 
-/* Returns true if x is image i, moved by at most 2 pixels and perhaps mirrored, with black borders. */
+/* Returns true if x is image i, moved by at most 2 pixels, perhaps mirrored, with black borders. */
 static bool is_augmented(const float *x, int i, bool *mirrored)
 {
     unsigned char p[PIXELS];
@@ -255,7 +255,6 @@ static void every_allocation_may_fail(void **state)
     assert_true(faults_try_all(all_of_it, NULL) > 5);
 }
 
-/* Reads three pictures of two classes. Returns the status of reading them. */
 static attn_status read_folders(attn_context *c, void *folder)
 {
     attn__image_source source;
@@ -291,7 +290,8 @@ static void folders_are_read_whole_or_not_at_all(void **state)
     assert_true(allocations > 10 && removed == 3);
 }
 
-/* The pixel of the i-th frame is i. Numbers in the names are compared as numbers, whatever comes before and after. */
+/* The pixel of the i-th frame is i. Numbers in file names are compared as numbers, whatever is before and after
+ * them. */
 static void frames_come_in_the_order_of_their_numbers(void **state)
 {
     static const char *const names[] = {"a2.pgm", "a10.pgm",  "a10b.pgm", "a10c9.pgm", "a10c010.pgm",

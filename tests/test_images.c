@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the axial transformer as a distribution over images. The tests check the loss of an untrained model and the
- * dependence of numbers on earlier numbers. The sampler with caches must draw the same numbers as the definition.
+ * Tests the axial transformer as a distribution over images: the loss of an untrained model, and which numbers depend
+ * on which. The sampler with caches must draw the same numbers as the definition.
  */
 #include "support/fixture.h"
 #include "support/tensors.h"
@@ -80,7 +80,7 @@ static int32_t *numbers(const world *w)
     return attn_tensor_data(w->x);
 }
 
-/* Sets weights so that all residual branches matter and biases are not zero. A leak or an omission then changes the
+/* Sets weights so that all residual branches matter and no bias is zero. A leak or an omission then changes the
  * results. */
 static void stir(world *w)
 {
@@ -154,8 +154,8 @@ static int64_t parameters_of(const sizes *s)
     return n;
 }
 
-/* Returns the number of parameters by a formula. For the ImageNet models, it gives the published numbers. For small
- * models, it gives the numbers of the models here. */
+/* Returns the number of parameters by a formula. It gives the published numbers for the ImageNet models, and is also
+ * used for the small models here. */
 static int64_t expected_parameters(const sizes *s)
 {
     int64_t d = s->dim, blocks = s->exterior + s->outer + s->inner;
@@ -199,8 +199,8 @@ static void logits_into(world *w, double *out)
         out[i] = test_at(logits, i);
 }
 
-/* Checks that changing number j changes the logits of later numbers only. After a whole stack, every later number
- * depends on j. The stacks are checked at the next slice, the next row and the next pixel. */
+/* Changing number j must change only the logits of later numbers. After a whole stack, every later number depends on
+ * j. For the stacks, the next slice, row and pixel are checked. */
 static void check_dependence(const sizes *s)
 {
     enum { MOST = 4 * 4 * 5 * 7 };
@@ -234,7 +234,7 @@ static void numbers_depend_on_all_earlier_and_no_later_ones(void **state)
     check_dependence(&video);
 }
 
-/* Returns the probability of a binary number, from its two logits, given all earlier numbers. */
+/* Returns the probability of a binary number, given all earlier numbers, from its two logits. */
 static double chance(const attn_tensor *logits, int64_t i, int32_t level)
 {
     return 1 / (1 + exp(test_at(logits, 2 * i + !level) - test_at(logits, 2 * i + level)));
@@ -297,7 +297,7 @@ static void the_fast_sampler_draws_what_the_slow_one_draws(void **state)
 {
     world w;
     int32_t fast[IMAGE], slow[IMAGE];
-    for (int kind = 0; kind < 4; kind++) { /* Tests even and odd numbers of blocks of each kind. */
+    for (int kind = 0; kind < 4; kind++) {
         sizes s = small;
         s.outer = 4 - kind;
         s.exterior = kind;
@@ -332,7 +332,7 @@ static void frames_of_a_video_are_drawn_as_by_the_slow_sampler(void **state)
     end(&w);
 }
 
-/* If the weights of this convolution are zero, the encoder is disconnected. This must change the drawn image. */
+/* Zero weights of this convolution disconnect the encoder, which must change the drawn image. */
 static void what_is_drawn_depends_on_earlier_slices(void **state)
 {
     world w;
@@ -360,10 +360,11 @@ static void given_rows_stay_and_the_rest_is_drawn(void **state)
         ((uint8_t *)attn_tensor_data(known))[i] = i % 20 < 10; /* the upper two of four rows are known */
     sample(&w, (attn_axial_transformer_options){.seed = 1}, whole);
     sample(&w, (attn_axial_transformer_options){.seed = 1, .known = known}, completed);
-    /* If the known numbers are numbers that were drawn, the same image is drawn again. */
+    /* If all drawn numbers are given as known numbers, the same image is drawn again. */
     assert_memory_equal(whole, completed, sizeof whole);
     for (int64_t i = 0; i < w.size; i++)
-        numbers(&w)[i] = i % 20 < 10 ? (int32_t)(i % 7) : 1000; /* Numbers that are not known may have any value. */
+        /* Numbers after the known numbers may have any value. */
+        numbers(&w)[i] = i % 20 < 10 ? (int32_t)(i % 7) : 1000;
     sample(&w, (attn_axial_transformer_options){.seed = 1, .known = known}, completed);
     sample(&w, (attn_axial_transformer_options){.seed = 1, .known = known, .slow = true}, slow);
     assert_memory_equal(completed, slow, sizeof slow);
@@ -373,8 +374,7 @@ static void given_rows_stay_and_the_rest_is_drawn(void **state)
     end(&w);
 }
 
-/* If the temperature is near 0, noise has no effect. Every number is the most likely number, given the earlier
- * numbers. */
+/* At a temperature near 0, noise has no effect. Every number is the most likely one, given the earlier numbers. */
 static void temperature_near_0_draws_the_most_likely(void **state)
 {
     world w;
@@ -392,8 +392,8 @@ static void temperature_near_0_draws_the_most_likely(void **state)
     end(&w);
 }
 
-/* Draws the first number many times, and compares the share of each level with the softmax. The first number depends
- * on no other number. */
+/* Draws the first number, which depends on no other number, many times. The share of each level must agree with the
+ * softmax. */
 static void numbers_are_drawn_as_often_as_they_are_likely(void **state)
 {
     enum { DRAWS = 4000, LEVELS = 4 };
@@ -470,7 +470,7 @@ static void wrong_sampling_requests_are_refused(void **state)
     end(&w);
 }
 
-/* If one logit of each number is NaN or infinite, no level is the most likely level. */
+/* If a logit of each number is NaN or infinite, no level is the most likely. */
 static void not_finite_logits_are_refused_by_the_sampler(void **state)
 {
     world w;
@@ -485,7 +485,7 @@ static void not_finite_logits_are_refused_by_the_sampler(void **state)
                         ATTN_ERROR_UNSUPPORTED, "the probabilities of number 0 of the images are not finite");
         }
     }
-    test_set(bias, 2, (double)-INFINITY); /* A bias of -infinity means that this level is never drawn. */
+    test_set(bias, 2, (double)-INFINITY); /* With a bias of -infinity, this level is never drawn. */
     assert_int_equal(attn_axial_transformer_sample(w.model, w.x, NULL), ATTN_OK);
     for (int64_t i = 0; i < w.size; i++)
         assert_int_not_equal(numbers(&w)[i], 2);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Tests linear layers of some hundred rows and channels through tensor.h. Results and gradients are compared with sums
- * in double precision, on the best instruction set of the machine (or the set that ATTN_ISA names) and on the next two
- * sets below it. The bits of a row do not depend on the other rows, on the number of threads, or on AMX, as
- * docs/numerics.md claims.
+ * in double. Three instruction sets run: the set that ATTN_ISA names, or the machine's best set, and the next two sets
+ * below it. The bits of a row must not depend on other rows, on the number of threads, or on AMX, as docs/numerics.md
+ * promises.
  */
 #include "support/fixture.h"
 
@@ -23,7 +23,7 @@ typedef struct layer {
     bool bias;
 } layer;
 
-/* Sizes near the ends of blocks, and odd sizes. */
+/* Sizes near multiples of block sizes, and odd sizes. */
 static const layer layers[] = {
     {192, 192, 192, ATTN_ACTIVATION_IDENTITY, true},  {193, 193, 193, ATTN_ACTIVATION_GELU_ERF, true},
     {191, 191, 191, ATTN_ACTIVATION_IDENTITY, true},  {300, 197, 257, ATTN_ACTIVATION_IDENTITY, false},
@@ -57,15 +57,15 @@ static float *normal_numbers(attn__rng *rng, int64_t n)
 
 /* ------------------------------------------------------------------------------------- in double precision */
 
-/* Returns the error unit of attend_ref.h, which is the error of a sum of products divided by the sum of absolute
- * values. */
+/* Returns the error unit of attend_ref.h: the allowed error of a sum of products, divided by the sum of their
+ * absolute values. */
 static double unit(void)
 {
     return attend_ref_units_of(ATTN_F32).weight;
 }
 
-/* Computes y and its bound from the sum. Computes the gradient of the sum and its bound from g, which is the
- * gradient of y. The slope of x Phi(x) is at most 1.13, and the slope of this slope is at most 0.8. */
+/* Computes y and its bound from `sum`, and the gradient of `sum` and its bound from g, the gradient of y. The slope
+ * of x Phi(x) is at most 1.13, and the slope of this slope is at most 0.8. */
 static void activate(const layer *l, double sum, double sum_err, double g, double y[2], double back[2])
 {
     double phi = exp(-sum * sum / 2) / sqrt(2 * acos(-1.0)), below = erfc(-sum / sqrt(2)) / 2;
@@ -121,7 +121,7 @@ static sample make_sample(const layer *l, uint64_t number)
     s.in[W] = normal_numbers(&rng, l->out * l->in);
     s.in[B] = normal_numbers(&rng, l->out);
     s.in[G] = normal_numbers(&rng, l->rows * l->out);
-    for (int64_t i = 0; i < l->out * l->in; i++) /* keeps sums small, where GELU is not linear */
+    for (int64_t i = 0; i < l->out * l->in; i++) /* keeps sums small, where GELU bends */
         s.in[W][i] /= sqrtf((float)l->in);
     for (int r = 0; r < RESULTS; r++) {
         size_t n = (size_t)size_of_result(l, l->rows, (result)r);
@@ -162,8 +162,7 @@ static float *copy_of(const attn_tensor *x)
     return memcpy(copy, attn_tensor_data(x), bytes);
 }
 
-/* Runs the layer on rows [first, first + rows) and computes the gradients of these rows. If there is no bias,
- * got[DB] is NULL. */
+/* Runs the layer on rows [first, first + rows) and computes their gradients. got[DB] is NULL if there is no bias. */
 static void run(const sample *s, const char *isa, int threads, int64_t first, int64_t rows, float *got[RESULTS])
 {
     const layer *l = &s->shape;
@@ -223,7 +222,7 @@ static double check_values(const sample *s, const char *isa)
     return worst;
 }
 
-/* Checks results of the default instruction set and of the next two sets below it. */
+/* Checks the default instruction set and the next two sets below it. */
 static void values_and_gradients_are_sums(void **state)
 {
     attn_context *c = *state;
@@ -280,8 +279,7 @@ static void compare_results(const sample *s, float *const one[RESULTS], float *c
                 fail_at(&s->shape, NULL, r, what, e);
 }
 
-/* Checks the bits of all results except the gradient of the bias. This gradient is not a product, so that only its
- * value is checked. */
+/* Checks the bits of all results. The gradient of the bias is not a product, so only its value is checked. */
 static void bits_do_not_depend_on_threads(void **state)
 {
     static const int threads[] = {2, 3, 7};
@@ -299,7 +297,7 @@ static void bits_do_not_depend_on_threads(void **state)
     }
 }
 
-/* If weights are not packed, as in training, products are the same multiply-adds with and without AMX. */
+/* With weights that are not packed, as in training, products are the same multiply-adds with and without AMX. */
 static void bits_do_not_depend_on_amx(void **state)
 {
     if (!attn__isa_runs_here(ATTN_ISA_AMX))

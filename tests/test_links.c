@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests word alignments. They are read, converted to prepared text and to pieces, and used in batches.
+ * Tests word alignments: reading them, converting them to prepared text and to pieces, and using them in batches.
  */
 #include "support/fixture.h"
 #include "support/faults.h"
@@ -78,7 +78,7 @@ static void lines_are_read_and_follow_their_pairs(void **state)
     attn_pairs_destroy(part);
     attn_pairs_destroy(other);
     attn_pairs_destroy(all);
-    /* The alignment may have lines for the whole file, or only for the pairs that are read. */
+    /* An alignment may have lines for the whole file, or only for the pairs that are read. */
     attn_pairs *first = read_pairs(true, 2);
     assert_int_equal(link_with(first, first, "0-0\n1-1\n0-0\n"), ATTN_OK);
     attn_pairs_destroy(first);
@@ -87,7 +87,7 @@ static void lines_are_read_and_follow_their_pairs(void **state)
     attn_pairs_destroy(first);
 }
 
-/* Preparation splits "now," and "Tom!" into two words each. The narrow space in "Va !" does not separate words. */
+/* Preparation splits "now," and "Tom!" into two words each. The narrow space in "Va !" separates no words. */
 static void prepared_words_get_the_links_of_theirs(void **state)
 {
     attn_pairs *kept = read_pairs(true, 0), *pairs = read_pairs(false, 0);
@@ -121,15 +121,14 @@ static void wrong_alignments_are_refused(void **state)
     }
 }
 
-/* Builds a vocabulary that has every word of the data, so that the kind determines whether tokens are pieces or
- * words. */
+/* Builds a vocabulary that has every word of the data. Tokens are then words, or pieces, depending on `kind`. */
 static void build(attn_vocab **vocab, const attn_pairs *pairs, attn_side side, attn_vocab_kind kind)
 {
     attn_vocab_options options = {.min_frequency = 1, .kind = kind, .max_size = 300};
     assert_int_equal(attn_vocab_build(vocab, pairs, side, &options), ATTN_OK);
 }
 
-/* Checks that the target weights of token j sum to 1, and that all of them are on tokens of words in `words`. */
+/* Checks that the target weights of token j sum to 1, all on tokens of words in `words`. */
 static void check_row(const float *row, int64_t n, const attn__token_words *source, const char *words)
 {
     double sum = 0, highest = 0;
@@ -190,7 +189,7 @@ static void tokens_look_at_the_tokens_of_their_words(void **state)
         check_batch(ATTN_VOCAB_BPE);
 }
 
-/* Tokens that are cut off lose their links. The end token has no links. */
+/* Tokens that are cut off, and the end token, have no links. */
 static void a_cut_sentence_keeps_the_links_of_what_is_left(void **state)
 {
     attn_pairs *pairs = read_pairs(true, 0);
@@ -241,15 +240,14 @@ static void guide_uses_the_most_likely_source_word(void **state)
         for (int i = 0; i < 6; i++, line = strchr(line, '\n') + 1) {
             if (i == 0 && !keep)
                 assert_memory_equal(line, "0-0 2-1 1-2\n", 12);
-            if (i == 1 && !keep) /* "dog!" became two words, so that "!" is the fourth word of the target. */
+            if (i == 1 && !keep) /* "!" is the fourth word of the target, because "dog!" became two words. */
                 assert_memory_equal(line, "0-0 2-1 1-2 2-3\n", 16);
-            if (i == 5) /* If two words are equally likely, the nearer word is linked. */
+            if (i == 5) /* Of two equally likely words, the nearer one is linked. */
                 assert_memory_equal(line, "0-0 1-1 2-2\n", 12);
         }
         assert_int_equal(*line, 0);
         attn_pairs *again;
         assert_int_equal(attn_pairs_parse(&again, context, table, sizeof table - 1, "t", &reading), ATTN_OK);
-        /* It must be possible to read the written alignment again. */
         assert_int_equal(link_with(again, again, file.data), ATTN_OK);
         attn_pairs_destroy(again);
         attn_bytes_free(context, &file);

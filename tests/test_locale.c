@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Tests a host program whose language has a decimal comma. Numbers in problems, settings and JSON must be read and
- * written as in other languages. The test is skipped if the machine has no such language and cannot make one.
+ * written with a decimal point. The test is skipped if the machine has no such language and cannot make one.
  */
 #include "support/cmocka.h"
 
@@ -90,7 +90,7 @@ static void json_goes_there_and_back(void **state)
     attn_config_destroy(config);
 }
 
-/* Defaults of settings are texts in a table. A default of "0.1" must not be read as 0. */
+/* Defaults of settings are texts in a table, of which "0.1" must not be read as 0. */
 static void defaults_are_read(void **state)
 {
     if (strcmp(localeconv()->decimal_point, ".") == 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests L1-regularized logistic regression. The result must satisfy the conditions of the minimum. One case has a known
- * minimum.
+ * Tests L1-regularized logistic regression. The result must satisfy the conditions of a minimum, and one case has a
+ * known minimum.
  */
 #include "support/cmocka.h"
 
@@ -33,8 +33,7 @@ static void draw(float *x, uint8_t *labels)
     }
 }
 
-/* At the minimum, the gradient of the loss depends on the weight w. If w is not 0, the gradient is -sign(w).
- * Otherwise it is within [-1, 1]. */
+/* At the minimum, the gradient of the loss is -sign(w) for a weight w that is not 0, and within [-1, 1] otherwise. */
 static void the_minimum_is_one(void **unused)
 {
     (void)unused;
@@ -74,8 +73,7 @@ static void the_minimum_is_one(void **unused)
     attn_context_destroy(context);
 }
 
-/* There is one feature, which is always 1. Without a penalty, w + b would be the log odds, and a large C comes close
- * to no penalty. */
+/* There is one feature, which is always 1. With a large C, which is close to no penalty, w + b is the log odds. */
 static void log_odds_are_found(void **unused)
 {
     (void)unused;
@@ -103,7 +101,8 @@ static void log_odds_are_found(void **unused)
 
 static bool keep_telling(void *user, const char *things, int64_t done, int64_t total)
 {
-    int64_t *told = user; /* number of calls, last value, and number of the call that stops the fit */
+    /* told[0]: number of calls; told[1]: last value; told[2]: number of the call that stops the fit */
+    int64_t *told = user;
     assert_string_equal(things, "hundredths of the regression");
     assert_true(total == 100 && done >= told[1] && done <= total);
     told[0]++;

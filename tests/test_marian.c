@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests directories in the form of Hugging Face's MarianMT. They are read and used for translations, and invalid
- * directories give messages. tests/parity/marian.py compares translations with transformers.
+ * Tests directories in the form of Hugging Face's MarianMT: reading, translating, and messages for invalid directories.
+ * tests/parity/marian.py compares translations with transformers.
  */
 #include "support/fixture.h"
 
@@ -63,7 +63,7 @@ static void put_pieces(const fixture *f)
     attn_pairs_destroy(pairs);
 }
 
-/* Writes weights with these biases. The model has no blocks. So the most likely token depends only on the newest
+/* Writes weights with these biases. The model has no blocks, so the most likely token depends only on the newest
  * token and the biases. */
 static void put_biases_of(const fixture *f, const float *biases, int64_t n)
 {
@@ -86,7 +86,7 @@ static void put_biases(const fixture *f, const float *biases)
     put_biases_of(f, biases, V);
 }
 
-/* Writes weights for which every translated token is piece 4, because <pad> is banned. */
+/* Writes weights with which every translated token is piece 4, because <pad> is banned. */
 static void put_weights(const fixture *f)
 {
     put_biases(f, (const float[V]){0, 0, 0, 0, 2, 9});
@@ -153,8 +153,8 @@ static void check_says(const fixture *f, const char *names, const char *expected
     attn_translator_destroy(t);
 }
 
-/* If generation_config.json exists, config.json does not describe the search. Then the end is forced only by the key
- * in generation_config.json, which is a number or a list. */
+/* If generation_config.json exists, config.json does not describe the search. The end is then forced only by a key
+ * of generation_config.json, which is a number or a list. */
 static void one_file_describes_the_search(void **state)
 {
     static const char *const cases[][2] = {{"", "b b b"},
@@ -169,8 +169,8 @@ static void one_file_describes_the_search(void **state)
     }
 }
 
-/* Compares searches that have options with searches that have the same settings in generation_config.json.
- * tests/parity/marian.py compares them with transformers. */
+/* A search with options must equal a search with the same settings in generation_config.json. tests/parity/marian.py
+ * compares searches with transformers. */
 static void searches_obey_their_settings(void **state)
 {
     static const int32_t four[] = {4};
@@ -205,8 +205,8 @@ static void searches_obey_their_settings(void **state)
     }
 }
 
-/* Adds a constant to all biases except the bias of <pad>. If <pad> has a share of the probability, this changes the
- * scores. Otherwise the scores stay the same. */
+/* Adds a constant to all biases except that of <pad>. This changes the scores only if <pad> has a share of the
+ * probability. */
 static void banned_tokens_have_a_share_or_none(void **state)
 {
     static const char *const searches[] = {
@@ -231,7 +231,7 @@ static void banned_tokens_have_a_share_or_none(void **state)
     assert_true(fabs(score[1][1] - score[1][0]) < 1e-5);
 }
 
-/* Generated text is one line. If the configuration requests it, spaces are tidied. */
+/* Generated text is one line. Spaces are tidied if the configuration requests it. */
 static void generated_text_is_one_line_with_tidy_spaces(void **state)
 {
 #define M "\xe2\x96\x81"
@@ -367,8 +367,8 @@ typedef struct entry {
     int64_t rows, cols;
 } entry;
 
-/* Writes tensors with these names. A tensor has zeros. If its name begins with "1 ", it has ones, and if its name
- * begins with "~ ", it has sines. The bias makes piece 4 the most likely token. */
+/* Writes tensors with these names. They are zeros, or ones if the name begins with "1 ", or sines if it begins with
+ * "~ ". The bias makes piece 4 the most likely token. */
 static void put_tensors(const fixture *f, const entry *entries, size_t n)
 {
     attn_named_list list = {.context = f->c, .owns = true};
@@ -404,8 +404,8 @@ static void put_two_tables(const fixture *f, bool tied)
     put(f, "config.json", text, (size_t)n - 1);
 }
 
-/* Tests one or two embedding tables. The output layer has its own table or the decoder's table, with or without a
- * bias. If the model does not use a tensor, the error names this tensor. */
+/* Tests one or two embedding tables, and an output layer that has its own table or the decoder's, with or without a
+ * bias. The error must name a tensor that the model does not use. */
 static void embedding_tables_shared_and_separate_load(void **state)
 {
     static const entry encoder = {"model.encoder.embed_tokens.weight", V, D};
@@ -423,8 +423,8 @@ static void embedding_tables_shared_and_separate_load(void **state)
     put_tensors(f, (entry[]){{"model.shared.weight", V, D}, {"final_logits_bias", 1, V + 1}}, 2);
     check_refused(f, ATTN_ERROR_SHAPE, "final_logits_bias");
 
-    /* If tables are shared, any one of them is enough. If they differ, they are refused. Stored positions must equal
-     * the computed positions. */
+    /* If the model shares its tables, any one of them is enough, and tables that differ are refused. Stored
+     * positions must equal the computed ones. */
     put_tensors(f, (entry[]){head, bias}, 2);
     check_says(f, NULL, "b b b");
     put_tensors(f, (entry[]){{"model.shared.weight", V, D}, {"1 lm_head.weight", V, D}, bias}, 3);
@@ -458,7 +458,7 @@ static void embedding_tables_shared_and_separate_load(void **state)
     check_says(f, NULL, "");
 }
 
-/* Added tokens have ids after the ids of the vocabulary, and the model has a row for each. */
+/* Added tokens have ids after those of the vocabulary, and the model has a row for each. */
 static void added_tokens_are_tokens(void **state)
 {
     static const char decoder[] =
@@ -497,7 +497,7 @@ static void added_tokens_are_tokens(void **state)
     put_biases_of(f, (const float[V + 2]){0, 0, 0, 0, 1, 0, 3, 2}, V + 2);
     static const char search[] = "{\"bad_words_ids\": [[5]], \"max_length\": 5, \"no_repeat_ngram_size\": 1}";
     put(f, "generation_config.json", search, sizeof search - 1);
-    check_says(f, NULL, "<t> b"); /* <tt> is special, so that it is not part of the text. */
+    check_says(f, NULL, "<t> b"); /* <tt> is a special token, so it is not in the text. */
 }
 
 /* A shortlist begins with the first token that is text and not special. */
@@ -542,8 +542,8 @@ static void words_of_pieces_are_numbered(void **state)
 
 enum { WORDS = 6, SAID = 5 };
 
-/* Writes the pairs that the attention of the decoder's last layer gives for one sentence that is not in a batch. The
- * words of `a` are the sentence's tokens. */
+/* Writes the pairs "i-j" of the attention in the decoder's last layer, for a sentence that is translated alone. The
+ * words of `a` are its tokens. */
 static void expected_pairs(const attn_translator *t, const attn__aligned *a, char *text)
 {
     attn_tape *tape;
@@ -568,7 +568,7 @@ static void expected_pairs(const attn_translator *t, const attn__aligned *a, cha
     attn_tape_destroy(tape);
 }
 
-/* Each sentence of a batch with several lengths has the same alignment as when it is translated alone. */
+/* In a batch of several lengths, each sentence has the same alignment as when it is translated alone. */
 static void alignments_are_those_of_the_last_layer(void **state)
 {
     static const char list[] = "<unk>\n<pad>\n<bos>\n<eos>\na\nb\nc\nd\n";
@@ -623,7 +623,6 @@ static void without_attention_there_are_no_alignments(void **state)
     attn_translator_destroy(t);
 }
 
-/* Calls malloc and counts the calls. */
 static void *count_alloc(void *user, size_t size, size_t align)
 {
     ++*(int *)user;
@@ -653,14 +652,14 @@ static void kept_weights_are_packed_once(void **state)
             assert_int_equal(attn_translator_pack_weights(t), ATTN_OK);
         count = 0;
         assert_int_equal(attn_translator_translate(t, &line, 1, NULL, &said), ATTN_OK);
-        needed[i % 3] = count; /* number of allocations, first without packing and then with packed weights */
+        needed[i % 3] = count; /* number of allocations without packing, and then with packed weights */
         assert_string_equal(said.text, "b b b");
         attn_translations_free(c, &said, 1);
         if (i == 2)
-            /* packing allocates panels, a description of the panels, and a list of descriptions */
+            /* packing allocates panels, their description, and a list of descriptions */
             assert_true(needed[2] + 3 <= needed[0]);
     }
-    assert_int_equal(needed[0], needed[2]); /* The fourth translation allocates as much as the third. */
+    assert_int_equal(needed[0], needed[2]);
     attn_translator_destroy(t);
     attn_context_destroy(c);
 }
@@ -688,7 +687,7 @@ static void translations_begin_with_their_prefix(void **state)
     attn_translator_destroy(t);
 }
 
-/* The longer line is translated first, but the error has the line's number in the input. */
+/* The longer line is translated first, but the error must have the line's number in the input. */
 static void weights_that_are_not_finite_name_the_line(void **state)
 {
     fixture *f = *state;

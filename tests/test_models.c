@@ -97,7 +97,7 @@ static void wrong_settings_are_told_with_the_right_ones(void **state)
     attn_config_destroy(config);
     attn_config_create(&config, f->context);
     attn_config_set_int(config, "dim", 8);
-    /* The lower 32 bits of this value alone would be valid. */
+    /* The lower 32 bits alone would be a valid value. */
     attn_config_set_int(config, "dim_index", ((int64_t)1 << 32) + 1);
     expect_error(f, "axial-attention", config, ATTN_ERROR_ARGUMENT, "dim_index is 4.29497e+09; allowed: -8 to 8");
     attn_config_set_int(config, "dim_index", -4);
@@ -211,7 +211,7 @@ static void padding_keeps_the_result(void **state)
     }
 }
 
-/* A recurrent network has no state before its first step. So an empty sentence gives an error. */
+/* An empty sentence is an error for a recurrent network, because it has no state before its first step. */
 static void empty_sentences_give_empty_results_or_errors(void **state)
 {
     tape_fixture *f = *state;
@@ -281,7 +281,7 @@ static void weights_come_on_demand_and_sum_to_one(void **state)
     }
 }
 
-/* The guided weights have gradients, and equal the weights in the output. Guiding does not change the logits. */
+/* The guided weights have gradients and equal the weights in the output. Requesting them must not change the logits. */
 static void guided_weights_are_the_last_layers(void **state)
 {
     tape_fixture *f = *state;
@@ -313,7 +313,7 @@ static void named_inputs_give_named_outputs(void **state)
     attn_named_add(&in, "tokens", b.src);
     attn_named_add(&in, "valid_lens", b.lens);
     assert_refused(f->context, attn_model_forward(model, f->tape, &in, &out), ATTN_ERROR_ARGUMENT, "tgt_tokens");
-    /* A float type may hold the tokens if its values are integers. */
+    /* Tokens may be of a float type if their values are integers. */
     attn_named_add(&in, "tgt_tokens", attn_cast(f->tape, b.tgt, ATTN_F32));
     attn_named_add(&out, "cross_weights", NULL);
     assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_OK);
@@ -331,7 +331,7 @@ static void named_inputs_give_named_outputs(void **state)
 
 /* ------------------------------------------------------------------------------------------- gradients */
 
-/* Computes the loss of the decoder's output. If `guided` is true, adds the loss of its attention. */
+/* Computes the loss of the decoder's output plus, if `guided` is true, the loss of its attention. */
 static double loss_of(tape_fixture *f, attn_model *model, bool record, bool guided)
 {
     attn_tape_reset(f->tape, &(attn_tape_options){.record = record});
@@ -460,7 +460,7 @@ static void one_table_needs_one_vocabulary(void **state)
     attn_config_destroy(config);
 }
 
-/* After the first token, two hypotheses of a sentence exchange their rows. */
+/* After the first token, two hypotheses of a sentence exchange their rows in the caches. */
 static void reordered_rows_go_on_as_the_others(void **state)
 {
     tape_fixture *f = *state;
@@ -485,7 +485,7 @@ static void reordered_rows_go_on_as_the_others(void **state)
     }
 }
 
-/* Computes a greedy search. Each step runs the whole sequence, which is one token longer than before. */
+/* Computes a greedy search that runs the whole sequence again in each step. */
 static int64_t greedy(tape_fixture *f, attn_model *model, const attn_tensor *src, int64_t n, int32_t *ids)
 {
     int32_t tokens[32] = {1};
@@ -600,8 +600,7 @@ static void nadaraya_watson_averages_labels_in_reach(void **state)
     attn_named_clear(&out);
 }
 
-/* Unless the weights are requested, memory does not grow with the number of pairs. For all pairs, it would take 64
- * MB here. */
+/* Memory must not grow with the number of pairs, unless the weights are requested. Here, all pairs would take 64 MB. */
 static void nadaraya_watson_has_no_attention_matrix(void **state)
 {
     tape_fixture *f = *state;
@@ -621,8 +620,8 @@ static void nadaraya_watson_has_no_attention_matrix(void **state)
     attn_named_clear(&out);
 }
 
-/* Points without coordinates are all at the same place. If labels have 0 numbers, estimates also have 0 numbers. A NaN
- * must not look like a point without neighbours. */
+/* Points without coordinates are all at the same place. Labels of 0 numbers give estimates of 0 numbers. A NaN must
+ * not look like a point without neighbours. */
 static void nadaraya_watson_of_zero_coordinates_and_nan(void **state)
 {
     tape_fixture *f = *state;

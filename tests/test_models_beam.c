@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares beam search with a search over all possible sentences, on a Markov chain of tokens with known probabilities.
+ * Compares beam search with a search over all possible sentences. The model is a Markov chain of tokens with known
+ * probabilities.
  */
 #include "support/fixture.h"
 #include "support/tensors.h"
@@ -18,7 +19,7 @@
 
 enum { V = 4, EOS = 0, BOS = 1, MOST = 5 };
 
-/* Logits of the next token, in a row for each token. The row of EOS is not used. */
+/* Logits of the next token, with one row for each token before it. The row of EOS is not used. */
 static const float chain[V][V] = {{0, 0, 0, 0}, {-1, -9, 1.0f, 1.2f}, {2.0f, -9, 0.3f, 0}, {-0.5f, -9, 0.2f, 0}};
 
 static double log_prob(int from, int to)
@@ -35,7 +36,7 @@ typedef struct best {
     int32_t ids[MOST];
 } best;
 
-/* Tries every sentence of up to MOST - 1 tokens and the end token, and keeps the best sentence. */
+/* Tries every sentence of up to MOST - 1 tokens and the end token. Keeps the best one. */
 static void try_all(best *found, int32_t *ids, int n, int last, double sum, double alpha)
 {
     double ended = (sum + log_prob(last, EOS)) / pow((5.0 + n + 1) / 6, alpha);
@@ -81,7 +82,8 @@ static void wide_beam_matches_exhaustive_search(void **state)
             context,
             &(attn_beam_search_options){.bos = BOS, .eos = EOS, .max_len = MOST, .beam = 300, .length_penalty = alpha},
             result);
-        for (int row = 0; row < 2; row++) { /* Both sentences of the batch are equal, and must get the same result. */
+        /* Both sentences of the batch are the same, so their results must be, too. */
+        for (int row = 0; row < 2; row++) {
             assert_true(result[row].finished);
             assert_int_equal(result[row].n, found.n);
             assert_memory_equal(result[row].ids, found.ids, (size_t)found.n * sizeof *ids);
@@ -130,8 +132,8 @@ static void missing_hypotheses_are_empty(void **state)
 {
     attn_context *context = *state;
     attn_hypothesis result[2 * 8];
-    /* If the maximum is one token, the result is the end or one of the other tokens. Token 1 is banned, so that the
-     * end, 2 and 3 are left. */
+    /* With a maximum of one token, the result is the end token or one other token. Token 1 is banned, which leaves
+     * the end, 2 and 3. */
     int32_t banned = 1;
     search(context,
            &(attn_beam_search_options){
@@ -147,8 +149,8 @@ static void missing_hypotheses_are_empty(void **state)
     attn_hypotheses_free(context, result, 2 * 8);
 }
 
-/* If a prefix is given, the result is the best sentence with this prefix, and its score includes the prefix. The
- * other sentence has no prefix. */
+/* The result is the best sentence with the given prefix, and its score includes the prefix. The other sentence of
+ * the batch has no prefix. */
 static void prefixes_are_followed(void **state)
 {
     attn_context *context = *state;
@@ -252,14 +254,14 @@ static void eos_outside_the_vocabulary_is_refused(void **state)
     attn__beam_destroy(&beam);
 }
 
-/* Returns logit i of a list that is difficult for a search by blocks. Some blocks have no candidate, others have
- * several, and different blocks have equal logits. */
+/* Returns logit i of a list on which a search by blocks could fail. Blocks have no candidate, one or several, and
+ * equal logits are in different blocks. */
 static double hostile_logit(int64_t i)
 {
     return i % 601 == 600 ? 7 : (double)((i * 7919) % 1009) / 200 - (double)(i / 256 % 3);
 }
 
-/* Returns the index of the largest logit that is neither taken nor banned. If several are equal, returns the first. */
+/* Returns the index of the largest logit that is neither taken nor banned, and the first one of equal logits. */
 static int64_t next_best(const bool *taken, int64_t n)
 {
     int64_t found = -1;
@@ -307,7 +309,7 @@ static void large_vocabularies_are_searched_to_the_last(void **state)
 
 enum { SENTENCES = 24, LONGEST = 9, WORDS = 40, MOST_TOKENS = 70 };
 
-/* Makes a model with large weights and a likely end token, so that translations end at many different lengths. */
+/* Makes a model with large weights and a likely end token, so that its translations have many different lengths. */
 static attn_model *talkative(attn_context *context, const char *architecture)
 {
     attn_model *model = NULL;
@@ -334,7 +336,6 @@ static attn_model *talkative(attn_context *context, const char *architecture)
     return model;
 }
 
-/* Makes a batch of the sentences `from` to from + n - 1. */
 static void make_sources(attn_context *context, int64_t from, int64_t n, attn_tensor **source, attn_tensor **lengths)
 {
     attn_tensor *src = NULL, *lens = NULL;
@@ -386,7 +387,7 @@ static void weights_that_are_not_finite_are_named(void **state)
     attn_model_destroy(model);
 }
 
-/* Ends the beam, whose results must be refused. The error must contain `word`. */
+/* Ends a beam whose results must be refused, with an error that contains `word`. */
 static void expect_refusal(attn__beam *beam, attn_status status, const char *word)
 {
     attn_hypothesis result;
@@ -411,8 +412,8 @@ static void banning_every_token_is_refused(void **state)
     }
 }
 
-/* If one step of a sentence has a logit that is not finite, its search fails. This holds even if later steps are
- * finite or the token of this step is given. */
+/* A logit that is not finite makes the search of its sentence fail, even if later steps are finite or the token of
+ * this step is given. */
 static void nan_in_an_early_step_is_reported(void **state)
 {
     attn_context *context = *state;
@@ -440,7 +441,7 @@ static void nan_in_an_early_step_is_reported(void **state)
     }
 }
 
-/* A greedy search gives the same result with scores and without scores. A beam search always has scores. */
+/* A greedy search gives the same result with and without scores. A beam search always has scores. */
 static void searches_without_scores(void **state)
 {
     attn_context *context = *state;
@@ -480,8 +481,8 @@ static void searches_without_scores(void **state)
     attn_model_destroy(model);
 }
 
-/* Checks that translations in a batch equal translations of single sentences. The translations must end at several
- * lengths, some of them early and some at MOST_TOKENS. */
+/* Translations in a batch must equal translations of single sentences. They must end at several lengths, some of
+ * them early and some at MOST_TOKENS. */
 static void check_alone(attn_model *model, int64_t beam)
 {
     attn_hypothesis together[SENTENCES], alone;
@@ -501,8 +502,9 @@ static void check_alone(attn_model *model, int64_t beam)
         lengths += !seen[n];
         seen[n] = true;
     }
-    assert_true(lengths >= 4 && least < 16); /* Otherwise no sentence would end early. */
-    assert_int_equal(most, MOST_TOKENS);     /* A Transformer's caches grow twice for this length. */
+    assert_true(lengths >= 4 && least < 16); /* Some sentences must end early. */
+    /* Some sentences must be so long that a Transformer's caches grow twice. */
+    assert_int_equal(most, MOST_TOKENS);
     attn_hypotheses_free(attn_model_context(model), together, SENTENCES);
 }
 
@@ -521,8 +523,7 @@ static void finished_sentences_keep_the_bits_of_the_others(void **state)
 
 /* ----------------------------------------------------------------------------------------- shortlists */
 
-/* The tokens that each sentence may use. They are the end token and, for sentence i, every `every`-th token from
- * token i on. */
+/* The tokens that a sentence may use: the end token and, for sentence i, every `every`-th token from token i on. */
 typedef struct allowed {
     int32_t tokens[SENTENCES][WORDS];
     const int32_t *lists[SENTENCES];
@@ -567,8 +568,7 @@ static void check_same(const attn_hypothesis *a, const attn_hypothesis *b)
     assert_memory_equal(&a->score, &b->score, sizeof a->score);
 }
 
-/* Returns the probability of the output. It is computed from the logits of the whole sequence, and normalized over
- * the allowed tokens. */
+/* Returns the probability of the output, from the logits of the whole sequence, normalized over the allowed tokens. */
 static double probability_of(attn_model *model, attn_tape *tape, int64_t sentence, const allowed *a,
                              const attn_hypothesis *said)
 {
@@ -592,8 +592,8 @@ static double probability_of(attn_model *model, attn_tape *tape, int64_t sentenc
     return all;
 }
 
-/* Checks sentences that have allowed tokens. The translations must have only these tokens and the right
- * probabilities. They must be the same alone and in a batch, on a tape whose packed rows change. */
+/* Checks translations with allowed tokens. They must have only these tokens and the right probabilities, alone and
+ * in a batch, on a tape whose packed rows change. */
 static void check_limited(attn_model *model, int64_t beam)
 {
     attn_context *context = attn_model_context(model);
@@ -621,7 +621,7 @@ static void check_limited(attn_model *model, int64_t beam)
     attn_tape_destroy(tape);
 }
 
-/* Checks that a list of all tokens changes nothing. */
+/* A list of all tokens must change nothing. */
 static void check_unlimited(attn_model *model, int64_t beam)
 {
     attn_hypothesis wanted[SENTENCES], found[SENTENCES];
@@ -688,7 +688,7 @@ static void caches_refuse_what_does_not_fit(void **state)
     attn_nn_kv_cache cache;
     assert_int_equal(attn_nn_kv_cache_init(&cache, context, ATTN_F32, 2, 4, 3), ATTN_OK);
     cache.length = 3;
-    test_set(cache.k, 12 + 8, 5); /* this element is row 1, token 2, channel 0 */
+    test_set(cache.k, 12 + 8, 5); /* row 1, token 2, channel 0 */
     assert_int_equal(attn_nn_kv_cache_select(&cache, context, NULL, 2, 2), ATTN_ERROR_SHAPE);
     attn_context_clear_error(context);
     assert_int_equal(attn_nn_kv_cache_select(&cache, context, NULL, 3, 4), ATTN_ERROR_SHAPE);
@@ -720,7 +720,7 @@ static void finished_rows_free_their_cache(void **state)
     attn_nn_kv_cache_free(&cache);
 }
 
-/* A cache frees its pages when it is freed, unless another cache shares its keys. */
+/* A freed cache frees its pages, unless another cache shares its keys. */
 static void shared_keys_outlive_their_cache(void **state)
 {
     attn_context *context = *state;
@@ -739,7 +739,7 @@ static void shared_keys_outlive_their_cache(void **state)
 
 enum { WIDE = 3, ROOM = 24, ROWS = 3 * WIDE };
 
-/* The expected content of a cache. For each row and token, it has the number of the row that computed the token. */
+/* Expected content of a cache: for each row and token, the number of the row that computed the token. */
 typedef struct history {
     double token[ROWS][ROOM];
     int64_t n;
@@ -783,8 +783,8 @@ static void follow_rows(history *h, const int64_t *rows, int64_t n)
     h->n = n;
 }
 
-/* Reorders a cache many times and checks its content after each step. Adds to *moved the number of tokens that are
- * moved, which are the tokens that two rows do not share. */
+/* Reorders a cache many times and checks its content each time. Adds to *moved the tokens that two rows do not
+ * share, which must be moved. */
 static void reorder_often(attn_context *context, uint64_t seed, int64_t *moved)
 {
     attn_nn_kv_cache cache, spare;
@@ -856,7 +856,7 @@ static void finished_sentences_leave(void **state)
 }
 
 /* The score has a penalty of length^alpha. A full beam ends if its best open hypothesis is not better than its worst
- * finished hypothesis. The stopping rule sets the length for this comparison. */
+ * finished one. The stopping rule sets the length at which they are compared. */
 static void search_ends_by_its_stopping_rule(void **state)
 {
     enum { WIDTH = 3, MOST_STEPS = 12 };

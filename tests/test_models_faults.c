@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lets each allocation in the life of a model fail in turn. Each failure must give an error, no crash, and no leak.
+ * Lets each allocation in the life of a model fail. Each failure must give an error, without a crash or a leak.
  */
 #include "support/cmocka.h"
 #include "support/faults.h"
@@ -95,7 +95,7 @@ static void every_failure_is_survived(void **state)
 
 /* ------------------------------------------------------------------------------------ every architecture */
 
-/* Makes inputs for a small model and adds them to `inputs`, which owns them. */
+/* Makes the inputs of a small model and adds them to `inputs`, which owns them. */
 static attn_status make_inputs(attn_context *context, const attn_architecture *a, small_filling *fill, bool optional,
                                attn_named_list *inputs)
 {
@@ -133,7 +133,7 @@ typedef struct whole_life {
     const attn_architecture *architecture;
     const attn_config *config;
     small_filling fill;
-    bool optional; /* also requests every optional output */
+    bool optional; /* true: every optional output is requested, too */
 } whole_life;
 
 static attn_status run_model(attn_model *model, attn_tape *tape, whole_life *life)
@@ -171,7 +171,7 @@ static attn_status whole(attn_context *context, void *user)
     return status;
 }
 
-/* Finds sizes that the architecture accepts if there is enough memory. Returns false if there are none. */
+/* Finds sizes that the architecture accepts, or returns false. */
 static bool find_sizes(whole_life *life)
 {
     static const int64_t sizes[] = {3, 4, 8, 32, 33, 1};
@@ -215,7 +215,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {TEST(every_failure_is_survived)};
     const struct CMUnitTest all[] = {cmocka_unit_test(every_architecture_survives)};
-    /* The full test takes minutes, because some models allocate thousands of times. */
+    /* The full test takes minutes, because some models make thousands of allocations. */
     if (argc > 1 && strcmp(argv[1], "all") == 0)
         return cmocka_run_group_tests(all, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests layers with settings other than the defaults. Gradients must equal the slopes in float64. Invalid settings and
- * inputs must be refused with a message. Settings must have their effect.
+ * Tests layers with settings other than the defaults. In float64, gradients must equal slopes. Invalid settings and
+ * inputs must be refused with a message, and settings must have their effect.
  */
 #include "support/fixture.h"
 #include "support/small_models.h"
@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Makes a model. If the settings are refused, returns NULL, and the error is in the context. */
+/* Makes a model. If the settings are refused, returns NULL and leaves the error in the context. */
 static attn_model *make(tape_fixture *f, const char *architecture, const char *json)
 {
     attn_config *config = NULL;
@@ -41,7 +41,7 @@ enum { MOST_INPUTS = 4 };
 typedef struct input {
     const char *name;
     int64_t shape[ATTN_MAX_RANK]; /* the lengths, followed by a 0 */
-    const char *integers;         /* one digit for each element of the tensor; NULL: random numbers */
+    const char *integers;         /* a digit for each element of the tensor; NULL: random numbers */
 } input;
 
 typedef struct gradient_case {
@@ -49,8 +49,8 @@ typedef struct gradient_case {
     input inputs[MOST_INPUTS];
 } gradient_case;
 
-/* A detector for two images of 6 x 8 pixels, with 2 x 2 positions. A mask has one digit for each pixel. HALF masks the
- * right half of the first image. */
+/* A detector for two images of 6 x 8 pixels, whose features have 2 x 2 positions. A mask has one digit for each
+ * pixel. HALF masks the right half of the first image. */
 #define DETR                                                                                                                \
     "{\"backbone\": \"resnet18\", \"stage_blocks\": [1, 1], \"width\": [2, 4], \"stem\": \"small\", \"in_channels\": 2, "   \
     "\"num_classes\": 2, \"num_queries\": 3, \"hidden_dim\": 8, \"nheads\": 2, \"dim_feedforward\": 5, \"enc_layers\": 2, " \
@@ -170,7 +170,7 @@ static void check_slope(tape_fixture *f, attn_model *model, const attn_named_lis
                  (long long)i, slope, gradient);
 }
 
-/* Compares five elements of the gradient of every input and parameter with central differences. */
+/* Compares five elements of each input's and parameter's gradient with central differences. */
 static void gradients_are_the_slopes(void **state)
 {
     tape_fixture *f = *state;
@@ -193,7 +193,7 @@ static void gradients_are_the_slopes(void **state)
                     largest = fmax(largest, fabs(test_at(attn_tensor_grad(x), i)));
             }
         }
-        assert_true(largest > 1e-3); /* Otherwise the comparison would mean nothing. */
+        assert_true(largest > 1e-3); /* If all gradients were tiny, the comparison would show nothing. */
         attn_model_destroy(model);
         attn_named_clear(&inputs);
     }
@@ -263,8 +263,8 @@ typedef struct detector {
     attn_named_list inputs, outputs;
 } detector;
 
-/* Runs the detector on two images and computes all outputs, for the points and queries in `chosen`. `padding` has
- * the mask's digits; NULL: no mask. */
+/* Runs the detector on two images, and computes all outputs for the points and queries in `chosen`. `padding` has
+ * the digits of the mask; NULL: no mask. */
 static detector detect(tape_fixture *f, const char *json, const char *padding, const char *chosen)
 {
     detector d = {make_well(f, "detr", json), {.context = f->context, .owns = true}, {.context = f->context}};
