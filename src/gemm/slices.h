@@ -54,7 +54,7 @@ typedef struct attn__slices_rows {
  * is NaN if multiply-adds must be used. */
 typedef struct attn__slices_panel {
     float inverse[ATTN__SLICES_SIDE];
-    float table[ATTN__SLICES_SHARES]; /* [t]: factor of a level's rise in the lower bound, for a row's count t * 2^7 */
+    float table[ATTN__SLICES_SHARES]; /* [t]: factor of attn__slices_rise in the lower bound, for a count of t * 2^7 */
     float q, d1, d2;
 } attn__slices_panel;
 

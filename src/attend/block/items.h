@@ -58,7 +58,7 @@ typedef struct attn__item {
 } attn__item;
 
 /* Sets up item `number` of items->n. Returns false if the item is empty. The last block of queries is item 0, because
- * it has the most keys under a causal mask. */
+ * it has the most keys under a causal mask and should start first. */
 bool attn__item_start(attn__item *item, const attn__items *items, int64_t number);
 
 #endif

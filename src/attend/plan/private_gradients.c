@@ -20,7 +20,7 @@ static const unsigned wishes[GRADIENTS] = {ATTN_WANT_DQ, ATTN_WANT_DK, ATTN_WANT
 typedef struct private_gradients {
     struct {
         attn__extent given; /* axes of the caller's array; none if the solver writes to that array */
-        int64_t count;      /* number of elements of the contiguous sum, in the same order; 0 without a sum */
+        int64_t count;      /* number of elements of the sum, which is contiguous; 0 without a sum */
         size_t at;          /* offset of this sum in bytes from the first sum */
     } of[GRADIENTS];
     size_t bytes;

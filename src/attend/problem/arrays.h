@@ -49,7 +49,7 @@ typedef enum attn__written { ATTN__WRITTEN_NEVER = 0, ATTN__WRITTEN_FORWARD, ATT
 
 typedef struct attn__array_info {
     const char *name;      /* the name in error messages: "q", "table[0]" */
-    size_t field, strides; /* offsets in attn_arrays and attn_dim; `strides` is 0 for tables and one-row arrays */
+    size_t field, strides; /* field: offset in attn_arrays; strides: offset in attn_dim, 0 for tables, one-row arrays */
     attn__operand operand; /* operand with the same strides, or ATTN__OPERANDS if there is none */
     attn__written written;
 } attn__array_info;

@@ -263,7 +263,7 @@ static void renumber(attn__canonical *canonical)
         const attn__group *channels = attn__group_of(canonical, attn__table_role(r));
         int last = attn__last_dim(p, attn__table_role(r));
         if (last < 0 || !(r->begin != 0 || r->end != p->dims[last].n))
-            r->end = channels->axis[channels->n - 1].dim.n; /* the table has all channels, also after merging */
+            r->end = channels->axis[channels->n - 1].dim.n; /* a table of all channels ends at the last channel */
         r->query_dim = axis_of(q, r->query_dim);
         r->key_dim = axis_of(k, r->key_dim);
     }

@@ -92,7 +92,7 @@ enum {
     TILE_Q = 64,                     /* 64 to 80 queries, so that S and dS of a strip take 48 KiB */
     STRIP = 96,                      /* divisible by the width of each kernel's widest register tile */
     RESIDENT = 256 * 1024,           /* largest dQ in scratch memory, in bytes; twice that on AMX */
-    RESIDENT_BF16 = 2 * 1024 * 1024, /* RESIDENT for bf16; several thousand queries then need no second pass */
+    RESIDENT_BF16 = 2 * 1024 * 1024, /* the same for bf16; several thousand queries then need no second pass */
     CELLS = 64,                      /* number of cells that gives work to all threads */
     FEW_CELLS = 32,
     MANY_ITEMS = 8, /* number of batch items that keeps most machines busy */

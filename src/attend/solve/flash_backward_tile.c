@@ -355,7 +355,7 @@ static bool prepare_strip(strip *x, int64_t n)
     extent e = find_extent(run, first, n);
     attn__visible_tile tile = {&run->m.rows, e.row, e.rows, &run->m.keys_of_block, first, e.keys};
     const attn__visible *visible = &run->plan->visible;
-    bool by_ranges = visible->ranges && !visible->mask && !visible->blocks; /* `e` already includes ranges */
+    bool by_ranges = visible->ranges && !visible->mask && !visible->blocks; /* then `e` already includes all masks */
     unsigned hidden = !e.rows ? ATTN__VISIBLE_NONE : by_ranges ? ATTN__VISIBLE_ALL : find_hidden(run, &tile);
     if (hidden == ATTN__VISIBLE_NONE && (!e.rows || !visible->fills))
         return false;

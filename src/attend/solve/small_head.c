@@ -162,7 +162,7 @@ typedef struct scratch {
     float *shrink;                 /* [width]: factors of earlier sums */
     uint32_t *low, *high;          /* [heads][query_block]: dropout hashes */
     int64_t *bias_head;            /* [heads]: offsets in the bias */
-    int64_t *bad, *nbad, *bad_now; /* keys whose values are not finite; their count; those of the current tile */
+    int64_t *bad, *nbad, *bad_now; /* keys with values that are not finite; their number; those of the current tile */
     /* The following fields are only for the backward pass. */
     uint8_t *mask;                  /* visible pairs, shaped like `p` */
     float *dbias;                   /* gradients of the bias, shaped like `p` */
@@ -348,7 +348,7 @@ static bool stage_rows(const item *t, attn__operand op, int64_t from, int64_t ro
                           n->heads * attn__channels_of(t->canonical, op)->size, stage, n->stage_ld);
 }
 
-/* Sets the panels to zero if there is padding, which must be 0. */
+/* Clears the panels if they have padding, because padding must be 0. */
 static void begin_panels(const small_plan *n, int64_t rows, int64_t padded, int64_t channels, float *panel)
 {
     if (rows < padded || channels < n->channels)

@@ -429,7 +429,7 @@ static const char *refuse_features(const attn__canonical *canonical)
     return refuse_windows(canonical, windows, find_windows(canonical, windows));
 }
 
-/* Reports whether numbers of taps and cells fit in int32, and their arrays in scratch memory. */
+/* Reports whether the numbers of taps and cells fit in int32, and whether their arrays fit in scratch memory. */
 static bool is_moderate(const attn__canonical *canonical)
 {
     const int64_t most = 1 << 28;

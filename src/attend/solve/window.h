@@ -155,7 +155,7 @@ typedef struct attn__window_recent {
 typedef struct attn__window_once {
     int64_t *query_at;             /* [taps of the lanes' axis]: offset from a key to its query in a strip */
     attn__window_block *keys;      /* taps with which queries attend each block of keys */
-    bool *fill;                    /* per block of queries: fill with marks first, because neighbours have other taps */
+    bool *fill;                    /* per block of queries: it must be filled with marks first */
     float *q, *dout, *lse, *delta; /* strips of the current line of queries */
     float *dq, *dk, *dv;           /* dq of the current line; dk and dv of `sums` lines of keys */
     attn__window_recent recent[ATTN__WINDOW_TOGETHER];

@@ -150,7 +150,8 @@ static void fill_marks(const attn__window_work *w, const attn__window_recent *r,
     }
 }
 
-/* Runs along the line of queries and `count` lines of keys. Blocks of keys follow as far behind as taps reach. */
+/* Runs the blocks of the line of queries with `count` lines of keys. A block of keys runs as far behind as taps
+ * reach. */
 static void meet(attn__window_work *w, const meeting *meetings, int64_t count)
 {
     const attn__window_pass *pass = w->pass;

@@ -1261,7 +1261,7 @@ static void add_sinks(attn__window_work *w, float *factor)
         float sink = sinks[lane_offset(w, ATTN__OP_SINKS, i)] * (float)ATTN__LOG2E;
         if (sink == -INFINITY)
             continue;
-        if (l[i] != 0 && !(sink > m[i])) { /* the condition holds for NaN too, so that NaN stays */
+        if (l[i] != 0 && !(sink > m[i])) { /* true for NaN too, so that NaN is kept */
             l[i] += attn__normal(exp2f(sink - m[i]));
             continue;
         }

@@ -77,7 +77,7 @@ VF_FN void block(const attn__gemm_tile_args *t, const float *a, const float *b, 
 {
     vf sum[GEMM_TILE_ROWS][WIDE];
     const float *row[GEMM_TILE_ROWS];
-    int64_t forward = layout == ALONG_M ? t->ak : 0; /* for other layouts, `element` adds k to the row pointers */
+    int64_t forward = layout == ALONG_M ? t->ak : 0; /* 0 for other layouts, for which `element` adds k */
     VF_UNROLL
     for (int m = 0; m < rows; m++) {
         row[m] = a + m * t->am;

@@ -101,7 +101,7 @@ VF_FN void back_add(const attn__small_head_backward_args *t, int64_t i, int64_t 
 {
     const int vectors = SMALL_HEAD_VECTORS(channels), width = vectors * VF_LANES,
               steps = ATTN__SMALL_HEAD_STEP / VF_LANES;
-    const int transposed = vectors < steps ? vectors : steps; /* a single vector would wait for its sums */
+    const int transposed = vectors < steps ? vectors : steps; /* several, because one vector would wait for its sums */
     int64_t keys = t->keys - j < width ? t->keys - j : width;
     back_sum(t->p, t->dout + i * channels, ATTN__SMALL_HEAD_STEP, t->dv + j, t->key_ld, channels, vectors);
     back_sum(t->ds, t->q + i * channels, ATTN__SMALL_HEAD_STEP, t->dk + j, t->key_ld, channels, vectors);

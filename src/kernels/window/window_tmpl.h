@@ -404,7 +404,7 @@ static void gradient(const attn__tap_gradient *t)
         gradient_rows(t, false);
 }
 
-/* Adds gradients of scores up over pairs (by_tap) and over taps (over_taps), for relative tables. */
+/* Sums gradients of scores over pairs (by_tap) and over taps (over_taps), for relative tables. */
 static void margins(const attn__tap_margins *t)
 {
     VF_UNROLL
