@@ -17,7 +17,7 @@ struct attn_config {
     attn_context *context;
     entry *entries;
     int64_t n;
-    attn__words keys; /* the keys; the index of a key is the index of its entry in `entries` */
+    attn__words keys; /* word i is the key of entry i */
 };
 
 /* ---------------------------------------------------------------------------------------------- values */

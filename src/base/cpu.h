@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * cpu.h - detects the instruction sets of the machine.
- */
+/* SPDX-License-Identifier: MIT */
 #ifndef ATTN_BASE_CPU_H
 #define ATTN_BASE_CPU_H
 

@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Checks settings against a table of keys, and completes them with the defaults. */
+/* SPDX-License-Identifier: MIT */
 #include "base/keys.h"
 
 #include "base/context.h"
@@ -14,8 +13,8 @@ typedef struct work {
     attn_context *context;
     const attn__keys *keys;
     const attn_config *given;
-    const char *selected[2]; /* values of the two selector keys */
-    char prefix[300];        /* "NAME: ", or "" if there is no name */
+    const char *selected[2];
+    char prefix[300]; /* "NAME: ", or "" if there is no name */
     attn__keys_options options;
 } work;
 

@@ -27,7 +27,8 @@ typedef struct attn__shares {
     attn__share of[ATTN__SHARES];
 } attn__shares;
 void attn__share_out(attn__shares *shares, int threads, int64_t items);
-int64_t attn__share_take(attn__shares *shares, int thread); /* returns -1 if no item is left */
+/* returns the next item of the thread, or -1 if no item is left */
+int64_t attn__share_take(attn__shares *shares, int thread);
 
 /* Calls work(user, item, thread) once for each item in [0, items), with 0 <= thread < threads. attn__shares tells which
  * thread runs which items. Use this for large or uneven items. A second loop with the same number of items mostly runs

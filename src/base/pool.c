@@ -25,7 +25,7 @@ typedef struct region {
      * that joined only at the end of the region. Until then the value is negative if workers have left. */
     atomic_int running;
     bool all_left; /* protected by the mutex `leaving` */
-    int threads;   /* number of threads, including the caller */
+    int threads;   /* including the caller */
     /* workers[t] is the index of the worker that runs thread t; workers[0] is unused, because thread 0 is the caller */
     uint16_t workers[ATTN__MAX_THREADS];
 } region;

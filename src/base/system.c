@@ -105,7 +105,7 @@ void attn__system_drop_pages(const void *data, size_t size)
 #ifdef MADV_DONTNEED
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)data;
     uintptr_t begin = (first + page - 1) / page * page, end = (first + size) / page * page;
-    if (begin < end) /* the result of madvise is ignored, because the pages are valid if they stay */
+    if (begin < end) /* the result of madvise is ignored: if it fails, the pages stay in memory and are valid */
         (void)madvise((char *)(uintptr_t)data + (begin - first), end - begin, MADV_DONTNEED);
 #else
     (void)data;

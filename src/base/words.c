@@ -12,7 +12,6 @@ static uint64_t hash_word(const char *text, size_t length)
     return attn__mix64(attn__hash_bytes(length, text, length));
 }
 
-/* Returns the slot of a word, or the free slot for the word. */
 static size_t slot_of(const attn__words *words, const char *text, size_t length)
 {
     size_t slot = hash_word(text, length) & words->mask;

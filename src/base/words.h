@@ -16,7 +16,7 @@ typedef struct attn__words {
     attn__word *items;
     int64_t n, capacity;
     int32_t *slots; /* index of the word plus 1; 0: the slot is free */
-    size_t mask;    /* number of slots - 1 */
+    size_t mask;
 } attn__words;
 
 attn_status attn__words_create(attn__words *words, attn_context *context);

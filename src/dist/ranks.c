@@ -200,7 +200,7 @@ attn_status attn__ranks_wait(attn_context *context, attn__ranks_request *request
         status = attn__ranks_poll(context);
         if (status == ATTN_OK)
             status = attn__ranks_test(context, request, &done);
-        if (!done) /* there may be more ranks than cores: let another rank use this core */
+        if (!done) /* let other ranks use this core, because there may be more ranks than cores */
             sched_yield();
     }
     return status;

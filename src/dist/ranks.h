@@ -24,7 +24,6 @@ attn_status attn__ranks_test(attn_context *context, attn__ranks_request *request
 attn_status attn__ranks_wait(attn_context *context, attn__ranks_request *request);
 attn_status attn__ranks_sum(attn_context *context, void *data, int64_t n, attn__ranks_sum_kind kind);
 bool attn__ranks_together(const attn_context *context);
-/* Copies the data of rank `from` to all ranks. */
 attn_status attn__ranks_broadcast(attn_context *context, void *data, size_t bytes, int from);
 /* Polls done(user) until it returns true. The wait ends early if a rank aborts or this process should stop. */
 attn_status attn__ranks_await(attn_context *context, bool (*done)(const void *user), const void *user);

@@ -15,7 +15,7 @@ typedef struct attn_entries {
  * `entries` must be {0} before; free it with attn_entries_free. May return ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO and
  * ATTN_ERROR_MEMORY. */
 attn_status attn_directory_list(attn_entries *entries, attn_context *context, const char *path, bool directories);
-void attn_entries_free(attn_context *context, attn_entries *entries); /* frees the list, which is empty afterwards */
+void attn_entries_free(attn_context *context, attn_entries *entries);
 
 /* Removes the files `names` from a model's directory. The list `names` ends with NULL. ATTN_ERROR_BUSY: a training
  * runs in the directory. ATTN_ERROR_ARGUMENT: the path is too long. ATTN_ERROR_IO: a file cannot be removed. */

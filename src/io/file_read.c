@@ -26,7 +26,6 @@ static attn_status fail_limit(const sink *s)
     return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: holds more than the limit of %zu bytes", s->name, s->limit);
 }
 
-/* Makes room for at least one more byte and for the terminating zero. */
 static attn_status sink_grow(sink *s)
 {
     if (s->capacity > s->bytes->size + 1)

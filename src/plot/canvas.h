@@ -17,7 +17,6 @@ typedef struct attn__colour {
 attn__colour attn__colour_of(attn_colours map, double share);
 extern const attn__colour attn__ink, attn__grey, attn__absent;
 
-/* Calls draw(user, cr) on a white page of this size and returns the finished picture. */
 attn_status attn__canvas_render(attn_bytes *picture, attn_context *context, attn_plot_format format, double width,
                                 double height, void (*draw)(void *user, cairo_t *cr), void *user);
 

@@ -31,7 +31,7 @@ typedef struct frame {
     const attn_curves *curves;
     axis x, y;
     int64_t panels;
-    double step; /* distance in points from one panel to the next */
+    double step; /* in points, from one panel to the next */
     double width, height, left, top;
     int hue_of[MOST_CURVES], nhues;
     double legend_x[MOST_COLOURS], legend_y[MOST_COLOURS]; /* positions of the curves' names in the legend, in points */

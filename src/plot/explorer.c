@@ -69,7 +69,6 @@ static attn_status check_weights(attn_context *context, const attn_explorer_map 
     return ATTN_OK;
 }
 
-/* The sizes of the grids of queries and keys over the picture. */
 typedef struct grids {
     int64_t query_rows, query_cols, key_rows, key_cols;
 } grids;

@@ -25,11 +25,11 @@ static const double MARGIN = 14, GAP = 12, LABEL = 8.5, NAME = 9, TITLE = 10, HE
 enum { LONGEST_LABEL = 96 };
 
 typedef struct laid_row {
-    double cell;          /* side of the square that shows one weight, in points */
-    double left;          /* width of the area left of a panel, for the queries' labels and the axis name */
-    double below;         /* height of the area below a panel, for the keys' labels and the axis name */
-    double width, height; /* size of one panel's map */
-    int64_t lines;        /* number of lines that the row's panels fill */
+    double cell;  /* side of the square that shows one weight, in points */
+    double left;  /* width of the area left of a panel, for the queries' labels and the axis name */
+    double below; /* height of the area below a panel, for the keys' labels and the axis name */
+    double width, height;
+    int64_t lines; /* number of lines that the row's panels fill */
     double x, y;
 } laid_row;
 

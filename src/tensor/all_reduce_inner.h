@@ -19,10 +19,10 @@ typedef struct attn__slot {
 
 typedef struct attn__bucket {
     int64_t first, n;
-    int64_t open;     /* number of the bucket's slots whose gradients are not final yet */
-    float *data;      /* the gradients, then one flag per gradient, then padding to a whole cache line */
-    int64_t elements; /* number of elements of the gradients */
-    int64_t size;     /* number of gradients, flags and padding elements */
+    int64_t open; /* number of the bucket's slots whose gradients are not final yet */
+    float *data;  /* the gradients, then one flag per gradient, then padding to a whole cache line */
+    int64_t elements;
+    int64_t size; /* number of gradients, flags and padding elements */
     attn__ranks_request request;
     bool done;
 } attn__bucket;

@@ -176,7 +176,6 @@ static attn_status make_memory(attn__all_reduce *e)
     return e->memory ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* Computes the address of each bucket in memory, and of each gradient in its bucket. */
 static void make_places(attn__all_reduce *e)
 {
     float *at = e->memory;

@@ -57,7 +57,6 @@ struct attn__shared {
     attn__elementwise_fn add, square;
 };
 
-/* The part of one parameter for which one rank computes the step. */
 typedef struct piece {
     const attn__slot *slot;
     int64_t from, n; /* offset in the parameter, and number of elements */

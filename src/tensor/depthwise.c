@@ -48,7 +48,7 @@ typedef struct memory {
      * group */
     float *x, *cells, *dy;
     float *weight; /* weights of a group, in the order of `back` */
-    double *sums;  /* gradients of the weights of a group */
+    double *sums;
 } memory;
 
 static layout layout_of(const attn__depthwise *conv)

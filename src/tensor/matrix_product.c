@@ -92,7 +92,6 @@ static attn_status pack_as(attn_tape *tape, attn__weights form, const attn__gemm
     return ATTN_OK;
 }
 
-/* Returns the type in which this tape computes products with packed weights. */
 static attn_dtype type_of_packed(const attn_tape *tape, attn_dtype dtype, int64_t k)
 {
     return is_int8(tape, dtype, k) ? ATTN_I32 : type_on(tape, dtype);

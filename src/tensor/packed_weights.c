@@ -22,7 +22,7 @@ typedef struct entry {
 struct attn__packed_weights {
     attn_context *context; /* the context that allocates all memory of the list */
     pthread_mutex_t lock;  /* locked during a search and during packing, so that each weight is packed only once */
-    int tapes;             /* number of tapes that share the list */
+    int tapes;
     entry *list;
     int64_t n;
 };

@@ -49,7 +49,7 @@ typedef struct sum_job {
 
 static double sum_of_plane(const sum_job *job, int64_t plane)
 {
-    /* with fewer elements in a plane than this, a call of the kernel does not pay */
+    /* with fewer elements in a plane than this, a call of the kernel takes longer than the loop */
     enum { FEW = 16 };
     int64_t n = job->args->plane, first = plane * n;
     const float *x = job->args->dy;

@@ -16,7 +16,7 @@ typedef struct attn__spatial_args {
     attn__window_grid grid;
     const void *x;
     void *y;
-    int32_t *index; /* index of the largest element of each window */
+    int32_t *index;
 } attn__spatial_args;
 
 /* The loops for one type. Each loop, run(args, begin, end), processes a range of channels or of planes. */

@@ -24,7 +24,7 @@ typedef struct attn__storage {
     struct attn__storage *next, *previous;
     /* the block directly before this one in memory; NULL: this is the first block of its chunk */
     struct attn__storage *before;
-    size_t size; /* bytes of the data */
+    size_t size;
     /* number of references; 0: the block is idle; atomic, because several tapes may read one parameter */
     atomic_int refs;
     /* references from nodes that wait for the backward pass; unless it is 0, the data must not change */

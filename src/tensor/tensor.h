@@ -69,9 +69,9 @@ struct attn__node {
     int nx;
     attn__hold *saved;
     int nsaved;
-    bool hidden;              /* true: the node uses parameters that are not in x */
-    attn_precision precision; /* precision of the tape when the node was recorded */
-    void *detail;             /* the operation's own data, in the tape's arena */
+    bool hidden; /* true: the node uses parameters that are not in x */
+    attn_precision precision;
+    void *detail; /* the operation's own data, in the tape's arena */
 };
 
 /* A chunk of memory for small objects (handles, nodes, details), which are freed at the reset. */
@@ -104,7 +104,7 @@ struct attn_tape {
     unsigned section, sections;
     /* true: a branch runs for the second time and must not update running statistics again */
     bool again;
-    bool failed;              /* the backward pass failed */
+    bool failed;
     attn_precision precision; /* precision in which products are computed; DEFAULT: f32 */
     attn_shard share;         /* the process's share of the batch; whole = 0: the batch is not divided */
     /* index of the axis of activations that holds the examples of the batch */
@@ -131,7 +131,6 @@ attn_status attn__tensor_must_have_data(attn_context *context, const attn_tensor
 /* Creates a tensor without memory, which the caller owns. */
 attn_status attn__tensor_create_empty(attn_tensor **tensor, attn_context *context, attn_dtype dtype, int rank,
                                       const int64_t *shape);
-/* Allocates memory for a tensor whose shape is set. */
 bool attn__tensor_allocate(attn_tensor *tensor, attn__pool *pool);
 /* Clears the memory of a gradient that is marked as zero. */
 void attn__tensor_settle(attn_tensor *tensor);

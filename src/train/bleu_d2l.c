@@ -15,7 +15,6 @@ static int64_t word_count(const char *line)
     return words;
 }
 
-/* Returns the number of bytes of the `n` words that begin at `line`. */
 static size_t gram_length(const char *line, int n)
 {
     const char *end = line;

@@ -39,7 +39,7 @@ struct attn_training {
     double tokens;
     int64_t steps_here;
     attn__all_reduce *all_reduce; /* exchanges gradients with the other ranks; NULL: this process trains alone */
-    bool unfinished;              /* true: a step or a validation is in progress */
+    bool unfinished;
 };
 
 attn_status attn_training_create(attn_training **training, attn_context *context, const attn_named_list *parameters,
@@ -319,7 +319,6 @@ static bool improved(counters *at, double score)
     return better;
 }
 
-/* Validates, marks the epoch as finished, and saves. */
 static attn_status end_epoch(attn_training *training, const attn_job *job, attn_tape *tape, attn_progress *p)
 {
     counters *at = &training->at;

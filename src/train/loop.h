@@ -46,7 +46,6 @@ typedef struct attn_training_options {
     int64_t accumulate;
 } attn_training_options;
 
-/* State of a run: the optimizer and the counters, which can be saved and restored. */
 typedef struct attn_training attn_training;
 
 /* Creates a run with its own optimizer for `parameters`, which must outlive the run. The caller destroys the run.

@@ -219,7 +219,7 @@ typedef struct step_job {
     attn__elementwise_fn adam;
     attn__elementwise_args args; /* arguments of Adam's kernel; the scalars are the same for all parameters */
     attn__all_reduce_piece at;
-    float clip, rate; /* arguments of SGD's kernel */
+    float clip, rate;
 } step_job;
 
 static int64_t end_of(const step_job *job, int64_t block)

@@ -9,8 +9,8 @@
 
 typedef struct attn__tokens {
     int64_t n;
-    char *buffer;      /* the words, each terminated by 0 */
-    const char **word; /* n pointers into `buffer` */
+    char *buffer; /* the words, each terminated by 0 */
+    const char **word;
 } attn__tokens;
 
 /* Splits UTF-8 text into words. Entities such as "&lt;" are decoded. Punctuation in ASCII becomes a word of its own,

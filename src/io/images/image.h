@@ -20,7 +20,6 @@ enum { ATTN__IMAGE_SIDE = 1000000 };
 /* Checks the size that a file's header declares. ATTN_ERROR_FORMAT: the image has no pixels. ATTN_ERROR_UNSUPPORTED:
  * the size is above `limit` (0: the default limit). */
 attn_status attn__raster_check(const attn__input *input, uint64_t width, uint64_t height, int64_t limit);
-/* Checks the size and allocates the pixels. */
 attn_status attn__raster_begin(attn__raster *raster, const attn__input *input, uint64_t width, uint64_t height,
                                int channels, int64_t limit);
 

@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Writes images as PNG and PNM files. */
+/* SPDX-License-Identifier: MIT */
 #include "io/file.h"
 #include "io/images/image.h"
 

@@ -13,7 +13,7 @@ typedef struct reader {
     const attn__input *input;
     attn__raster *raster;
     int64_t limit;
-    size_t at; /* offset in the input of the next byte to read */
+    size_t at;
     png_structp png;
     png_infop info;
     png_bytepp rows;
@@ -31,7 +31,7 @@ bool attn__png_matches(const attn__input *input)
 static void on_error(png_structp png, png_const_charp message)
 {
     reader *r = png_get_error_ptr(png);
-    /* if memory ran out, the allocator has already recorded the error */
+    /* if memory ran out, the error is recorded already */
     r->status =
         attn_context_status(r->input->context) == ATTN_ERROR_MEMORY
             ? ATTN_ERROR_MEMORY

@@ -9,7 +9,7 @@
 typedef struct reader {
     const attn__input *input;
     size_t at;
-    uint32_t most; /* the sample value that means white */
+    uint32_t most; /* value of a white sample */
 } reader;
 
 static bool is_space(uint8_t c)

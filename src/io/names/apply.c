@@ -24,8 +24,8 @@ typedef struct work {
     attn__findings *findings;
     made *items;
     int64_t n;
-    int64_t steps;       /* how many steps pattern matching may still take */
-    bool keep;           /* true: tensors without a rule are kept */
+    int64_t steps; /* how many steps pattern matching may still take */
+    bool keep;
     const char *average; /* prefix of the averaged weights, if only these are used; NULL: all tensors are used */
     int64_t passed;      /* number of skipped tensors that hold data of a training, not weights */
 } work;
@@ -322,7 +322,7 @@ static attn_status are_same(const work *w, const attn__array *a, const attn__arr
     return status;
 }
 
-/* Checks that the tensors that make one target by "same" are equal. */
+/* Checks that tensors are equal if they make one target by the operation "same". */
 static attn_status check_same(const work *w, const made *first, int64_t n)
 {
     bool same = true;

@@ -35,7 +35,7 @@ typedef struct attn__operation {
 typedef struct attn__rule {
     int line;
     attn__pattern *pattern;
-    char *target; /* name of the target; NULL: the rule drops its tensors */
+    char *target; /* NULL: the rule drops its tensors */
     /* pattern of the targets that may stay zero if the checkpoint does not have them; NULL: there are none */
     attn__pattern *fallback;
     attn__operation operations[ATTN__OPERATIONS];
@@ -88,7 +88,6 @@ bool attn__names_know(const attn_name_map *names, const char *name, bool wrapped
 /* Returns the name without its first prefix, or NULL if it has none of these prefixes: of PyTorch's DDP and compile, of
  * Lightning, or of a checkpoint that holds the weights as state_dict. */
 const char *attn__name_unwrapped(const char *name);
-/* Returns whether the names file allows this parameter to stay zero. */
 bool attn__names_default(const attn_name_map *names, const char *target);
 /* Makes the name of a rule's target from a tensor's name and the groups of its match. Returns false if the target's
  * name is too long, or if a group to which a number is added is not a number. */

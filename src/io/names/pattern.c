@@ -27,7 +27,7 @@ struct attn__pattern {
 
 typedef struct compiler {
     const char *at, *end;
-    instruction *code; /* array of CODE_MOST instructions */
+    instruction *code;
     int n, groups, depth;
     const char *wrong;
 } compiler;

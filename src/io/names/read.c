@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Parses the text of a names file into rules. */
+/* SPDX-License-Identifier: MIT */
 #include "io/names/names.h"
 
 #include "base/real.h"

@@ -10,8 +10,8 @@
 typedef struct attn__adapter {
     attn_context *context;
     attn_config *config; /* the parsed config; NULL: there is no adapter */
-    char *path;          /* path of the adapter's file of tensors */
-    attn__input input;   /* mapped file */
+    char *path;
+    attn__input input; /* mapped file */
 } attn__adapter;
 
 /* Sets *is to whether the directory has adapter_config.json or adapter_model.safetensors. */

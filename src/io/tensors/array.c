@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Converts the arrays of a file to new tensors.
- */
+/* SPDX-License-Identifier: MIT */
 #include "io/tensors/array.h"
 
 #include <inttypes.h>

@@ -76,7 +76,6 @@ int64_t attn__array_count(const attn__array *array);
 /* Sets the strides to those of a row-major array, and returns the size of the array in bytes. Returns SIZE_MAX if the
  * size overflows or a length is negative. */
 size_t attn__array_set_rows(attn__array *array);
-/* Returns the type of the tensor to which an array is converted. */
 attn_dtype attn__array_dtype(const attn__array *array, const attn_weights_options *options);
 /* writes a shape in the form "[2,3]" */
 void attn__array_shape_text(char text[128], int rank, const int64_t *shape);

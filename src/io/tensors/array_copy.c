@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Converts elements of a file to elements of a tensor. */
+/* SPDX-License-Identifier: MIT */
 #include "io/tensors/array.h"
 
 #include "base/bf16.h"
@@ -118,8 +117,8 @@ typedef struct copy {
     const attn__arrays *arrays;
     const attn__array *array;
     attn_dtype dtype;
-    size_t element; /* size of an element of the array in bytes */
-    bool same;      /* true: both types are equal, so the bits are copied unchanged */
+    size_t element;
+    bool same; /* true: both types are equal, so the bits are copied unchanged */
     uint8_t *out;
     int64_t done;
 } copy;

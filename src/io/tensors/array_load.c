@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Copies the arrays of a file to the tensors of a model. */
+/* SPDX-License-Identifier: MIT */
 #include "io/names/names.h"
 
 #include "tensor/packed_weights.h"

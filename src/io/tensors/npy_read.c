@@ -10,7 +10,7 @@
 
 typedef struct reader {
     const attn__input *input;
-    const char *at, *end; /* from `at` on, the header's text is not read yet */
+    const char *at, *end; /* the part of the header's text that is not read yet */
     attn__array array;
     bool fortran;
     bool has_type, has_order, has_shape;

@@ -140,7 +140,6 @@ static attn_status append(machine *m, uint32_t container, uint32_t node)
     return ATTN_OK;
 }
 
-/* Moves all items of the stack from index `begin` on to a container. */
 static attn_status append_from(machine *m, uint32_t container, size_t begin)
 {
     attn_status status = ATTN_OK;

@@ -34,7 +34,7 @@ typedef struct attn__pickle_node {
     uint32_t function, arguments, state;
     int64_t integer;
     double real;
-    const char *text; /* address of the text in the pickle */
+    const char *text;
     size_t size;
     const char *name;
     size_t name_size;

@@ -15,10 +15,10 @@ static attn_status fail(const attn__pt *pt, const char *name, const char *what)
 
 typedef enum meaning {
     UNKNOWN,
-    DICT,   /* the result is an empty dict; the pickle adds its items later */
-    STATE,  /* the result is an object; its attributes are read as a dict */
-    TENSOR, /* the result is a tensor, whose elements are in a storage */
-    FIRST,  /* the result is the first argument */
+    DICT,  /* the result is an empty dict; the pickle adds its items later */
+    STATE, /* the result is an object; its attributes are read as a dict */
+    TENSOR,
+    FIRST, /* the result is the first argument */
     /* the first argument is a function, and the third holds its arguments; the result is a tensor with attributes */
     TYPED
 } meaning;

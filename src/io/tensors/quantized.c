@@ -67,7 +67,6 @@ static void attach(const attn__array *scale, attn__array *weights)
     weights->stored = (size_t)attn__array_count(weights) + (size_t)weights->shape[0] * sizeof(float);
 }
 
-/* Removes the used arrays of scales from the list of arrays. */
 static void drop_scales(attn__arrays *arrays, const bool *used)
 {
     int64_t kept = 0;

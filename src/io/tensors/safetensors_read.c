@@ -24,8 +24,8 @@ static const struct {
 typedef struct reader {
     attn__findings *findings;
     const attn__input *input;
-    size_t begin; /* offset at which the bytes of the tensors begin */
-    size_t next;  /* offset relative to `begin` at which the next tensor must begin */
+    size_t begin;
+    size_t next; /* offset relative to `begin` at which the next tensor must begin */
 } reader;
 
 static attn_status fail(const reader *r, attn_status status, const char *tensor, const char *what)

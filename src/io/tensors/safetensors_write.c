@@ -34,7 +34,7 @@ static void write_as_text(attn_json *json, const char *key, const attn_config_va
     attn_json_begin(&inner, json->context, false);
     attn_json_value(&inner, NULL, value);
     if (attn_json_finish(&inner, &text) == ATTN_OK) {
-        inner.out.data[inner.out.size - 1] = '\0'; /* removes the newline at the end of the JSON text */
+        inner.out.data[inner.out.size - 1] = '\0'; /* remove the newline at the end of the JSON text */
         attn_json_text(json, key, text);
     } else {
         json->status = inner.status;

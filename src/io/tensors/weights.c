@@ -104,7 +104,6 @@ static attn_status find_in_zip(attn__findings *findings, const attn__input *inpu
     return status;
 }
 
-/* Finds the array of a .npy file. The array has no name. */
 static attn_status find_in_npy(attn__findings *findings, const attn__input *input)
 {
     attn__array array;

@@ -17,10 +17,10 @@ typedef struct attn__weights_part {
 /* The mapped files to which the found arrays refer. */
 typedef struct attn__weights_files {
     attn_context *context;
-    char *path; /* path of the file or of the index */
+    char *path;
     attn__weights_part *parts;
     int64_t n;
-    attn__adapter adapter; /* the adapter, if the directory contains one */
+    attn__adapter adapter;
     /* function that finds the arrays of one file of any format */
     attn_status (*find)(attn__findings *findings, const attn__input *input);
 } attn__weights_files;

@@ -132,7 +132,6 @@ static attn_status check_method(const attn__input *input, size_t at, unsigned fl
     return ATTN_OK;
 }
 
-/* Reads the record of the directory at *at. Sets *at to the end of the record. */
 static attn_status read_entry(const attn__input *input, const directory *d, size_t *at, attn__zip_entry *entry)
 {
     const uint8_t *p = input->data + *at;

@@ -13,8 +13,8 @@ typedef struct attn__zip_entry {
     unsigned method;
     uint32_t crc;
     size_t packed, size; /* bytes in the archive, and bytes after decompression */
-    size_t header;       /* offset of the entry's local header */
-    size_t data;         /* offset of the entry's packed bytes */
+    size_t header;
+    size_t data; /* offset of the entry's packed bytes */
 } attn__zip_entry;
 
 typedef struct attn__zip {

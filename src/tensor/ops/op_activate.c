@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Implements activations, which are computed element by element.
- */
+/* SPDX-License-Identifier: MIT */
 #include "tensor/op.h"
 
 static void activate_backward(attn_tape *tape, attn__node *node)

@@ -81,7 +81,6 @@ static void backward_some(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* Adds up the sums over all processes. */
 static bool join_sums(attn_tape *tape, norm_job *job)
 {
     run_channels(tape, job, job->kernel->slopes, &job->args);

@@ -15,7 +15,6 @@ typedef struct box_detail {
     double l1, giou;
 } box_detail;
 
-/* A box and its target box along one axis. */
 typedef struct span {
     double low, high, target_low, target_high;
     /* common: length of the intersection; cover: length of the smallest interval that contains both */

@@ -97,7 +97,7 @@ static void backward_float(void *user, int64_t begin, int64_t end)
 
 static void add_slopes(const channel_job *job, int64_t outer, int64_t c, double *gain, double *bias)
 {
-    enum { FEW = 16 }; /* with fewer elements than this, a call of the kernel does not pay */
+    enum { FEW = 16 }; /* with fewer elements than this, a call of the kernel takes longer than the loop */
     const channel_sizes *s = &job->sizes;
     int64_t at = (outer * s->channels + c) * s->inner;
     if (!job->kernel) {

@@ -352,7 +352,6 @@ static void input_gradient(attn_tape *tape, const conv_detail *d, attn__node *no
         input_gradient_fold(tape, d, node, dy);
 }
 
-/* Returns the gradient of the value before the activation. */
 static attn__hold before_activation(attn_tape *tape, const conv_detail *d, const attn__node *node)
 {
     attn_tensor *y = node->y;

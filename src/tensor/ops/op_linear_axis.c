@@ -151,7 +151,7 @@ static bool run(attn_tape *tape, const axis_detail *d, const attn_tensor *x, con
 static void shape_of(const attn_tensor *x, int from, int to, int64_t out, int64_t shape[ATTN_MAX_RANK])
 {
     for (int i = 0; i < x->rank; i++) {
-        int other = i > to ? i - 1 : i; /* index of this axis among the axes of both x and y */
+        int other = i > to ? i - 1 : i; /* index of this axis of y if the axis `to` is left out */
         shape[i] = i == to ? out : x->shape[other >= from ? other + 1 : other];
     }
 }

@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Implements batched matrix products.
- */
+/* SPDX-License-Identifier: MIT */
 #include "tensor/matrix_product.h"
 #include "tensor/op.h"
 

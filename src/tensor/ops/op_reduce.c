@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * Implements the sum and the mean over one axis.
- */
+/* SPDX-License-Identifier: MIT */
 #include "tensor/strides.h"
 
 #include <string.h>

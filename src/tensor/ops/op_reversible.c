@@ -45,7 +45,6 @@ static attn_tensor *handle_on(attn_tape *tape, const attn_tensor *like, attn__ho
     return x;
 }
 
-/* Returns branch(x) and checks that it has x's shape. */
 static attn_tensor *run_branch(attn_tape *tape, const attn_branch *branch, attn_tensor *x)
 {
     attn_tensor *y = x ? branch->run(branch->self, tape, x) : NULL;
