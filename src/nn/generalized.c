@@ -98,8 +98,8 @@ static attn_tensor *table_of(const attn_nn_generalized_attention *layer, attn_ta
 
 /* -------------------------------------------------------------------------------------------- operands */
 
-/* Returns the queries of a term. If q is not NULL, they are q, or q + stand_in if stand_in is not NULL, of shape
- * [B,H,Dh,N]. If q is NULL, all positions share the query stand_in, of shape [1,H,Dh,1]. */
+/* Returns the queries of a term: q [B,H,Dh,N], plus stand_in if stand_in is not NULL. If q is NULL, returns stand_in
+ * [1,H,Dh,1], which all positions share. */
 static attn_tensor *asking(const attn_nn_generalized_attention *layer, attn_tape *tape, attn_tensor *q,
                            attn_tensor *stand_in)
 {

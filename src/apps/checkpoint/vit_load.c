@@ -112,8 +112,8 @@ static attn_status measure_patch(checkpoint *c)
     return ATTN_OK;
 }
 
-/* Reports whether the settings give pictures or patches that are not square, and fit the positions. The shape of the
- * positions cannot show this, because it gives only the total number of patches. */
+/* Reports whether the settings give pictures or patches that are not square and that fit the number of positions.
+ * The shape of the positions cannot show this, because it gives only the total number of patches. */
 static bool is_oblong(checkpoint *c, int64_t patches)
 {
     int64_t sides[2] = {0, 0};

@@ -61,8 +61,8 @@ void attn__run_average_end(attn__run *run)
 void attn__run_average_step(attn__run *run, int64_t steps)
 {
     const attn_named_list *parameters = attn_model_parameters(run->model);
-    /* The decay is smaller at first. Otherwise the random initial weights would for too long keep a share of
-     * exp(-steps (1 - d)) in the average, where d is the setting "ema". */
+    /* The decay is smaller at first. Otherwise the average would keep a share of exp(-steps (1 - d)) of the random
+     * initial weights for too long, where d is the setting "ema". */
     double most = attn_config_real(run->settings, "ema", 0), rising = (double)(1 + steps) / (double)(10 + steps);
     float keep = (float)(rising < most ? rising : most);
     for (int64_t i = 0; i < run->average.n && most > 0; i++) {

@@ -18,7 +18,8 @@ static size_t whole_name(const char *name)
     return strlen(name);
 }
 
-/* Returns the length of the module's name, which is the parameter's name without ".weight". */
+/* Returns the length of the module's name, which is the parameter's name without ".weight". If the name has another
+ * ending, returns 0, so that no pattern matches it. */
 static size_t module_name(const char *name)
 {
     static const char ending[] = ".weight";
