@@ -288,7 +288,7 @@ static void detector_end(detector *d)
     attn_model_destroy(d->model);
 }
 
-/* Returns the sum of the weights of image `image` for the keys of one column, over all heads, queries and blocks.
+/* Returns the sum of an image's attention weights for the keys of one column, over all heads, queries and blocks.
  * The image has 2 x 2 positions. */
 static double weight_of_column(const attn_tensor *weights, int64_t image, int64_t column)
 {
@@ -321,7 +321,7 @@ static bool same_tensor(const attn_tensor *a, const attn_tensor *b)
            memcmp(attn_tensor_data(a), attn_tensor_data(b), (size_t)attn_tensor_size(a) * sizeof(double)) == 0;
 }
 
-/* A mask without padding gives the same as no mask. Weights of chosen rows equal the same rows of all weights. */
+/* A mask without padding must give the same as no mask. Weights of chosen rows must equal those rows of all weights. */
 static void a_mask_of_nothing_is_none(void **state)
 {
     tape_fixture *f = *state;
@@ -425,8 +425,8 @@ static void set_all(const attn_model *model, const char *name, double value)
         test_set(x, i, value);
 }
 
-/* A branch of ones replaces the two layers. The row is then norm(0 + dropout(1)). In training, it has two different
- * values. In inference, it has one value. */
+/* A branch of ones replaces the two layers, so that a row is norm(0 + dropout(1)). It has two different values in
+ * training, and one value in inference. */
 static void the_branch_is_dropped_in_training_only(void **state)
 {
     enum { ROWS = 40, D = 50 };
@@ -455,8 +455,8 @@ static void the_branch_is_dropped_in_training_only(void **state)
     attn_model_destroy(model);
 }
 
-/* If coordinates are divided by their widths and sigma is 1, the result is the same as with a list of widths. The
- * model's config has the list. */
+/* Dividing coordinates by their widths, with a sigma of 1, must give the same as a list of widths. The model's
+ * config has the list. */
 static void widths_of_coordinates_divide_them(void **state)
 {
     static const double widths[] = {0.5, 3};
@@ -486,8 +486,8 @@ static void widths_of_coordinates_divide_them(void **state)
     attn_model_destroy(one);
 }
 
-/* If published self-attention layers have no output projection, their linear layers are query, key and value. This
- * holds for layers over images too. */
+/* Published self-attention layers without an output projection have the linear layers query, key and value. Layers
+ * over images may load them, too. */
 static void linear_weights_load_into_windows(void **state)
 {
     static const char *const names[] = {"query.weight", "key.weight", "value.weight"};
@@ -512,7 +512,7 @@ static void linear_weights_load_into_windows(void **state)
     attn_model_destroy(model);
 }
 
-/* If there is a single row, tied and untied rows give the same attention maps. Contacts need tied rows. */
+/* With a single row, tied and untied rows give the same attention maps. Contacts need tied rows. */
 static void one_row_is_tied_to_itself(void **state)
 {
     static const char *const json[] = {
@@ -541,7 +541,7 @@ static void one_row_is_tied_to_itself(void **state)
     attn_model_destroy(model[1]);
 }
 
-/* A run may stop after the maps. Its maps are the same as in a full run, for both orders of attention and for groups
+/* A run may stop after the maps. They must be the same as in a full run, for both orders of attention and for groups
  * of heads. */
 static void maps_alone_are_the_maps(void **state)
 {
@@ -574,7 +574,7 @@ static void maps_alone_are_the_maps(void **state)
     }
 }
 
-/* The weights along each axis sum to one. If the weights would have more axes than a tensor can have, the request is
+/* The weights along each axis must sum to one. If they would have more axes than a tensor can have, the request is
  * refused with a message. */
 static void weights_along_axes(void **state)
 {
@@ -613,8 +613,8 @@ static void weights_along_axes(void **state)
     }
 }
 
-/* The error of an earlier call does not affect a later run of a model. If an operation failed and its NULL becomes
- * an input, the run reports the error of that operation. */
+/* An earlier error does not affect a later run of a model. But if the run gets the NULL of a failed operation as
+ * input, it reports the error of this operation. */
 static void an_earlier_error_stops_no_later_call(void **state)
 {
     tape_fixture *f = *state;
@@ -632,7 +632,7 @@ static void an_earlier_error_stops_no_later_call(void **state)
     expect_error(f, "self-attention", "input x (b,t,dim) is missing");
     attn_tape_reset(f->tape, NULL);
     x = test_random(f->tape, ATTN_F64, 3, (int64_t[]){1, 3, 4}, 3);
-    /* The operation fails and returns NULL, which becomes the input. */
+    /* The failed operation returns NULL, which becomes the input. */
     attn_named_add(&in, "x", attn_slice(f->tape, x, 7, 0, 1));
     assert_int_not_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_OK);
     expect_error(f, "axis 7", "7");

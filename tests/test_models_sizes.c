@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * Runs every architecture on inputs of every size. A run gives a result and gradients, or an error with a message.
- * `test_models_sizes all` runs every length from 0 to 130 twice, with and without the vector instructions of this
- * machine, which use different kernels, tiles and remainders. Both runs must accept the same sizes and give the same
- * numbers. `test_models_sizes all NAME...` runs only these architectures.
  *
- * Inputs are derived from the registry. A letter of a shape such as "(b,t,dim)" has the value of the config's key of
- * that name. If there is no such key, the test chooses its value. Some lengths are invalid on purpose. */
+ * Runs every architecture on inputs of every size. A run gives a result and gradients, or an error with a message.
+ * `test_models_sizes all` runs every length from 0 to 130 with and without the vector instructions of this machine,
+ * which use different kernels, tiles and remainders. Both runs must accept the same sizes and give the same numbers.
+ * `test_models_sizes all NAME...` runs only these architectures. The shapes of inputs come from the registry, in the
+ * form "(b,t,dim)". A letter or word of a shape is the value of the config's key of that name or, if there is no such
+ * key, a value that the test chooses. Some lengths are invalid on purpose.
+ */
 #include "support/fixture.h"
 #include "support/scratch.h"
 #include "support/small_models.h"
@@ -29,9 +30,9 @@ typedef struct run {
     attn_model *model;
     attn_tape *tape;
     small_filling fill;
-    bool optional;  /* true: inputs and outputs that are optional are used */
+    bool optional;  /* true: optional inputs and outputs are used */
     bool inference; /* true: no gradients are computed */
-    /* The first output of the last run, followed by the gradients of the run's inputs. */
+    /* The first output of the last run, and then the gradients of the run's inputs. */
     double *numbers;
     int64_t n, room;
 } run;
@@ -51,7 +52,7 @@ static void add_input(run *r, const attn_port *port, attn_named_list *inputs)
     assert_int_equal(attn_named_add(inputs, port->name, x), ATTN_OK);
 }
 
-/* If the first output requires a gradient, computes the gradients from it. */
+/* Computes the gradients from the first output, unless this output needs no gradient. */
 static void go_back(run *r, attn_tensor *y)
 {
     attn_tensor *ones;
@@ -79,7 +80,6 @@ static void keep(run *r, const attn_tensor *x)
         r->numbers[r->n++] = (double)((const float *)attn_tensor_data(x))[i];
 }
 
-/* Runs the model. Returns true if it accepted the inputs. */
 static bool try_once(run *r)
 {
     const attn_architecture *a = attn_model_architecture(r->model);
@@ -113,8 +113,8 @@ static bool try_once(run *r)
     return taken;
 }
 
-/* Compares two runs. Rounding errors grow with the sizes, but if a remainder is computed wrongly, errors are as large
- * as the numbers. If there are no gradients, the runs must be bit-identical. */
+/* Compares two runs. Rounding errors grow with the sizes, but a wrongly computed remainder gives errors as large as
+ * the numbers. Without gradients, the runs must have the same bits. */
 static void compare(const run *a, const run *b)
 {
     const char *name = attn_model_architecture(a->model)->name;
@@ -133,12 +133,12 @@ static void compare(const run *a, const run *b)
                  (long long)a->fill.others, worst, largest);
 }
 
-/* Runs the model for all ways to fill the letters. Returns how many inputs of length `n` were accepted. `twin` may
- * be NULL. */
+/* Runs the model with each way to fill the letters of its shapes. Returns how many inputs of length `n` were
+ * accepted. `twin` may be NULL. */
 static int try_size(run *r, run *twin, int64_t n)
 {
     int taken = 0;
-    /* some networks halve an image five times, so that 33 is tried along each axis */
+    /* 33 is tried along each axis, because some networks halve an image five times */
     int64_t m = n <= 9 || n == 33 ? n : 3;
     for (int variant = 0; variant < 16; variant++) {
         const int64_t batch = variant & 8 ? n % 2 : 2;
@@ -222,7 +222,8 @@ static void every_architecture_takes_or_refuses_every_size(void **state)
 
 /* ----------------------------------------------------------------------------------------------- stored */
 
-/* Stores the model's weights in the precision and loads them into `twin`. Returns false if the precision is refused. */
+/* Stores the model's weights in a precision and loads them into `twin`. Returns false if the model refuses the
+ * precision. */
 static bool store(const run *r, run *twin, attn_precision precision, bool *smaller)
 {
     char folder[64], small[128];
@@ -250,7 +251,7 @@ static bool store(const run *r, run *twin, attn_precision precision, bool *small
     return true;
 }
 
-/* If weights are stored in fewer bytes, they give the same bits as f32 weights that are used in that precision. */
+/* Weights that are stored in fewer bytes must give the same bits as f32 weights that are used in the same precision. */
 static void stored_weights_give_the_same_bits(void **state)
 {
     static const attn_precision kinds[] = {ATTN_PRECISION_BF16, ATTN_PRECISION_INT8};
@@ -290,8 +291,7 @@ static const char *stored_type(attn_context *context, const char *path, const ch
     return type;
 }
 
-/* If weights are stored in bf16, they keep their values exactly. They are quantized to int8 in the same way as f32
- * weights. */
+/* Weights that are stored in bf16 keep their values exactly, and are quantized to int8 like f32 weights. */
 static void bf16_weights_are_quantized_like_f32(void **state)
 {
     static const char name[] = "blks.0.attention.W_q.weight";
@@ -317,8 +317,7 @@ static void bf16_weights_are_quantized_like_f32(void **state)
 
 /* ----------------------------------------------------------------------------------------------- packed */
 
-/* Returns the number of bytes of the parameters that are stored as plain numbers. Sets *all to the bytes of all
- * parameters. */
+/* Returns the bytes of the parameters that are stored as plain numbers. *all is the bytes of all parameters. */
 static size_t plain_bytes(const attn_model *model, size_t *all)
 {
     const attn_named_list *list = attn_model_parameters(model);
@@ -353,7 +352,7 @@ static void needs_no_plain_weights(const attn_model *model, attn_precision preci
         print_message("%s %s: %zu of %zu bytes as they were\n", name, attn_precision_name(precision), plain, all);
 }
 
-/* Weights that are packed once must give the same bits as weights that each product packs. */
+/* Weights packed once must give the same bits as weights that each product packs. */
 static void packed_weights_give_the_same_bits(void **state)
 {
     for (int i = 0; i < 3 * attn_architecture_count(); i++) {
@@ -375,7 +374,7 @@ static void packed_weights_give_the_same_bits(void **state)
     }
 }
 
-/* Loads the same model from a directory into a context that is for inference only. */
+/* Loads the model from a directory, into a context for inference only. */
 static void load_packed(run *r, const attn_architecture *a, attn_precision precision, const char *folder)
 {
     const attn_context_options options = {.threads = 1, .precision = precision};
@@ -387,7 +386,7 @@ static void load_packed(run *r, const attn_architecture *a, attn_precision preci
     assert_int_equal(attn_tape_create(&r->tape, r->context), ATTN_OK);
 }
 
-/* Tests weights that are packed while they are read. The model is stored in f32 or in fewer bytes. */
+/* Tests weights that are packed while they are read, from f32 or from fewer bytes. */
 static void weights_are_packed_as_they_are_read(void **state)
 {
     static const attn_precision kinds[] = {ATTN_PRECISION_BF16, ATTN_PRECISION_INT8};
@@ -414,7 +413,7 @@ static void weights_are_packed_as_they_are_read(void **state)
     }
 }
 
-/* Saves a model whose linear layers have nearly all of its bytes. Returns the number of their bytes. */
+/* Saves a model of which nearly all bytes are weights of linear layers. Returns the number of their bytes. */
 static size_t save_large(const char *folder)
 {
     static const struct {
@@ -440,8 +439,8 @@ static size_t save_large(const char *folder)
     return all;
 }
 
-/* While a model is loaded from a file, in f32 or in fewer bytes, memory never holds more than the packed weights and
- * one weight in f32. */
+/* While a model is loaded, from f32 or from fewer bytes, memory never holds more than the packed weights and one
+ * weight in f32. */
 static void loading_holds_one_weight_in_f32_at_a_time(void **state)
 {
     static const attn_precision kinds[] = {ATTN_PRECISION_BF16, ATTN_PRECISION_INT8};
@@ -526,8 +525,8 @@ static void not_loaded(const run *r, const char *path, const attn_model_load_opt
     assert_null(loaded);
 }
 
-/* A directory identifies its model. A file of weights does not, so that the settings must be given. The error names
- * missing files. */
+/* A directory names its model, but a file of weights does not, so that the settings must be given. The error names a
+ * missing file. */
 static void a_saved_model_is_loaded(void **state)
 {
     char folder[64], file[128];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the MSA Transformer as a tool: published sizes, checkpoints, planned memory, padding, invalid calls.
+ * Tests the MSA Transformer as a tool: published sizes, checkpoints, planned memory, padding, and invalid calls.
  */
 #include "support/fixture.h"
 #include "support/scratch.h"
@@ -53,7 +53,7 @@ static void set_regression(attn_msa *msa)
     attn_msa_set_regression(msa, weights, -0.25f);
 }
 
-/* Writes an alignment of `rows` x `cols` into an array of all_rows x all_cols. The other elements are padding. */
+/* Writes an alignment of `rows` x `cols` into an array of all_rows x all_cols, with padding in all other places. */
 static void fill(int32_t *tokens, int64_t rows, int64_t cols, int64_t all_rows, int64_t all_cols)
 {
     for (int64_t i = 0; i < all_rows * all_cols; i++) {
@@ -94,8 +94,8 @@ static int64_t parameters_of(attn_context *context, int64_t row_dim)
     return count;
 }
 
-/* The published code counts these parameters for its two checkpoints. The counts include 145 numbers of the
- * regression. */
+/* The expected numbers of parameters come from the published code and its two checkpoints. They include 145 numbers
+ * of the regression. */
 static void published_models_have_their_size(void **state)
 {
     fixture *f = *state;
@@ -105,9 +105,9 @@ static void published_models_have_their_size(void **state)
 
 /* ------------------------------------------------------------------------------------------- checkpoints */
 
-/* PyTorch wrote data/pt/msa_tiny.pt in the form of ESM's files: args, names of fairseq, and "row" instead of "column".
- * All elements of a tensor have one value. By the file's names, it is 0.25 in column attention and -0.5 in row
- * attention. */
+/* PyTorch wrote data/pt/msa_tiny.pt in the form of ESM's files, with args, fairseq's names, and "row" instead of
+ * "column". All elements of a tensor are equal: 0.25 under the file's names of column attention, and -0.5 under
+ * those of row attention. */
 static void checkpoints_have_rows_and_columns_swapped(void **state)
 {
     fixture *f = *state;
@@ -148,8 +148,8 @@ static void saved_models_are_loaded_again(void **state)
     assert_int_equal(scratch_close(folder), 2);
 }
 
-/* The directory looks like one that Python's Model.save wrote. It has all parameters, and a config with only the
- * keys of the architecture. */
+/* The directory is like one that Python's Model.save writes: it has all parameters, and its config has only the
+ * architecture's keys. */
 static void models_of_any_writer_are_loaded(void **state)
 {
     fixture *f = *state;
@@ -179,8 +179,8 @@ static void models_of_any_writer_are_loaded(void **state)
 
 /* ------------------------------------------------------------------------------------------------ running */
 
-/* Computes the contacts again, from the maps of the same run, by plain loops for symmetric sums, APC and logistic
- * regression, and compares them. */
+/* Computes contacts from the maps of the same run by plain loops (symmetric sums, APC, logistic regression), and
+ * compares them. */
 static void contacts_follow_their_formula(void **state)
 {
     fixture *f = *state;
@@ -245,9 +245,8 @@ static void padding_and_bounds_change_nothing(void **state)
     assert_true(test_distance(result.representations[0], result.representations[1]) > 1e-3);
 }
 
-/* A run ends as soon as all requested outputs are computed. Contacts do not need most of the last layer.
- * Representations of an early layer do not need later layers. The outputs have the same bits as in a run that
- * continues to the logits. */
+/* A run ends when all requested outputs are computed. Contacts do not need most of the last layer, and early
+ * representations do not need later layers. The outputs must have the same bits as in a run up to the logits. */
 static void a_run_that_ends_early_has_the_same_bits(void **state)
 {
     fixture *f = *state;
@@ -291,8 +290,8 @@ static attn_msa *budget_model(fixture *f)
     return msa;
 }
 
-/* Compares contacts and representations for every number of heads that a budget allows at once. Only the order of
- * the sum over heads in the output projection differs. It changes results by a few units in the last place of f32. */
+/* Compares contacts and representations for each number of heads that a memory limit allows at once. They differ
+ * only in the order of the sum over heads in the output projection, by a few units in the last place of f32. */
 static void budgets_change_rounding_only(void **state)
 {
     fixture *f = *state;
@@ -326,11 +325,11 @@ static void budgets_change_rounding_only(void **state)
         before = plan.heads;
     }
     assert_int_equal(before, 1);
-    assert_true(kinds >= 4); /* The numbers of heads at once are 6, 3, 2 and 1. */
+    assert_true(kinds >= 4); /* 6, 3, 2 and 1 heads must have been computed at once. */
     attn_msa_destroy(msa);
 }
 
-/* Runs the model in one precision, with a budget for `heads` heads at once. Writes the last layer's outputs to x. */
+/* Runs the model in a precision, with memory for `heads` heads at once. Writes the last layer's outputs to x. */
 static void run_in(attn_precision precision, int64_t heads, float *x)
 {
     fixture f = {0};
@@ -358,7 +357,7 @@ static double apart(const float *a, const float *b)
     return sqrt(sum / (BUDGET_R * BUDGET_C * BUDGET_DIM));
 }
 
-/* The outputs of the last layer are normalized to about 1. So their absolute errors are relative errors. bf16 has
+/* The last layer's outputs are normalized to about 1, so their absolute errors are also relative errors. bf16 has
  * eight bits of mantissa. int8 has 127 steps up to the largest number of each row. */
 static void layers_are_int8_too(void **state)
 {
@@ -375,7 +374,7 @@ static void layers_are_int8_too(void **state)
     assert_true(apart(grouped, f32) > 2 * apart(bf16, f32) && apart(grouped, f32) < 0.03);
 }
 
-/* The maps of one layer equal this layer's part of all maps. They take the memory of all maps, divided by the number
+/* The maps of one layer must equal this layer's part of all maps. They take 1/L of the memory, where L is the number
  * of layers. */
 static void maps_of_one_layer(void **state)
 {
@@ -406,7 +405,7 @@ static void maps_of_one_layer(void **state)
     refused(f, tokens, R, C, &wanted, "allowed: 1 to 2");
 }
 
-/* Checks that a new model's run has the planned peak memory. */
+/* A new model's run must have the planned peak memory. */
 static void peak_is_planned(attn_precision precision, int threads, int64_t rows, int64_t cols, const char *isa,
                             bool bounded)
 {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares details of the MSA Transformer with separate computations, because these details are easy to get wrong. The
- * details are positions and padding, both shapes of the table of row positions, masked residues, single sequences,
- * columns of padding, normalized representations, dropout, maps whose correction would divide by zero, and the memory
- * of contacts.
+ * Tests details of the MSA Transformer that are easy to get wrong, by separate computations. They are positions and
+ * padding, both shapes of the table of row positions, masked residues, single sequences, columns of padding, normalized
+ * representations, dropout, maps whose correction would divide by zero, and the memory of contacts.
  */
 #include "support/fixture.h"
 #include "support/tensors.h"
@@ -69,8 +68,8 @@ static const int32_t batch[B * R * C] = {
 
 /* ---------------------------------------------------------------------------------------------- embedding */
 
-/* Checks the embedding LN(token + position + row position). <cls> has position 2, and a gap counts as a position. A
- * masked residue keeps its embedding, although ESM-1b would clear it. Padding is zero. */
+/* Checks the embedding LN(token + position + row position). <cls> has position 2, and gaps count. A masked residue
+ * keeps its embedding, unlike in ESM-1b. Padding is zero. */
 static void check_embedding(fixture *f, int64_t row_channels)
 {
     attn_config_set_int(f->config, "embed_positions_msa_dim", row_channels);
@@ -105,10 +104,10 @@ static void check_embedding(fixture *f, int64_t row_channels)
 static void embedding_follows_its_formula(void **state)
 {
     check_embedding(*state, DIM);
-    check_embedding(*state, 1); /* The table of row positions of the first release has one channel. */
+    check_embedding(*state, 1); /* The first release has a table of row positions with one channel. */
 }
 
-/* The final norm is applied only to the last representation. The weights of this norm are 1 and 0. */
+/* Only the last representation is normalized, by a norm whose weights are 1 and 0. */
 static void only_the_last_representation_is_normalized(void **state)
 {
     fixture *f = *state;
@@ -144,8 +143,8 @@ static attn_nn_msa_attention attention_of(fixture *f, attn_named_list *parameter
     return layer;
 }
 
-/* If there is one row, it attends to itself with weight 1. The result is out_proj(v_proj(x)). Even in training,
- * there is no dropout. */
+/* A single row attends to itself with the weight 1, so the result is out_proj(v_proj(x)). There is no dropout, even
+ * in training. */
 static void column_attention_of_one_row_is_identity_on_values(void **state)
 {
     fixture *f = *state;
@@ -165,8 +164,8 @@ static void column_attention_of_one_row_is_identity_on_values(void **state)
     attn_named_clear(&parameters);
 }
 
-/* If a column is padding in all rows, all its scores are -10000. The weights are equal and finite, and no other
- * column reads them. */
+/* In a column that is padding in all rows, all scores are -10000. Its weights are equal and finite, and no other
+ * column reads it. */
 static void fully_padded_columns_stay_finite(void **state)
 {
     fixture *f = *state;
@@ -223,7 +222,7 @@ static double logits_in_training(fixture *f, const char *key, double dropout)
     return far;
 }
 
-/* The published arguments have three dropouts, and the published code uses two of them. */
+/* The published arguments have three dropouts, of which the published code uses two. */
 static void attention_dropout_is_taken_and_not_used(void **state)
 {
     fixture *f = *state;
@@ -234,7 +233,7 @@ static void attention_dropout_is_taken_and_not_used(void **state)
 
 /* ---------------------------------------------------------------------------------------------- contacts */
 
-/* The keys of <cls> are so large that no query attends to a residue. Without <cls>, each map is zero, and its
+/* The keys of <cls> are so large that no query attends to a residue. Without <cls>, each map is zero, so that its
  * correction is 0/0. */
 static void apc_of_zero_maps_is_zero(void **state)
 {
@@ -263,7 +262,7 @@ static void apc_of_zero_maps_is_zero(void **state)
     attn_msa_options wanted = {.contacts = true, .row_maps = true};
     assert_int_equal(attn_msa_run(msa, batch, 1, R, C, &wanted, &result), ATTN_OK);
     for (int64_t i = 0; i < (int64_t)LAYERS * HEADS * C * C; i++) {
-        /* The product of a number and its reciprocal may differ from 1 by two roundings. */
+        /* A number times its reciprocal may differ from 1 by two roundings. */
         double weight = test_at(result.row_maps, i);
         assert_true(i % C == 0 ? fabs(weight - 1) <= FLT_EPSILON : weight == 0);
     }
@@ -272,8 +271,8 @@ static void apc_of_zero_maps_is_zero(void **state)
     attn_msa_destroy(msa);
 }
 
-/* The original keeps all column maps for its contacts, which take 5 GB for 128 x 256. This test checks that contacts
- * need only one number for each pair. */
+/* The published code keeps all column maps for its contacts, 5 GB for 128 x 256. Here contacts must need only one
+ * number for each pair. */
 static void contacts_hold_no_column_maps(void **state)
 {
     fixture *f = *state;

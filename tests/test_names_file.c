@@ -20,7 +20,7 @@ static char folder[64];
 
 /* ------------------------------------------------------------------------------------------- patterns */
 
-/* Matches a name. Returns "no" if the pattern does not match, and otherwise the groups with | between them. */
+/* Matches a name. Returns the groups with | between them, or "no" if the pattern does not match. */
 static const char *match(const char *pattern, const char *name)
 {
     static char text[256];
@@ -86,7 +86,7 @@ static void wrong_patterns_are_named(void **state)
             fail_msg("%s: %s", wrong[i][0], match(wrong[i][0], "a"));
 }
 
-/* This pattern would take 2^1000 steps with backtracking, and must be matched quickly. */
+/* With backtracking, this pattern would take 2^1000 steps. It must be matched quickly. */
 static void no_pattern_takes_long(void **state)
 {
     static const char *const patterns[] = {"(a*)*b",    "(a|a)*b",
@@ -206,8 +206,7 @@ static void a_file_says_what_the_model_is(void **state)
     attn_context_destroy(c);
 }
 
-/* If a parameter has no tensor and a rule allows it, the parameter stays zero. Otherwise an error says that the
- * parameter is missing. */
+/* A parameter without a tensor stays zero if a rule allows it. Otherwise the error names the missing parameter. */
 static void defaults_become_zeros(void **state)
 {
     attn_context *c = NULL;
@@ -231,7 +230,7 @@ static void defaults_become_zeros(void **state)
     attn_context_destroy(c);
 }
 
-/* Makes a file of tensors of shape [1]. The value of a tensor is its index, which begins at 0. */
+/* Makes a file of tensors of shape [1]. The value of the i-th tensor is i, from 0. */
 static const char *numbered(const char *const *tensors)
 {
     static char path[96];
@@ -251,8 +250,8 @@ static const char *numbered(const char *const *tensors)
     return path;
 }
 
-/* Prefixes that training programs add are removed in any order. An average replaces the weights. If a full name
- * fits, or a rule has a target, it has precedence. */
+/* Prefixes that training programs add are removed, in any order. An average replaces the weights. A full name that
+ * fits, or a target of a rule, has precedence. */
 static void wrapper_prefixes_are_removed(void **state)
 {
     static const struct {
@@ -451,9 +450,9 @@ static void settings_are_read_from_shapes(void **state)
     assert_ok(c, measure(c, every, checkpoint(), &config));
     assert_int_equal(attn_config_int(config, "rows_of", 0), 2);
     assert_int_equal(attn_config_int(config, "blocks", 0), 2);
-    assert_false(attn_config_bool(config, "tied", true)); /* the first line that finds its target sets this key */
+    assert_false(attn_config_bool(config, "tied", true)); /* this key comes from the first line that finds its target */
     assert_int_equal(attn_config_int(config, "x", 0), 7);
-    assert_int_equal(attn_config_int(config, "heads", 0), 4); /* a line `set` sets this key */
+    assert_int_equal(attn_config_int(config, "heads", 0), 4); /* this key comes from a line `set` */
     assert_int_equal(attn_config_size(config), 7);
     attn_config_destroy(config);
     attn_context_destroy(c);
@@ -467,8 +466,8 @@ static attn_status measure_all(attn_context *c, void *user)
     return status;
 }
 
-/* Reads checkpoints of PyTorch that contain the original's outputs ("=NAME"). tests/parity/family.py wrote these
- * checkpoints. */
+/* Reads checkpoints of PyTorch, which tests/parity/family.py wrote. They also contain the original model's outputs
+ * as "=NAME", with which the outputs are compared. */
 static void carried_files_give_the_originals_outputs(void **state)
 {
     static const char *const cases[][2] = {{"torch", "torch-transformer"},
@@ -505,7 +504,7 @@ static void carried_files_give_the_originals_outputs(void **state)
     }
 }
 
-/* The family is found after a prefix, too. It is also found if some of the full names belong to another family. */
+/* A prefix does not prevent a family from being found. Neither do full names that belong to another family. */
 static void the_family_of_a_file_is_found(void **state)
 {
     static const char *const tensors[] = {"model.transformer.encoder.layers.0.linear1.weight",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests attention layers against plain loops. Other tests check masks, positions and recurrence.
+ * Tests attention layers against plain loops, and masks, positions and recurrence.
  */
 #include "support/fixture.h"
 #include "support/tensors.h"
@@ -17,7 +17,7 @@ static attn_tensor *random3(tape_fixture *f, int64_t a, int64_t b, int64_t c, ui
     return test_random(f->tape, ATTN_F64, 3, (int64_t[]){a, b, c}, seed);
 }
 
-/* Computes the softmax over the first n of the TK scores. If n is 0, the weights are zeros. */
+/* Computes the softmax over the first n of the TK scores; n = 0 gives zeros. */
 static void softmax(double *scores, int n)
 {
     double sum = 0;
@@ -111,7 +111,7 @@ static void time_major_keys_are_the_same_keys(void **state)
     assert_true(test_distance(turned, out) < 1e-12);
 }
 
-/* If the type or width of a KV cache differs from the layer's, the cache is refused. */
+/* A KV cache with another type or width than the layer's is refused. */
 static void a_cache_of_another_type_or_width_is_refused(void **state)
 {
     tape_fixture *f = *state;
@@ -213,13 +213,13 @@ static void positions_are_sines_and_cosines(void **state)
     assert_says(f->context, "max_len is 10");
     assert_null(attn_nn_positional_forward(&layer, f->tape, random3(f, 1, 2, 1, 1), 0));
     assert_says(f->context, "4 channels wanted");
-    layer.offset = 12; /* With an offset of 12, even the first position is past the end of the table. */
+    layer.offset = 12; /* With an offset of 12, the first position is past the end of the table. */
     assert_null(attn_nn_positional_forward(&layer, f->tape, x, 0));
     assert_says(f->context, "positions 12 to 13 wanted, but max_len is 10");
 }
 
-/* If heads have a given size, dim need not be divisible by the number of heads. The original requires divisibility
- * even if it does not use it. */
+/* If the size of heads is given, dim need not be divisible by the number of heads. The original requires
+ * divisibility even then. */
 static void heads_of_a_size_of_their_own_may_be_any_number(void **state)
 {
     tape_fixture *f = *state;
@@ -236,7 +236,7 @@ static void heads_of_a_size_of_their_own_may_be_any_number(void **state)
     assert_says(f->context, "4 heads do not divide 6");
 }
 
-/* Positions must have the shape of the queries or keys, because they are added to them. */
+/* Positions must have the shape of the queries or keys to which they are added. */
 static void positions_of_other_queries_or_keys_are_refused(void **state)
 {
     tape_fixture *f = *state;
@@ -275,8 +275,8 @@ static void recurrent_layers_stop_where_sentences_end(void **state)
         assert_true(test_at(at_lens[1], c) == test_at(all, (1 * B) * HIDDEN + c));
         assert_true(test_at(at_lens[0], HIDDEN + c) == test_at(at_end[0], HIDDEN + c));
     }
-    /* The first step of the first layer begins with a state of zero. Then h = (1 - z) n, where n = tanh(W x + b + r
-     * (U 0 + c)). */
+    /* In the first step of the first layer, the state is zero. Then h = (1 - z) n, where n = tanh(W x + b + r (U 0 +
+     * c)). */
     attn_nn_gru lower = layer;
     lower.layers = 1;
     attn_tensor *first = attn_nn_gru_forward(&lower, f->tape, x, NULL, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the axial layer: gradients, computation in place and in parts, padding and errors.
+ * Tests the axial layer: gradients, computation in place and in parts, padding, and errors.
  */
 #include "support/fixture.h"
 #include "support/gradcheck.h"
@@ -24,7 +24,7 @@ static void build(tape_fixture *f, attn_dtype dtype, const attn_nn_msa_layer_opt
     attn_nn_msa_layer_init(&made, &f->builder, options);
 }
 
-/* Makes a padding mask. The second alignment has two rows and three columns. */
+/* Makes a padding mask, in which the second alignment has two rows and three columns. */
 static attn_tensor *padding(attn_tape *tape)
 {
     uint8_t keep[B * R * C];
@@ -35,8 +35,7 @@ static attn_tensor *padding(attn_tape *tape)
 
 /* ---------------------------------------------------------------------------------------------- gradients */
 
-/* Chooses the parameters that gradcheck's inputs replace. The inputs are x and the parameters of one block of the
- * layer. */
+/* The parameters that inputs of gradcheck replace: those of one block of the layer. */
 typedef struct choice {
     const attn_nn_msa_layer *layer;
     int block; /* 0: rows; 1: columns; 2: feed-forward */
@@ -61,14 +60,14 @@ static attn_tensor *build_layer(attn_tape *tape, attn_tensor *const *in, const v
     return attn_nn_msa_layer_forward(&layer, tape, in[0], padding(tape), NULL, NULL);
 }
 
-/* Dropout is active. Each evaluation drops the same numbers. */
+/* Dropout is active, but each evaluation drops the same numbers. */
 static void gradients_are_differences(void **state)
 {
     tape_fixture *f = *state;
     attn_nn_msa_layer_options options = small;
     options.dropout = options.activation_dropout = 0.2;
     build(f, ATTN_F64, &options);
-    for (int64_t i = 0; i < f->parameters.n; i++) /* Excludes the parameters that are not checked. */
+    for (int64_t i = 0; i < f->parameters.n; i++) /* Parameters that are not checked need no gradient. */
         attn_tensor_set_requires_grad(f->parameters.items[i].tensor, false);
     const gradcheck_input attention[] = {{4, {R, C, B, D}}, {1, {D}}, {1, {D}},    {2, {D, D}}, {1, {D}},
                                          {2, {D, D}},       {1, {D}}, {2, {D, D}}, {2, {D, D}}};
@@ -98,8 +97,8 @@ static void take(void *user, int64_t first, const attn_tensor *some)
     m->calls++;
 }
 
-/* Compares two forms of the layer. One records separate operations, and has been compared with PyTorch. The other
- * works in place and computes one head at a time. */
+/* Compares the layer that works in place, one head at a time, with the layer that records separate operations, which
+ * has been compared with PyTorch. */
 static void parts_change_nothing_but_rounding(void **state)
 {
     tape_fixture *f = *state;
@@ -139,7 +138,7 @@ static void bf16_rounds_to_eight_bits(void **state)
 
 /* --------------------------------------------------------------------------------------------- padding */
 
-/* Returns alignment b of x [R,C,B,D] as a batch of one, [rows,cols,1,D]. */
+/* Returns alignment b of x [R,C,B,D] alone, as [rows,cols,1,D]. */
 static attn_tensor *alone(attn_tape *tape, const attn_tensor *x, int64_t b, int64_t rows, int64_t cols)
 {
     attn_tensor *y = attn_tape_tensor(tape, ATTN_F64, 4, (int64_t[]){rows, cols, 1, D}, NULL);
@@ -159,7 +158,7 @@ static void padding_keeps_the_result(void **state)
     attn_tensor *single = attn_nn_msa_layer_forward(&made, f->tape, alone(f->tape, x, 1, 2, 3), NULL, NULL, NULL);
     assert_non_null(together);
     assert_true(test_distance(alone(f->tape, together, 1, 2, 3), single) < 1e-12);
-    made.rows.own_depth = false; /* As in the original, the padded number of rows now scales the scores. */
+    made.rows.own_depth = false; /* Now the padded number of rows scales the scores, as in the original. */
     together = attn_nn_msa_layer_forward(&made, f->tape, x, padding(f->tape), NULL, NULL);
     assert_true(test_distance(alone(f->tape, together, 1, 2, 3), single) > 1e-6);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests layers over images: gradients in double precision, positions by their formulas, blocks that start as the
- * identity, and errors for invalid sizes.
+ * Tests layers over images: gradients in double, positions by their formulas, blocks that begin as the identity, and
+ * errors for invalid sizes.
  */
 #include "support/fixture.h"
 #include "support/gradcheck.h"
@@ -21,7 +21,6 @@ static attn_tensor *image(tape_fixture *f, int64_t c, int64_t y, int64_t x)
     return test_random(f->tape, ATTN_F64, 4, (int64_t[]){2, c, y, x}, 1);
 }
 
-/* Checks that the current error contains `text`, and clears it. */
 static void expect_error(tape_fixture *f, attn_status status, const char *text)
 {
     assert_refused(f->context, attn_context_status(f->context), status, text);
@@ -88,7 +87,7 @@ static void gradients_of_non_local_blocks(void **state)
     const gradcheck_input x = {4, {2, 4, 3, 4}}, w = {4, {2, 4, 1, 1}}, c = {1, {4}};
     for (int pairwise = ATTN_PAIRWISE_EMBEDDED; pairwise <= ATTN_PAIRWISE_CONCAT; pairwise++) {
         if (pairwise == ATTN_PAIRWISE_GAUSSIAN)
-            continue; /* The Gaussian form has no theta and phi. The next test covers it. */
+            continue; /* The Gaussian form has no theta and phi. The next test checks it. */
         attn_nn_non_local layer = {
             .pairwise = (attn_nn_pairwise)pairwise, .spatial = 2, .inter = 2, .sub_sample = true, .batch_norm = true};
         int n = pairwise == ATTN_PAIRWISE_CONCAT ? 8 : 7;
@@ -96,7 +95,7 @@ static void gradients_of_non_local_blocks(void **state)
     }
 }
 
-/* Queries and keys are the input itself, and the keys are the largest of four neighbours. x gets gradients from
+/* Queries and keys are the input itself. The keys are the maxima of four neighbours. So x gets gradients from
  * queries, keys, values and the residual. */
 static attn_tensor *build_gaussian(attn_tape *t, tensors in, const void *user)
 {
@@ -201,7 +200,8 @@ static void non_local_blocks_begin_as_the_identity(void **state)
     assert_null(attn_named_find(&f->parameters, "1.theta.weight"));
 }
 
-/* The concatenation does not allocate memory for pairs. In the original, the array of pairs would take 0.5 GB here. */
+/* The concatenation allocates no memory for pairs. Here an array of all pairs, as in the original, would take 0.5
+ * GB. */
 static void concatenation_builds_no_pairs(void **state)
 {
     tape_fixture *f = *state;
@@ -224,7 +224,7 @@ static void sines_count_what_is_not_padding(void **state)
     attn_tensor *padding = attn_tape_tensor(f->tape, ATTN_U8, 3, (int64_t[]){1, 2, 3}, pads);
     attn_tensor *p = attn_nn_sine_positions_forward(&layer, f->tape, ATTN_F64, (int64_t[]){1, 2, 3}, padding);
     assert_non_null(p);
-    /* In its column, pixel (1,1) is the second of two. In its row, it is the first of one. */
+    /* Pixel (1,1) is the second of two in its column, and the first of one in its row. */
     const double y = 2 / (2 + 1e-6) * 6, x = 1 / (1 + 1e-6) * 6;
     const double wanted[8] = {sin(y), cos(y), sin(y / 10), cos(y / 10), sin(x), cos(x), sin(x / 10), cos(x / 10)};
     for (int c = 0; c < 8; c++)
@@ -243,7 +243,7 @@ static void learned_positions_put_columns_first(void **state)
     tape_fixture *f = *state;
     attn_nn_learned_positions layer;
     attn_nn_learned_positions_init(&layer, &f->builder, 2, 5);
-    for (int64_t i = 0; i < attn_tensor_size(layer.row); i++) /* these are the initial values of DETR */
+    for (int64_t i = 0; i < attn_tensor_size(layer.row); i++) /* DETR's initial values */
         assert_true(test_at(layer.row, i) >= 0 && test_at(layer.row, i) < 1);
     attn_tensor *p = attn_nn_learned_positions_forward(&layer, f->tape, 3, 4);
     assert_non_null(p);
@@ -255,8 +255,8 @@ static void learned_positions_put_columns_first(void **state)
     expect_error(f, ATTN_ERROR_SHAPE, "6 x 4");
 }
 
-/* Checks that a residual convolution gives the same results with and without gradients. Without gradients, it
- * overwrites its addend. */
+/* A residual convolution must give the same results with and without gradients. Without gradients, it overwrites its
+ * addend. */
 static void residual_convolutions_overwrite_the_addend_only_without_gradients(void **state)
 {
     tape_fixture *f = *state;
@@ -266,7 +266,7 @@ static void residual_convolutions_overwrite_the_addend_only_without_gradients(vo
     assert_int_equal(attn_tape_create(&plain, f->context), ATTN_OK);
     attn_nn_conv_init(&conv, &f->builder,
                       &(attn_nn_conv_options){.spatial = 2,
-                                              .in_channels = 300, /* these channels need more than one K panel */
+                                              .in_channels = 300, /* so many channels need more than one K panel */
                                               .out_channels = 5,
                                               .kernel = {3, 3},
                                               .padding = {1, 1}});
@@ -288,8 +288,8 @@ static void residual_convolutions_overwrite_the_addend_only_without_gradients(vo
     attn_tape_destroy(plain);
 }
 
-/* Checks that max pooling does not depend on whether gradients are computed. There are more planes than are pooled
- * at a time. */
+/* Max pooling must give the same results with and without gradients. There are more planes than are pooled at a
+ * time. */
 static void pooling_gives_the_same_with_and_without_gradients(void **state)
 {
     tape_fixture *f = *state;
@@ -342,7 +342,7 @@ static void bad_sizes_are_errors(void **state)
     expect_error(f, ATTN_ERROR_SHAPE, "at least 4 x 4");
 }
 
-/* Each axis adds its own positions. A tensor has up to 8 axes, two of them batch and channels. */
+/* Each axis adds its own positions. A tensor has up to 8 axes, including batch and channels. */
 static void axial_positions_of_every_number_of_axes(void **state)
 {
     tape_fixture *f = *state;

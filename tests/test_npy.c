@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests .npy files. Every type and order is written and read, and damaged files are refused.
+ * Tests .npy files: every type and order is written and read, and damaged files are refused.
  */
 #include "support/fixture.h"
 #include "support/faults.h"
@@ -18,7 +18,6 @@ typedef struct file {
     size_t size;
 } file;
 
-/* Makes a file of version 1, 2 or 3 with the header `dict`. */
 static file make_file(int version, const char *dict, const void *data, size_t size)
 {
     file f = {.bytes = "\x93NUMPY", .size = 8};
@@ -107,7 +106,7 @@ static void bad_files_are_refused(void **state)
         {DICT("<f4", "False", "(1,1,1,1,1,1,1,1,1)"), "more than 8 axes", ATTN_ERROR_UNSUPPORTED},
         {DICT("<f4", "False", "(99999999999999999999,)"), "overflows", ATTN_ERROR_FORMAT},
         {DICT("<f4", "False", "(4611686018427387904, 4)"), "need 18446744073709551615 bytes", ATTN_ERROR_FORMAT},
-        /* this array has no elements, and its strides overflow */
+        /* no elements, but strides that overflow */
         {DICT("<f4", "False", "(4294967296, 4294967296, 0)"), "need 18446744073709551615 bytes", ATTN_ERROR_FORMAT},
         {DICT("<f4", "False", "(-1,)"), "a length must stand here", ATTN_ERROR_FORMAT},
         {"{'descr': '<f4', 'shape': (1,)}", "not all there", ATTN_ERROR_FORMAT},
@@ -181,7 +180,7 @@ static void written_files_are_read_back(void **state)
     assert_int_equal(scratch_close(folder), 1);
 }
 
-/* A .npy file is accepted in all places where weights are read. */
+/* A .npy file is accepted wherever weights are read. */
 static void an_array_is_read_as_weights(void **state)
 {
     file f = make_file(1, DICT("<f4", "False", "(2,)"), (const float[]){1.5f, -2}, 8);

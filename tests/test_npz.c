@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests .npz files: the files of tests/data/npz, damaged files and archives that must be refused.
+ * Tests .npz files: those of tests/data/npz, damaged files, and archives that must be refused.
  */
 #include "support/fixture.h"
 #include "support/faults.h"
@@ -71,8 +71,7 @@ static void damaged_files_are_read_or_refused(void **state)
     damage_list_file(attn_npz_parse, deflated);
 }
 
-/* If a member has an error, the error names the member. If members of a .npz are not arrays, the error lists these
- * members as skipped. */
+/* An error in a member names the member. If members are not arrays, the error lists them as skipped. */
 static void errors_name_the_member(void **state)
 {
     uint8_t bytes[4096];

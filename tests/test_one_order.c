@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests that sums have a fixed order, in linear layers, products of matrices, convolutions and attention. A result has
- * the same bits, whatever other rows, outputs, examples and threads there are. The instruction set is the one that
- * ATTN_ISA names.
+ * Tests that sums have a fixed order, in linear layers, products of matrices, convolutions and attention. The bits of a
+ * result do not depend on other rows, outputs or examples, or on the number of threads. ATTN_ISA selects the
+ * instruction set.
  */
 #include "support/cmocka.h"
 
@@ -26,7 +26,7 @@ enum { COUNTS = 10, DEPTHS = 9, WIDTHS = 7, THREADS = 4, MOST = 197, MOST_LINES 
 
 typedef enum kind { LINEAR, MATMUL, CONVOLUTION } kind;
 
-/* A product y = x w that runs through tensor.h, and its gradients for a given gradient of y. */
+/* A product y = x w and its gradients for a given gradient of y, computed through tensor.h. */
 typedef struct product {
     kind kind;
     bool transpose_a, transpose_b;
@@ -119,8 +119,8 @@ static void end(void)
         fail_msg("%d of %d comparisons differ", failures, comparisons);
 }
 
-/* Checks that `rows` rows of `n` numbers are bit-identical. Rows of a begin step_a numbers apart, and rows of b
- * step_b numbers. */
+/* Checks that `rows` rows of `n` numbers have the same bits in a and b. Rows of a are step_a numbers apart, and rows
+ * of b are step_b numbers apart. */
 static void same(const char *what, const int64_t size[3], const float *a, int64_t step_a, const float *b,
                  int64_t step_b, int64_t rows, int64_t n)
 {
@@ -150,7 +150,7 @@ static product linear(int64_t m, int64_t n, int64_t k)
     return (product){.kind = LINEAR, .rank = {2, 2}, .shape = {{m, k}, {n, k}}};
 }
 
-/* Checks that the first m rows alone, and the last m rows alone, have the same bits as among all rows. */
+/* The first m rows and the last m rows must have the same bits alone as among all rows. */
 static void few_rows(const answer *whole, int64_t n, int64_t k, const float *x, const float *w, const float *g)
 {
     for (int c = 0; c < COUNTS; c++) {
@@ -166,7 +166,7 @@ static void few_rows(const answer *whole, int64_t n, int64_t k, const float *x, 
     }
 }
 
-/* Checks that a layer with only the first outputs gives these outputs the same bits. */
+/* The first outputs must have the same bits in a layer that has only these outputs. */
 static void few_outputs(const answer *whole, int64_t n, int64_t k, const float *x, const float *w, const float *g)
 {
     for (int c = 0; c < WIDTHS && widths[c] < n; c++) {
@@ -242,8 +242,7 @@ static product matmul(int64_t batch, const int64_t size[3], int layout)
     return p;
 }
 
-/* Checks one product of a batch alone. Then checks the first row of this product alone. Unless a is transposed, this
- * row is contiguous. */
+/* Checks one product of a batch alone, and then its first row alone. This row is contiguous unless a is transposed. */
 static void matmul_parts(const int64_t size[3], int layout, const float *a, const float *b, const float *g)
 {
     const int64_t m = size[0], n = size[1], k = size[2], i = BATCH - 1, row[3] = {1, n, k};
@@ -342,8 +341,8 @@ typedef struct heads_run {
 
 enum { HEADS = 2, MOST_TOKENS = 200, MOST_DIM = 128 };
 
-/* Runs attention on q, k, v [B,T,H,D]. The first `seen` tokens of k and v are the same in each run. If `out` has
- * dout, also computes gradients. */
+/* Runs attention on q, k, v [B,T,H,D], with gradients if `out` has dout. The first `seen` tokens of k and v are the
+ * same in each run. */
 static void attend(const heads_run *r, int64_t queries, int64_t dim, const float *q, const float *k, const float *v,
                    const attn_arrays *out)
 {
@@ -379,7 +378,7 @@ static void attend(const heads_run *r, int64_t queries, int64_t dim, const float
     attn_context_destroy(context);
 }
 
-/* Compares an example alone with the same example in a batch, for several numbers of threads. */
+/* An example alone must have the same bits as in a batch, for several numbers of threads. */
 static void check_attention(int64_t tokens, int64_t dim, const float *q, const float *k, const float *v)
 {
     const int64_t row = HEADS * dim, n = tokens * row, size[3] = {tokens, tokens, dim};
@@ -389,7 +388,6 @@ static void check_attention(int64_t tokens, int64_t dim, const float *q, const f
                               {7, 2, tokens, tokens, false}};
     float *alone = numbers(n, 0), *o = numbers(PICTURES * n, 0);
     for (int i = 0; i < 4; i++) {
-        /* Example 0 has the same keys in all runs. */
         attend(&runs[i], tokens, dim, q, k, v, &(attn_arrays){.o = i ? o : alone});
         if (i)
             same("o of a batch", size, o, 0, alone, 0, 1, n);
@@ -412,7 +410,7 @@ static void attention(void **state)
     end();
 }
 
-/* The outputs and gradients of the first example. */
+/* Outputs and gradients of the first example. */
 typedef struct pass {
     float *o, *lse, *dq, *dk, *dv;
 } pass;
@@ -439,7 +437,7 @@ static void drop_pass(pass *p)
     free(p->dv);
 }
 
-/* Checks that an example has the same bits in a batch-invariant context, whatever its padding and batch. */
+/* In a batch-invariant context, an example must have the same bits for any padding and in any batch. */
 static void check_padding(int64_t tokens, int64_t dim, const float *const x[4])
 {
     const int64_t n = tokens * HEADS * dim, size[3] = {tokens, tokens, dim};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Tests the fixed order of sums in whole models. Pictures have the same bits with any number of threads and in any
- * batch. Sentences and alignments have the same bits with any number of threads. In a batch-invariant context, they
- * have the same bits even if they are padded in a batch.
+ * batch. Sentences and alignments have the same bits with any number of threads and, in a batch-invariant context, also
+ * when a batch pads them.
  */
 #include "support/cmocka.h"
 
@@ -17,7 +17,6 @@
 
 enum { MOST_NUMBERS = 1 << 16 };
 
-/* The outputs of a model for one of its inputs. */
 typedef struct said {
     int64_t n;
     float x[MOST_NUMBERS];
@@ -34,7 +33,7 @@ typedef struct stage {
     attn_tape *tape;
 } stage;
 
-static bool reproducible; /* true: the contexts of the models are batch-invariant */
+static bool reproducible; /* true: the models' contexts are batch-invariant */
 
 static stage open_stage(int threads, const setting *settings)
 {
@@ -63,7 +62,7 @@ static attn_model *model_of(const stage *s, const char *architecture)
     return model;
 }
 
-/* Appends rows of `n` numbers to the outputs. The rows are `step` numbers apart. */
+/* Appends `rows` rows of numbers to the outputs. Rows of `from` are `step` numbers apart. */
 static void take(said *to, const stage *s, const attn_tensor *from, int64_t first, int64_t rows, int64_t step,
                  int64_t n)
 {
@@ -94,7 +93,7 @@ static const setting small_translator[] = {{"src_vocab_size", VOCABULARY},
                                            {"num_blks", 2},
                                            {NULL, 0}};
 
-/* Makes sentence 11, alone or in a batch of 32 with longer sentences. */
+/* Makes sentence 11 alone, or in a batch of 32 with longer sentences. */
 static void make_sentences(const stage *s, bool together, attn_tensor **words, attn_tensor **lens)
 {
     const int64_t batch = together ? BATCH : 1, longest = together ? 23 : WORDS, shape[2] = {batch, longest};
@@ -111,7 +110,7 @@ static void make_sentences(const stage *s, bool together, attn_tensor **words, a
     }
 }
 
-/* Computes the logits of a given output sentence. In a batch, this sentence is padded, too. */
+/* Computes the logits of a given output sentence, which is padded in a batch. */
 static void translator(int threads, bool together, said *to)
 {
     stage s = open_stage(threads, small_translator);
@@ -130,7 +129,7 @@ static void translator(int threads, bool together, said *to)
     close_stage(&s);
 }
 
-/* Translates by beam search, and takes the words and the probability as outputs. */
+/* Translates by beam search. The outputs are the words and the probability. */
 static void translation(int threads, bool together, said *to)
 {
     stage s = open_stage(threads, small_translator);
@@ -180,8 +179,8 @@ static void vit(int threads, bool together, said *to)
 
 enum { ROWS = 4, COLS = 9, RESIDUES = 33 };
 
-/* Runs alignment 1 of three, where the others have more columns. In the original, the padded number of rows scales
- * the scores of tied rows, so that other rows would change the numbers. */
+/* Runs alignment 1, alone or in a batch of three. The others have more columns. They have as many rows, because in
+ * the original, the padded number of rows scales tied scores. */
 static void msa_transformer(int threads, bool together, said *to)
 {
     static const setting settings[] = {{"layers", 2},          {"embed_dim", 64},     {"ffn_embed_dim", 128},
@@ -236,9 +235,8 @@ static int64_t first_difference(const said *a, const said *b)
     return i;
 }
 
-/* Compares runs with different numbers of threads. If `batches` is true, also compares runs in a batch. Longer
- * examples in the batch cause padding, which may change the solver. Unless the context is batch-invariant, this may
- * change the bits. */
+/* Compares runs with different numbers of threads and, if `batches` is true, in batches. Longer examples of a batch
+ * cause padding, which may change the solver. Only a batch-invariant context keeps the bits then. */
 static void check(void (*run)(int threads, bool together, said *to), bool batches)
 {
     static const int threads[] = {1, 2, 3, 7};

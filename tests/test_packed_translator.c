@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests attn_translator_pack_weights. Translations and scores must be bit-identical, memory must be smaller, and errors
- * must say what a packed model cannot do.
+ * Tests attn_translator_pack_weights. Translations and scores must have the same bits, memory must be smaller, and
+ * errors must tell what a packed model cannot do.
  */
 #include "support/fixture.h"
 
@@ -227,8 +227,8 @@ static void packed_weights_take_the_place_of_the_others(void **state)
     size_t weights = 0;
     for (int64_t i = 0; i < all->n; i++)
         weights += (size_t)attn_tensor_size(all->items[i].tensor) * sizeof(float);
-    assert_true(memory.held < before + weights / 4); /* The limit allows for the padding of panels and for the list of
-                                                      * panels. */
+    /* The limit includes the padding of panels and the list of panels. */
+    assert_true(memory.held < before + weights / 4);
     attn_tensor *taken = weight_of(t, true);
     assert_non_null(taken);
     assert_true(attn_tensor_size(taken) > 0);
@@ -268,7 +268,7 @@ static attn_status load_and_pack(attn_context *c, void *user)
     return status;
 }
 
-/* Loads a model for inference. Its weights are packed while they are read. */
+/* Loads a model for inference, whose weights are packed while they are read. */
 static attn_status load_for_inference(attn_context *c, void *user)
 {
     attn_model *model;

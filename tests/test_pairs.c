@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests sentence pairs: preparation of text, reading and splitting.
+ * Tests sentence pairs: preparation of text, reading, and splitting into parts.
  */
 #include "support/fixture.h"
 #include "support/tensors.h"
@@ -46,7 +46,7 @@ static void text_is_prepared(void **state)
     check_normalized("co\xc2\xadop\xe2\x80\x8b"
                      "eration...",
                      ATTN_COMPAT_NONE, "cooperation . . .");
-    check_normalized("\xc4\xb0\xc6\x8f\xc6\x81 \xe1\xbc\x88\xd3\x80", ATTN_COMPAT_NONE, /* the text is İƏƁ ἈӀ */
+    check_normalized("\xc4\xb0\xc6\x8f\xc6\x81 \xe1\xbc\x88\xd3\x80", ATTN_COMPAT_NONE, /* İƏƁ ἈӀ */
                      "i\xc9\x99\xc9\x93 \xe1\xbc\x80\xd3\x8f");
     check_normalized("  a   b  ", ATTN_COMPAT_NONE, "a b");
     check_normalized("!?", ATTN_COMPAT_NONE, "! ?");
@@ -124,7 +124,7 @@ static void pairs_are_read(void **state)
     attn_pairs_destroy(pairs);
 }
 
-/* Old spreadsheets end lines with CR alone. A file may mix LF, CR LF and CR. */
+/* Old spreadsheets end lines with CR. A file may mix LF, CR LF and CR. */
 static void lines_may_end_with_cr_alone(void **state)
 {
     attn_context *c = *state;
@@ -175,7 +175,7 @@ static void a_line_of_a_megabyte_is_refused(void **state)
     free(text);
 }
 
-/* Makes n pairs. Pair i has the source "s<i mod sources>" and the target "t<i>". */
+/* Makes n pairs. Pair i is "s<i mod sources>" and "t<i>". */
 static attn_pairs *numbered(attn_context *c, int n, int sources)
 {
     char *text = malloc((size_t)n * 32), *at = text;
@@ -238,8 +238,8 @@ static void translations_of_a_sentence_stay_together(void **state)
     attn_pairs_destroy(all);
 }
 
-/* Splits 3000 pairs with different hashes. A share of 0 means the default, a twentieth. A negative share means an
- * empty part. */
+/* Splits 3000 pairs with different hashes. A share of 0 means the default of a twentieth, and a negative share means
+ * an empty part. */
 static void negative_shares_give_empty_parts(void **state)
 {
     attn_context *c = *state;
@@ -282,8 +282,8 @@ static void every_allocation_may_fail(void **state)
     assert_true(faults_try_all(read_and_split, NULL) >= 5);
 }
 
-/* If a pair has the same sentences as an earlier pair, it is removed. If one side of a pair is much longer than the
- * other, it is removed too. The other pairs keep their order. */
+/* A pair is removed if an earlier pair has the same sentences, or if one side is much longer than the other. The
+ * other pairs keep their order. */
 static void pairs_are_filtered_and_mixed(void **state)
 {
     static const char text[] =
@@ -295,7 +295,7 @@ static void pairs_are_filtered_and_mixed(void **state)
     assert_int_equal(attn_pairs_parse(&all, c, text, sizeof text - 1, "f", NULL), ATTN_OK);
     assert_int_equal(attn_pairs_filter(&kept, &counts, all, &options), ATTN_OK);
     assert_int_equal(counts.duplicates, 2);
-    /* Sides of 2 and 4 characters are similar enough in length, although each character has two bytes. */
+    /* Lengths are compared in characters: 2 and 4 characters are similar enough, although they have 2 and 8 bytes. */
     assert_int_equal(counts.unlike, 1);
     assert_int_equal(attn_pairs_size(kept), 3);
     assert_string_equal(attn_pairs_get(kept, 1).target, "x z");
@@ -304,7 +304,7 @@ static void pairs_are_filtered_and_mixed(void **state)
     assert_int_equal(attn_pairs_size(mixed), 5);
     assert_string_equal(attn_pairs_get(mixed, 1).target, "x z");
     attn_pairs_destroy(mixed);
-    /* The mix adds at most as many pairs as there are. */
+    /* The mix adds each of the 6 pairs once, although 100 are requested. */
     assert_int_equal(attn_pairs_mix(&mixed, kept, all, 100, 1), ATTN_OK);
     assert_int_equal(attn_pairs_size(mixed), 9);
     attn_pairs_destroy(mixed);

@@ -39,7 +39,7 @@ static int64_t count(const attn_bytes *picture, const char *what)
     return n;
 }
 
-/* Makes two rows of four heads. The second row is causal. */
+/* Makes two rows of four heads, of which the second row is causal. */
 static attn_heatmaps example(attn_panel panels[8], float values[8][36], attn_panel_row rows[2])
 {
     static const char *const titles[] = {"Head 1", "Head 2", "Head 3", "Head 4"};
@@ -76,7 +76,7 @@ static void heatmaps_render_in_every_format(void **state)
     }
 }
 
-/* Reads the width and height, in points, of the first element of an SVG. */
+/* Reads the width and height in points from the first element of an SVG. */
 static void size_of(const attn_bytes *svg, double *width, double *height)
 {
     const char *w = strstr((const char *)svg->data, "width=\"");
@@ -87,7 +87,7 @@ static void size_of(const attn_bytes *svg, double *width, double *height)
     *height = strtod(h + strlen("height=\""), NULL);
 }
 
-/* 24 layers of 4 heads make a page with several columns. The page must contain every panel. */
+/* 24 layers of 4 heads must fill several columns of a page, which contains every panel. */
 static void many_layers_fold_into_columns(void **state)
 {
     attn_context *context = *state;
@@ -115,7 +115,7 @@ static void many_layers_fold_into_columns(void **state)
     attn_bytes_free(context, &picture);
 }
 
-/* Rows have two heights. The second half of the rows is taller, but two columns must contain all rows. */
+/* The second half of the rows is taller. Two columns must be just high enough for all rows. */
 static void page_has_no_needless_columns(void **state)
 {
     attn_context *context = *state;
@@ -155,7 +155,7 @@ static void draw_first_label(attn_bytes *picture, attn_context *context, const c
     assert_int_equal(attn_heatmaps_render(picture, context, &maps, ATTN_PLOT_PNG), ATTN_OK);
 }
 
-/* U+10FFFD is a private character. No font has it, and a missing character would look the same in every font. */
+/* No font has the private character U+10FFFD. All missing characters would otherwise look the same. */
 static void glyphs_of_no_font_are_drawn_as_code_points(void **state)
 {
     attn_context *context = *state;
@@ -184,7 +184,7 @@ static void noncharacters_are_drawn_as_code_points(void **state)
     attn_bytes_free(context, &spelt);
 }
 
-/* The page contains the data of the picture: two maps of one layer, the four heads of each map, and their weights. */
+/* The page must contain the data of the picture: two maps of one layer, with four heads each, and their weights. */
 static void heatmaps_render_as_a_page(void **state)
 {
     attn_context *context = *state;
@@ -202,9 +202,9 @@ static void heatmaps_render_as_a_page(void **state)
     assert_int_equal(count(&page, "\"layers\":1,\"heads\":4,\"rows\":6,\"cols\":6"), 2);
     assert_int_equal(count(&page, "\"name\":\"Encoder-decoder attention\""), 1);
     assert_int_equal(count(&page, "id=\"w1-0\">"), 1);
-    /* The heading is "Keyboard", because "Keys" would mean the keys of the attention. */
+    /* This heading must not be "Keys", which would mean the keys of attention. */
     assert_int_equal(count(&page, "<summary>Keyboard</summary>"), 1);
-    /* Every address in the page is a namespace name. */
+    /* The page has no address except names of namespaces. */
     assert_int_equal(count(&page, "http://"), count(&page, "http://www.w3.org/2000/svg"));
     keep(&page, "maps.html");
     attn_bytes_free(context, &page);
@@ -218,7 +218,7 @@ static void heatmaps_render_as_a_page(void **state)
     assert_true(attn_curves_render(&page, context, &curves, ATTN_PLOT_HTML) != ATTN_OK);
 }
 
-/* Draws a picture of 2 x 2 dots with three kinds of maps over it. */
+/* Draws three kinds of maps over a picture of 2 x 2 dots. */
 static void explorer_page_holds_every_map(void **state)
 {
     static const unsigned char png[] = {
@@ -227,8 +227,8 @@ static void explorer_page_holds_every_map(void **state)
         0,    0,    10,   'I',  'D', 'A', 'T', 0x78, 0x9c, 0x63, 0x68, 0,   0,    0,    0x82, 0,    0x81,
         0x77, 0xcd, 0x72, 0xb6, 0,   0,   0,   0,    'I',  'E',  'N',  'D', 0xae, 0x42, 0x60, 0x82};
     attn_context *context = *state;
-    /* In the first map, query q of the 12 cells attends to its window's tap k with weight k / 36. In the second map,
-     * a token and 4 cells attend to each other. The third map is a cross. */
+    /* In the first map, query q of the 12 cells attends to tap k of its window with the weight k / 36. In the second
+     * map, a token and 4 cells attend to each other. The third map is a cross. */
     float window[2][12 * 9], tokens[5 * 5], cross[12 * 7];
     for (int i = 0; i < 12 * 9; i++)
         window[0][i] = window[1][i] = (float)(i % 9) / 36;
@@ -276,13 +276,12 @@ static void explorer_page_holds_every_map(void **state)
     assert_int_equal(count(&page, "\"first\":3"), 1);
     keep(&page, "picture.html");
     attn_bytes_free(context, &page);
-    maps[0].cols = 8; /* A map of 8 keys is not a window of 3 x 3. */
+    maps[0].cols = 8; /* 8 keys are not a window of 3 x 3. */
     assert_refused(context, attn_explorer_render(&page, context, &explorer), ATTN_ERROR_ARGUMENT,
                    "12 x 8 weights for queries on a grid of 3 x 4, each with 9 keys");
 }
 
-/* The text contains the largest weight, even for a map without positive weights. The query has two frames, a white
- * one and a blue one. */
+/* The text has the largest weight, even of a map without positive weights. The query has a white and a blue frame. */
 static void boxes_are_drawn_in_the_picture(void **state)
 {
     enum { WIDTH = 96, HEIGHT = 64 };
@@ -368,8 +367,8 @@ static void overlays_render(void **state)
     attn_bytes picture;
     const attn_overlays overlays = {.title = "overlays", .n = 2, .items = panels};
     assert_int_equal(attn_overlays_render(&picture, context, &overlays, ATTN_PLOT_SVG), ATTN_OK);
-    /* A frame is a quarter of 168 points wide, and begins one cell from the left. It follows the grid of queries,
-     * not the grid of the map. A white frame is around it. */
+    /* The frame is a quarter of 168 points wide, and begins one cell from the left. It follows the grid of queries
+     * and not that of the map. A white frame surrounds it. */
     assert_int_equal(count(&picture, "M 42 42 L 84 42 L 84 84 L 42 84 Z"), 1);
     assert_int_equal(count(&picture, "M 40.75 40.75 L 85.25 40.75 L 85.25 85.25 L 40.75 85.25 Z"), 1);
     attn_bytes_free(context, &picture);
@@ -380,7 +379,7 @@ static void overlays_render(void **state)
     assert_int_equal(attn_overlays_render(&picture, context, &overlays, ATTN_PLOT_PNG), ATTN_ERROR_ARGUMENT);
 }
 
-/* Draws lines, dashes and dots in two panels. The SVG must contain all three. */
+/* Draws lines, dashes and dots in two panels, which the SVG must contain. */
 static void curves_render(void **state)
 {
     static const char *const magic[] = {"\x89PNG", "<?xml", "%PDF"}, *const panels[] = {"one", "two"};
@@ -409,7 +408,7 @@ static void curves_render(void **state)
         assert_memory_equal(picture.data, magic[format], strlen(magic[format]));
         keep(&picture, ((const char *const[]){"curves.png", "curves.svg", "curves.pdf"})[format]);
         if (format == ATTN_PLOT_SVG) {
-            /* one dash pattern for the curve, and one for its mark in the legend */
+            /* one dash pattern for the curve, and one for the legend */
             assert_true(count(&picture, "dasharray") == 2);
             size_of(&picture, &width, &height);
             assert_true(width > 2 * 200 && height == 250);
@@ -427,7 +426,7 @@ static void curves_render(void **state)
     attn_bytes_free(context, &picture);
 }
 
-/* On a logarithmic axis from 1 to 100, the distance from 1 to 10 equals the distance from 10 to 100. */
+/* On a logarithmic axis from 1 to 100, 10 must be in the middle. */
 static void logarithmic_axes_are(void **state)
 {
     attn_context *context = *state;
@@ -440,7 +439,7 @@ static void logarithmic_axes_are(void **state)
         attn_bytes svg;
         assert_ok(context, attn_curves_render(&svg, context, &(attn_curves){.n = 2, .curves = both, .log_x = true},
                                               ATTN_PLOT_SVG));
-        /* The last line of the picture is the second curve, which has the form "M x y L x y". */
+        /* The last line of the picture, "M x y L x y", is the second curve. */
         const char *last = NULL;
         for (const char *at = (const char *)svg.data; at && at < (const char *)svg.data + svg.size; at++)
             if ((size_t)((const char *)svg.data + svg.size - at) > 4 && memcmp(at, "d=\"M ", 5) == 0)
@@ -531,15 +530,15 @@ static void heatmaps_have_the_colours_chosen(void **state)
     attn_bytes_free(context, &picture);
 }
 
-/* Counts the crosses. Only crosses have lines of this width. Versions of cairo before and after 1.18 write the width
+/* Counts the crosses, whose lines have a width of their own. Versions of cairo before and after 1.18 write the width
  * differently. */
 static int64_t crosses(const attn_bytes *picture)
 {
     return count(picture, "stroke-width:0.9;") + count(picture, "stroke-width=\"0.9\"");
 }
 
-/* Five residues are in a line, with a distance of 3. The best pairs that are at least two residues apart are (0,2)
- * and (0,4). Only (0,2) is a contact. One more cross adds two lines. */
+/* Five residues are in a line with distances of 3. The best pairs of residues at least two apart are (0,2) and
+ * (0,4), of which only (0,2) is a contact. One more cross adds two lines. */
 static void contacts_render(void **state)
 {
     attn_context *context = *state;

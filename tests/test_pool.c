@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests that the thread pool runs every item once. Regions are nested and concurrent. There may be fewer threads than
- * requested, and idle threads.
+ * Tests that the thread pool runs every item once, also in nested and concurrent regions, with fewer threads than
+ * requested, and with idle threads.
  */
 #include "support/cmocka.h"
 
@@ -32,8 +32,8 @@ static void rest(double time)
     nanosleep(&(struct timespec){(time_t)time, (long)((time - (double)(time_t)time) * 1e9)}, NULL);
 }
 
-/* Observations of a loop: how often each item ran, and whether a thread number was too large or was used twice at
- * the same time. */
+/* Observations of a loop: how often each item ran, whether a thread number was too large, and whether two threads
+ * had one number at the same time. */
 typedef struct seen {
     int threads;
     atomic_int runs[ITEMS], busy[MOST], wrong;
@@ -90,7 +90,7 @@ typedef struct meeting {
     atomic_int arrived;
 } meeting;
 
-/* Waits for the other items. Work items outside of tests must not wait for each other. */
+/* Waits for the other items. Only tests may do this. */
 static void meet(void *user, int64_t item, int thread)
 {
     meeting *m = user;
@@ -191,7 +191,7 @@ static void outer_item(void *user, int64_t item, int thread)
     free(i);
 }
 
-/* Runs nested loops on three threads. Items wait until `expected` threads have arrived. */
+/* Runs nested loops on three threads, whose items wait until `expected` threads have arrived. */
 static bool nest(int expected)
 {
     outer o = {.caller = pthread_self(), .meeting.expected = expected};
@@ -214,7 +214,7 @@ static void *repeat_loops(void *user)
     *right = true;
     for (int i = 0; i < 60; i++)
         *right = *right && loops_are_right(2 + i % (MOST - 1), 1 + i * 37 % ITEMS);
-    *right = *right && nest(1); /* All other threads may be busy. So the loop may run on its caller only. */
+    *right = *right && nest(1); /* This loop may run on its caller only, because all other threads may be busy. */
     return NULL;
 }
 
@@ -250,7 +250,7 @@ static void *hold_the_pool(void *user)
     return NULL;
 }
 
-/* If no worker is free, a region runs on its caller. */
+/* Without a free worker, a region runs on its caller. */
 static void region_without_free_workers_runs_on_its_caller(void **state)
 {
     holding h = {.meeting.expected = MOST};
@@ -283,7 +283,7 @@ static void idle_threads_sleep(void **state)
     rest(0.1);
     double begin = cpu_seconds();
     rest(0.5);
-    assert_true(cpu_seconds() - begin < 0.05); /* The limit allows for a sanitizer's own thread. */
+    assert_true(cpu_seconds() - begin < 0.05); /* A sanitizer's own thread may use some time. */
 }
 
 RUN_TESTS(TEST(every_item_runs_once), TEST(as_many_threads_come_as_are_asked_for),

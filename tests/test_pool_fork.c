@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the thread pool when a process forks, when threads are limited, and when the process may use few cores. Also
- * tests the default number of threads.
+ * Tests the thread pool in processes that fork, with a limit on threads, and with few usable cores. Also tests the
+ * default number of threads.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* needed for sched_setaffinity */
@@ -64,7 +64,7 @@ static bool computes(int threads)
     return right;
 }
 
-/* Runs `body` in a child process. Returns 0 if `body` returns true. If the child hangs, it is killed. */
+/* Runs `body` in a child process, which is killed if it hangs. Returns 0 if `body` returns true. */
 static int in_child(bool (*body)(void))
 {
     int status;
@@ -86,7 +86,7 @@ static void all_come(void *user, int64_t item, int thread)
     (void)item;
     (void)thread;
     atomic_fetch_add(arrived, 1);
-    while (atomic_load(arrived) < THREADS) /* If threads are missing, an alarm ends the test. */
+    while (atomic_load(arrived) < THREADS) /* An alarm ends the test if threads are missing. */
         sched_yield();
 }
 
@@ -122,8 +122,8 @@ static void *keep_busy(void *user)
 
 static void a_fork_while_others_are_in_regions(void **state)
 {
-    /* The test is skipped with a sanitizer, because a child inherits locks that other threads hold in the sanitizer's
-     * allocator at the fork. */
+    /* Sanitizers cannot run this test: a child inherits locks of their allocator that other threads hold at the
+     * fork. */
     if (SANITIZED)
         skip();
     pthread_t threads[2];
@@ -204,7 +204,7 @@ static void *nothing(void *user)
     return user;
 }
 
-/* Limits the address space, so that about `threads` more stacks fit. */
+/* Limits the address space, so that only about `threads` more stacks fit. */
 static bool limit_threads(int threads)
 {
     size_t held = address_space(), more = ((size_t)threads * 4 + 3) << 20;
@@ -331,7 +331,7 @@ static void quotas_of_version_2(void **state)
     assert_int_equal(cores_after(root, "proc/self/cgroup", "0::/a/b\n"), 0);
     assert_int_equal(cores_after(root, "sys/fs/cgroup/a/b/cpu.max", "max 100000\n"), 0);
     assert_int_equal(cores_after(root, "sys/fs/cgroup/a/b/cpu.max", "400000 100000\n"), 4);
-    /* The smallest limit on the path counts, and is rounded up. */
+    /* The smallest limit on the path counts. It is rounded up. */
     assert_int_equal(cores_after(root, "sys/fs/cgroup/a/cpu.max", "150000 100000\n"), 2);
     /* In a container, this file is at the root. */
     assert_int_equal(cores_after(root, "sys/fs/cgroup/cpu.max", "1000 100000\n"), 1);
@@ -354,7 +354,7 @@ static void quotas_of_version_1(void **state)
     assert_int_equal(cores_after(root, "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "250000\n"), 3);
     put(root, "sys/fs/cgroup/cpu,cpuacct/docker/x/cpu.cfs_period_us", "50000\n");
     assert_int_equal(cores_after(root, "sys/fs/cgroup/cpu,cpuacct/docker/x/cpu.cfs_quota_us", "100000\n"), 2);
-    put(root, "sys/fs/cgroup/cpuset/a/cpu.cfs_quota_us", "1000\n"); /* The file of another controller is ignored. */
+    put(root, "sys/fs/cgroup/cpuset/a/cpu.cfs_quota_us", "1000\n"); /* A file of another controller is ignored. */
     put(root, "sys/fs/cgroup/cpuset/a/cpu.cfs_period_us", "1000\n");
     assert_int_equal(attn__cgroup_cores(root), 2);
     /* the controller may be mounted under its short name */
@@ -364,8 +364,7 @@ static void quotas_of_version_1(void **state)
     remove_root(root);
 }
 
-/* fewer_threads_do_all_the_work must run before the other tests, because a child reuses the stacks of its parent's
- * threads. */
+/* fewer_threads_do_all_the_work must run first, because a child reuses the stacks of its parent's threads. */
 RUN_TESTS(TEST(fewer_threads_do_all_the_work), TEST(a_child_makes_its_own_threads),
           TEST(a_fork_while_others_are_in_regions), TEST(a_child_attends_as_its_parent),
           TEST(the_affinity_mask_is_the_default), TEST(quotas_of_version_2), TEST(quotas_of_version_1))

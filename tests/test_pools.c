@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares max and mean pooling and their gradients with loops over single windows, in float and double. NaN counts as
- * the largest number.
+ * Compares max and mean pooling and their gradients with loops over windows, in float and double. NaN counts as larger
+ * than any number.
  */
 #include "support/cmocka.h"
 
@@ -29,7 +29,7 @@ static attn__window_grid grid_of(const int64_t in[3], const int64_t kernel[3], c
     return g;
 }
 
-/* Returns the index that tap `tap` of window `window` reads, or -1 if the tap is outside. */
+/* Returns the index that a tap of a window reads, or -1 if the tap is outside. */
 static int64_t read_of(const attn__window_grid *g, int64_t window, int64_t tap)
 {
     int64_t at = 0, across = 1;
@@ -45,7 +45,7 @@ static int64_t read_of(const attn__window_grid *g, int64_t window, int64_t tap)
     return at;
 }
 
-/* Computes y from v's x, and adds the gradient of x, from v's dy, to dx. */
+/* Computes y from v->x, and adds the gradient of x from v->dy to dx. */
 static void look_at_windows(const attn__window_grid *g, bool largest, volumes *v)
 {
     int64_t in = attn__volume(g->in), out = attn__volume(g->out), taps = attn__volume(g->kernel);
@@ -91,7 +91,7 @@ static void are_near(const void *got, bool is_double, const double *want, int64_
 static void is_right(const attn__window_grid *g, bool is_double, bool largest, bool has_nan)
 {
     static volumes v;
-    static double x[MOST], y[MOST], dy[MOST], dx[MOST]; /* the numbers are floats or doubles */
+    static double x[MOST], y[MOST], dy[MOST], dx[MOST]; /* arrays of floats or of doubles */
     static int32_t index[MOST];
     int64_t in = PLANES * attn__volume(g->in), out = PLANES * attn__volume(g->out);
     assert_true(in <= MOST && out <= MOST);

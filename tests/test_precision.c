@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the precisions of products: their names and choice, and the products that int8 refuses. bf16 is compared with
- * float64 sums of rounded numbers, forward and backward.
+ * Tests the precisions of products: their names, their choice, and the products that int8 refuses. bf16 is compared
+ * with float64 sums of rounded numbers, forward and backward.
  */
 #include "support/fixture.h"
 #include "support/tensors.h"
@@ -54,7 +54,7 @@ static void option_then_variable_then_f32(void **state)
 
 /* ------------------------------------------------------------------------------- against sums in float64 */
 
-/* Rounds to 8 bits, with ties to even, by arithmetic only. */
+/* Rounds to 8 bits of mantissa, ties to even, by arithmetic only. */
 static double rounded(double x)
 {
     int exponent;
@@ -62,7 +62,7 @@ static double rounded(double x)
     return ldexp(nearbyint(ldexp(fraction, 8)), exponent - 8);
 }
 
-/* The product of one row of A and one column of B, whose numbers are rounded. */
+/* A sum of products of rounded numbers: one row of A times one column of B. */
 typedef struct sum {
     double value, magnitude;
 } sum;
@@ -92,7 +92,7 @@ static void linear_is_that_of_rounded_numbers(void **state)
     attn_tensor_set_requires_grad(w, true);
     f->tape->precision = ATTN_PRECISION_BF16;
     attn_tensor *y = attn_linear(f->tape, x, w, NULL, ATTN_ACTIVATION_IDENTITY);
-    /* the gradients still use the precision with which their operation was recorded */
+    /* gradients use the precision in which their operation was recorded */
     f->tape->precision = ATTN_PRECISION_DEFAULT;
     assert_int_equal(attn_backward_from(f->tape, y, dy), ATTN_OK);
     for (int i = 0; i < ROWS; i++) {
@@ -174,7 +174,7 @@ static float quantized(const attn_tensor *x, int row, int n, int *q)
     return most / 127;
 }
 
-/* Computes a linear layer in int8 on one instruction set. The operands are always the same. */
+/* Computes a linear layer in int8 on an instruction set, always with the same operands. */
 static void linear_int8(const char *isa, int rows, int in, float *y, attn_tensor **operands, attn_tape *own)
 {
     attn_context *context;
@@ -192,7 +192,7 @@ static void linear_int8(const char *isa, int rows, int in, float *y, attn_tensor
     attn_context_destroy(context);
 }
 
-/* Weights that are kept as integers must give the same bits as weights that each call quantizes. */
+/* Weights kept as integers must give the same bits as weights that each call quantizes. */
 static void int8_weights_may_be_kept(void **state)
 {
     tape_fixture *f = *state;
@@ -212,7 +212,7 @@ static void int8_weights_may_be_kept(void **state)
     f->tape->precision = ATTN_PRECISION_DEFAULT;
 }
 
-/* The product of both scales is larger than the largest float, but the result is not. */
+/* The product of both scales overflows, but the result does not. */
 static void int8_of_large_numbers_is_finite(void **state)
 {
     tape_fixture *f = *state;
@@ -250,7 +250,7 @@ static void int8_is_the_same_on_all_sets(void **state)
     }
 }
 
-/* Infinity and NaN stay infinity and NaN, and they change only their own row. */
+/* Infinity and NaN stay as they are, and change only their own row. */
 static void int8_passes_infinity_and_nan(void **state)
 {
     tape_fixture *f = *state;
@@ -264,8 +264,8 @@ static void int8_passes_infinity_and_nan(void **state)
         assert_int_equal(isfinite(test_at(y, i)) != 0, i / OUT == 0 || i / OUT == 3);
 }
 
-/* Layers with more inputs are computed in bf16 even if int8 is selected. Storing them as integers would change their
- * weights. */
+/* Layers with more inputs are computed in bf16, even if int8 is selected. So their weights must not be stored as
+ * integers. */
 static void int8_stores_only_layers_that_int8_computes(void **state)
 {
     enum { MOST = 130000 };
@@ -285,7 +285,7 @@ static void int8_stores_only_layers_that_int8_computes(void **state)
 
 enum { TOKENS = 21, WIDTH = 16 };
 
-/* Computes o, and the gradient of the packed queries, keys and values. If `before` is true, rounds the operands
+/* Computes o and the gradient of the packed queries, keys and values. If `before` is true, the operands are rounded
  * first. */
 static void attend(tape_fixture *f, bool before, float *o, float *gradient)
 {
@@ -338,7 +338,7 @@ static attn_attention attention_alone(attn_tensor *x)
     return a;
 }
 
-/* If nothing is recorded, attention may use bf16 products. Then its weights and results are rounded to bf16. */
+/* Without recording, attention may use bf16 products. Its weights and results are then rounded to bf16. */
 static void attention_without_gradients(void **state)
 {
     enum { MANY = ALONE, D = ALONE_D };
@@ -362,12 +362,12 @@ static void attention_without_gradients(void **state)
             for (int c = 0; c < D; c++)
                 exact[c] += weight * rounded(data[3 * D * j + 2 * D + c]);
         }
-        for (int c = 0; c < D; c++) /* The weights and the result have relative errors of 2^-9 each. */
+        for (int c = 0; c < D; c++) /* Weights and results have relative errors of 2^-9 each. */
             assert_true(fabs(o[D * i + c] - exact[c] / total) < 0x1p-8 * 4);
     }
 }
 
-/* Only softmax has a plan with bf16 products. The results of other normalizations are not rounded. */
+/* Only softmax has bf16 products. The results of other normalizations are not rounded. */
 static void attention_by_the_mean_is_not_rounded(void **state)
 {
     tape_fixture *f = *state;
@@ -385,7 +385,7 @@ static void attention_by_the_mean_is_not_rounded(void **state)
     assert_true(other > ALONE * ALONE_D / 2);
 }
 
-/* A scope frees all memory of attention, including the memory of its handles, however often attention is called. */
+/* A scope frees all memory of attention, with its handles, however often attention is called. */
 static void attention_in_scopes_holds_nothing(void **state)
 {
     enum { OFTEN = 3000 };
@@ -407,8 +407,8 @@ static void attention_in_scopes_holds_nothing(void **state)
 
 enum { SENTENCES = 3, LENGTH = 7, BEGUN = 4, D = 48 };
 
-/* Computes the attention of the last token to all tokens. If `kept_as` is F64, one call computes it. Otherwise the
- * first tokens are computed with precision `first` and stored in a KV cache of type `kept_as`. */
+/* Computes the attention of the last token to all tokens. With kept_as = F64, in one call. Otherwise with a KV cache
+ * of type `kept_as`, in which the first tokens are computed in precision `first`. */
 static void last_token(tape_fixture *f, attn_dtype kept_as, attn_precision first, float *o)
 {
     attn_named_list parameters = {.context = f->context, .owns = true};
@@ -452,7 +452,7 @@ static void keys_that_are_kept_are_rounded_once(void **state)
     last_token(f, ATTN_F32, ATTN_PRECISION_F32, mixed);
     assert_memory_equal(whole, kept, sizeof whole);
     assert_memory_equal(whole, half, sizeof whole);
-    /* The projections of the first keys were not rounded before they were stored, which makes a small difference. */
+    /* The first keys were stored before their projections were rounded, which makes a small difference. */
     for (int i = 0; i < SENTENCES * D; i++)
         assert_true(fabsf(mixed[i] - whole[i]) < 0.02F);
 }
@@ -472,7 +472,7 @@ static attn_model *model_of(tape_fixture *f, attn_dtype dtype, attn_precision pr
     return model;
 }
 
-/* Computes the model's result for random queries, keys and values. */
+/* Computes the model's result for random inputs. */
 static attn_status answer(tape_fixture *f, attn_precision precision, bool record, float *result)
 {
     static const char *const names[] = {"queries", "keys", "values"};
@@ -503,8 +503,7 @@ static double apart(const float *a, const float *b)
     return most / size;
 }
 
-/* Computes the result with the precision fma, in a context that does not use AMX. In a context that uses AMX, a
- * model cannot select fma. */
+/* Computes the result in precision fma, in a context without AMX. A model in a context with AMX cannot select fma. */
 static void answer_in_fma(tape_fixture *f, float *result)
 {
     tape_fixture other;

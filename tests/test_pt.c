@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests PyTorch's files: the files of tests/data/pt, damaged files and malicious pickles.
+ * Tests PyTorch's files: those of tests/data/pt, damaged files, and malicious pickles.
  */
 #include "support/fixture.h"
 #include "support/faults.h"
@@ -92,8 +92,8 @@ static void the_older_form_is_read(void **state)
     attn_config_destroy(args);
 }
 
-/* A checkpoint of a training has weights and other entries. The other entries are read or skipped, and entries after
- * them are still read. */
+/* A training's checkpoint has weights and other entries. These are read or skipped, and later entries are still
+ * read. */
 static void an_old_checkpoint_is_read(void **state)
 {
     attn_context *c = *state;
@@ -116,8 +116,8 @@ static void an_old_checkpoint_is_read(void **state)
     attn_config_destroy(args);
 }
 
-/* Reads files of other forms. Dicts are made from pairs in lists and tuples (Python 2) or from a dict, and tensors
- * have attributes. Some files have no checksums. Some files of the older form have another protocol than 2. */
+/* Reads files of other forms: dicts made from a dict or from pairs in lists and tuples (Python 2), tensors with
+ * attributes, files without checksums, and files of the older form with another protocol than 2. */
 static void other_forms_are_read(void **state)
 {
     attn_context *c = *state;
@@ -167,7 +167,7 @@ static void damaged_files_are_read_or_refused(void **state)
     damage_list_file(attn_pt_parse, legacy);
 }
 
-/* Makes a file of the older form from the pickle of an object. The file has no storages. */
+/* Makes a file of the older form, without storages, from the pickle of an object. */
 static size_t wrap(uint8_t *out, const char *object, size_t size)
 {
     static const char before[] =
@@ -253,7 +253,6 @@ static void hostile_pickles_are_refused(void **state)
     }
 }
 
-/* Reads the pickle of one number. */
 static attn__pickle_node read_number(const char *bytes, size_t size)
 {
     attn_context *c = NULL;
@@ -294,8 +293,7 @@ static void pickled_integers_are_read_with_their_sign(void **state)
     }
 }
 
-/* The numbers 1000, 1001, ... are stored in the memo in every way, where 1000 gets the memo's index 0. Then one of
- * them is looked up. */
+/* The numbers 1000, 1001, ... are stored in the memo in every way, from index 0 on. One of them is then looked up. */
 static void pickle_memo_finds_any_object(void **state)
 {
     enum { KEPT = 300 };
@@ -319,7 +317,7 @@ static void pickle_memo_finds_any_object(void **state)
     }
 }
 
-/* A tensor of shape [2^62, 2^62, 0] has no elements, and its strides overflow. */
+/* A tensor of shape [2^62, 2^62, 0] has no elements, but strides that overflow. */
 static void shapes_that_overflow_are_refused(void **state)
 {
     static const char object[] =
@@ -329,17 +327,18 @@ static void shapes_that_overflow_are_refused(void **state)
         "cpuK\x00tQK\x00(\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x40\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x40"
         "K\x00t(K\x00K\x00K\x01t\x89NtR.";
     static const char storages[] = "\x80\x02]X\x01\x00\x00\x00"
-                                   "0a.\0\0\0\0\0\0\0"; /* This file has one storage, which has no elements. */
+                                   "0a.\0\0\0\0\0\0\0"; /* The file has one storage, without elements. */
     uint8_t file[512];
     attn_context *c = *state;
     attn_named_list list = {.context = c, .owns = true};
-    size_t size = wrap(file, object, sizeof object - 1) - 4; /* This removes the empty list of storages. */
+    /* The last 4 bytes, an empty list of storages, are left out. */
+    size_t size = wrap(file, object, sizeof object - 1) - 4;
     memcpy(file + size, storages, sizeof storages);
     assert_refused(c, attn_pt_parse(&list, file, size + sizeof storages, "f", NULL, NULL, NULL), ATTN_ERROR_FORMAT,
                    "its size overflows");
 }
 
-/* torch.save stores x.conj().imag as the storage of x and {"neg": True}. */
+/* torch.save stores x.conj().imag as x's storage with {"neg": True}. */
 static void negated_storages_are_refused(void **state)
 {
     static const char object[] =
@@ -354,7 +353,7 @@ static void negated_storages_are_refused(void **state)
     assert_refused(c, attn_pt_parse(&list, file, size, "f", NULL, NULL, NULL), ATTN_ERROR_UNSUPPORTED, "resolve_neg()");
 }
 
-/* Tests a module of PyTorch in the older form, a module in a dict, and a program of TorchScript. */
+/* Tests a module of PyTorch in the older form, a module in a dict, and a TorchScript program. */
 static void pickled_modules_are_refused_with_help(void **state)
 {
     attn_context *c = *state;
@@ -386,7 +385,7 @@ static void pickled_modules_are_refused_with_help(void **state)
     }
 }
 
-/* A call of os.system in a pickle is not executed. */
+/* A pickle that calls os.system must not execute it. */
 static void pickle_calls_no_function(void **state)
 {
     static const char object[] = "\x80\x02"
@@ -402,7 +401,7 @@ static void pickle_calls_no_function(void **state)
     attn_bytes_free(c, &report);
 }
 
-/* The lists are l0 = [], l1 = [l0, l0], and so on. They have 2^60 leaves in 400 bytes. */
+/* The lists l0 = [], l1 = [l0, l0], ... have 2^60 leaves in 400 bytes. */
 static void exponentially_shared_lists_are_refused(void **state)
 {
     char object[600] = "\x80\x02]q\x01"
@@ -419,7 +418,7 @@ static void exponentially_shared_lists_are_refused(void **state)
     attn_named_list list = {.context = c, .owns = true};
     assert_refused(c, attn_pt_parse(&list, file, wrap(file, object, size), "f", NULL, NULL, NULL), ATTN_ERROR_FORMAT,
                    "more than a million values");
-    /* The number of plain values is limited, too, because the file's keys are read one by one. */
+    /* The number of plain values is limited, because the file's keys are read one by one. */
     attn_config *plain;
     attn_context_clear_error(c);
     assert_int_equal(attn_config_create(&plain, c), ATTN_OK);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests ranks without MPI, with one process, which is rank 0 of 1, and with two ranks. Also tests launchers, and
- * results that belong to the whole batch although each rank has a share of it.
+ * Tests ranks without MPI: one process, which is rank 0 of 1, and two ranks. Also tests launchers, and results of a
+ * whole batch that is shared among ranks.
  */
 #include "support/fixture.h"
 
@@ -51,7 +51,7 @@ static void sums_and_messages_reach_both_ranks(void **state)
     assert_int_equal(attn__ranks_same(c, 17, "reads other data"), ATTN_ERROR_ARGUMENT);
     assert_string_equal(attn_context_error(c), "rank 1 reads other data");
     attn_context_destroy(c);
-    assert_int_equal(other.finished, 1); /* Both ranks have the error, so that the group ends regularly. */
+    assert_int_equal(other.finished, 1); /* The group ends regularly, because both ranks have the error. */
     c = two_ranks_joined();
     other.differs = true; /* With `differs`, the other rank has the status ATTN_OK + 1. */
     assert_int_equal(attn_ranks_agree(c, ATTN_OK, NULL), (attn_status)(ATTN_OK + 1));
@@ -65,7 +65,7 @@ static void waiting_for_a_silent_rank_is_interrupted(void **state)
     attn_context *c = two_ranks_joined();
     double x = 1;
     int asked = 0;
-    other.mute = true; /* simulates a rank that was killed; the stop function then simulates a signal */
+    other.mute = true; /* simulates a rank that was killed, and then a signal */
     attn_ranks_set_stop(c, two_ranks_stop, &asked);
     assert_int_equal(attn__ranks_sum(c, &x, 1, ATTN__SUM_F64), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(asked, 6);
@@ -73,7 +73,7 @@ static void waiting_for_a_silent_rank_is_interrupted(void **state)
     assert_int_equal(attn__ranks_sum(c, &x, 1, ATTN__SUM_F64), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(other.begun, 1);
     attn_context_destroy(c);
-    assert_int_equal(other.finished, 0); /* A sum is not complete, so that MPI cannot end regularly. */
+    assert_int_equal(other.finished, 0); /* MPI cannot end regularly, because a sum is not complete. */
     assert_int_equal(other.told, 2);
     c = two_ranks_joined();
     other.mute = true;
@@ -88,7 +88,7 @@ static void waiting_for_a_silent_rank_is_interrupted(void **state)
     attn_context_destroy(c);
 }
 
-/* Joins with a module that does not exist. The status shows whether the library tries to open the module. */
+/* Joins with a module that does not exist. The status shows whether the library tried to open it. */
 static attn_status joins(const char *const *variables)
 {
     static const char *const all[] = {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS",       "FLUX_JOB_SIZE",
@@ -110,7 +110,7 @@ static void one_process_needs_no_module(void **state)
     assert_int_equal(joins((const char *const[]){NULL}), ATTN_OK);
     assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", "SLURM_STEP_NUM_TASKS", "1", NULL}), ATTN_OK);
     assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", "OMPI_COMM_WORLD_SIZE", "1", NULL}), ATTN_OK);
-    /* A batch job that is not a step does not start several ranks. */
+    /* A batch job does not start several ranks unless it is a job step. */
     assert_int_equal(joins((const char *const[]){"SLURM_NTASKS", "8", NULL}), ATTN_OK);
     assert_int_equal(
         joins((const char *const[]){"PMIX_RANK", "0", "SLURM_STEP_NUM_TASKS", "2", "SLURM_NTASKS", "1", NULL}),
@@ -137,7 +137,7 @@ static void long_texts_are_sent_in_pieces(void **state)
     assert_string_equal(text, "its disk is full");
     attn_ranks_text_free(c, text);
     attn_context_memory(c, &before, NULL, NULL);
-    other.writes = UINT64_MAX - 1; /* the sum of this length and the previous bytes would overflow */
+    other.writes = UINT64_MAX - 1; /* this length plus the previous bytes overflows */
     assert_int_equal(attn_ranks_text(c, 1, &text, &size), ATTN_ERROR_MEMORY);
     assert_null(text);
     assert_int_equal(other.told_first, ATTN_ERROR_MEMORY);
@@ -150,8 +150,8 @@ static void long_texts_are_sent_in_pieces(void **state)
 
 enum { HALF = 3, CHANNELS = 2, PLANE = 4, SIZE = HALF * CHANNELS * PLANE };
 
-/* Computes y and d loss / dx of a batch norm. x is in the batch `times` times, with different weights of the loss.
- * If x is only a placeholder because there is no example, these weights are 0. */
+/* Computes y and d loss / dx of a batch norm. The batch has x `times` times, with different weights of the loss.
+ * These weights are 0 if x stands for a share without examples. */
 static void normalized(attn_context *c, int times, attn_shard share, float y[SIZE], float dx[SIZE])
 {
     attn_tape *tape;
@@ -195,11 +195,11 @@ static void batch_statistics_are_of_all_ranks(void **state)
         assert_float_equal(half[0][i], whole[0][i], 2e-6F);
         assert_float_equal(half[1][i], whole[1][i], 2e-6F);
     }
-    /* The operations are the sums of the statistics, the sums of the gradients, and the question at the end. */
+    /* The three operations are the sums of the statistics, the sums of the gradients, and the question at the end. */
     assert_int_equal(other.begun, 3);
 }
 
-/* If a rank has no examples, its gradients are zero, whatever the sums of the other ranks. */
+/* A rank without examples has zero gradients, whatever the sums of the others. */
 static void rank_without_examples_has_zero_gradient(void **state)
 {
     float y[SIZE], dx[SIZE];
@@ -211,8 +211,8 @@ static void rank_without_examples_has_zero_gradient(void **state)
         assert_true(isfinite(y[i]) && dx[i] == 0);
 }
 
-/* Dropout of the share [first, first + count) drops the same numbers as dropout of the whole batch. The examples may
- * be along any axis. */
+/* Dropout of examples [first, first + count) must drop the same numbers as dropout of the whole batch, along any
+ * axis of examples. */
 static void dropout_of_a_shard_matches_the_whole_batch(void **state)
 {
     enum { OUTER = 3, WHOLE = 5, INNER = 2, LAST = 7 };

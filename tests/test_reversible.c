@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Tests reversible stacks. Gradients must equal those of a plain evaluation, with and without dropout. Memory must not
- * grow with the depth. Some branches must be refused.
+ * grow with depth. Some branches must be refused.
  */
 #include "support/fixture.h"
 #include "support/gradcheck.h"
@@ -19,7 +19,7 @@
 
 enum { BLOCKS = 3, WIDTH = 6, ROWS = 5 };
 
-/* A branch with two dropout operations. If the counter of dropout were shifted, the result would change. */
+/* A branch with two dropout operations, whose result changes if the counter of dropout is shifted. */
 typedef struct branch {
     attn_tensor *w, *b;
 } branch;
@@ -33,7 +33,7 @@ static attn_tensor *run_branch(const void *self, attn_tape *tape, attn_tensor *x
     return attn_scope_end(tape, attn_dropout(tape, y, 0.3));
 }
 
-/* Evaluates the stack by its definition. All operations are recorded on the tape. */
+/* Evaluates the stack by its definition, with all operations on the tape. */
 static attn_tensor *evaluate_plainly(attn_tape *tape, attn_tensor *x, int n, const attn_reversible_block *blocks)
 {
     attn_tensor *x1 = x, *x2 = x;
@@ -95,8 +95,8 @@ static void collect(stack *s, bool plainly, bool train, double out[ROWS * WIDTH 
     for (int i = 0; i < 4 * BLOCKS + 1; i++)
         attn_tensor_zero_grad(s->all[i]);
     attn_tape_reset(s->tape, &(attn_tape_options){.record = true, .train = train, .seed = 7});
-    /* One dropout is before the stack, and one is after it. The second run of the branches must not change the
-     * dropout counter after the stack. */
+    /* There is a dropout before the stack and one after it. Running the branches again must not change the dropout
+     * after the stack. */
     attn_tensor *x = attn_dropout(s->tape, s->x, 0.1);
     attn_tensor *y =
         plainly ? evaluate_plainly(s->tape, x, BLOCKS, s->blocks) : attn_reversible(s->tape, x, s->blocks, BLOCKS);
@@ -124,7 +124,7 @@ static void gradients_are_those_of_the_plain_evaluation(void **state)
             double largest = 1;
             for (int i = 0; i < ROWS * WIDTH + MOST; i++)
                 largest = fmax(largest, fabs(plain[i]));
-            for (int i = 0; i < ROWS * WIDTH + MOST; i++) /* Inputs that are recomputed have rounding errors. */
+            for (int i = 0; i < ROWS * WIDTH + MOST; i++) /* Recomputed inputs have rounding errors. */
                 if (!(fabs(plain[i] - reversible[i]) <= 1e-12 * largest))
                     fail_msg("train %d, number %d: %.15g, plainly %.15g", train, i, reversible[i], plain[i]);
         }
@@ -136,7 +136,7 @@ static attn_tensor *build_checked(attn_tape *tape, attn_tensor *const *in, const
 {
     (void)user;
     branch f = {in[1], in[2]}, g = {in[3], in[4]};
-    static branch kept[2]; /* static, because the branches must exist until the backward pass */
+    static branch kept[2]; /* static, because the backward pass still needs the branches */
     kept[0] = f;
     kept[1] = g;
     attn_reversible_block blocks[2] = {{{run_branch, &kept[0]}, {run_branch, &kept[1]}},
@@ -180,7 +180,7 @@ static void wrong_branches_are_refused(void **state)
     assert_says(s.context, "a branch makes [1,6] of [5,6]");
     assert_null(attn_reversible(s.tape, s.x, NULL, 2));
     attn_context_clear_error(s.context);
-    /* A stack without blocks gives the mean of its two copies of x, which is x. */
+    /* Without blocks, the result is the mean of two copies of x, which is x. */
     assert_true(test_distance(attn_reversible(s.tape, s.x, NULL, 0), s.x) == 0);
     end(&s);
 }
@@ -188,8 +188,8 @@ static void wrong_branches_are_refused(void **state)
 /* ------------------------------------------------------------------------------------------ whole model */
 
 typedef struct figures {
-    size_t peak, model;    /* peak: peak bytes; model: bytes of the model alone */
-    double loss, gradient; /* gradient: sum of the squares of the input's gradient */
+    size_t peak, model;    /* bytes at the peak, and bytes of the model alone */
+    double loss, gradient; /* gradient: sum of squares of the input's gradient */
 } figures;
 
 static attn_model *image_model(attn_context *context, int depth, bool reversible, attn_dtype dtype)
@@ -242,15 +242,14 @@ static figures train_step(int depth, bool reversible, attn_dtype dtype, int64_t 
     return f;
 }
 
-/* Returns the memory of a step without the parameters and their gradients. The gradients take as much memory as the
- * parameters. */
+/* Returns the memory of a step without parameters and their gradients, which take equal memory. */
 static double activations(figures f)
 {
     return (double)f.peak - 2 * (double)f.model;
 }
 
-/* If the depth grows, memory grows only because blocks of other sizes fit differently into the chunks of the pool.
- * This growth does not depend on the depth, and is a small part of a plain stack's growth. */
+/* With depth, memory grows only because blocks of other sizes fit differently into the pool's chunks. This growth
+ * does not depend on the depth, and is a small part of a plain stack's growth. */
 static void memory_does_not_grow_with_depth(void **state)
 {
     static const int depths[] = {6, 12, 24, 48};
@@ -266,7 +265,7 @@ static void memory_does_not_grow_with_depth(void **state)
     }
 }
 
-/* Returns the memory that the forward pass of a plain stack needs in addition to its parameters. */
+/* Returns the memory of a plain stack's forward pass, without its parameters. */
 static double forward_pass(int depth, const int64_t shape[4])
 {
     size_t model_bytes, peak;
@@ -288,7 +287,7 @@ static double forward_pass(int depth, const int64_t shape[4])
     return (double)peak - (double)model_bytes;
 }
 
-/* A depth of 1 means two blocks, which are attention and convolutions. */
+/* Depth 1 means two blocks, attention and convolutions. */
 static void a_plain_stack_holds_a_result_a_block(void **state)
 {
     const int64_t shape[4] = {2, 16, 48, 48};
@@ -297,8 +296,8 @@ static void a_plain_stack_holds_a_result_a_block(void **state)
     assert_true(grown <= 1.5 * 2 * (12 - 4) * result);
 }
 
-/* If inputs are recomputed from outputs, rounding errors pass from block to block. The test measures these errors in
- * double. */
+/* Inputs that are recomputed from outputs pass their rounding errors from block to block. These errors are measured
+ * in double. */
 static void rounding_stays_small_in_a_deep_stack(void **state)
 {
     figures single = train_step(24, true, ATTN_F32, 4), exact = train_step(24, true, ATTN_F64, 4);

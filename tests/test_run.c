@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Tests the checkpoint and settings of a training run: resumed and refused runs, checkpoints of older and newer
- * versions of attn, and averages of the weights.
+ * versions of attn, and averages of weights.
  */
 #include "support/cmocka.h"
 
@@ -20,7 +20,7 @@
 
 enum { STEPS = 3, ROWS = 3, WIDTH = 4 };
 
-/* The settings of two versions of attn. The newer version has one more setting. */
+/* Settings of two versions of attn. The newer version has one more. */
 static const char *const ways[] = {"straight", "round", NULL};
 static const attn_setting all_keys[] = {
     ATTN__RUN_KEYS("rows", "rows", "2", "1", "adam", "0.01", "constant", "0", "0", "0.1"),
@@ -96,7 +96,7 @@ static void release(void *self)
 
 static const char *const in_memory[] = {"none", NULL};
 
-/* If `settings` is JSON, trains in a context with these settings. If `settings` is NULL, resumes. */
+/* Trains in a context with the JSON text `settings`. If `settings` is NULL, resumes. */
 static attn_status train_in(attn_context *context, const attn__keys *keys, training *of, const char *settings)
 {
     attn__run_kind kind = {.size = sizeof(attn__run),
@@ -117,7 +117,7 @@ static attn_status train_in(attn_context *context, const attn__keys *keys, train
     return status;
 }
 
-/* Trains and returns the status. An error must contain `about`. */
+/* Trains and returns the status. The text of an error must contain `about`. */
 static attn_status train(const attn__keys *keys, training *of, const char *settings, const char *about)
 {
     attn_context *context = test_context();
@@ -151,7 +151,7 @@ static void check_same(const training *a, const training *b, const char *name)
     free(y.data);
 }
 
-/* Replaces every `from` in a file by `to`. Both have the same length, so that offsets do not change. */
+/* Replaces every `from` in a file by `to`, which has the same length, so that offsets do not change. */
 static void replace(const training *of, const char *name, const char *from, const char *to)
 {
     char path[200];
@@ -197,7 +197,7 @@ static void a_setting_that_was_added_since(void **state)
     assert_int_equal(train(&newer, &jobs[1], NULL, NULL), ATTN_OK);
     check_same(&jobs[0], &jobs[1], "model.safetensors");
     check_same(&jobs[0], &jobs[1], "checkpoint.safetensors");
-    /* An older attn cannot use a setting that it does not have. */
+    /* An older version of attn cannot use a setting that it does not have. */
     assert_int_equal(train(&newer, &jobs[2], "{\"way\": \"round\"}", NULL), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(train(&older, &jobs[2], NULL, "\"way\""), ATTN_ERROR_FORMAT);
     close_all(jobs, 3);
@@ -214,7 +214,7 @@ static void a_setting_that_was_changed(void **state)
     open_all(jobs, 2);
     assert_int_equal(train(&newer, &jobs[1], "{\"label_smoothing\": 0.2, \"way\": \"straight\"}", NULL),
                      ATTN_ERROR_INTERRUPTED);
-    /* The value of this setting may change, but the setting must not be missing. */
+    /* The setting "epochs" may have any value, but it must exist. */
     replace(&jobs[1], "training.json", "\"epochs\"", "\"epochz\"");
     assert_int_equal(train(&newer, &jobs[1], NULL, "\"epochz\" is no setting"), ATTN_ERROR_FORMAT);
     replace(&jobs[1], "training.json", "\"epochz\"", "\"epochs\"");
@@ -246,7 +246,7 @@ static void a_checkpoint_without_settings(void **state)
     close_all(jobs, 2);
 }
 
-/* The host program's language may have a decimal comma. Every file must be the same as in other languages. */
+/* Every file must be the same if the language of the host program has a decimal comma. */
 static void a_decimal_comma(void **state)
 {
     static const char *const files[] = {"history.tsv", "training.json", "config.json", "checkpoint.safetensors"};
@@ -269,7 +269,7 @@ static void a_decimal_comma(void **state)
     close_all(jobs, 2);
 }
 
-/* No epoch has ended, so that there are no weights to average. The model has the weights of the last step. */
+/* Before an epoch has ended, there are no weights to average, so the model has the weights of the last step. */
 static void stopped_in_the_first_epoch(void **state)
 {
     training jobs[2];
@@ -285,8 +285,7 @@ static void stopped_in_the_first_epoch(void **state)
 
 enum { MOST_NUMBERS = 128 };
 
-/* Trains with these settings until the run ends or is stopped. Stores every number of the model, and returns how
- * many numbers there are. */
+/* Trains until the run ends or is stopped. Stores every number of the model, and returns how many there are. */
 static int64_t numbers_of(const char *settings, int64_t stop_at, double *numbers)
 {
     training one = {.stop_at = stop_at};
@@ -308,7 +307,7 @@ static int64_t numbers_of(const char *settings, int64_t stop_at, double *numbers
     return n;
 }
 
-/* If the run has fewer epochs than the setting, all epochs are averaged. */
+/* A run with fewer epochs than the setting averages all of them. */
 static void the_average_is_that_of_the_last_epochs(void **state)
 {
     enum { EPOCHS = 4 };
@@ -333,7 +332,7 @@ static void the_average_is_that_of_the_last_epochs(void **state)
     }
 }
 
-/* In the first steps, the moving average has a smaller decay. After step s, the decay is at most (1 + s) / (10 + s). */
+/* In the first steps, the moving average has a smaller decay: at most (1 + s) / (10 + s) after step s. */
 static void the_moving_average_follows_every_step(void **state)
 {
     static double at[MOST_NUMBERS], mean[MOST_NUMBERS], got[MOST_NUMBERS];
@@ -363,7 +362,7 @@ static void memory_fails(void **state)
     close_all(jobs, 1);
 }
 
-/* Tests the default settings of the book and of the paper. */
+/* Tests the defaults that follow the book and the paper. */
 static void settings_of_the_originals(void **state)
 {
     static const struct {
@@ -403,7 +402,8 @@ static void settings_of_the_originals(void **state)
     }
 }
 
-/* Each setting becomes an option of the training. The rate falls to a tenth in one step, or to a hundredth by a cosine. */
+/* Each setting becomes an option of the training. The rate falls to a tenth in one step, or to a hundredth along a
+ * cosine. */
 static void settings_become_options(void **state)
 {
     static const char given[] = "{\"seed\": 5, \"epochs\": 8, \"patience\": 3, \"save_every\": 11, \"accumulate\": 4, "
@@ -439,7 +439,7 @@ static void settings_become_options(void **state)
     }
 }
 
-/* The training of a translator frees its data. */
+/* A translator's training frees its data. */
 static void the_data_of_a_training_is_released(void **state)
 {
     static const char text[] = "Go.\tVa !\nStop.\tStop !\nCome.\tViens !\nRun.\tCours !\nWait.\tAttends !\n",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests safetensors files. The tests write and read them, damage them, and load them into a model.
+ * Tests safetensors files: writing, reading, damage, and loading into a model.
  */
 #include "support/fixture.h"
 #include "support/faults.h"
@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A file that is made of the text of its header and of data. */
+/* A file made of a header's text and of data. */
 typedef struct file {
     uint8_t bytes[1024];
     size_t size;
@@ -46,7 +46,7 @@ static const char good_header[] =
     "\"a\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[0,8]},"
     "\"s\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[12,20]},"
     "\"e\":{\"dtype\":\"F32\",\"shape\":[0,3],\"data_offsets\":[20,20]}}   ";
-/* f32: 1 and -2; f16: 1.5 and -infinity; last byte: 7 */
+/* f32 1 and -2, f16 1.5 and -infinity, and the byte 7 */
 static const uint8_t good_data[20] = {0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0, 0, 0x3e, 0, 0xfc, 7};
 
 static void a_good_file_is_read(void **state)
@@ -84,7 +84,7 @@ static void a_good_file_is_read(void **state)
 
 #define T(dtype, shape, offsets) "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
 
-/* An empty tensor has the same offset as another tensor. The header may name either of them first. */
+/* An empty tensor has the offset of another tensor, and may come before or after it in the header. */
 static void empty_tensors_may_be_named_last(void **state)
 {
     attn_context *c = *state;
@@ -106,7 +106,8 @@ static void empty_tensors_may_be_named_last(void **state)
     }
 }
 
-/* If integers have scales, they are read as the numbers that they represent. Mismatches are refused with a message. */
+/* Integers with scales are read as the numbers that they represent. Scales that do not fit are refused with a
+ * message. */
 static void int8_weights_have_scales(void **state)
 {
     static const char *const headers[] = {
@@ -135,7 +136,7 @@ static void int8_weights_have_scales(void **state)
     for (int i = 0; i < 5; i++) {
         file f = make_file(headers[i], data, sizeof data);
         attn_status status = parse(&list, &f, NULL, NULL, NULL);
-        /* The file is valid as two unrelated tensors, but not as weights of a model. */
+        /* As weights of a model, the file is invalid, although it is valid as two unrelated tensors. */
         if (i == 4 && status == ATTN_OK) {
             char folder[64], path[128];
             attn_bytes report = {0};
@@ -237,7 +238,7 @@ static attn_tensor *tensor(attn_named_list *list, const char *name, attn_dtype d
     return t;
 }
 
-/* Makes two weights and a bias, whose numbers begin at `first`. */
+/* Makes two weights and a bias with the numbers `first`, `first` + 1, ... */
 static attn_named_list small_model(attn_context *c, float first)
 {
     attn_named_list list = {.context = c, .owns = true};
@@ -364,7 +365,7 @@ static long peak(void)
     return usage.ru_maxrss;
 }
 
-/* Tests tensors of 4 MB. Pages of the file that were read must not stay in memory in addition to the tensors. */
+/* Tests tensors of 4 MB. Pages of the file must not stay in memory after they were read into tensors. */
 static void reading_takes_one_copy(void **state)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -388,7 +389,7 @@ static void reading_takes_one_copy(void **state)
     attn_named_clear(&list);
     int reports[2];
     assert_int_equal(pipe(reports), 0);
-    pid_t child = fork(); /* A child process reads the file, because it has its own peak. */
+    pid_t child = fork(); /* A child process reads the file, so that the peak is its own. */
     if (child == 0) {
         long before = peak();
         long taken = attn_weights_read(&list, path, NULL, NULL, NULL) == ATTN_OK ? peak() - before : -1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Runs eight threads that use all of the library at the same time, each with its own context. They use plans by rule
- * and by measuring, models with gradients, files of every kind, pictures, and errors. Each thread must get the same
- * bits as a thread that runs alone, and only its own errors. This test is most useful with the thread sanitizer.
+ * Runs eight threads that use all of the library at the same time, each with its own context: plans by rule and by
+ * measuring, models with gradients, files of every kind, pictures, and errors. Each thread must get the same bits as a
+ * thread that runs alone, and only its own errors. This test is most useful with the thread sanitizer.
  */
 #include "support/cmocka.h"
 #include "support/scratch.h"
@@ -21,9 +21,9 @@
 
 enum { THREADS = 8, ROUNDS = 3 };
 
-/* The work of a thread. It adds its results to a checksum. */
+/* Work of a thread, which adds its results to a checksum. */
 typedef struct worker {
-    int number; /* number of the thread; THREADS means a thread that runs alone */
+    int number; /* number of the thread; THREADS: a thread that runs alone */
     attn_context *context;
     uint64_t sum;
     attn_status status;
@@ -89,8 +89,8 @@ static attn_status execute(worker *w, const attn_plan *plan, const float *in, fl
     return status;
 }
 
-/* Plans by rule, and adds the results. Plans by measuring run too, but their results are not added, because the
- * chosen solver may vary. */
+/* Makes plans by rule and adds their results. Results of plans by measuring are not added, because the chosen solver
+ * may vary. */
 static attn_status plan_and_run(worker *w)
 {
     static const char *const problems[] = {"b1h2q9k11d16:causal", "b1h1q5k7d8:bthd,dropout=0.2",
@@ -133,7 +133,7 @@ static void plans(void **state)
     side_by_side(plan_and_run);
 }
 
-/* Nothing is added to the checksum, because the context keeps its wisdom in memory until it ends. */
+/* Adds nothing to the checksum, because the context keeps its wisdom in memory until it ends. */
 static void *run_measure(void *user)
 {
     worker *w = user;
@@ -272,8 +272,8 @@ static attn_status picture(worker *w)
     return status;
 }
 
-/* Reads and writes its own array. Reads a published file that all threads read, and replaces a file that all threads
- * replace. The replaced file must exist and be complete at every moment. */
+/* Reads and writes the thread's own array, reads a published file as all threads do, and replaces a file that all
+ * threads replace. This file must be complete at every moment. */
 static attn_status every_file(worker *w)
 {
     char own[512], common[512];
@@ -293,12 +293,12 @@ static void files(void **state)
 {
     scratch_open(folder);
     side_by_side(every_file);
-    assert_int_equal(scratch_close(folder), THREADS + 2); /* The folder must have no temporary files. */
+    assert_int_equal(scratch_close(folder), THREADS + 2);
 }
 
 /* ----------------------------------------------------------------------------------------------- errors */
 
-/* Causes an error that names the thread. The error must stay in this context, whatever other threads do. */
+/* Causes an error that names the thread, and that must stay in its context whatever other threads do. */
 static attn_status err(worker *w)
 {
     char name[64];
@@ -308,7 +308,7 @@ static attn_status err(worker *w)
         if (attn_file_read(&bytes, w->context, name, 0) != ATTN_ERROR_NOT_FOUND ||
             !strstr(attn_context_error(w->context), name))
             return ATTN_ERROR_INTERNAL;
-        /* Even threads clear their error. Odd threads keep their error and check it again. */
+        /* Even threads clear their error. Odd threads keep it and check it again. */
         if (w->number % 2 == 0)
             attn_context_clear_error(w->context);
     }

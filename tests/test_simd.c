@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the vector operations of every instruction set of the machine, with small functions that are compiled for each.
- * The tests check the error of the exponential over all magnitudes, conversions, transposes and selection of lanes.
+ * Tests the vector operations of every instruction set of the machine, by small functions that are compiled for each:
+ * the error of the exponential over all magnitudes, conversions, transposes, and selection of lanes.
  */
 #include "support/cmocka.h"
 
@@ -28,8 +28,8 @@ static float float_of(uint32_t bits)
     return x;
 }
 
-/* Returns the distance of `got` from the exact value, in units in the last place. If the exact value is below
- * 2^-126, `got` must be exactly 0. */
+/* Returns the distance of `got` from the exact value, in units in the last place. `got` must be exactly 0 if the
+ * exact value is below 2^-126. */
 static double ulps(float got, float x)
 {
     double want = x < -126 ? 0 : exp2((double)x);
@@ -43,8 +43,7 @@ static double ulps(float got, float x)
     return fabs((double)got - want) / ldexp(1, exponent - 24);
 }
 
-/* Tests every 997th float of either sign. These floats have all exponents with many fractions, and include NaN and
- * infinities. */
+/* Tests every 997th float of either sign. They include all exponents with many fractions, NaN and infinities. */
 static void exp2_is_within_its_bound(void **state)
 {
     const simd_probe *probe;
@@ -94,7 +93,7 @@ static void exp2_is_right_at_the_edges(void **state)
     }
 }
 
-/* Powers must not underflow, because an operation that underflows takes many cycles, on some processors hundreds. */
+/* Powers must not underflow, because this takes many cycles, on some processors hundreds. */
 static void powers_of_small_scores_do_not_underflow(void **state)
 {
     const float small[8] = {-INFINITY, -1e6f, -126.5f, -127, -140.25f, -149, -150, -200};
@@ -113,7 +112,7 @@ static void powers_of_small_scores_do_not_underflow(void **state)
     }
 }
 
-/* Near 2^-126, a product is the rounded exact product or 0. It must not underflow. */
+/* Near 2^-126, a product is 0 or the rounded exact product. */
 static void small_products_are_zero(void **state)
 {
     const simd_probe *probe;
@@ -121,7 +120,7 @@ static void small_products_are_zero(void **state)
         feclearexcept(FE_ALL_EXCEPT);
         for (int bits = 0; bits < 1 << 16; bits += 16) {
             float a[16], b[16], y[16];
-            for (int j = 0; j < 16; j++) { /* tests all pairs of 7-bit fractions, and products from 2^-129 to 2^-122 */
+            for (int j = 0; j < 16; j++) { /* all pairs of 7-bit fractions, with products from 2^-129 to 2^-122 */
                 int n = bits + j, e = n >> 14;
                 a[j] = ldexpf(1 + (float)(n & 127) / 128, -126 + 40 * e);
                 b[j] = ldexpf(1 + (float)(n >> 7 & 127) / 128, -40 * e + j % 5 - 2) * (j % 2 ? 1.0f : -1.0f);
@@ -172,8 +171,7 @@ static float power_error(const simd_probe *probe, float low, float m)
     return (float)worst;
 }
 
-/* Tests powers below a reference, whose results are normal numbers. References are small or large, and of either
- * sign. */
+/* Tests powers below a reference whose results are normal numbers. References are small or large, of either sign. */
 static void powers_below_a_reference_are_within_their_bound(void **state)
 {
     const float references[] = {0, 1, 7, 24, 50, -3, -40, 1000, -1000, 30000};
@@ -266,7 +264,7 @@ static void folds_and_choices(void **state)
             want_most = x[j] > want_most ? x[j] : want_most;
         }
         assert_true(sum == want_sum && most == want_most);
-        probe->choose(x, y); /* choose computes floor(x) if x is negative, and otherwise |x - 2|. */
+        probe->choose(x, y); /* choose() computes floor(x) for negative x, and otherwise |x - 2|. */
         for (int j = 0; j < probe->lanes; j++)
             assert_true(y[j] == (x[j] < 0 ? floorf(x[j]) : fabsf(x[j] - 2)));
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the promise of products by int8 slices, |error| <= k 2^-24 sum |a||b|, for every element and on extreme
- * numbers. The kernel in plain C runs on every machine. AMX, where available, must give the same bits.
+ * Tests the error bound of products by int8 slices, |error| <= k 2^-24 sum |a||b|, for every element and on extreme
+ * numbers. The kernel in plain C runs on every machine. AMX, if the machine has it, must give the same bits.
  */
 #include "support/cmocka.h"
 
@@ -28,12 +28,12 @@ typedef enum structure {
     OUTLIERS, /* all rows have outliers at two k */
     SPARSE,   /* 95 % of the numbers are zeros */
     LOGNORMAL,
-    ROWS,      /* different rows have numbers of very different magnitudes */
+    ROWS,      /* rows have numbers of very different magnitudes */
     EXPONENTS, /* numbers are multiplied by random powers of two */
-    EDGES,     /* numbers have the largest slices or are ties of rounding */
+    EDGES,     /* numbers that have the largest slices or are ties of rounding */
     TINY,      /* all numbers are below 2^-100 */
     HUGE_ONES, /* all numbers are above 1e30 */
-    OPPOSED,   /* numbers are large at those k where the other operand has small numbers */
+    OPPOSED,   /* numbers are large at those k for which the other operand's are small */
     STRUCTURES
 } structure;
 
@@ -46,7 +46,7 @@ static double normal(attn__rng *rng)
     return attn__rng_normal(rng);
 }
 
-/* Returns element c of row r of an operand. The index c is along k. */
+/* Returns element c of row r of an operand, where c is the index along k. */
 static float number(structure s, attn__rng *rng, int64_t r, int64_t c, bool second, double of_row, double by)
 {
     double x = normal(rng);
@@ -105,7 +105,7 @@ typedef struct matrices {
     float *a, *b, *c, *old; /* a is [m][k], and b is [n][k] */
 } matrices;
 
-/* Makes operands of two structures. `old` is C before the product, to which a product may be added. */
+/* Makes operands of two structures. `old` is what C holds before a product is added. */
 static matrices make(structure a, structure b, attn__rng *rng, int64_t m, int64_t n, int64_t k)
 {
     double by = pow(10, 9 * (2 * attn__rng_uniform(rng) - 1));
@@ -133,8 +133,7 @@ static void *memory(size_t bytes)
     return data;
 }
 
-/* Uses slices in all panels whose numbers allow slices. This includes panels whose error bound is not proved for
- * ordinary rows. */
+/* Uses slices in all panels whose numbers allow them, even if the error bound is not proved for ordinary rows. */
 static void use_all_panels(const attn__sliced_weights *w)
 {
     for (int64_t i = 0; i < w->panels; i++)
@@ -149,7 +148,7 @@ static void use_all_panels(const attn__sliced_weights *w)
             }
 }
 
-enum { ADD = 1, ALL_PANELS = 2 }; /* Options of a product, which are combined as bits. */
+enum { ADD = 1, ALL_PANELS = 2 }; /* Options of a product, combined as bits. */
 
 static void *pack(const attn__slices_kernel *kernel, const matrices *x, int way, bool *serves)
 {
@@ -163,7 +162,7 @@ static void *pack(const attn__slices_kernel *kernel, const matrices *x, int way,
     return data;
 }
 
-/* Describes rows [row, row + m) of the product. The product is written to c with a row stride of ldc. */
+/* Describes rows [row, row + m) of the product, which are written to c with row stride ldc. */
 static attn__gemm_problem problem_of(const matrices *x, int way, int64_t row, int64_t m, float *c, int64_t ldc)
 {
     for (int64_t i = 0; i < m && way & ADD; i++)
@@ -179,7 +178,7 @@ static attn__gemm_problem problem_of(const matrices *x, int way, int64_t row, in
                                 .add = way & ADD};
 }
 
-/* Runs a product by slices. If packing refuses the weights, returns false and computes nothing. */
+/* Runs a product by slices. Returns false, without a result, if packing refuses the weights. */
 static bool run_slices(const attn__slices_kernel *kernel, const matrices *x, int way, const attn__gemm_problem *g)
 {
     bool serves;
@@ -210,7 +209,7 @@ static void run_multiply_adds(const attn__gemm_problem *g)
     free(workspace);
 }
 
-/* Counts of rows that use six products, eight products or multiply-adds. A row counts once for each panel and K
+/* Numbers of rows that use six products, eight products or multiply-adds. A row counts once for each panel and K
  * block. */
 typedef struct shares {
     int64_t six, eight, adds;
@@ -244,7 +243,7 @@ static void count_ways(const matrices *x, int way, shares *of)
     free(data);
 }
 
-/* Returns the largest error, divided by k 2^-24 sum |a||b|. Elements whose sum is tiny or overflows are skipped. */
+/* Returns the largest error divided by k 2^-24 sum |a||b|, without elements whose sum is tiny or overflows. */
 static double worst_share(const matrices *x, int way)
 {
     double worst = 0;
@@ -266,7 +265,7 @@ static double worst_share(const matrices *x, int way)
     return worst;
 }
 
-/* If AMX is available, checks that AMX and plain C give the same bits. */
+/* If the machine has AMX, it must give the same bits as plain C. */
 static void same_with_amx(const matrices *x, int way)
 {
     const attn__slices_kernel *amx = attn__slices_for(ATTN_ISA_AMX);
@@ -297,8 +296,8 @@ static void one_product(attn__rng *rng, structure a, structure b, int way, share
     release(&x);
 }
 
-/* Reads a number from the environment. SLICES_SEED selects other numbers, and SLICES_ROUNDS sets how many rounds
- * run. SLICES_EVERY=N, for emulators, runs only one product in N. */
+/* Reads a number from the environment. SLICES_SEED selects other random numbers, SLICES_ROUNDS is the number of
+ * rounds, and SLICES_EVERY=N, for emulators, runs only one product in N. */
 static int64_t setting(const char *name, int64_t otherwise)
 {
     const char *text = getenv(name);
@@ -323,13 +322,13 @@ static void hostile_products_keep_the_promise(void **state)
 
 /* ----------------------------------------------------------------------------------------------- ordinary data */
 
-/* For nearly all numbers of networks, six products are enough. Otherwise slices would not be faster. */
+/* Slices are only faster because six products are enough for nearly all numbers of networks. */
 static void ordinary_products_take_six(void **state)
 {
     static const struct {
         structure of;
         int64_t k;
-        /* minimum shares, over panels and K blocks, of rows with six products, and of rows with slices */
+        /* least shares, over panels and K blocks, of rows with six products and of rows with slices */
         double least_six, least_slices;
     } cases[] = {{NORMAL, 256, 0.95, 1}, {NORMAL, 768, 1, 1},  {NORMAL, 1024, 1, 1},  {NORMAL, 3072, 1, 1},
                  {GELU, 256, 0, 0},      {GELU, 768, 0.98, 1}, {GELU, 1024, 0.98, 1}, {GELU, 3072, 1, 1},
@@ -354,7 +353,7 @@ static void ordinary_products_take_six(void **state)
     }
 }
 
-/* If a row uses slices, it has the same bits alone and with any other rows. */
+/* A row that uses slices must have the same bits alone and among any other rows. */
 static void row_bits_do_not_depend_on_other_rows(void **state)
 {
     enum { M = 40, N = 48, K = 500, FAR = 21 };
@@ -378,7 +377,7 @@ static void row_bits_do_not_depend_on_other_rows(void **state)
     release(&x);
 }
 
-/* The epilogue adds a bias and counts how often an element is finished. */
+/* The epilogue adds a bias and counts how often each element is finished. */
 typedef struct finished {
     int64_t n;
     uint8_t *times;
@@ -405,8 +404,8 @@ static bool has_multiply_adds(int64_t panel)
     return panel == 3 || panel == 9;
 }
 
-/* Makes normal numbers. Some rows have only one number, and some columns have one very large number. For these rows
- * and columns, the error bound of slices is not proved. */
+/* Makes normal numbers, except for rows with only one nonzero number and columns with one very large number. The
+ * error bound of slices is not proved for these. */
 static matrices mixed(attn__rng *rng, int64_t m, int64_t n, int64_t k)
 {
     matrices x = make(NORMAL, NORMAL, rng, m, n, k);
@@ -418,8 +417,8 @@ static matrices mixed(attn__rng *rng, int64_t m, int64_t n, int64_t k)
     return x;
 }
 
-/* Checks that each row by slices has the same bits as when it is computed alone. The other elements must have the
- * bits of `adds`. */
+/* Each row by slices must have the same bits as when it is computed alone. Other elements must have the bits of
+ * `adds`. */
 static void check_mixed(const matrices *x, int way, const float *all, const float *adds, int64_t ld)
 {
     enum { SOME = 50 };
@@ -435,9 +434,9 @@ static void check_mixed(const matrices *x, int way, const float *all, const floa
     }
 }
 
-/* If the error bound of slices is proved for a row, the row has the same bits as alone. Other rows have the bits of
- * multiply-adds. Columns whose bound is not proved with ordinary rows also have the bits of multiply-adds. Each element
- * is computed and finished once. There are more rows than are computed at a time, and more panels than a group has. */
+/* A row for which the error bound of slices is proved must have the same bits as alone. Other rows, and columns
+ * without a proved bound, must have the bits of multiply-adds. Each element is computed and finished once. There are
+ * more rows than are computed at a time, and more panels than a group has. */
 static void each_element_is_computed_and_finished_once(void **state)
 {
     enum { M = 1040, N = 150, LD = N + 5 };
@@ -470,7 +469,7 @@ static void each_element_is_computed_and_finished_once(void **state)
     }
 }
 
-/* Infinity and NaN appear in exactly those results whose exact sums have them. */
+/* Infinity and NaN must be in exactly those results whose exact sums have them. */
 static void infinity_and_nan_appear_as_in_mathematics(void **state)
 {
     enum { M = 33, N = 40, K = 130 };
@@ -502,7 +501,7 @@ static void no_hook(attn__slices_hook *hook)
     (void)hook;
 }
 
-/* A tile of C from 16 rows of A and 16 columns of B, and all intermediate results. */
+/* A tile of C, from 16 rows of A and 16 columns of B, with all intermediate results. */
 typedef struct way {
     attn__slices_scale scale[SIDE];
     int8_t _Alignas(64) a[2 * ATTN__SLICES_STEP], b[2 * ATTN__SLICES_STEP];
@@ -546,7 +545,7 @@ static void go(const attn__slices_kernel *kernel, const matrices *x, way *w)
     kernel->end();
 }
 
-/* Each function of the kernels gives the same results in plain C and with AMX. */
+/* Each function of the kernels must give the same in plain C and with AMX. */
 static void amx_functions_match_plain_c(void **state)
 {
     static way plain, amx;

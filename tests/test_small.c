@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares narrow and short heads with the reference solver. The tests have every padded size of a head, lengths around
- * blocks of 32 x 32 and tiles of a few rows, several heads in one vector, and keys that are not finite. Other tests
- * check the bits for any number of threads.
+ * Compares narrow and short heads with the reference solver: every padded size of a head, lengths around blocks of 32 x
+ * 32 and tiles of a few rows, several heads in one vector, and keys that are not finite. Checks that the number of
+ * threads changes no bits.
  */
 #include "support/fixture.h"
 
@@ -99,8 +99,8 @@ static void run(attn_context *c, const char *text, attn_direction direction, con
     attn_plan_destroy(plan);
 }
 
-/* Checks that NaN and infinities are at the same places in both arrays. All other differences must be small compared
- * to the largest number. */
+/* Checks that NaN and infinities are at the same places in both arrays, and that other differences are small
+ * compared to the largest number. */
 static void assert_close(const float *found, const float *expected)
 {
     double largest = 0;
@@ -160,8 +160,8 @@ static void results_agree_with_the_reference(void **state)
     free(a);
 }
 
-/* The score of a key is -inf for some queries, and inf or NaN for others. The key must have no effect on the queries
- * with -inf. */
+/* A key has the score -inf for some queries, and inf or NaN for others. It must have no effect on the queries with
+ * -inf. */
 static void infinite_keys_do_not_leak(void **state)
 {
     attn_context *c = *state;
@@ -179,8 +179,8 @@ static void infinite_keys_do_not_leak(void **state)
     free(a);
 }
 
-/* A weight may be too small for f32. Unless it is dropped, it still multiplies its value. Infinity times this weight
- * is not finite. */
+/* A weight that underflows still multiplies its value, unless it is dropped. Infinity times this weight is not
+ * finite. */
 static void underflowed_weights_still_multiply_infinity(void **state)
 {
     attn_context *c = *state;
@@ -199,7 +199,7 @@ static void underflowed_weights_still_multiply_infinity(void **state)
     free(a);
 }
 
-/* If an element is visible to no query, or only to some queries, it does not change the bits of other queries. */
+/* An element that a query cannot see must not change the query's bits. */
 static void unseen_keys_change_no_bits(void **state)
 {
     attn_context *c = *state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests structures: PDB and mmCIF files, the mapping of residues to columns, distances and the precision of contacts.
+ * Tests structures: PDB and mmCIF files, the mapping of residues to columns, distances, and the precision of contacts.
  */
 #include "support/fixture.h"
 #include "support/tensors.h"
@@ -68,7 +68,7 @@ static void check_chain(const char *text)
     assert_int_equal(m->letter, 'M');
     assert_int_equal(m->number, 3);
     assert_int_equal(m->insertion, 'A');
-    assert_float_equal(a->ca[0], 11.639, 1e-12); /* the first of two locations of the atom */
+    assert_float_equal(a->ca[0], 11.639, 1e-12); /* the first of the atom's two locations */
     assert_float_equal(a->n[2], -6.504, 1e-12);
     assert_true(a->has_cb && !g->has_cb && !g->has_n);
     attn_structure_destroy(s);
@@ -111,12 +111,12 @@ static void first_of_two_residues_at_one_place_is_taken(void **state)
     attn_structure_destroy(s);
 }
 
-/* The alternative with the highest occupancy is used. If occupancies are equal, the first letter is used. If an
- * occupancy is missing, it is 1. */
+/* The alternative with the highest occupancy is used, and of equal ones the first letter. A missing occupancy counts
+ * as 1. */
 static void the_likeliest_alternative_is_taken(void **state)
 {
     static const struct {
-        const char *first, *second; /* each text is the letter of an alternative and the name of its residue */
+        const char *first, *second; /* a letter of an alternative and its residue's name */
         double occupancy[2];
         int taken;
     } cases[] = {{"ASER", "BSER", {0.3, 0.7}, 1}, {"ASER", "BSER", {0.7, 0.3}, 0}, {"ASER", "BSER", {0.5, 0.5}, 0},
@@ -130,7 +130,7 @@ static void the_likeliest_alternative_is_taken(void **state)
         char text[1024] = "";
         int k = (int)(i / 2);
         strcpy(text, i % 2 ? head : "");
-        for (int n = 0; n < 4; n++) { /* N and CA of the first alternative, then N and CA of the second */
+        for (int n = 0; n < 4; n++) { /* N and CA of one alternative, and then of the other */
             const char *name = n < 2 ? cases[k].first : cases[k].second, *atom = n % 2 ? "CA" : "N";
             char *to = text + strlen(text);
             if (i % 2)
@@ -150,8 +150,8 @@ static void the_likeliest_alternative_is_taken(void **state)
     }
 }
 
-/* All C-alphas come first, and the other atoms follow. If the same chain with the same numbers comes a second time,
- * it is another chain. */
+/* All C-alphas come before the other atoms. The same chain with the same numbers counts as another chain if it comes
+ * again. */
 static void atoms_of_a_residue_may_stand_apart(void **state)
 {
     static const char *const atoms[] = {"CA", "N", "C", "CB"};
@@ -216,7 +216,7 @@ static void distances_follow_the_rule_asked_for(void **state)
     assert_memory_equal(to, expected, sizeof to);
     attn_structure_distances(s, to, 5, ATTN_CBETA_ATOM, d);
     assert_true(isnan(d[0]) && isnan(d[1 * 5 + 3]));
-    assert_float_equal(d[2 * 5 + 4], 3, 1e-6); /* the distance from C-alpha of glycine to C-beta of methionine */
+    assert_float_equal(d[2 * 5 + 4], 3, 1e-6); /* distance from glycine's C-alpha to methionine's C-beta */
     assert_float_equal(d[4 * 5 + 2], 3, 1e-6);
     assert_float_equal(d[1 * 5 + 2], sqrt(1.765 * 1.765 + 3.42 * 3.42 + 0.751 * 0.751), 1e-5);
     attn_structure_distances(s, to, 5, ATTN_CBETA_IMPUTED, d);
@@ -225,8 +225,7 @@ static void distances_follow_the_rule_asked_for(void **state)
     attn_structure_destroy(s);
 }
 
-/* The distance of the ideal C-beta from C-alpha is 1.522. Its angle to N is 1.927, and its dihedral C-N-CA-CB is
- * -2.143. */
+/* The ideal C-beta has the distance 1.522 from C-alpha, the angle 1.927 to N, and the dihedral C-N-CA-CB of -2.143. */
 static void an_imputed_beta_has_ideal_geometry(void **state)
 {
     static const char text[] = "ATOM      1  N   ALA A   1       0.000   1.458   0.000\n"
@@ -249,7 +248,7 @@ static void an_imputed_beta_has_ideal_geometry(void **state)
     /* Residue 3 is residue 1 rotated by 90 degrees about x: (x, y, z) becomes (x, -z, y). */
     double y = 1.522 * cos(1.927), out = 1.522 * sin(1.927), z = out * sin(2.143);
     double distance = hypot(y + z, z - y); /* distance from (x, y, z) to (x, -z, y) */
-    double other = hypot(y - z, z + y);    /* the distance if the handedness were wrong */
+    double other = hypot(y - z, z + y);    /* distance with the wrong handedness */
     assert_float_equal(distance, other, 1e-12);
     assert_float_equal(d[2], distance, 1e-5);
     attn_structure_destroy(s);
@@ -269,7 +268,7 @@ static void precision_counts_the_best_pairs(void **state)
     assert_int_equal(n, 2);
     assert_int_equal(attn_contact_precision(c, scores, distances, 4, &(attn_contact_range){2, 3, 9, 0}, &p, &n),
                      ATTN_OK);
-    assert_int_equal(n, 2); /* these are the pairs (0,2) and (1,3) */
+    assert_int_equal(n, 2); /* the pairs (0,2) and (1,3) */
     assert_float_equal(p, 0.5, 0);
     assert_int_equal(attn_contact_precision(c, scores, distances, 4, &(attn_contact_range){3, 0, 9, 4.9}, &p, &n),
                      ATTN_OK);
@@ -338,10 +337,10 @@ static void draw_protein(uint32_t *state, int n, char *letters)
     letters[n] = 0;
 }
 
-/* The ways in which a file shows which residues are absent. */
+/* How a file shows that residues are absent. */
 typedef enum kind { BY_NUMBERS, BY_BREAKS, BY_SEQRES, BY_ENTITY, KINDS } kind;
 
-/* Appends a straight chain to `text`, in which residues [begin, end) are absent. */
+/* Appends a straight chain without residues [begin, end) to `text`. */
 static void write_chain(char *text, kind how, char chain, const char *letters, int begin, int end)
 {
     int n = (int)strlen(letters), written = 0;
@@ -399,8 +398,8 @@ static int64_t positions_in(attn_context *c, const char *text)
     return n;
 }
 
-/* Checks that every letter has the coordinates with which it was written, or none. If only the letters determine the
- * mapping, at most `spared` letters at each end may have none. */
+/* Checks that every letter has the coordinates with which it was written, or none if it is absent. If only the
+ * letters determine the mapping, up to `spared` letters at each end may have none. */
 static void check_places(const char *query, const double *x, int begin, int end, int spared)
 {
     int n = (int)strlen(query);
@@ -435,13 +434,13 @@ static void absent_residues_stay_absent(void **state)
         bool known = how == BY_SEQRES || how == BY_ENTITY;
         assert_int_equal(match.aligned, known ? n : n - length);
         assert_true(match.identity == 1 && fabs(match.coverage - (double)match.aligned / n) < 1e-12);
-        memset(letters + 3, 'A', 5); /* The query has a mutation, and its ends may be left unmapped. */
+        memset(letters + 3, 'A', 5); /* The query has a mutation, and its ends need not be mapped. */
         assert_int_equal(map_text(c, text, NULL, letters, to, x, &match, taken), ATTN_OK);
         check_places(letters, x, begin, end, 8);
     }
 }
 
-/* If gaps had a linear cost of zero, a short query would be spread over a long chain. */
+/* If longer gaps had no higher cost, a short query would be spread over a long chain. */
 static void another_protein_is_refused(void **state)
 {
     static char text[1 << 17];
@@ -458,10 +457,10 @@ static void another_protein_is_refused(void **state)
         write_chain(text, BY_NUMBERS, 'E', chain, 100, 104);
         assert_refused(c, map_text(c, text, NULL, query, to, x, &match, taken), ATTN_ERROR_FORMAT,
                        "chain E is another protein: ");
-        snprintf(query, sizeof query, "%.30s", chain + 60); /* A part of the chain counts as the same protein. */
+        snprintf(query, sizeof query, "%.30s", chain + 60); /* A part of the chain is the same protein. */
         assert_int_equal(map_text(c, text, NULL, query, to, x, &match, taken), ATTN_OK);
         assert_float_equal(x[0], 3.8 * 60, 1e-3);
-        draw_protein(&seed, 180, query); /* A common tag does not make two proteins the same. */
+        draw_protein(&seed, 180, query); /* A common tag does not make two proteins equal. */
         memcpy(query, chain, 25);
         assert_int_equal(map_text(c, text, NULL, query, to, x, &match, taken), ATTN_ERROR_FORMAT);
     }
@@ -479,7 +478,7 @@ static void the_chain_that_fits_best_is_taken(void **state)
     draw_protein(&seed, 150, one);
     draw_protein(&seed, 59, other);
     write_chain(text, BY_SEQRES, 'A', one, 0, 0);
-    /* The file has the same chain three times, twice with absent residues. */
+    /* The file has the chain three times, twice with absent residues. */
     write_chain(text, BY_SEQRES, 'B', other, 12, 30);
     write_chain(text, BY_SEQRES, 'C', other, 40, 44);
     write_chain(text, BY_SEQRES, 'D', other, 40, 44);
@@ -491,8 +490,8 @@ static void the_chain_that_fits_best_is_taken(void **state)
     assert_int_equal(map_text(c, text, "A", other, to, x, &match, taken), ATTN_ERROR_FORMAT);
 }
 
-/* Residue numbers may follow another convention, or the sequence may belong to another chain. This does no harm if
- * bonds show that no residue is absent. */
+/* Residue numbers may jump if bonds show that no residue is absent. They may follow another convention, or belong to
+ * another chain's sequence. */
 static void residue_numbers_may_jump_where_bonds_continue(void **state)
 {
     static char text[1 << 17];
@@ -512,8 +511,8 @@ static void residue_numbers_may_jump_where_bonds_continue(void **state)
     check_places(letters, x, 0, 0, 0);
 }
 
-/* All atoms of conformation A come first, and all atoms of B follow. As in files of some programs, hydrogens come
- * after the whole chain. */
+/* All atoms of conformation A come first, and then all of B. Hydrogens come after the whole chain, as in files of
+ * some programs. */
 static void conformations_grouped_by_letter_are_one_chain(void **state)
 {
     attn_context *c = *state;
@@ -524,7 +523,7 @@ static void conformations_grouped_by_letter_are_one_chain(void **state)
     for (int cif_file = 0; cif_file < 2; cif_file++) {
         char text[8192] = "", *to = text;
         to += cif_file ? sprintf(to, "%s", cif_head) : 0;
-        /* Residues 1 to 10 have both letters. Residues 11 to 20 have hydrogens at the end. */
+        /* Residues 1 to 10 have both letters, and residues 11 to 20 have hydrogens at the end. */
         for (int i = 0; i < 30; i++) {
             int number = i < 20 ? i + 1 : i - 19;
             char letter = i < 10 ? 'A' : i < 20 ? ' ' : 'B';
@@ -547,7 +546,7 @@ static void conformations_grouped_by_letter_are_one_chain(void **state)
     }
 }
 
-/* Upper and lower case are the same in names of items and keywords, but not in words of the data. */
+/* Case matters in words of the data, but not in names of items and keywords. */
 static void keywords_of_mmcif_count_in_any_case(void **state)
 {
     char text[sizeof cif + 8];

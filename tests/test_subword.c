@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests vocabularies of pieces. Texts must be decoded to the same text, and damaged files must be refused with a
- * message.
+ * Tests vocabularies of pieces. Decoding must give the encoded text, and damaged files must be refused with a message.
  */
 #include "support/fixture.h"
 
@@ -82,7 +81,7 @@ static void parts_are_those_of_the_words(void **state)
     attn_pairs_destroy(words.pairs);
 }
 
-/* Encodes `text` to ids and pieces, decodes them, and checks that the text is the same. */
+/* Encodes `text` to ids and pieces, and decodes them to the same text. */
 static void check_round(const fixture *f, const attn_vocab *vocab, const char *text)
 {
     int32_t ids[256];
@@ -104,11 +103,11 @@ static void every_byte_is_encoded(void **state)
     for (int i = 0; i < 4; i++)
         assert_int_equal(attn_vocab_special(f->vocab, (attn_special)i), i);
     check_round(f, f->vocab, "Anna reads, Peter GOES!");
-    /* If a text has the name of a special token, the name is read as ordinary letters. */
+    /* The name of a special token in a text is read as ordinary letters. */
     check_round(f, f->vocab, "\xe2\x98\x83 <eos> <pad> 100 %");
 }
 
-/* A translation may consist of any number of the shortest pieces. */
+/* A translation may be any number of the shortest pieces. */
 static void pieces_of_one_letter_are_joined(void **state)
 {
     fixture *f = *state;
@@ -170,7 +169,8 @@ static void check_refused(attn_context *c, const char *bytes, size_t size)
     attn_context_clear_error(c);
 }
 
-/* Damages a file. The rules' double array follows its size, so that the offset of its first unit is known. */
+/* Damages a file. The offset of the first unit in the rules' double array is known, because the array follows its
+ * size. */
 static void damage_is_refused(void **state)
 {
     fixture *f = *state;
@@ -193,7 +193,7 @@ static void damage_is_refused(void **state)
     damaged[at - 2] = 0x7f; /* The size is now larger than the file. */
     check_refused(f->c, damaged, size);
     free(damaged);
-    /* This key has more than 32 bits. protobuf would ignore the upper bits and read another field. */
+    /* This key has more than 32 bits. protobuf ignores the upper bits, and would read another field. */
     static const char key[] = "\x9a\x80\x80\x80\x10\x02\x12\x00";
     char *longer = malloc(size + 8);
     memcpy(longer, bytes, size);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests operations along an axis in place. Gradients are compared with differences, and values with plain loops. Copied
- * bytes are counted.
+ * Tests operations along an axis in place: gradients against differences, values against plain loops, and the count of
+ * copied bytes.
  */
 #include "support/fixture.h"
 #include "support/gradcheck.h"
@@ -120,7 +120,7 @@ static void lengths_are_interpolated_between_pixels(void **state)
     const double expected[8] = {0, 0.25, 0.75, 1.75, 3.25, 5.25, 7.75, 9};
     for (int i = 0; i < 8; i++)
         assert_true(fabs(test_at(twice, i) - expected[i]) < 1e-15);
-    /* For a = -0.75, the cubic weights at 1/2 are -3/32, 19/32, 19/32 and -3/32. Positions past the ends repeat the
+    /* With a = -0.75, the cubic weights at 1/2 are -3/32, 19/32, 19/32 and -3/32. Positions past an end repeat the
      * end. */
     attn_tensor *cubic = attn_interpolate(w.t, x, 0, 2, ATTN_INTERPOLATE_CUBIC);
     assert_true(fabs(test_at(cubic, 0) - (-3 * 0 + 19 * 0 + 19 * 1 - 3 * 4) / 32.0) < 1e-15);
@@ -129,7 +129,7 @@ static void lengths_are_interpolated_between_pixels(void **state)
     end(w);
 }
 
-/* Applies the layer along its axis. Compares the result with a layer that runs after the axis was moved. */
+/* Compares the layer along an axis with the layer after this axis was moved. */
 static void channels_move_between_axes(void **state)
 {
     world w = begin(false);
@@ -153,8 +153,8 @@ static void channels_move_between_axes(void **state)
     end(w);
 }
 
-/* If all channels are equal, their deviation is 0. The original's gradient is then NaN. Here the term with the
- * deviation is left out. */
+/* If all channels are equal, the deviation is 0 and the original's gradient is NaN. Here the term with the deviation
+ * is left out. */
 static void equal_channels_have_finite_gradients(void **state)
 {
     for (int i = 0; i < 2; i++) {
@@ -185,8 +185,8 @@ static void equal_channels_have_finite_gradients(void **state)
     }
 }
 
-/* The sum of equal numbers is rounded, so that their mean differs from the numbers. This difference must not count
- * as a deviation. */
+/* The sum of equal numbers is rounded, so that their mean differs from them. This difference must not count as a
+ * deviation. */
 static void equal_numbers_normalize_to_zero(void **state)
 {
     const float numbers[] = {0.1F, 1000.1F, 12345.678F, 1e6F + 0.25F, 1e30F};
@@ -216,7 +216,7 @@ static void equal_numbers_normalize_to_zero(void **state)
     }
 }
 
-/* Compares the norm in f32 with the norm in double, forward and backward, for all remainders of positions. */
+/* Compares the norm in f32 with double, forward and backward, for all remainders of positions. */
 static void single_precision_is_that_of_double(void **state)
 {
     for (int64_t inner = 1; inner < 300; inner = 2 * inner + 5) {
@@ -252,12 +252,12 @@ static attn_tensor *random_from(world w, attn_dtype dtype, int rank, const int64
 {
     attn_tensor *x = test_random(w.t, dtype, rank, shape, seed);
     for (int64_t i = 0; i < attn_tensor_size(x); i++)
-        test_set(x, i, (double)(float)(from + test_at(x, i))); /* the number is exact in f32 and in f64 */
+        test_set(x, i, (double)(float)(from + test_at(x, i))); /* this number is exact in f32 and in f64 */
     attn_tensor_set_requires_grad(x, true);
     return x;
 }
 
-/* The errors of gradients and of results depend on the spread of the channels, and not on their mean. */
+/* Errors of gradients and results depend on the spread of the channels, not on their mean. */
 static void gradients_far_from_zero_keep_their_digits(void **state)
 {
     for (int64_t inner = 1; inner < 300; inner = 2 * inner + 5) {
@@ -338,7 +338,7 @@ static void check_still(layers *l, attn_tensor *y)
 
 static void attention_along_any_axis_moves_nothing(void **state)
 {
-    for (int channel = 1; channel < 5; channel++) { /* The channels of videos may be at any axis. */
+    for (int channel = 1; channel < 5; channel++) { /* The channels of videos may be along any axis. */
         for (int axis = 1; axis < 5; axis++) {
             layers l;
             attn_nn_self_attention layer;
@@ -356,7 +356,7 @@ static void attention_along_any_axis_moves_nothing(void **state)
     }
 }
 
-/* Axes are counted from the front. Attention needs two axes. */
+/* Attention needs two axes, which are counted from the front. */
 static void attention_along_no_axis_is_refused(void **state)
 {
     static const axes none[] = {{1, -1}, {2, -1}, {-1, 1}, {-2, 2}, {2, 2}, {1, 1}, {3, 1}, {3, 2}, {4, 2}};
@@ -389,7 +389,6 @@ static void rows_and_columns_of_alignments_move_nothing(void **state)
     }
 }
 
-/* Checks the counter of copied bytes. */
 static void copied_bytes_are_counted(void **state)
 {
     world w = begin(true);
@@ -407,7 +406,7 @@ static void copied_bytes_are_counted(void **state)
 /* ------------------------------------------------------------------------------------------- whole layers */
 
 typedef struct wrong {
-    const char *architecture, *key; /* the key of a setting with an integer */
+    const char *architecture, *key; /* key of a setting with an integer value */
     int64_t value;
     int nshape;
     int64_t shape[3]; /* the shape of the layer's positions */

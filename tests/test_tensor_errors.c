@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests that errors are reported, that they persist, and that they leak nothing. Equal steps must stop allocating, and
- * scopes must free memory.
+ * Tests that errors are reported, are kept, and leak nothing. Equal steps must stop allocating, and scopes must free
+ * memory.
  */
 #include "support/fixture.h"
 #include "support/faults.h"
@@ -74,7 +74,7 @@ static void shapes_that_do_not_fit_are_named(void **state)
     assert_said(w, attn_weights_cross_entropy(w.t, maps, map, 1), ATTN_ERROR_SHAPE, "wanted [1,4,3]");
     map = attn_tape_tensor(w.t, ATTN_F32, 3, (int64_t[]){1, 3, 4}, NULL);
     assert_said(w, attn_weights_cross_entropy(w.t, maps, map, 0), ATTN_ERROR_ARGUMENT, "divisor is 0");
-    attn_tensor *empty = zeros(w, 3, 1, 2, 0); /* If a window has only padding, it has no largest number. */
+    attn_tensor *empty = zeros(w, 3, 1, 2, 0); /* This window has only padding, so it has no largest number. */
     assert_said(w, attn_max_pool(w.t, empty, 1, (int64_t[]){2}, NULL, (int64_t[]){1}), ATTN_ERROR_SHAPE, "x [1,2,0]");
     assert_said(w, attn_dropout(w.t, x, 1), ATTN_ERROR_ARGUMENT, "dropout 1");
     assert_said(w, attn_add(w.t, x, attn_cast(w.t, x, ATTN_F64)), ATTN_ERROR_ARGUMENT, "f64");
@@ -360,7 +360,7 @@ static void a_tensor_is_not_used_again_behind_its_pass(void **state)
     assert_int_equal(attn_backward(w.t, attn_affine(w.t, h, 10, 0)), ATTN_OK);
     assert_said(w, attn_affine(w.t, h, 11, 0), ATTN_ERROR_ARGUMENT, "from before the backward pass");
     assert_int_equal(attn_tensor_share(&shared, h), ATTN_OK);
-    attn_tensor *y = attn_mul(w.t, x, shared); /* `shared` is a constant, which gets no gradient. */
+    attn_tensor *y = attn_mul(w.t, x, shared); /* `shared` is a constant and gets no gradient. */
     assert_int_equal(attn_backward(w.t, h), ATTN_ERROR_ARGUMENT);
     assert_int_equal(attn_backward(w.t, y), ATTN_OK);
     assert_true(((float *)attn_tensor_data(attn_tensor_grad(x)))[0] == 33.0f);
@@ -386,8 +386,8 @@ static void integers_are_cast_from_what_they_hold(void **state)
     end_world(w);
 }
 
-/* Gradients use memory of the tape. If a gradient is dropped, the tape reuses its memory for the next results. If a
- * gradient is kept, it outlives the tape. */
+/* Gradients use the tape's memory. The tape reuses it if a gradient is dropped. A gradient that is kept outlives the
+ * tape. */
 static void gradients_return_their_memory_or_outlive_the_tape(void **state)
 {
     enum { N = 200000 };

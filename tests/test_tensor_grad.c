@@ -185,7 +185,7 @@ static attn_tensor *build_add_norm(attn_tape *t, tensors in, const void *user)
     return attn_add_layer_norm(t, in[0], in[1], *(const double *)user, in[2], in[3], 1e-5);
 }
 
-/* If the gain is zero, the normalized rows cannot be recomputed from the output. */
+/* With a gain of zero, the normalized rows cannot be recomputed from the output. */
 static attn_tensor *build_zero_gain(attn_tape *t, tensors in, const void *user)
 {
     (void)user;
@@ -238,7 +238,7 @@ static void cross_entropy_with_ignored_labels_and_smoothing(void **state)
         gradcheck(2, build_entropy, &options[i], 1, IN({3, {2, 2, 5}}));
 }
 
-/* The weights are [2,heads,3,4]. Rows of the target map mark one, two or no positions. */
+/* The weights are [2,heads,3,4]. Rows of the target mark one, two or no positions. */
 static attn_tensor *build_guided(attn_tape *t, tensors in, const void *user)
 {
     double wanted[24] = {[1] = 1, [4] = 0.5, [7] = 0.5, [14] = 0.25, [15] = 0.75, [23] = 1};
@@ -299,8 +299,8 @@ static attn_attention heads_attention(attn_operand q, attn_operand k, attn_opera
     return a;
 }
 
-/* `user` selects the operands. 0: three tensors; 1: a packed matrix; 2: k and v are one tensor; 3: all three are one
- * tensor; 4: three tensors, where another operation also uses the query, so that its gradient already exists. */
+/* `user` selects the operands. 0: three tensors; 1: a packed matrix; 2: one tensor for k and v; 3: one tensor for
+ * all; 4: three tensors, where another operation also uses the query, so that its gradient already exists. */
 static attn_tensor *build_attend(attn_tape *t, tensors in, const void *user)
 {
     int how = *(const int *)user;
@@ -420,7 +420,7 @@ static void pooling_over_windows(void **state)
     gradcheck(2, build_pool, (int64_t[]){3, 2, 1, 2}, 1, IN({4, {1, 2, 4, 6}}));
 }
 
-/* Creates new running statistics for each evaluation, because a pass in training changes them. */
+/* Makes new running statistics for each evaluation, because training changes them. */
 static attn_tensor *build_batch_norm(attn_tape *t, tensors in, const void *user)
 {
     double ones[3] = {1, 1, 1};

@@ -66,7 +66,7 @@ static void given_memory_is_used_as_it_is(void **state)
     end_world(w);
 }
 
-/* Cross-entropy may overwrite the logits with its gradient. If the logits are a leaf, it must not. */
+/* Cross-entropy may overwrite its logits with their gradient, except if they are a leaf. */
 static void logits_that_view_a_leaf_stay(void **state)
 {
     world w = make_world();
@@ -108,7 +108,7 @@ static void wrong_memory_is_refused(void **state)
     end_world(w);
 }
 
-/* Only chunks that are completely idle are freed. If a result is kept in a chunk, its numbers do not change. */
+/* Only completely idle chunks are freed. The numbers of a result in another chunk must not change. */
 static void results_survive_a_trimmed_pool(void **state)
 {
     enum { KEPT = 3, N = 100000 };
@@ -118,7 +118,7 @@ static void results_survive_a_trimmed_pool(void **state)
     for (int i = 0; i < KEPT; i++) {
         assert_non_null(attn_tape_tensor(w.t, ATTN_F32, 1, (int64_t[]){4 * N}, NULL));
         attn_tape_reset(w.t, NULL);
-        /* x is allocated in the previous chunk. */
+        /* x is in the previous chunk. */
         attn_tensor *x = attn_tape_tensor(w.t, ATTN_F32, 1, (int64_t[]){N}, NULL);
         assert_non_null(attn_tape_tensor(w.t, ATTN_F32, 1, (int64_t[]){8 * N}, NULL));
         assert_int_equal(attn_tensor_share(&kept[i], attn_affine(w.t, x, 0, i + 1)), ATTN_OK);
@@ -136,7 +136,7 @@ static void results_survive_a_trimmed_pool(void **state)
     end_world(w);
 }
 
-/* Allocates blocks of growing sizes, one at a time. Idle chunks must be freed before they exceed the slack. */
+/* Allocates blocks of growing sizes one at a time. Idle chunks must be freed before they exceed the limit. */
 static void growing_blocks_leave_few_idle_ones(void **state)
 {
     enum { STEP = 1 << 20, STEPS = 16 };
@@ -207,7 +207,7 @@ static void several_results_give_one_gradient(void **state)
     assert_int_equal(attn_backward_many(w.t, &y, (const attn_tensor *[]){NULL}, 1), ATTN_ERROR_SHAPE);
     attn_context_clear_error(w.c);
     attn_tape_reset(w.t, NULL);
-    for (int i = 0; i < 3; i++) /* The second pass added ones + twos. The refused passes added nothing. */
+    for (int i = 0; i < 3; i++) /* Only the second pass added ones and twos. The refused passes added nothing. */
         assert_true(numbers_of(attn_tensor_grad(x))[i] == 5 * ones[i] + 20 * numbers[i] + ones[i] + 2);
     attn_tensor_destroy(x);
     attn_tensor_destroy(a);
@@ -232,7 +232,7 @@ static void every_allocation_may_fail(void **state)
     assert_in_range(faults_try_all(wrap_and_share, NULL), 1, 10);
 }
 
-/* Leaf tensors of the tape keep their own gradients from one backward pass to the next. */
+/* Leaf tensors of the tape keep their gradients between backward passes. */
 static void gradients_of_leaves_are_cleared_one_by_one(void **state)
 {
     attn_context *c = *state;

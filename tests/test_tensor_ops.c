@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests values of the operations. First the values are compared with plain loops in double. Then f32 is compared with
- * double on every instruction set, with gradients and at odd sizes.
+ * Tests values of the operations, against plain loops in double. Then compares f32 with double on every instruction
+ * set, with gradients, at odd sizes.
  */
 #include "support/cmocka.h"
 #include "support/gradcheck.h"
@@ -100,7 +100,7 @@ static void layer_norm_and_softmax(void **state)
     enum { N = 6 };
     attn_tensor *x = TENSOR(1, 2, N), *y = TENSOR(2, 2, N), *g = TENSOR(3, N), *b = TENSOR(4, N);
     attn_tensor *lens = attn_tape_tensor(w.t, ATTN_I32, 1, (int64_t[]){2}, (int32_t[]){4, 0});
-    attn_tensor *norm = attn_add_layer_norm(w.t, x, y, 0.5, g, b, 1e-3); /* Outside of training, there is no dropout. */
+    attn_tensor *norm = attn_add_layer_norm(w.t, x, y, 0.5, g, b, 1e-3); /* There is no dropout outside of training. */
     attn_tensor *soft = attn_softmax(w.t, x, lens, 0), *filled = attn_softmax(w.t, x, lens, -2);
     for (int r = 0; r < 2; r++) {
         double mean = 0, var = 0, sum = 0, sum_filled = 0;
@@ -146,7 +146,7 @@ static void softmax_of_an_empty_axis(void **state)
     }
 }
 
-/* Checks that subnormal results are 0, and that there are some zeros. */
+/* Checks that subnormal results are replaced by 0, and that some are. */
 static void assert_no_subnormals(const attn_tensor *t, const char *isa, const char *what)
 {
     const float *x = attn_tensor_data(t);
@@ -160,7 +160,7 @@ static void assert_no_subnormals(const attn_tensor *t, const char *isa, const ch
         fail_msg("%s: %s has %lld zeros", isa, what, (long long)zeros);
 }
 
-/* Inputs range from 0 to -104. Below -87.4, e^x is subnormal. The gradients are 1e-6. */
+/* Inputs range from 0 to -104, and e^x is subnormal below -87.4. The gradients are 1e-6. */
 static void results_are_not_subnormal(void **state)
 {
     enum { N = 1041, ROWS = 3 };
@@ -371,8 +371,8 @@ static void running_statistics_of_an_empty_batch_are_kept(void **state)
     end_world(w);
 }
 
-/* In each step, running statistics move by a tenth to the means and unbiased variances of the columns. Results use
- * the biased variance. */
+/* In each step, running statistics move by a tenth towards the means and unbiased variances of the columns. Results
+ * use the biased variance. */
 static void running_statistics_follow_a_batch(void **state)
 {
     static const double numbers[] = {1, 5, 2, 5, 3, 1, 6, 1}, mean[] = {3, 3}, variance[] = {14.0 / 4, 4};
@@ -396,7 +396,7 @@ static void running_statistics_follow_a_batch(void **state)
     }
 }
 
-/* If this many equal numbers were summed in a single f32, the sum would have an error of one percent. */
+/* In a single f32 sum, so many equal numbers would have an error of one percent. */
 static void long_sums_keep_their_digits(void **state)
 {
     enum { ROWS = 1 << 20 };
@@ -462,7 +462,7 @@ static void functions_are_accurate(void **state)
     }
 }
 
-/* If all numbers are finite, results are finite, whatever the sizes of the numbers. */
+/* Results of finite numbers are finite, whatever their sizes. */
 static void slopes_are_finite(void **state)
 {
     const float x[] = {1e15F, 1e20F, 1e30F, 3e38F, -1e15F, -1e20F, -1e30F, -3e38F};
@@ -511,7 +511,7 @@ static void one_pass_of_adam(void **state)
     }
 }
 
-/* Stores that bypass the caches must give the same bits, at whole vectors and at any other offset. */
+/* Stores past the caches must give the same bits, at whole vectors and at any other offset. */
 static void adam_to_other_memory(void **state)
 {
     enum { N = 101, VECTOR = 16, ROOM = 9 * VECTOR };

@@ -21,8 +21,7 @@ static void bleu_of_a_sentence(void **state)
     CLOSE(attn_bleu_d2l("A B", "A B C D E F", 2), 0.135, 5e-4);
     CLOSE(attn_bleu_d2l("va !", "va !", 2), 1, 0);
     CLOSE(attn_bleu_d2l("", "va !", 2), 0, 0);
-    /* This score is computed by hand. 'a a a' has one match of three with 'a b', and no matching pair. The brevity
-     * penalty is 1. */
+    /* Computed by hand: 'a a a' has one match of three with 'a b', and no matching pair. The brevity penalty is 1. */
     CLOSE(attn_bleu_d2l("a a a", "a b", 1), sqrt(1.0 / 3), 1e-12);
 }
 
@@ -46,11 +45,11 @@ static void bleu_of_a_corpus(void **state)
     const char *two[] = {"a b", "c d"};
     attn_bleu_corpus(&bleu, context, two, two + 1, NULL, 1);
     CLOSE(bleu.score, 0, 0);
-    /* Without n-grams of three words, the score is 0, as in sacrebleu. */
+    /* The score is 0 without n-grams of three words, as in sacrebleu. */
     attn_bleu_corpus(&bleu, context, two, two, NULL, 1);
     CLOSE(bleu.score, 0, 0);
     CLOSE(bleu.precisions[0], 100, 1e-9);
-    attn_bleu_corpus(&bleu, context, two, two + 1, NULL, 1); /* If there is no match at all, nothing is smoothed. */
+    attn_bleu_corpus(&bleu, context, two, two + 1, NULL, 1); /* Nothing is smoothed if there is no match at all. */
     CLOSE(bleu.precisions[0], 0, 0);
     const char *lines[] = {"a divi-\nded word and its end-\n ", "a divided word and its end-"};
     attn_bleu_corpus(&bleu, context, lines, lines + 1, NULL, 1);
@@ -70,7 +69,7 @@ static void chrf_of_a_corpus(void **state)
     static const struct {
         const char *prediction, *reference;
         double score;
-        /* n-grams of lengths that the reference does not have are not counted */
+        /* n-gram lengths that the reference does not have do not count */
     } ones[] = {{"abcdef ghi", "ab", 51.22950819672132},
                 {"日本語😀", "日本の😀語", 27.415143603133163},
                 {"ab", "cd", 0},
@@ -87,7 +86,7 @@ static void chrf_of_a_corpus(void **state)
     }
 }
 
-/* Compares the scores of all pairs of some texts with the scores of corpora that have only one of these pairs. */
+/* Compares the scores of all pairs of some texts with those of corpora of a single pair. */
 static void chrf_of_all_pairs(void **state)
 {
     const char *texts[] = {"the cat the cat on the mat", "Il est calme .", "",
@@ -103,8 +102,8 @@ static void chrf_of_all_pairs(void **state)
     }
 }
 
-/* The expected scores come from sacrebleu 2.6.0 with several references for each line, for all lines and for each
- * line alone. */
+/* The expected scores come from sacrebleu 2.6.0 with several references per line, for all lines together and for
+ * each line alone. */
 static void several_references(void **state)
 {
     const char *predictions[] = {
@@ -125,7 +124,7 @@ static void several_references(void **state)
     static const int64_t counts[] = {2, 3, 2, 1, 3, 2};
     static const struct {
         double bleu, chrf;
-        int64_t length; /* number of words of the closest reference */
+        int64_t length; /* number of words in the closest reference */
     } ones[] = {{100, 100, 4},
                 {86.94417438899828, 85.28616768857526, 9},
                 {57.21248424548511, 85.36427958521794, 7},
@@ -155,8 +154,7 @@ static void several_references(void **state)
                      ATTN_ERROR_ARGUMENT);
 }
 
-/* Lines have 200,000 words, and every third word differs. Comparing each word with each other word would take
- * minutes. */
+/* Every third of the 200,000 words of a line differs. Comparing each word with each other word would take minutes. */
 static void bleu_of_long_lines(void **state)
 {
     enum { WORDS = 200000 };
@@ -173,7 +171,7 @@ static void bleu_of_long_lines(void **state)
     CLOSE(bleu.precisions[0], 100.0 * (WORDS - WORDS / 3) / WORDS, 1e-9);
     /* 66,667 pairs of neighbouring words have no changed word. */
     CLOSE(bleu.precisions[1], 100.0 * 66667 / (WORDS - 1), 1e-9);
-    /* If an order has no match, half a match is counted. */
+    /* An order without a match counts half a match. */
     CLOSE(bleu.precisions[2], 100.0 / 2 / (WORDS - 2), 1e-9);
 }
 
@@ -189,7 +187,7 @@ static void schedules_rise_and_fall(void **state)
     s.kind = ATTN_SCHEDULE_INVERSE_SQUARE_ROOT;
     CLOSE(attn_schedule_rate(&s, 40), 1, 1e-12);
     s = (attn_schedule){.kind = ATTN_SCHEDULE_COSINE, .peak = 2, .warmup = 10, .total = 10, .floor = 0.1};
-    /* The warm-up ends at the peak rate, whatever the total number of steps. */
+    /* The warm-up reaches the peak rate, whatever the total number of steps. */
     CLOSE(attn_schedule_rate(&s, 10), 2, 0);
     CLOSE(attn_schedule_rate(&s, 11), 0.2, 1e-12);
     s = (attn_schedule){.kind = ATTN_SCHEDULE_STEP, .peak = 2, .warmup = 4, .total = 100, .floor = 0.1};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the promise of the training loop. A run that is stopped at any step and resumed has the same bits as an
- * uninterrupted run. It also reports the same numbers for each epoch. Steps, reported numbers and the end of training
- * are compared with values computed by hand.
+ * Tests the training loop. A run that is stopped at any step and resumed must have the same bits, and must report the
+ * same numbers for each epoch, as an uninterrupted run. Steps, reported numbers and the end of training are compared
+ * with values computed by hand.
  */
 #include "support/fixture.h"
 
@@ -15,7 +15,7 @@
 
 enum { WIDTH = 12, STEPS = 3, EPOCHS = 3 };
 
-/* The state that outlives a process. The test keeps this state in memory instead of files. */
+/* State that outlives a process. Here it is kept in memory instead of in files. */
 typedef struct saved {
     float w[WIDTH], m[WIDTH], v[WIDTH];
     attn_config *counters;
@@ -192,7 +192,7 @@ static void counters_of_the_older_spelling_are_taken(void **state)
     end(&r);
 }
 
-/* If a gradient is not finite, the step changes nothing, whether the norm is requested or not. */
+/* A gradient that is not finite makes a step change nothing, whether the norm is requested or not. */
 static void a_gradient_that_is_not_finite_changes_nothing(void **state)
 {
     run r = {0};
@@ -212,7 +212,7 @@ static void a_gradient_that_is_not_finite_changes_nothing(void **state)
     end(&r);
 }
 
-/* A gradient is clipped even if its squares overflow f32. */
+/* A gradient must be clipped even if its squares overflow f32. */
 static void a_large_gradient_is_clipped(void **state)
 {
     attn_context *c = *state;
@@ -238,8 +238,8 @@ static void a_large_gradient_is_clipped(void **state)
     attn_named_clear(&parameters);
 }
 
-/* After a thousand steps without gradients, the moments must be 0. 0.9^1000 is 2^-152. If the smallest subnormal
- * number is multiplied by 0.9, rounding gives the same number again. */
+/* After a thousand steps without gradients, the moments must be 0, because 0.9^1000 is 2^-152. Rounding could stop
+ * their decay: 0.9 times the smallest subnormal number is this number again. */
 static void moments_decay_to_zero(void **state)
 {
     attn_context *c = *state;
@@ -270,8 +270,8 @@ static void moments_decay_to_zero(void **state)
     }
 }
 
-/* Runs a backward pass of two parameters of BIG numbers each. Returns how many more bytes the context holds afterwards.
- * Sets *left to the additional bytes after the tape is destroyed. */
+/* Runs a backward pass of two parameters of BIG numbers each. Returns the bytes that the context holds in addition
+ * afterwards. *left is the additional bytes after the tape is destroyed. */
 enum { BIG = 1 << 16 };
 static size_t bytes_of_training(bool frozen, size_t *left)
 {
@@ -310,7 +310,7 @@ static size_t bytes_of_training(bool frozen, size_t *left)
     return with_gradients - before;
 }
 
-/* If a parameter is trained, it has a gradient and two moments. If it is frozen, it has none of them. */
+/* A trained parameter has a gradient and two moments. A frozen parameter has none of them. */
 static void frozen_parameters_take_no_optimizer_memory(void **state)
 {
     const size_t one = BIG * sizeof(float), little = 8192;
@@ -321,7 +321,7 @@ static void frozen_parameters_take_no_optimizer_memory(void **state)
     assert_true(whole - half >= 3 * one);
 }
 
-/* Trains the parameters a [1] and b [100] for two steps, from ones. Freezes parameter `freeze` between the steps.
+/* Trains the parameters a [1] and b [100] for two steps, from ones, and freezes parameter `freeze` after the first.
  * Returns the value of b's numbers, which are all equal. */
 enum { MANY = 100 };
 static float after_two_steps(int freeze, attn_optimizer_kind kind)
@@ -360,8 +360,7 @@ static float after_two_steps(int freeze, attn_optimizer_kind kind)
     return first;
 }
 
-/* A parameter may be frozen later. Its moments do not affect other parameters, because parameters do not share
- * moments. */
+/* If a parameter is frozen later, its moments do not affect other parameters, because each parameter has its own. */
 static void a_parameter_may_be_frozen_later(void **state)
 {
     for (attn_optimizer_kind kind = ATTN_OPTIMIZER_ADAM; kind <= ATTN_OPTIMIZER_SGD; kind++) {
@@ -375,8 +374,8 @@ static void a_parameter_may_be_frozen_later(void **state)
 
 enum { MOST = 16 };
 
-/* A training of one number w, which begins at 1. In the first epoch, loss i is w * slopes[i], and is the mean of i +
- * 1 labels. In the second epoch, it is twice as large. The results of validations are given, too. */
+/* A training of one number w, which begins at 1. In the first epoch, loss i is w * slopes[i], the mean over i + 1
+ * labels. In the second epoch, it is twice as large. The results of validations are also given. */
 typedef struct given {
     const double *slopes, *valid, *judged;
     int64_t n; /* number of losses in each epoch */
@@ -384,7 +383,7 @@ typedef struct given {
     attn_progress ends[MOST];
     int n_ends, n_steps;
     double norms[MOST]; /* norm of the gradient of each step */
-    int64_t n_moments;  /* number of moments that the optimizer has */
+    int64_t n_moments;  /* number of the optimizer's moments */
 } given;
 
 static int64_t given_steps(void *user)
@@ -430,7 +429,7 @@ static bool note_progress(void *user, const attn_progress *p)
     return true;
 }
 
-/* Trains and returns the number w at the end. */
+/* Trains and returns the final w. */
 static double train(given *g, const attn_training_options *options)
 {
     attn_context *c;
@@ -463,7 +462,7 @@ static double train(given *g, const attn_training_options *options)
 #define NEAR(a, b) assert_true(fabs((a) - (b)) <= 1e-6)
 #define LITTLE     1e-30 /* a learning rate so small that w does not change */
 
-/* A step uses the mean of its losses. If losses remain at the end of an epoch, the last step has fewer losses. */
+/* A step uses the mean of its losses. The last step of an epoch may have fewer losses. */
 static void a_step_follows_the_mean_of_its_losses(void **state)
 {
     static const struct {
@@ -489,7 +488,7 @@ static void a_step_follows_the_mean_of_its_losses(void **state)
 }
 
 /* The loss of the epoch is (1 * 1 + 2 * 2 + ... + 6 * 6) / (1 + 2 + ... + 6), because loss i is the mean over i
- * labels. This holds however many losses a step has. */
+ * labels. It does not depend on how many losses a step has. */
 static void the_loss_of_an_epoch_is_that_of_a_label(void **state)
 {
     for (int64_t accumulate = 1; accumulate <= 4; accumulate += 3) {
@@ -501,8 +500,8 @@ static void the_loss_of_an_epoch_is_that_of_a_label(void **state)
     }
 }
 
-/* Training ends if `patience` validations in a row are not better than the best. If there is a judge, larger scores
- * are better. Otherwise smaller losses are better. */
+/* Training ends if `patience` validations in a row are not better than the best one. With a judge, larger scores are
+ * better. Without a judge, smaller losses are better. */
 static void better_epoch_resets_patience(void **state)
 {
     static const struct {
@@ -531,7 +530,7 @@ static void better_epoch_resets_patience(void **state)
     }
 }
 
-/* Steps follow the formulas of the three optimizers, with and without their options. */
+/* Steps must follow the formulas of the three optimizers, with and without their options. */
 static void steps_are_those_of_the_formulas(void **state)
 {
     static const double slopes[] = {0.25, -2, 0.5, 1};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests whole networks over images. The networks must have their published sizes. Checkpoints of Vision Transformers
- * are loaded with other programs' names.
+ * Tests whole networks over images. Networks must have their published sizes, and checkpoints of Vision Transformers
+ * are loaded with the names of other programs.
  */
 #include "support/fixture.h"
 #include "support/scratch.h"
@@ -35,8 +35,7 @@ static attn_model *make(attn_context *context, const char *architecture, const c
     return make_by(context, architecture, json, &(attn_model_options){.seed = 5});
 }
 
-/* Returns the number of elements of all tensors. If `trained` is true, counts only trained tensors, which leaves out
- * running statistics. */
+/* Returns the number of elements of all tensors, or of trained tensors, which excludes running statistics. */
 static int64_t numbers_of(const char *architecture, const char *json, bool trained)
 {
     attn_context *context = test_context();
@@ -60,7 +59,7 @@ static int64_t size_of(const char *architecture, const char *json)
     return numbers_of(architecture, json, false);
 }
 
-/* The expected sizes are published, or counted with the code of the originals. */
+/* The expected sizes are published, or come from the code of the originals. */
 static void networks_have_the_published_sizes(void **state)
 {
     assert_int_equal(count("vit",
@@ -86,7 +85,7 @@ static void networks_have_the_published_sizes(void **state)
     assert_int_equal(size_of("detr", "{\"backbone\": \"resnet101\"}"), 60675360);
 }
 
-/* Depths are numbers. A depth may also be a text such as "38", and the config then has the number. */
+/* Depths are numbers. A text such as "38" is accepted, and becomes a number in the config. */
 static void only_known_depths_are_taken(void **state)
 {
     attn_context *context = *state;
@@ -107,7 +106,7 @@ static void only_known_depths_are_taken(void **state)
     }
 }
 
-/* Checks which column of the table each pair reads. The columns are numbered as in the original's files. */
+/* Checks the column of the table that each pair reads. Columns have the order of the original's files. */
 static void positions_are_numbered_as_in_the_original(void **state)
 {
     enum { L = 5 };
@@ -122,7 +121,7 @@ static void positions_are_numbered_as_in_the_original(void **state)
     attn_model_destroy(model);
 }
 
-/* Returns the output `name` of a model for a picture. If the model does not have this output, returns NULL. */
+/* Returns the output `name` of a model for a picture, or NULL if the model does not have it. */
 static attn_tensor *output_of(attn_model *model, attn_tape *tape, attn_tensor *x, const char *name)
 {
     attn_context *context = attn_tape_context(tape);
@@ -190,7 +189,7 @@ static double loss_of(attn_model *model, attn_tape *tape, attn_tensor *x)
 }
 
 /* Compares every element of p's gradient with a difference quotient. The tolerance is 1e-6 of the largest gradient,
- * or 1e-9 if 1e-9 is larger. */
+ * but at least 1e-9. */
 static void compare_with_differences(attn_model *model, attn_tape *tape, attn_tensor *x, attn_tensor *p,
                                      const char *name, const double *gradient)
 {
@@ -255,7 +254,7 @@ static void gradients_of_an_axial_classifier(void **state)
 
 /* ------------------------------------------------------------------------------------------- checkpoints */
 
-/* The names of the parameters of a model with one block. In timm's files, queries, keys and values are packed. */
+/* Names of the parameters of a model with one block. timm's files have queries, keys and values in one tensor. */
 static const char *const hf_names[][2] = {
     {"cls_token", "vit.embeddings.cls_token"},
     {"pos_embedding", "vit.embeddings.position_embeddings"},
@@ -363,7 +362,8 @@ static int begin(void **state)
     attn_tape_reset(f.tape, &(attn_tape_options){0});
     f.model = make(f.context, "vit", small);
     attn_named_list *own = attn_model_parameters(f.model);
-    for (int64_t i = 0; i < own->n; i++) { /* Biases are initially zero. Random numbers make every parameter matter. */
+    /* Random numbers replace the zero biases, so that every parameter matters. */
+    for (int64_t i = 0; i < own->n; i++) {
         attn_tensor *t = own->items[i].tensor,
                     *r = test_random(f.tape, ATTN_F32, attn_tensor_rank(t), attn_tensor_shape(t), (uint64_t)i + 50);
         for (int64_t j = 0; j < attn_tensor_size(t); j++)
@@ -410,7 +410,7 @@ static void hugging_face_checkpoints_load(void **state)
     assert_int_equal(attn_file_write(f->context, path, config, sizeof config - 1), ATTN_OK);
     load_and_compare(f, f->folder, NULL);
     load_and_compare(f, f->file, NULL);
-    /* If the image has another size, the model is the same, and interpolates its positions when it runs. */
+    /* For images of another size, the model is the same. It interpolates its positions when it runs. */
     attn_model *larger = NULL;
     assert_int_equal(attn_vit_load(&larger, f->context, f->file, &(attn_vit_options){.img_size = {20, 20}}), ATTN_OK);
     char json[512];
@@ -449,7 +449,7 @@ static void timm_checkpoints_load(void **state)
     const attn_vit_options heads = {.num_heads = 2};
     write_timm(f);
     load_and_compare(f, f->file, &heads);
-    /* Positions are resized in the same way as timm resizes them. */
+    /* Positions must be resized as timm does. */
     attn_model *larger = NULL;
     float resized[25 * 128];
     const float *places = attn_tensor_data(attn_named_find(own, "pos_embedding")), *found;
@@ -470,22 +470,23 @@ static void timm_checkpoints_load(void **state)
     attn_context_clear_error(f->context);
 }
 
-/* Several models have this width. So the number of heads does not follow from the width. */
+/* The number of heads does not follow from the width, because several models have this width. */
 static void number_of_heads_comes_from_config_or_metadata(void **state)
 {
     static const struct {
         const char *config;      /* text of config.json; NULL: there is no config.json */
-        const char *key, *value; /* key and value of the weights' metadata */
+        const char *key, *value; /* one entry of the weights' metadata */
         int64_t heads;           /* expected number of heads; 0: the model is refused */
     } cases[] = {
         {NULL, "x", "y", 0},
         {"{\"model_args\": {\"num_heads\": 4}}", "x", "y", 4},
         {"{\"architecture\": \"vit_tiny_patch4_8\"}", "x", "y", 3},
-        {"{\"architecture\": \"vit_base_patch4_8\"}", "x", "y", 0}, /* the config names a model of another width */
+        /* the name in the config is of a model of another width */
+        {"{\"architecture\": \"vit_base_patch4_8\"}", "x", "y", 0},
         {"{\"architecture\": \"vit_tiny_patch4_8\", \"model_args\": {\"num_heads\": 6}}", "x", "y", 6},
         {NULL, "arch", "deit_tiny_patch4_8", 3},
         {NULL, "args.model", "vit_tiny_patch4_8.augreg", 3},
-        /* here the folder has a config.json of another model */
+        /* this config.json is for another model */
         {"{\"architecture\": \"vit\", \"num_heads\": 2}", "x", "y", 0},
     };
     fixture *f = *state;
@@ -514,7 +515,7 @@ static void number_of_heads_comes_from_config_or_metadata(void **state)
     }
 }
 
-/* The names of the published plain models. A name is used only if its width is the width of the weights. */
+/* The names of published plain models give the number of heads, if their width is that of the weights. */
 static void heads_of_known_names(void **state)
 {
     static const struct {
@@ -544,7 +545,7 @@ static void settings_that_contradict_the_tensors(void **state)
     static const struct {
         bool timm;
         const char *config;
-        int64_t size; /* 0: the model is refused, and the error contains `words` */
+        int64_t size; /* 0: the model is refused with an error that contains `words` */
         const char *words;
     } cases[] = {
         {false, "{\"num_attention_heads\": 2, \"image_size\": 8}", 8, ""},
@@ -596,7 +597,7 @@ static void settings_that_contradict_the_tensors(void **state)
 }
 
 /* Checks the positions of a model of 2 x 6 patches for pictures of another size. If `timm` is true, they are resized
- * when the model is loaded. Otherwise the model interpolates them when it runs. */
+ * when the model is loaded, and otherwise when it runs. */
 static void expect_positions(fixture *f, bool timm, const attn_vit_options *options)
 {
     attn_model *loaded = NULL;
@@ -647,13 +648,13 @@ static void expect_converted(fixture *f, const attn_vit_options *options)
     scratch_close(made);
 }
 
-/* Tests pictures or patches that are not square. The model's settings must have the rows and columns of the
- * positions. */
+/* Tests pictures or patches that are not square. The model's settings must have the numbers of rows and columns of
+ * the positions. */
 static void oblong_checkpoints_load(void **state)
 {
     static const struct {
         bool timm;
-        const char *config, *words; /* words: if the case is refused, a part of the error */
+        const char *config, *words; /* words: part of the error if the case is refused */
     } cases[] = {
         {false,
          "{\"num_attention_heads\": 2, \"layer_norm_eps\": 1e-6, \"image_size\": [8, 12], \"patch_size\": [4, 2]}",
@@ -689,16 +690,16 @@ static void oblong_checkpoints_load(void **state)
         assert_true(test_distance(logits_of_image(loaded, f->tape, 8, 12), logits_of_image(f->model, f->tape, 8, 12)) ==
                     0);
         attn_model_destroy(loaded);
-        options.img_size[0] = options.img_size[1] = 12; /* this size has 3 x 6 patches instead of 2 x 6 */
+        options.img_size[0] = options.img_size[1] = 12; /* 3 x 6 patches instead of 2 x 6 */
         expect_positions(f, cases[i].timm, &options);
-        options.img_size[0] = 24; /* this size has 6 x 2 patches, as many as 2 x 6 */
+        options.img_size[0] = 24; /* 6 x 2 patches, which are as many as 2 x 6 */
         options.img_size[1] = 4;
         expect_positions(f, cases[i].timm, &options);
         expect_converted(f, &options);
     }
 }
 
-/* A training of timm saves its arguments with the weights. These arguments have the same effect as config.json. */
+/* timm saves the arguments of a training with the weights. They have the same effect as config.json. */
 static void trainings_of_another_form_are_refused(void **state)
 {
     static const struct {
@@ -732,7 +733,7 @@ static void pictures_are_prepared_as_the_files_say(void **state)
     static const struct {
         bool timm;
         const char *config, *preparation;
-        double mean, std;   /* numbers of the first channel; if std is 0, the file is refused */
+        double mean, std;   /* numbers of the first channel; std = 0: the file is refused */
         const char *filter; /* name of the filter, or a part of the error */
         const char *resize;
         int64_t to;
@@ -816,7 +817,7 @@ static void pictures_are_prepared_as_the_files_say(void **state)
     scratch_close(made);
 }
 
-/* A checkpoint becomes a classifier's directory. The classifier gives the same logits and has names of its classes. */
+/* A checkpoint becomes a classifier's directory. The classifier must give the same logits, and has class names. */
 static void checkpoints_become_classifiers(void **state)
 {
     fixture *f = *state;
@@ -830,7 +831,7 @@ static void checkpoints_become_classifiers(void **state)
     rename_all(&f->renamed, attn_model_parameters(f->model), hf_names, sizeof hf_names / sizeof *hf_names);
     assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
     assert_int_equal(attn_file_write(f->context, path, labels, sizeof labels - 1), ATTN_OK);
-    for (int i = 0; i < 2; i++) { /* the source is the folder, and then the file in the folder */
+    for (int i = 0; i < 2; i++) { /* first the folder, and then the file in it */
         const char *from = i ? f->file : f->folder;
         assert_int_equal(attn_checkpoint_kind_of(&kind, f->context, from), ATTN_OK);
         assert_int_equal(kind, ATTN_CHECKPOINT_VIT);
@@ -853,7 +854,7 @@ static void checkpoints_become_classifiers(void **state)
     assert_int_equal(scratch_close(made), 2);
 }
 
-/* A wide picture is classified, evaluated and drawn in the same way as a picture that was squashed before. */
+/* A wide picture is classified, evaluated and drawn like a picture that was squashed before. */
 static void pictures_are_squashed_where_the_files_say_so(void **state)
 {
     fixture *f = *state;
@@ -905,8 +906,7 @@ static void pictures_are_squashed_where_the_files_say_so(void **state)
     scratch_close(made);
 }
 
-/* Without this check, a NaN would look like the first class, and accuracy would count pictures of the first class as
- * right. */
+/* Otherwise NaN would look like the first class, and accuracy would count pictures of this class as right. */
 static void nan_logits_are_refused_by_the_classifier(void **state)
 {
     fixture *f = *state;
@@ -932,7 +932,7 @@ static void nan_logits_are_refused_by_the_classifier(void **state)
     assert_int_equal(attn_classifier_render_attention(classifier, &image, NULL, ATTN_PLOT_HTML, &picture, &guess),
                      ATTN_ERROR_UNSUPPORTED);
     scratch_open(data);
-    for (int i = 0; i < 3; i++) { /* Makes a folder for each class. */
+    for (int i = 0; i < 3; i++) {
         snprintf(path, sizeof path, "%s/%d", data, i);
         assert_int_equal(mkdir(path, 0700), 0);
         snprintf(path, sizeof path, "%s/%d/a.png", data, i);
@@ -983,7 +983,7 @@ static void expect_other_size(fixture *f, attn_model *model, int64_t height, int
     attn_named_clear(&out);
 }
 
-/* An image of another size is refused, even if the number of whole patches, or of features, is the same. */
+/* An image of another size is refused, even if it has the same number of whole patches or of features. */
 static void images_of_another_size_are_refused(void **state)
 {
     static const struct {

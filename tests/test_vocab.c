@@ -68,8 +68,8 @@ static void frequent_words_come_first(void **state)
     tear_down(&f);
 }
 
-/* The expected ids are computed by hand from the book's rule. Sentences are cut, or padded with <eos>, to 9 tokens.
- * Words that occur at least twice are sorted by code point. */
+/* Computed by hand from the book's rule: sentences are cut, or padded with <eos>, to 9 tokens, and words that occur
+ * at least twice are sorted by code point. */
 static void the_books_vocabulary(void **state)
 {
     fixture f;
@@ -97,7 +97,7 @@ static void vocabularies_survive_a_file(void **state)
     for (int64_t i = 0; i < attn_vocab_size(again); i++)
         assert_string_equal(attn_vocab_token(again, i), attn_vocab_token(f.target, i));
     attn_vocab_destroy(again);
-    /* If a file is cut at any byte, it is refused, or it is a shorter vocabulary that ends with a complete line. */
+    /* A file that is cut at any byte is refused, or is a shorter vocabulary if it ends with a complete line. */
     for (size_t cut = 0; cut < size; cut++) {
         attn_context_clear_error(f.c);
         attn_status status = attn_vocab_parse(&again, f.c, text, cut, "v");
@@ -147,7 +147,7 @@ static void sentences_become_ids_and_back(void **state)
     assert_int_equal(ids[4], attn_vocab_special(f.source, ATTN_SPECIAL_EOS));
     attn_vocab_decode(f.source, ids, n, text, sizeof text);
     assert_string_equal(text, "he is <unk> .");
-    /* If a sentence is cut, it still has an end token. */
+    /* A sentence that is cut still has an end token. */
     assert_int_equal(attn_vocab_encode(f.source, "he is here .", &(attn_encode_options){.steps = 3}, ids, 16, &n, NULL),
                      ATTN_OK);
     assert_int_equal(n, 3);
@@ -266,7 +266,7 @@ static void many_sentences(fixture *f)
     free(text);
 }
 
-/* Reads an epoch and checks that every sentence comes once. Returns the share of padding among all positions. */
+/* Reads an epoch, in which every sentence must come once. Returns the share of padding among all positions. */
 static double read_epoch(attn_batches *batches, int64_t *order)
 {
     attn_batch b;
@@ -304,7 +304,7 @@ static void epochs_are_shuffled_and_can_be_resumed(void **state)
     attn_batches_seek(batches, 1, 0);
     read_epoch(batches, second);
     assert_memory_not_equal(first, second, sizeof first);
-    /* From position (1, 20) on, another object gives the same batches. */
+    /* Another object that begins at position (1, 20) gives the same batches. */
     attn_batch b;
     attn_batches_seek(again, 1, 20);
     assert_true(attn_batches_next(again, &b));
@@ -321,7 +321,7 @@ static void epochs_are_shuffled_and_can_be_resumed(void **state)
 }
 
 /* Tests batches of at most 200 positions. Each sentence comes once, and every epoch has the same number of batches.
- * If a sentence is longer than 200 positions, it is alone in its batch. */
+ * A longer sentence is alone in its batch. */
 static void batches_are_counted_by_tokens(void **state)
 {
     fixture f;
@@ -333,7 +333,7 @@ static void batches_are_counted_by_tokens(void **state)
     attn_batches_options options = {.tokens = 200, .seed = 3};
     assert_int_equal(attn_batches_create(&batches, corpus, &options), ATTN_OK);
     int64_t count = attn_batches_count(batches), n = 0;
-    /* A sentence has 11.5 tokens on average, with its end token. */
+    /* With its end token, a sentence has 11.5 tokens on average. */
     assert_in_range(count, 700 * 11 / 200, 700 * 14 / 200);
     assert_true(read_epoch(batches, first) < 0.05);
     for (int64_t epoch = 1; epoch < 4; epoch++) {
@@ -540,7 +540,7 @@ static void lexicons_are_learned_from_pairs(void **state)
     assert_int_equal(found, wanted);
     attn_bytes_free(f.c, &file);
     attn_lexicon_destroy(lexicon);
-    options.best = 1; /* The lexicon then has one word for each of nine words, and one for unknown words. */
+    options.best = 1; /* The lexicon then has one translation for each of nine words and for unknown words. */
     assert_int_equal(attn_lexicon_learn(&lexicon, corpus, f.source, f.target, &options), ATTN_OK);
     assert_int_equal(attn_lexicon_size(lexicon), 10);
     attn_lexicon_destroy(lexicon);

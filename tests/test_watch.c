@@ -36,12 +36,12 @@ static bool comes(FILE *said, const char *text)
     return false;
 }
 
-/* Redirects standard error to a temporary file and returns the file. *kept is a copy of the original standard error. */
+/* Redirects standard error to a temporary file, which is returned. *kept is a copy of the original standard error. */
 static FILE *listen(int *kept)
 {
     FILE *said = tmpfile();
     assert_non_null(said);
-    /* The test reads the file while it is written, so that writes must append. */
+    /* Writes must append, because the test reads the file at the same time. */
     assert_int_equal(fcntl(fileno(said), F_SETFL, O_APPEND), 0);
     *kept = dup(STDERR_FILENO);
     assert_true(*kept >= 0 && dup2(fileno(said), STDERR_FILENO) >= 0);
@@ -61,12 +61,12 @@ static void long_work_says_how_far_it_is(void **state)
     bool first = comes(said, "attn: the first of 8 files, ");
     cli_watch_work("files", 2, 8);
     bool files = comes(said, "attn: 2 of 8 files, ") && comes(said, " left\n");
-    attn__work(c, "layers", 5, 12); /* While the command's own loop runs, the progress of layers is not shown. */
+    attn__work(c, "layers", 5, 12); /* The progress of layers is not shown while the command's own loop runs. */
     cli_watch_work(NULL, 0, 0);
     attn__work(c, "layers", 3, 12);
     bool layers = comes(said, "attn: 3 of 12 layers, ");
     attn__work_around(c, "parts", 2, 9);
-    attn__work(c, "layers", 5, 12); /* While the library's outer loop runs, the progress of layers is not shown. */
+    attn__work(c, "layers", 5, 12); /* The progress of layers is not shown while an outer loop of the library runs. */
     bool parts = comes(said, "attn: 2 of 9 parts, ");
     attn__work_around(c, "parts", 9, 9);
     attn__work(c, "layers", 4, 12);
@@ -81,7 +81,7 @@ static void long_work_says_how_far_it_is(void **state)
     assert_true(still && first && files && layers && parts && !other);
 }
 
-/* Before the first step of a training, the remaining time is unknown. The message has the number of steps instead. */
+/* Before the first step of a training, the remaining time is unknown, so the message has the number of steps. */
 static void the_first_step_is_told(void **state)
 {
     attn_context *c = *state;
@@ -127,7 +127,7 @@ static void waiting_for_input_is_no_work(void **state)
 
 /* ---------------------------------------------------------------------------------------------- tables */
 
-/* A cell has the width in characters: accents that combine have none, and a text that is too long ends in "…". */
+/* A cell's width is in characters. Combining accents have no width, and a text that is too long ends in "…". */
 static void cells_have_their_width(void **state)
 {
     static const struct {
@@ -183,7 +183,7 @@ static double itself(const void *state)
     return *(const double *)state;
 }
 
-/* An error above the allowed error gives an alarm, and so does an error that is no number, in whatever order they come. */
+/* An error above the allowed error gives an alarm, and so does NaN, in any order. */
 static void wrong_results_of_a_race_alarm(void **state)
 {
     static const double errors[] = {0.5, NAN, 1, 1.5};
@@ -213,7 +213,7 @@ static void wrong_results_of_a_race_alarm(void **state)
 
 /* ---------------------------------------------------------------------------------------------- epochs */
 
-/* If epochs are long, a training prints messages within an epoch, even if standard error is not a terminal. */
+/* With long epochs, a training prints messages within an epoch, even without a terminal. */
 static void a_long_epoch_is_told_without_a_terminal(void **state)
 {
     int kept;
@@ -230,7 +230,7 @@ static void a_long_epoch_is_told_without_a_terminal(void **state)
                         .metric = NAN};
     FILE *said = listen(&kept);
     cli_progress_begin(&progress, false, "tokens", NULL);
-    cli_progress_show(&progress, &at); /* The interval without messages begins here. */
+    cli_progress_show(&progress, &at); /* The time without messages begins here. */
     progress.last -= 14;
     cli_progress_show(&progress, &at);
     long early = fseek(said, 0, SEEK_END) == 0 ? ftell(said) : -1;
@@ -244,7 +244,7 @@ static void a_long_epoch_is_told_without_a_terminal(void **state)
     assert_true(told);
 }
 
-/* On a terminal, the bar is drawn at the start, after some time, and at each end of an epoch. */
+/* On a terminal, the bar is drawn at the start, from time to time, and at the end of each epoch. */
 static void every_end_of_an_epoch_is_drawn(void **state)
 {
     static const struct {
