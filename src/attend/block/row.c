@@ -93,8 +93,8 @@ static int64_t distance(const attn__row *row, const place *at, int query_dim, in
     return at->position[key_dim] - row->index[query_dim] * at->step[key_dim];
 }
 
-/* Returns the number to add to an offset in the mask of blocks that was computed from indices of elements instead of
- * indices of blocks. */
+/* Returns a correction for an offset in the mask of blocks. The offset was computed from indices of elements, but the
+ * mask has one element per block. */
 static int64_t block_shift(const attn__row *row, const place *at)
 {
     const attn__canonical *canonical = row->canonical;

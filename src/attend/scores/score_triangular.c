@@ -11,7 +11,7 @@ static double value(const attn__score_rows *r)
     return height <= 0 ? 0 : height;
 }
 
-/* Adds the derivative. At the distances 0 and width, where none exists, 0 is added. NaN stays NaN. */
+/* Adds the derivative, or 0 at the distances 0 and width, which have no derivative. NaN stays NaN. */
 static void gradient(const attn__score_rows *r, double g, const attn__score_slopes *to)
 {
     double distance = sqrt(attn__distance2(r));

@@ -784,7 +784,7 @@ static int64_t rows_near(const attn__flash_item *t, int64_t rows)
     return t->flash->terms == ATTN__BF16X3_F32 ? attn__min(rows, ATTN__BF16X3_SPLIT_NEAR) : rows;
 }
 
-/* Adds the queries of the next item to the prefetch list, divided into `parts` parts. Adds only part `part`. */
+/* Adds part `part` of `parts` of the next item's queries to the prefetch list. */
 static void stream_next_queries(attn__flash_item *t, int64_t part, int64_t parts)
 {
     const attn__flash *f = t->flash;

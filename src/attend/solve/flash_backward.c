@@ -681,7 +681,7 @@ typedef struct work {
     attn__slots slots; /* slots for the gradients of tables; the items of a slot run one after another */
 } work;
 
-/* Finds the cell that this thread will probably run next, which is number `cell`. */
+/* Finds cell number `cell`, which this thread will probably run next. */
 static void find_next(const work *w, int64_t cell, attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = w->plan;

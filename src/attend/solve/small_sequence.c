@@ -77,7 +77,7 @@ typedef struct head_scratch {
     float *flags;                  /* forward: 0 for masked pairs, otherwise not 0; shaped like `s` */
     uint8_t *mask;                 /* backward: 0 for masked pairs, [queries][width] */
     float *dbias;                  /* sum of the bias gradient over the item's heads, shaped like `s` */
-    float *dbias_now;              /* bias gradient of one head if ds is not it, shaped like `s` */
+    float *dbias_now;              /* bias gradient of one head if it differs from ds, shaped like `s` */
     float *copy[ATTN__OPERANDS];   /* rows that were copied, without gaps */
     float *out;                    /* rows of an output before rounding to bf16 */
     int32_t *from, *to;            /* [queries, padded]: range of keys; all keys if there are no ranges */
