@@ -56,8 +56,8 @@ typedef struct attn_nn_msa_layer_options {
     double dropout;            /* dropout of the weights of both attentions, and of the blocks' results */
     double activation_dropout; /* dropout of the hidden channels of the feed-forward network */
     double fill;               /* score of padded keys, as in attn_nn_msa_attention */
-    bool own_depth, untied;    /* true: column attention comes before row attention */
-    bool columns_first;        /* column attention comes before row attention */
+    bool own_depth, untied;    /* see attn_nn_msa_attention */
+    bool columns_first;        /* true: column attention comes before row attention */
     int64_t max_tokens;        /* maximum number of tokens that are projected at once, as in attn_nn_msa_layer_run */
 } attn_nn_msa_layer_options;
 void attn_nn_msa_layer_init(attn_nn_msa_layer *layer, attn_nn_builder *builder,
