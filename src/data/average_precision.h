@@ -14,7 +14,7 @@ typedef struct attn__ap_measure {
     const char *name; /* "AP50" */
     bool recall;
     double iou;       /* threshold of the IoU; 0: the measure is the mean over all thresholds */
-    const char *area; /* "all", "small", "medium", "large" */
+    const char *area; /* range of object sizes: "all", "small", "medium" or "large" */
     int detections;   /* maximum number of detections per category and image */
 } attn__ap_measure;
 extern const attn__ap_measure attn__ap_measures[ATTN__AP_MEASURES];

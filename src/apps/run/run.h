@@ -90,8 +90,8 @@ struct attn__run {
     int64_t epochs;
     bool warmup_fitted; /* true: the default warm-up was reduced, because the run is short */
     int lock;           /* lock of the directory; -1: not locked */
-    /* instruction set of the context; if the precision is fma, training uses a lower one, and this one is restored
-     * afterwards */
+    /* instruction set of the context. With precision fma, training uses a lower instruction set, and restores this
+     * one afterwards. */
     attn__isa isa;
     attn_bytes history; /* lines of history.tsv, one for each epoch that is finished */
     /* The averages of the parameters, with the names of the parameters. If "ema" > 0, they are moving averages. If
