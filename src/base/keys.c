@@ -212,8 +212,8 @@ static attn_status set_default(attn_config *config, const attn_setting *key, con
     }
 }
 
-/* Collects the settings NAME.0, NAME.1, ... in one list, which is set in `to`. JSON lists of numbers that are not all
- * integers are stored in this form. *found becomes true if there is at least one of these settings. */
+/* Collects the settings NAME.0, NAME.1, ... in one list, which is set in `to`. A JSON list of numbers that are not all
+ * integers is stored as such settings, one per number. *found becomes true if there is at least one of the settings. */
 static attn_status collect_members(const work *w, const attn_setting *key, attn_config *to, bool *found)
 {
     enum { MOST = 64 };

@@ -56,8 +56,8 @@ static inline uint64_t attn__drop_row(const attn__drop_rows *rows, uint64_t row)
 }
 
 /* Returns random bits for an element. The hash has two rounds of multiply and shift, with the constants of the integer
- * hash "lowbias32". Half of the key is added before each round. All operations are on 32-bit integers, because every
- * vector unit supports these. */
+ * hash "lowbias32". Half of the key is added before each round. All operations are on 32-bit integers, which every
+ * vector unit supports. */
 static inline uint32_t attn__dropout_bits(uint64_t key, uint32_t column)
 {
     uint32_t x = column ^ (uint32_t)key;

@@ -365,7 +365,7 @@ attn_status attn_ranks_text(attn_context *context, int from, char **text, size_t
         *size = (size_t)length;
         *text = attn__alloc_zero(context, attn__size_add((size_t)length, 1));
     }
-    if (!*text) { /* without memory, this rank must abort, because the other ranks wait for it */
+    if (!*text) { /* without memory, this rank must abort, because the other ranks wait for this rank */
         attn__ranks_give_up(context, ATTN_ERROR_MEMORY);
         return ATTN_ERROR_MEMORY;
     }
@@ -401,7 +401,8 @@ void attn_ranks_leave(attn_context *context)
     ranks *r = context->ranks;
     if (!r)
         return;
-    /* Before a rank leaves, all ranks must call attn_ranks_agree once, because the other ranks wait in that call. */
+    /* Before a rank leaves, all ranks must call attn_ranks_agree once. This rank has not called it yet, and the other
+     * ranks wait in that call. */
     if (r->broken == ATTN_OK && !r->agreed)
         (void)attn_ranks_agree(context, context->status, NULL);
     if (r->broken == ATTN_OK)

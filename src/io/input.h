@@ -23,8 +23,8 @@ uint16_t attn__read_u16(const uint8_t *p);
 uint32_t attn__read_u32(const uint8_t *p);
 uint64_t attn__read_u64(const uint8_t *p);
 
-/* Append to a text. No other function may extend the text, because these compute the number of allocated bytes from the
- * length: the next power of two. */
+/* Append to a text. No other function may extend a text, because its allocated size is not stored. Its allocated size
+ * is always the next power of two of its length. */
 attn_status attn__bytes_append(attn_context *context, attn_bytes *bytes, const char *data, size_t size);
 attn_status attn__bytes_appendf(attn_context *context, attn_bytes *bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -14,7 +14,7 @@ typedef struct stream {
     char key[64]; /* name of the current member; a longer name is cut */
     int64_t index;
     const char *skip; /* name of the members of list elements that are not parsed; NULL: all members are parsed */
-    char *copy;       /* copy of an element, in which the values of these members are replaced by 0 */
+    char *copy;       /* copy of an element, in which the values of the members named `skip` are replaced by 0 */
     size_t room;
     attn__json_visit visit;
     void *user;

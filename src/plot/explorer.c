@@ -4,8 +4,8 @@
  * page's data at the place marked in explorer.html:
  *
  *     a JSON object of names, labels and sizes
- *     the weights of all heads, for each map and layer: one byte a weight, round(255 weight / largest weight of the
- *     head), deflated and in base64; the page decodes them when the layer is shown
+ *     for each map and layer, the weights of all heads: each weight is one byte, round(255 weight / largest weight of
+ *     the head), and the bytes are deflated and in base64; the page decodes a layer when it is shown
  *     the picture, if there is one */
 #include "attn/plot.h"
 

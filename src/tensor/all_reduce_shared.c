@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Exchanges gradients if all ranks share memory, so that each rank can read the gradients of the others. A rank adds up
- * one part of each bucket, and computes the optimizer's step for the same part of the parameters. All ranks read the
- * new parameters. No work is done twice.
+ * Exchanges gradients if all ranks share memory, so that each rank can read the gradients of the others. Each
+ * rank adds up one part of each bucket, and computes the optimizer's step for the same part of the parameters. All
+ * ranks then read all new parameters. So no work is done twice.
  *
  * There are two copies of the parameters and of the optimizer's state. Each step reads one copy and writes the other.
  * Ranks switch to the new copy only when all ranks have computed their part of the step. If a rank dies, no rank
- * switches, and the unfinished step is discarded. Ranks wait only for three counts of each rank, which only increase:
+ * switches, and the unfinished step is discarded. Ranks wait for three counts of each rank, which only increase:
  *
  *   SENT     number of buckets whose gradients are final
- *   SUMMED   number of steps of which the rank has added up its part. The rank does not read the other ranks' gradients
- *            of these steps again, and reads no data that are older than the step before.
- *   STEPPED  number of steps of which the rank has computed its part
+ *   SUMMED   number of steps for which the rank has added up its part of the gradients. The rank will not read other
+ *            ranks' gradients of these steps again, and will not read data that are older than the previous step.
+ *   STEPPED  number of steps for which the rank has computed its part of the new parameters
  */
 #include "tensor/all_reduce_inner.h"
 

@@ -285,7 +285,8 @@ static void weights_of_group(void *user, int64_t group, int thread)
     memory m;
     divide(j, j->scratch + (size_t)thread * j->each, &m);
     memset(m.sums, 0, (size_t)all * sizeof *m.sums);
-    /* the kernel reads these elements past the end and multiplies them by dy = 0, so they must be finite */
+    /* the kernel reads these elements past the end of the plane; they are multiplied by dy = 0, so they must be
+     * finite */
     memset(m.x + j->at.all, 0, ATTN__DEPTHWISE_BLOCK * sizeof *m.x);
     for (int64_t image = 0; image < conv->batch; image++) {
         move(j, plane_of(j, conv->x, image * conv->groups + group), m.x, false);

@@ -132,8 +132,8 @@ static bool stays_inside(attn_tape *tape, int n, attn_tensor *const *x)
     return true;
 }
 
-/* Checks that no input has already passed its gradient on. The gradient of this operation would not reach the inputs of
- * such a tensor. */
+/* Checks that no input has already passed its gradient on. If an input has, the gradient of this operation would not
+ * reach the tensors from which that input was computed. */
 static bool leads_on(attn_tape *tape, int n, attn_tensor *const *x)
 {
     for (int i = 0; i < n && tape->options.record; i++) {

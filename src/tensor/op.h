@@ -47,8 +47,8 @@ attn_tensor *attn__op_view(attn_tape *tape, attn_tensor *x, int64_t offset, int 
  * may be NULL. Returns false if there is no memory for the node. */
 bool attn__op_record(attn_tape *tape, attn__node **node, void (*backward)(attn_tape *, attn__node *), attn_tensor *y,
                      int nx, attn_tensor *const *x, int nsaved, size_t detail);
-/* Records the operation even if no x needs a gradient, because the operation reads parameters that are not among the
- * inputs x. */
+/* Records the operation even if no x needs a gradient. This is for operations that read parameters that are not among
+ * the inputs x. */
 bool attn__op_record_always(attn_tape *tape, attn__node **node, void (*backward)(attn_tape *, attn__node *),
                             attn_tensor *y, int nx, attn_tensor *const *x, int nsaved, size_t detail);
 /* Keeps the data of `tensor` for the backward pass. attn__node_save_hold keeps the data of a hold, which the node then

@@ -24,7 +24,7 @@ bool attn__operand_bounds(int n, const attn__operand_dim *extents, int64_t *lowe
 /* An operand that consists of contiguous blocks of `block` elements. The distance between block starts is a multiple of
  * `row`. */
 typedef struct attn__blocks {
-    bool simple; /* true: the operand has this form, and no element occurs twice */
+    bool simple; /* true: the operand consists of contiguous blocks of equal size, and no element occurs twice */
     int64_t block, row;
     int64_t count;
 } attn__blocks;

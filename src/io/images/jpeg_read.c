@@ -110,8 +110,8 @@ static void read_header(reader *r)
     (void)jpeg_start_decompress(&r->jpeg);
 }
 
-/* Converts CMYK to RGB. Adobe's programs write inverted samples, and add an Adobe marker to such files. `inverted` is
- * true for these files. */
+/* Converts CMYK to RGB. If `inverted` is true, the samples are inverted, as Adobe's programs write them in files with
+ * an Adobe marker. */
 static void light_of_ink(const unsigned char *cmyk, unsigned char *rgb, int64_t width, bool inverted)
 {
     for (int64_t x = 0; x < width; x++, cmyk += 4, rgb += 3) {

@@ -67,8 +67,8 @@ static attn_status use_rule(work *w, const attn__rule *rule, const attn__array *
     return status == ATTN_OK ? add_made(w, &item) : status;
 }
 
-/* Applies every rule whose pattern matches the name. *known becomes true if there is one. *taken becomes true if one of
- * these rules makes a target. */
+/* Applies every rule whose pattern matches the name. *known becomes true if a pattern matches. *taken becomes true if a
+ * matching rule makes a target. */
 static attn_status use_rules(work *w, const attn__array *array, const char *name, bool *known, bool *taken)
 {
     const attn_name_map *names = w->names;
@@ -369,7 +369,7 @@ static attn_status collect(work *w, attn__arrays *arrays)
 
 /* ------------------------------------------------------------------------------------------------ whole */
 
-/* Gives the array a copy of its name in the file, because that name is freed before the array. */
+/* Stores a copy of the array's name in array->origin. The name itself is freed before the array. */
 static attn_status keep_name(work *w, attn__array *array)
 {
     size_t size = strlen(array->name) + 1;

@@ -68,8 +68,8 @@ bool attn__names_builtin_size(const char *name, const char **text, size_t *size)
     return false;
 }
 
-/* Counts how many tensors of the checkpoint a built-in names file would map, and how many targets they would make. The
- * copies from which a rule with "same" makes one target count once. */
+/* Counts how many tensors of the checkpoint a built-in names file would map, and how many targets they would make.
+ * Tensors that make one target by the operation "same" count as one target. */
 static attn_status count_known(const attn_checkpoint *weights, const char *name, bool wrapped, int64_t *known,
                                int64_t *places)
 {
@@ -100,9 +100,9 @@ attn_status attn_name_map_detect(const char **name, const attn_checkpoint *weigh
     *name = NULL;
     while (attn_checkpoint_at(weights, all, &entry))
         all++;
-    /* The first COUNT attempts match whole names. If no names file matches half of them, COUNT more attempts match the
-     * names without their prefix. Names without prefix are not tried first, because a part of a name may be the name of
-     * a tensor of another family. Fewer than half of the names can fit another family by chance. */
+    /* The first COUNT attempts match whole names. If no names file matches half of the names, COUNT more attempts match
+     * the names without their prefix. Half is required, because a few names can fit another family by chance. Whole
+     * names come first, because a part of a name may be a whole name in another family. */
     for (int i = 0; i < 2 * COUNT && status == ATTN_OK && !(i == COUNT && *name && 2 * of_best >= all); i++) {
         int64_t n, places;
         status = count_known(weights, builtin[i % COUNT].name, i >= COUNT, &n, &places);

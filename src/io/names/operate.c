@@ -189,12 +189,12 @@ attn_status attn__rule_operate(const attn__rule *rule, attn__findings *findings,
         case ATTN__ZERO_ROW:
             status = append_zero_row(findings, rule, array);
             break;
-        case ATTN__JOIN: /* nothing is done here: the slices are joined later, when all of them are there */
+        case ATTN__JOIN: /* the slices are joined later, when all of them are there */
         case ATTN__ADD:
             status = attn__array_is_real(array) ? ATTN_OK
                                                 : fail(findings, rule, array, "only real numbers are joined or added");
             break;
-        case ATTN__SAME: /* nothing is done here: equal tensors are compared later, when all of them are there */
+        case ATTN__SAME: /* whether the tensors are equal is checked later, when all of them are there */
             break;
         }
     }

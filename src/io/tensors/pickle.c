@@ -127,7 +127,7 @@ static attn_status append(machine *m, uint32_t container, uint32_t node)
     if (!cells)
         return ATTN_ERROR_MEMORY;
     p->cells = cells;
-    p->cells[0] = (attn__cell){0}; /* cell 0 is the end of each list of cells */
+    p->cells[0] = (attn__cell){0}; /* cell 0 means "no cell" and ends each list of cells */
     uint32_t cell = p->n_cells++;
     p->cells[cell] = (attn__cell){node, 0};
     attn__pickle_node *c = &p->nodes[container];

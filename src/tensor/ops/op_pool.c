@@ -93,7 +93,8 @@ static attn_tensor *pool(attn_tape *tape, const char *op, attn_tensor *x, int sp
     if (!y || !attn__op_record(tape, &node, pool_backward, y, 1, &x, 1, sizeof d))
         return NULL;
     attn__hold index = {0};
-    /* without a backward pass, one step of planes after the other can use the same memory for indices */
+    /* without a backward pass, the indices of a step of planes are not needed after the step, so all steps use the same
+     * memory */
     int64_t few = attn__min(d.planes, (int64_t)PLANES_OF_A_THREAD * tape->context->threads),
             step = node ? d.planes : few;
     if (largest) {
