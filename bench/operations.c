@@ -50,7 +50,6 @@ static void check(const attn_context *context)
     exit(1);
 }
 
-/* Adds a tensor of numbers between -1 and 1. */
 static attn_tensor *add(attn_context *context, operands *o, int rank, const int64_t *shape)
 {
     attn_tensor *x = NULL;
@@ -270,7 +269,6 @@ static attn_tensor *run_double_size(attn_tape *tape, const operands *o)
     return attn_interpolate(tape, x, 3, 2 * o->n[3], ATTN_INTERPOLATE_LINEAR);
 }
 
-/* Moves the channels to the last axis. */
 static attn_tensor *run_permute(attn_tape *tape, const operands *o)
 {
     return attn_permute(tape, o->x[0], (int[]){0, 2, 3, 1});

@@ -107,7 +107,6 @@ static void scores(const problem *p, const arrays *a, long item, float *s)
                    a->k + start(p, item, true, t), p->ld, t > 0, s, p->keys);
 }
 
-/* Recomputes the weights from the scores and the log-sum-exp. */
 static void weights(const problem *p, const arrays *a, long item, float *s)
 {
     scores(p, a, item, s);

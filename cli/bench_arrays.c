@@ -133,7 +133,7 @@ void *bench_take(size_t bytes)
     size_t align = bytes >= page ? page : 64;
     void *block = aligned_alloc(align, (bytes + align - 1) / align * align);
 #ifdef MADV_HUGEPAGE
-    if (block && align == page) /* The system may ignore this advice. */
+    if (block && align == page)
         (void)madvise(block, bytes, MADV_HUGEPAGE);
 #endif
     return block;

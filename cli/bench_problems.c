@@ -9,7 +9,6 @@
 #include <stddef.h>
 
 const char *const bench_problems_all[] = {
-    /* one long sentence, with heads of 64 and of 128 channels */
     "b1h8q1024k1024d64",
     "b1h8q2048k2048d64",
     "b1h8q4096k4096d64",
@@ -27,7 +26,6 @@ const char *const bench_problems_all[] = {
     "b1h8q2048k2048d64:bf16",
     "b1h8q4096k4096d64:bf16",
     "b8h12q197k197d64:bf16",
-    /* problems of images, windows and alignments */
     "axis256x256c64h8:row",
     "axis256x256c64h8:col",
     "window256x256w7h8d8",

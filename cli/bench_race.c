@@ -13,7 +13,7 @@
  * again with new memory, in up to TRIES tries, before it becomes an alarm. */
 enum { TURNS = 4, TRIES = 5, MOST_TURNS = TURNS * TRIES };
 
-/* The measured values of one row of the table, with one number of threads. */
+/* The measured values of one row of the printed table, for one number of threads. */
 typedef struct measured {
     const bench_row *row;
     int threads;
@@ -25,7 +25,6 @@ typedef struct measured {
     double *peak, flops;
 } measured;
 
-/* The state of one try. */
 typedef struct field {
     attn_context *contexts[BENCH_MOST_SETS];
     void *states[BENCH_MOST_KINDS][BENCH_MOST_SETS];

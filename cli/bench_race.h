@@ -48,7 +48,6 @@ typedef struct bench_race {
     attn_json json;
 } bench_race;
 
-/* Options of every race. */
 #define BENCH_RACE_OPTIONS                                                                                             \
     CLI_TEXT("threads", 0, "LIST", "", "thread counts, as 1,2; default: 1 and all; with --quick: all"),                \
         CLI_FLAG("quick", 0, "little work, measured briefly"),                                                         \

@@ -26,7 +26,7 @@ typedef struct bench_step {
     int threads;
     attn_precision precision;
     double ms, fastest_ms, tokens_per_second, gflops, peak_gflops;
-    double allocations; /* number of allocations in a step after the warm-up */
+    double allocations; /* allocations in a step after the warm-up */
     int64_t steps, parameters;
     size_t context_peak, process_peak;
     double first_loss, last_loss;

@@ -84,7 +84,7 @@ static int64_t count_kinds(const cli_call *cli, const attn_checkpoint *weights, 
     for (int64_t i = 0; status == ATTN_OK && attn_checkpoint_at(weights, i, &e); i++)
         n += has_kind(attn_model_parameters(model), cli_name_kind(e.name, kind, sizeof kind));
     if (status != ATTN_OK)
-        cli_forgive(cli); /* This architecture has no sample settings. */
+        cli_forgive(cli);
     attn_model_destroy(model);
     attn_config_destroy(config);
     return n;

@@ -75,7 +75,7 @@ typedef struct bench {
     const cli_call *cli;
     attn_json json;
     double seconds;
-    double *peak; /* highest peak that was measured with the current number of threads */
+    double *peak;
     bool verify, wrong;
     int rows;
 } bench;

@@ -54,7 +54,7 @@ typedef struct contacts {
     const char *query; /* letters of all residues of the query, which is the first sequence */
     int64_t n;
     float *p;         /* probabilities [n,n], NAN for residues without a column */
-    float *distances; /* distances [n,n] or NULL */
+    float *distances; /* [n,n]; NULL: there is no structure */
     cli_structure structure;
     double precision[3][3];
     int64_t counted[3][3];

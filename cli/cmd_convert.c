@@ -163,7 +163,6 @@ static void tell_classes(const cli_call *cli, const attn_config *config)
                  n - unnamed, n, unnamed);
 }
 
-/* Prints how the written classifier prepares pictures, and the names of its classes. */
 static void tell_classifier(const cli_call *cli)
 {
     char path[4096], mean[64], std[64];
@@ -253,7 +252,7 @@ static int convert_known(const cli_call *cli)
                    ? CLI_OK
                    : cli_failed(cli, NULL);
     if (form == CLI_FORM_OWN && stored_precision(cli))
-        return CLI_OK; /* write_out stores this result later. */
+        return CLI_OK;
     if (form == CLI_FORM_MARIANMT && stored_precision(cli))
         return cli_fail(CLI_BAD, translator_keeps);
     if (form == CLI_FORM_OWN || form == CLI_FORM_MARIANMT)

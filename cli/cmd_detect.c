@@ -114,9 +114,9 @@ typedef struct search {
     const files *files;
     attn__found *found; /* detections of one picture, room for one per object query */
     int64_t queries;
-    attn_json *json;            /* JSON output; NULL: plain text */
-    const attn__box_set *known; /* data set of --data; NULL: no --data */
-    attn__detection *results;   /* results that are written for --coco */
+    attn_json *json; /* JSON output; NULL: plain text */
+    const attn__box_set *known;
+    attn__detection *results;
     int64_t nresults;
 } search;
 

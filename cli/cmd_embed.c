@@ -62,7 +62,6 @@ static void fill_residues(const cli_family *f, const float *hidden, int64_t resi
     }
 }
 
-/* Computes the requested array from hidden [R,C,D]. */
 static attn_status fill(const cli_family *f, const char *what, const float *hidden, int64_t dim, attn_tensor **array)
 {
     attn_context *context = f->cli->context;

@@ -155,7 +155,6 @@ static void json_ports(attn_json *json, const char *name, const attn_port *ports
     attn_json_end(json);
 }
 
-/* Writes an architecture, without its parameters if `model` is NULL. */
 static void json_architecture(attn_json *json, const attn_architecture *a, const attn_model *model)
 {
     attn_json_object(json, NULL);

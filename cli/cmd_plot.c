@@ -57,11 +57,11 @@ static const char *const examples[] = {
 
 typedef struct plotting {
     const cli_call *cli;
-    cli_columns *files; /* files that were read; there are nfiles of them */
+    cli_columns *files;
     int nfiles;
     double *counts; /* the numbers 0, 1, 2, ..., used as x values if the user names no column for x */
     attn_curve *curves;
-    cli_columns **file_of; /* file and column of each curve */
+    cli_columns **file_of;
     int64_t *column_of;
     char (*names)[NAME];
     const char **panel_names;
@@ -224,7 +224,7 @@ static void name_curve(plotting *p, int64_t i)
     p->curves[i].name = p->names[i];
 }
 
-/* Renames the curves. The i-th word of --names replaces the i-th distinct name. */
+/* The i-th word of --names replaces the i-th distinct name of a curve. */
 static int rename_curves(plotting *p)
 {
     const char *list = cli_text(p->cli, "names");

@@ -88,7 +88,6 @@ static int load_weights(const cli_call *cli, attn_model *model, const attn_name_
     return code;
 }
 
-/* Makes the model. *model is NULL on failure. Errors have been printed. */
 static int make_model(const cli_call *cli, attn_model **model)
 {
     cli_foreign foreign;

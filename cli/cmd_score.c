@@ -52,10 +52,9 @@ typedef struct scoring {
     size_t size;
 } scoring;
 
-/* One substitution. A mutation has one or more of them. */
 typedef struct change {
     char from, to;
-    int64_t residue; /* index of the residue, which begins at 0 */
+    int64_t residue; /* counted from 0 */
 } change;
 
 static int read_change(const scoring *s, const char *whole, const char **at, change *c)
@@ -160,7 +159,6 @@ static int score_every(scoring *s)
     return CLI_OK;
 }
 
-/* Checks that the substitutions of a mutation are at different residues. */
 static int check_parts(const scoring *s, const char *whole)
 {
     const char *at = whole;

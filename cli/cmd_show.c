@@ -83,7 +83,6 @@ static const char *const examples[] = {
     NULL,
 };
 
-/* Bits for the kinds of input whose attention can be shown. */
 enum { SENTENCE = 1, IMAGE = 2, ALIGNMENT = 4, ARRAY = 8, DRAWN = 16, OBJECTS = 32 };
 
 /* Draws a model by `show`, after refusing options that its kind does not have. */

@@ -105,11 +105,11 @@ static void warn(const cli_training *training)
 /* ------------------------------------------------------------------------------------------------- the kinds */
 
 typedef struct kind {
-    const char *name;       /* the name of the attn_trainer */
+    const char *name;
     const char *things;     /* unit of speed */
     const char *measure;    /* the metric that a validation has in addition to the loss; NULL: none */
     const char *metrics[2]; /* names of attn_progress.metric and metric2 in --json; NULL: not written */
-    const char *made;       /* name of the result in the last line */
+    const char *made;
     void (*note)(const cli_training *training);
     void (*warn)(const cli_training *training); /* prints warnings at the end; may be NULL */
     /* the name in attn_trainer_plan.sizes of the size of the part that attn eval uses by default */

@@ -158,7 +158,7 @@ static int fit(const fitting *f, attn_msa *msa)
 static void release(fitting *f)
 {
     for (int i = 0; f->families && f->structures && i < f->n; i++) {
-        free((char *)(uintptr_t)f->families[i].path); /* The command allocated this path. */
+        free((char *)(uintptr_t)f->families[i].path);
         cli_family_free(&f->families[i]);
         free(f->structures[i].distances);
     }

@@ -77,7 +77,6 @@ static const char *const examples[] = {
     NULL,
 };
 
-/* The state of a run of `attn translate`. */
 typedef struct job {
     const cli_call *cli;
     attn_translator *translator;
@@ -87,7 +86,7 @@ typedef struct job {
     bool prefixed;
     cli_failures failures;
     int64_t noted;
-    int64_t unnamed; /* number of unknown words for which no note was printed */
+    int64_t unnamed;
 } job;
 
 static int print_as_json(const job *j, const char *source, const attn_translation *line, const attn_translation *t,
@@ -316,7 +315,6 @@ static int suppress(job *j)
     return CLI_OK;
 }
 
-/* Combines the model's search settings with the command's options. */
 static int begin_search(job *j)
 {
     attn_translator_search own = attn_translator_own_search(j->translator);

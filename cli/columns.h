@@ -29,7 +29,7 @@ typedef struct cli_columns {
  * cli_columns_free even after a failure. */
 int cli_columns_read(cli_columns *columns, const cli_call *cli, const char *path);
 void cli_columns_free(cli_columns *columns);
-/* Returns the index of the column with this name, or -1. */
+/* Returns the column's index, or -1 if no column has this name. */
 int64_t cli_columns_find(const cli_columns *columns, const char *name, size_t length);
 
 #endif

@@ -16,7 +16,6 @@
 
 #include <stdio.h>
 
-/* help.c explains the exit codes to the user. */
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_BAD = 2, CLI_INTERRUPTED = 130 };
 
 /* An option of a command. key.name has '_' where the user writes '-'. An option of type BOOL is a flag. An option of
@@ -45,8 +44,8 @@ typedef struct cli_option {
 typedef struct cli_call cli_call;
 
 typedef struct cli_command {
-    const char *name;         /* the words that the user types: "translate", "train translate" */
-    const char *summary;      /* one-line description */
+    const char *name; /* the words that the user types: "translate", "train translate" */
+    const char *summary;
     const char *const *usage; /* forms of use, without the name of the command; NULL-terminated */
     const char *description;  /* paragraphs, separated by empty lines; lines that begin with a space are not wrapped */
     const cli_option *options;
@@ -61,14 +60,13 @@ typedef struct cli_command {
 
 #define CLI_OPTIONS(array) (array), (int)(sizeof(array) / sizeof *(array))
 
-/* The data of one run of a command. */
 struct cli_call {
     const cli_command *command;
     attn_context *context; /* context with the requested number of threads */
     attn_context *parse_context;
     attn_config *given; /* values of the options that the user gave, by key name */
     int nwords;
-    const char **words; /* words that are not options, borrowed from argv */
+    const char **words; /* words that are not options; they belong to argv */
     bool json, quiet;
 };
 
@@ -127,7 +125,6 @@ void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Prints like printf, but without control characters. Use it for names, classes and sentences from files, because
  * their control characters could control the terminal. */
 void cli_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Returns true if output was lost because there was no memory. */
 bool cli_print_lost(void);
 /* Prints finished JSON to stdout and frees it. Returns an exit code. */
 int cli_print_json(const cli_call *cli, attn_json *json);
@@ -141,9 +138,8 @@ void cli_print_cell(FILE *file, const char *text, int width);
 
 /* --------------------------------------------------------------------------------------------- help.c */
 
-/* Prints the help of attn without arguments: a description and first examples. */
 void cli_help_overview(FILE *file);
-void cli_help_all(FILE *file); /* Prints the help of `attn --help`. */
+void cli_help_all(FILE *file);
 void cli_help_command(FILE *file, const cli_command *command);
 /* Pairs of a name and its meaning; NULL-terminated. */
 extern const char *const cli_exit_codes[], *const cli_environment[];

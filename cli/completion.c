@@ -94,7 +94,6 @@ static bool takes_file(const cli_option *option)
 
 /* ---------------------------------------------------------------------------------------------- bash */
 
-/* Writes one case for each option that has a list of values. */
 static void bash_values(FILE *file, const cli_command *command)
 {
     cli_option option;

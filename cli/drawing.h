@@ -10,7 +10,6 @@
 #include "attn/generate.h"
 #include "apps/run/image_source.h"
 
-/* Options of both commands that draw images. */
 #define CLI_DRAWING_OPTIONS                                                                                            \
     CLI_REAL("temperature", "1", 1e-6, 1e6,                                                                            \
              "the logits are divided by this: below 1 images are more likely ones, above 1 more varied"),              \
@@ -24,7 +23,6 @@
  * chooses. The caller frees the clip, even after a failure. Returns an exit code. */
 int cli_drawing_read(const cli_call *cli, const attn_generator *generator, const char *path, attn__clip *clip);
 
-/* Times of a run that draws images, for its progress on a terminal. */
 typedef struct cli_drawing {
     const cli_call *cli;
     bool terminal, drawn;

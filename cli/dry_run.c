@@ -13,7 +13,7 @@ typedef struct dry_run {
     const cli_call *cli;
     const cli_foreign *foreign;
     attn_checkpoint *weights;
-    attn_model *model; /* model of the architecture that the user named, or NULL */
+    attn_model *model;
     const attn_named_list *parameters;
     int64_t tensors;
     int64_t *taken_by; /* index of the parameter that each tensor fills; -1: none */
@@ -183,7 +183,6 @@ static void write_rule(char *out, size_t size, const char *source, const char *t
     snprintf(out, size, "%-44s %s%s%s", left, right, *operation ? "  " : "", operation);
 }
 
-/* Writes the rules for missing parameters. Equal rules are written once. */
 static void propose(const dry_run *d)
 {
     enum { MOST = 400, RULE = 700 };

@@ -17,7 +17,6 @@ typedef struct evaluated {
     double seconds;
 } evaluated;
 
-/* Prints the measures in the wording of pycocotools. */
 static void print_measures(const evaluated *e)
 {
     for (int i = 0; i < ATTN__AP_MEASURES; i++) {

@@ -14,7 +14,7 @@
  * CLI_STRICT_OPTION. */
 typedef struct cli_failures {
     const cli_call *cli;
-    const char *things; /* plural noun for the inputs in the message */
+    const char *things; /* plural noun such as "files", used in the message */
     int64_t tried, failed, unnamed;
     /* names of the failed inputs, joined by commas; names that did not fit are counted in `unnamed` */
     char names[1024];

@@ -13,7 +13,6 @@
 
 extern const char *const cli_family_selects[], *const cli_family_formats[];
 
-/* Options for reading an alignment's file. */
 #define CLI_FAMILY_FORMAT_OPTIONS                                                                                      \
     CLI_CHOICE("format", cli_family_formats, "auto", "format of the alignment"),                                       \
         CLI_FLAG("query_columns", 0, "keep only the columns in which the query has a residue")
@@ -62,7 +61,7 @@ void cli_family_free(cli_family *family);
 typedef struct cli_structure {
     /* distances [columns, columns], where NAN means an unknown position; NULL: there is no structure */
     float *distances;
-    int64_t resolved; /* number of residues with known positions */
+    int64_t resolved;
     char chain[16];
     double identity, coverage;
 } cli_structure;
@@ -74,7 +73,6 @@ int cli_family_measure(const cli_family *family, const char *path, const char *c
 /* Writes chain, residues with positions, identity and coverage as members of an object. */
 void cli_structure_json(attn_json *json, const cli_structure *structure);
 
-/* Parses --memory into the options of a run. Returns an exit code. */
 int cli_family_bounds(const cli_call *cli, attn_msa_options *options);
 /* Returns the memory of a run in bytes: the model's plan plus the alignment, or the memory that reading the file
  * needed if that is more. */

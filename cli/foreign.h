@@ -15,9 +15,9 @@
 #define CLI_NAMES_LONG CLI_TEXT("names", 0, "FILE", "", "a names file for weights of foreign names, or a built-in one")
 
 typedef struct cli_foreign {
-    attn_name_map *names; /* NULL: no names file was given */
-    const char *arch;     /* architecture of --arch, or else of the names file; NULL: neither names one */
-    attn_config *config;  /* settings of --config, completed by settings of the names file */
+    attn_name_map *names;
+    const char *arch;    /* architecture of --arch, or else of the names file; NULL: neither names one */
+    attn_config *config; /* settings of --config, completed by settings of the names file */
 } cli_foreign;
 
 const char *cli_names(const cli_call *cli);
@@ -32,12 +32,7 @@ typedef enum cli_model_kind {
 attn_status cli_model_kind_of(const cli_call *cli, cli_model_kind *kind, const char *path);
 
 /* Form of a model's directory, according to its config.json. */
-typedef enum cli_form {
-    CLI_FORM_UNKNOWN, /* config.json is missing or damaged */
-    CLI_FORM_OTHER,
-    CLI_FORM_OWN,
-    CLI_FORM_MARIANMT /* translator in Hugging Face's form */
-} cli_form;
+typedef enum cli_form { CLI_FORM_UNKNOWN, CLI_FORM_OTHER, CLI_FORM_OWN, CLI_FORM_MARIANMT } cli_form;
 cli_form cli_form_of(const cli_call *cli, const char *directory);
 
 /* Reads the options. Call cli_foreign_free even after a failure. */
@@ -53,7 +48,6 @@ int cli_dry_run(const cli_call *cli, const cli_foreign *foreign, const char *pat
 /* Writes a name in which each number is replaced by "#" to `out` of `size` bytes. "layers.12.weight" becomes
  * "layers.#.weight". Returns `out`. */
 const char *cli_name_kind(const char *name, char *out, size_t size);
-/* Returns the similarity of two names, from 0 to 1. */
 double cli_name_likeness(const char *a, const char *b);
 /* Writes a shape such as "[2,3]" to `out` of 128 bytes. Returns `out`. */
 const char *cli_shape_text(int rank, const int64_t *shape, char *out);

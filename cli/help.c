@@ -63,7 +63,7 @@ static void wrap_paragraph(FILE *file, const char **text, int indent, int column
 void cli_help_wrap(FILE *file, const char *text, int indent, int column)
 {
     while (*text) {
-        if (*text == ' ') { /* A line that begins with a space is not wrapped. */
+        if (*text == ' ') {
             size_t length = strcspn(text, "\n");
             fprintf(file, "%.*s", (int)length, text);
             text += length;

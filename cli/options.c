@@ -234,7 +234,6 @@ static int parse_flag(const char *name, const char *text, attn_config_value *val
     return CLI_PARSED;
 }
 
-/* Appends `text` to the values that were given before. */
 static attn_status set_many(cli_call *cli, const char *key, const char *text)
 {
     enum { MOST = 64 };
@@ -363,7 +362,6 @@ bool cli_given(const cli_call *cli, const char *name)
     return attn_config_get(cli->given, name) != NULL;
 }
 
-/* Returns the default of an option as text, or "" if there is none. */
 static const char *otherwise(const cli_call *cli, const char *name)
 {
     cli_option option;

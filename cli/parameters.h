@@ -14,7 +14,6 @@ typedef struct cli_totals {
 } cli_totals;
 cli_totals cli_parameters_total(const attn_named_list *list);
 void cli_parameters_print(const attn_named_list *list);
-/* Writes the parameters as an array under "parameters". */
 void cli_parameters_json(attn_json *json, const attn_named_list *list);
 /* Writes a value to `out` as in a config file. Returns `out`. */
 const char *cli_value_text(const attn_config_value *value, char *out, size_t size);

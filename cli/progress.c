@@ -90,7 +90,7 @@ static void draw(cli_progress *progress, const attn_progress *at)
             bar[i] = i < full ? '=' : i == full ? '>' : ' ';
         bar[width] = '\0';
         fprintf(stderr, "\r\033[K%s [%s] %3.0f%%  %s", head, bar, 100 * share, text);
-    } else { /* If the terminal is narrow, only the part that fits on one line is printed. */
+    } else {
         char line[320];
         snprintf(line, sizeof line, "%s %.0f%% %s", head, 100 * share, text);
         fprintf(stderr, "\r\033[K%.*s", columns() - 1, line);

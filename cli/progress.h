@@ -19,6 +19,6 @@ typedef struct cli_progress {
 void cli_progress_begin(cli_progress *progress, bool quiet, const char *things, const char *measure);
 void cli_progress_show(cli_progress *progress, const attn_progress *at);
 void cli_time_text(double seconds, char *out, size_t size);
-void cli_progress_end(cli_progress *progress); /* Ends the bar and starts a new line. */
+void cli_progress_end(cli_progress *progress);
 
 #endif

@@ -23,7 +23,6 @@ static const struct array_of {
 #undef ARRAY
 };
 
-/* Returns true if the array has no strides and is contiguous. */
 static bool is_row(int array)
 {
     return arrays[array].strides == offsetof(attn_dim, n);
@@ -285,7 +284,6 @@ static bool asks_for(const attn_named_list *outputs, const char *name)
     return i < outputs->n;
 }
 
-/* Returns the direction of the problem, which is backward if a gradient is requested. */
 static attn_direction direction_of(const attn_named_list *outputs)
 {
     for (int64_t i = 0; i < outputs->n; i++) {

@@ -73,7 +73,6 @@ static void go_behind(cli_lines *lines, const char *end)
     lines->begin = (size_t)(end - lines->buffer) + (end < lines->buffer + lines->end);
 }
 
-/* Skips the rest of a line that was too long. */
 static int leave_line(cli_lines *lines)
 {
     int code = CLI_OK;

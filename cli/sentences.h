@@ -14,7 +14,6 @@ enum { CLI_SENTENCE_BYTES = 65536 }; /* maximum length of a sentence in bytes */
  * sentence's number. */
 int cli_check_sentence(const cli_call *cli, const char *text, size_t length, const char *where, int64_t number);
 
-/* Lines that arrive at standard input. */
 typedef struct cli_lines {
     char *buffer; /* memory for lines; bytes [begin, end) have not been returned yet */
     size_t capacity, begin, end;

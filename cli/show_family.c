@@ -17,7 +17,7 @@ typedef struct showing {
     cli_family family;
     attn_msa *msa;
     bool rows, columns;
-    int64_t layers, heads, first, end; /* the layers from `first` to end - 1 are shown */
+    int64_t layers, heads, first, end;
     attn_msa_result result;
     float *means; /* column attention [shown layers, heads, R, R], which is the mean over the columns */
     char (*names)[SHORT_NAME];
@@ -98,7 +98,6 @@ static void mean_over_columns(const showing *s, const float *maps, float *to)
 
 static void add_all(showing *s)
 {
-    /* the results begin with layer s->first */
     int64_t columns = s->family.cols, rows = s->family.rows, first = s->first;
     for (int64_t layer = s->first; s->rows && layer < s->end; layer++)
         add_layer(s, "Row", layer, columns, s->labels,

@@ -59,7 +59,6 @@ static int show(const cli_call *cli, attn_classifier *classifier, const attn_cla
     return code;
 }
 
-/* Reads --layer, --head and --query, and the output format. */
 static int read_view(const cli_call *cli, attn_classifier_view *view, attn_plot_format *format)
 {
     *view = (attn_classifier_view){.layer = cli_int(cli, "layer"), .head = cli_int(cli, "head")};

@@ -12,7 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The captured streams of one item. */
 enum { OUT, ERR, STREAMS };
 typedef struct caught {
     FILE *file[STREAMS];

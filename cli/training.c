@@ -136,7 +136,7 @@ void cli_training_announce(cli_training *training, const attn_trainer_plan *plan
     else if (plan->first_epoch > 1)
         cli_note(training->cli, "going on in epoch %lld of %lld", (long long)plan->first_epoch,
                  (long long)plan->epochs);
-    if (plan->first_epoch <= plan->epochs) /* The watch shows 0 steps until the first step is done. */
+    if (plan->first_epoch <= plan->epochs)
         cli_watch_work("steps", 0, (plan->epochs - plan->first_epoch + 1) * plan->steps_per_epoch);
 }
 

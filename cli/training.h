@@ -12,7 +12,6 @@
 #include "attn/trainer.h"
 #include "data/sentences.h"
 
-/* The `user` argument of a training's callbacks. */
 typedef struct cli_training {
     const cli_call *cli;
     const char *kind;
@@ -41,11 +40,9 @@ int64_t cli_training_size(const cli_training *training, const char *name);
 /* Prints what all kinds of training have in common. Call this from attn_trainer_job.begin, after printing what is
  * specific to the kind. */
 void cli_training_announce(cli_training *training, const attn_trainer_plan *plan);
-/* A callback for attn_trainer_job.left_out. */
 void cli_training_left_out(void *user, int64_t line, const char *error);
 /* A callback for the library's `progress`; `user` is a cli_training. */
 bool cli_training_progress(void *user, const attn_progress *at);
-/* Ends a training. Errors have been printed. Returns an exit code. */
 int cli_training_end(cli_training *training, attn_status status, const char *directory);
 
 /* Calls train(cli, settings) with the options that are settings and were given. Returns its exit code. */
@@ -62,7 +59,6 @@ int cli_training_unchanged(const cli_call *cli, const attn_config *settings, con
 
 /* Prints " (validation loss 1.234, epoch 5)" on standard output, if there was a validation. */
 void cli_training_print(const cli_training *training);
-/* Writes the members that end the JSON of every training. */
 void cli_training_json(attn_json *json, const cli_training *training);
 
 #endif

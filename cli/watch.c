@@ -18,7 +18,7 @@
 enum { TICK = 2, SOON = 3, SILENCE = 10 };
 
 static struct {
-    int tick; /* length of a tick in milliseconds */
+    int tick; /* in milliseconds */
     int out;  /* copy of the original standard error, which stays the same while output is captured */
     int stop[2];
     bool runs;

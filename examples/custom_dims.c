@@ -30,7 +30,6 @@ static attn_problem describe(layout s)
     return p;
 }
 
-/* Computes one element of the output from its definition. */
 static double expected(const float *q, const float *k, const float *v, layout s, int t, int y, int x, int h, int d)
 {
     double above = 0, below = 0;

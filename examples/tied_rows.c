@@ -7,7 +7,6 @@
 
 enum { R = 6, C = 9, B = 1, H = 2, D = 4 }; /* there are 6 sequences and 9 columns */
 
-/* Returns the offset of element (r, c, h, d) of [R,C,B,H,D]. */
 static int at(int r, int c, int h, int d)
 {
     return ((r * C + c) * H + h) * D + d;

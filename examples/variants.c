@@ -49,7 +49,7 @@ static attn_problem heads(attn_context *context)
 
 /* ------------------------------------------------------------------------------------ packed sequences */
 
-static const int32_t offsets[] = {0, 3, 3, T}; /* there are three sequences, of 3, 0 and 7 tokens */
+static const int32_t offsets[] = {0, 3, 3, T};
 
 static void own_sequence(int h, int i, double *score)
 {
@@ -63,7 +63,7 @@ static void packed(attn_context *context)
     attn_problem problem;
     must(context, attn_problem_heads(&problem, &(attn_heads){.batch = 3,
                                                              .heads = H,
-                                                             .queries = 7, /* the length of the longest sequence */
+                                                             .queries = 7,
                                                              .keys = 7,
                                                              .dim = D,
                                                              .packed = true,
@@ -88,7 +88,7 @@ static void cap_and_sinks(attn_context *context)
     attn_problem problem = heads(context);
     problem.softcap = 0.5;
     problem.flags = ATTN_WITH_SINKS;
-    problem.dims[1].sinks = 1; /* there is one sink for each head */
+    problem.dims[1].sinks = 1;
     run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .sinks = sinks, .o = o});
     expect(capped, sinks);
     claim(furthest(o, expected, N) < 1e-5, "capped scores and sinks");

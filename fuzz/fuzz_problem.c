@@ -268,7 +268,6 @@ static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, i
     }
 }
 
-/* Fills the index of a bias. Each entry is a row of the bias's table. */
 static void fill_rows(int32_t *entries, int64_t n, int64_t rows)
 {
     for (int64_t i = 0; i < n; i++)

@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     }
     free(text);
-    attn_context_destroy(context); /* This also frees the wisdom, because the context owns it. */
+    attn_context_destroy(context);
     attn_context_destroy(other);
     return 0;
 }

@@ -198,7 +198,6 @@ static attn_status run_backward(parity_case *c, const attn_named_list *outputs)
     char path[1024];
     attn_tensor *dout = NULL;
     attn_status status = attn_npy_read(&dout, c->context, path_of(c, "dout.npy", path));
-    /* An output that is a constant table has no gradient. */
     if (status == ATTN_OK && attn_tensor_requires_grad(outputs->items[0].tensor))
         status = attn_backward_from(c->tape, outputs->items[0].tensor, dout);
     attn_tensor_destroy(dout);

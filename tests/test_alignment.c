@@ -387,7 +387,7 @@ static void weights_count_like_rows(void **state)
     attn_context *c = *state;
     attn_alignment *a = parse(c, ">a\nACDEF\n>b\nACDEG\n>c\nACDGG\n>d\n-----\n", "x", NONE);
     double w[4];
-    assert_int_equal(attn_alignment_weights(a, 0, w), ATTN_OK); /* rows are similar if 4 of 5 columns are equal */
+    assert_int_equal(attn_alignment_weights(a, 0, w), ATTN_OK);
     assert_float_equal(w[0], 1.0 / 2, 0);
     assert_float_equal(w[1], 1.0 / 3, 0);
     assert_float_equal(w[2], 1.0 / 2, 0);

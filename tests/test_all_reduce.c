@@ -13,7 +13,7 @@
 
 typedef struct model {
     attn_named_list list;
-    attn_tensor *w[4]; /* w[0] and w[1] are used, w[2] is not used, and w[3] is not trained */
+    attn_tensor *w[4]; /* w[2] is not used, and w[3] is not trained */
 } model;
 
 static attn_status make_model(model *m, attn_context *c)
@@ -33,7 +33,7 @@ static attn_status make_model(model *m, attn_context *c)
     return status;
 }
 
-/* Computes mean(b a^2 + a), where a and b are the first two parameters. */
+/* Computes mean(b a^2 + a) of the first two parameters a and b. */
 static attn_tensor *loss_of(model *m, attn_tape *tape)
 {
     attn_tensor *square = attn_mul(tape, m->w[0], m->w[0]);
@@ -81,7 +81,6 @@ static attn_status is_gradient(model *m)
         assert_float_equal((float)test_at(attn_tensor_grad(m->w[0]), k), (float)((2 * a * b + 1) / 5), 1e-6F);
         assert_float_equal((float)test_at(attn_tensor_grad(m->w[1]), k), (float)(a * a / 5), 1e-6F);
     }
-    /* The optimizer must skip this parameter, because no rank has a gradient for it. */
     assert_null(attn_tensor_grad(m->w[2]));
     return ATTN_OK;
 }
@@ -92,8 +91,8 @@ static void gradients_add_up(void **state)
     attn_status (*check)(model *) = is_gradient;
     other = (struct two_ranks){0};
     assert_int_equal(one_step(c, (void *)&check), ATTN_OK);
-    assert_true(other.begun >= 2 * 4); /* Each of the two steps sums three buckets, and then the totals. */
-    attn_context_destroy(c);           /* This also frees the memory of the ranks. */
+    assert_true(other.begun >= 2 * 4);
+    attn_context_destroy(c);
 }
 
 static void memory_fails(void **state)
@@ -103,13 +102,12 @@ static void memory_fails(void **state)
     assert_true(faults_try_all(one_step, (void *)&check) > 10);
 }
 
-/* The state of a training step among ranks. */
 typedef struct step {
     attn_context *context;
     model m;
     attn_tape *tape;
     attn__all_reduce *all_reduce;
-    double before; /* value of an element of the untrained parameter before the step */
+    double before;
 } step;
 
 static void begin_step(step *s)
@@ -155,7 +153,6 @@ static void interrupted_step_is_undone(void **state)
     attn__all_reduce_abandon(s.all_reduce, s.tape);
     assert_true(test_at(s.m.w[3], 2) == s.before);
     assert_null(attn_tensor_grad(s.m.w[0]));
-    /* After a step was abandoned, no more operations are recorded. */
     attn__all_reduce_begin(s.all_reduce, s.tape, false);
     attn_tape_reset(s.tape, &(attn_tape_options){.record = true});
     assert_null(loss_of(&s.m, s.tape));
@@ -226,7 +223,6 @@ static int64_t two_labels(void *user)
     return 2;
 }
 
-/* Trains for two epochs of two steps among ranks. */
 static attn_status train(training *t)
 {
     attn_training_options options = {.epochs = 2, .schedule = {.peak = 0.01}};
@@ -252,7 +248,7 @@ static void interrupted_training_notifies_once(void **state)
     assert_int_equal(other.told, 0);
     t = (training){.saves_fail_from = 1};
     assert_int_equal(train(&t), ATTN_ERROR_IO);
-    assert_int_equal(t.saves, 1); /* a failed save is not repeated */
+    assert_int_equal(t.saves, 1);
     assert_int_equal(other.told, 2);
     assert_int_equal(other.told_first, ATTN_ERROR_IO);
     t = (training){.stops_at = 1};
@@ -264,7 +260,6 @@ static void interrupted_training_notifies_once(void **state)
     assert_int_equal(train(&t), ATTN_ERROR_MEMORY);
     assert_int_equal(t.saves, 1);
     assert_int_equal(other.told_first, ATTN_ERROR_MEMORY);
-    /* If a step is interrupted, the last complete step is saved. */
     t = (training){.fails = ATTN_ERROR_INTERRUPTED};
     assert_int_equal(train(&t), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(t.saves, 2);

@@ -90,7 +90,6 @@ static attn_status save_nothing(void *user, bool improved)
     return ATTN_OK;
 }
 
-/* Trains for STEPS steps. Writes the parameters and the optimizer's state to `out`. */
 static attn_status train(const attn_optimizer_options *how, bool many, float *out, int64_t *n)
 {
     training t = {.context = test_context(), .options = *how, .many = many};
@@ -168,7 +167,6 @@ typedef struct alone {
     attn__all_reduce *all_reduce;
 } alone;
 
-/* Adds a parameter that is larger than all others. */
 static attn_status add_large(model *m, attn_context *c)
 {
     attn_tensor *w;
@@ -216,7 +214,6 @@ static attn_status go_backward(alone *a)
     attn_tensor *loss = loss_of(&a->m, a->tape, 0, 1);
     if (!loss)
         return attn_context_status(a->context);
-    /* changes an untrained parameter, like an update of running statistics */
     test_set(a->m.w[4], 3, test_at(a->m.w[4], 3) + 1);
     attn_status status = attn__all_reduce_backward(a->all_reduce, a->tape, loss, 0.5, totals, 1);
     return status == ATTN_OK && totals[0] != 2 ? ATTN_ERROR_INTERNAL : status;

@@ -68,7 +68,7 @@ static void solve(sample *s, const char *isa, const char *solver, int threads, f
     assert_int_equal(
         attn_plan_create(&plan, c, &s->problem, &(attn_plan_options){.solver = solver, .threads = threads}), ATTN_OK);
     attn_plan_describe(plan, false, text, sizeof text);
-    bool wide = strcmp(solver, "blocked") == 0; /* `blocked` uses AMX only if the channels fill whole tiles. */
+    bool wide = strcmp(solver, "blocked") == 0;
     bool parts = strcmp(isa, "amx") == 0 && (!wide || s->heads.dim % 32 == 0);
     assert_int_equal(strstr(text, "bf16 terms") != NULL, parts);
     assert_int_equal(attn_plan_execute(plan, &s->arrays, NULL), ATTN_OK);
@@ -143,7 +143,7 @@ static void what_is_not_finite_takes_the_other_way(void **state)
             s.data[operand][37 * DIM + 5] = odd[i];
             check(&s);
             if (operand > 0) {
-                s.mask[37] = 0; /* masks the changed key */
+                s.mask[37] = 0;
                 check(&s);
                 for (int64_t o = 0; o < s.o; o++)
                     assert_true(isfinite(s.data[3][o]));
@@ -153,7 +153,6 @@ static void what_is_not_finite_takes_the_other_way(void **state)
     }
 }
 
-/* Sets one number of row 37 of an operand, or all numbers of the row. */
 static void set_row(sample *s, int operand, int64_t dim, float number, bool all)
 {
     for (int64_t c = all ? 0 : 5; c < (all ? dim : 6); c++)
@@ -176,7 +175,7 @@ static void rows_that_digits_cannot_hold_take_parts(void **state)
             set_row(&s, operand, sizes[n][2], which < SINGLE ? single[which] : whole[which - SINGLE], which >= SINGLE);
             check(&s);
             if (operand == 1) {
-                s.mask[37] = 0; /* masks the changed key */
+                s.mask[37] = 0;
                 check(&s);
             }
             free_sample(&s);

@@ -21,7 +21,7 @@ enum { Q, K, V, O, DOUT, DQ, DK, DV, BIAS, DBIAS, LSE, ARRAYS };
 typedef struct kase {
     int64_t b, g, h, tq, tk, d, dv;
     bool tokens_outside;   /* true: the layout is [B,T,H,D] instead of [B,H,T,D] */
-    bool channels_outside; /* the channels of q and k are the slowest dim */
+    bool channels_outside; /* true: the channels of q and k are the slowest dim */
     int causal;            /* band: 0 is none, 1 has hi = 0, 2 has hi = tk - tq, 3 has limits on both sides */
     int lens;              /* lengths of keys; 0: none; 1: one for each b; 2: one for each b and query */
     int mask;              /* shape of the mask; 0: no mask; 1: [B,Tk]; 2: [Tq,Tk]; 3: [B,G,H,Tq,Tk] */
@@ -347,7 +347,7 @@ static void check_both(const kase *c, int number_of_case)
         return;
     wide.d += 48;
     wide.dv += wide.dv ? 48 : 0;
-    wide.tq += c->bf16 || c->tq > 208 ? 0 : 216; /* Adds 216 queries, which are whole rows of the grids. */
+    wide.tq += c->bf16 || c->tq > 208 ? 0 : 216;
     wide.tk += c->bf16 || c->tk > 208 ? 0 : 216;
     check(&wide, 100 + number_of_case);
 }
@@ -530,7 +530,7 @@ static void test_too_large(void **state)
         bench t;
         float *want[ARRAYS];
         setup(&t, &c);
-        for (size_t j = 0; j < t.n[V]; j++) /* smaller values keep sums within the range of f32 */
+        for (size_t j = 0; j < t.n[V]; j++)
             write(&t, V, j, 0.25 * read(&t, V, j));
         write(&t, odd[i / 2].array, 47 * 50 + 3, odd[i / 2].value);
         forward(&t);

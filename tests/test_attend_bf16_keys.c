@@ -32,7 +32,6 @@ static void fill(void)
     }
 }
 
-/* Runs a problem. Returns false if the solver refuses it. */
 static bool run(attn_context *c, const attn_heads *heads, const char *solver, bool small)
 {
     attn_problem p;

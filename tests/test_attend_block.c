@@ -75,7 +75,6 @@ static void check_offsets(subject *s)
     attn__split(&canonical->batch, batch, index);
     for (int a = 0; a < canonical->batch.n; a++)
         attn__place_advance(&place, &canonical->batch.axis[a], index[a]);
-    /* For packed sequences, the walk moves a row to its tokens, which changes its offsets. */
     if (canonical->extras & ATTN__PACKED)
         return;
     for (attn__operand op = 0; op < ATTN__OPERANDS && n > 0; op++) {

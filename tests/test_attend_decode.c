@@ -163,7 +163,7 @@ static void packed_sequences_have_the_bits_that_they_have_alone(void **state)
     run_both(&packed, &heads, 0, 0);
     for (int s = 0; s < SEQUENCES; s++) {
         int64_t q = q_offsets[s], k = k_offsets[s], nq = q_offsets[s + 1] - q, nk = k_offsets[s + 1] - k;
-        for (int h = 0; h < HEADS; h++) /* the layout of the log-sum-exp is [HEADS, QUERIES] */
+        for (int h = 0; h < HEADS; h++)
             for (int64_t i = 0; i < nq; i++)
                 alone.dlse[h * QUERIES + i] = packed.dlse[h * QUERIES + q + i];
         if (nq > 0 && nk > 0)
@@ -175,7 +175,7 @@ static void packed_sequences_have_the_bits_that_they_have_alone(void **state)
     assert_memory_equal(alone.dq, packed.dq, sizeof packed.dq);
     assert_memory_equal(alone.dk, packed.dk, sizeof packed.dk);
     assert_memory_equal(alone.dv, packed.dv, sizeof packed.dv);
-    for (int h = 0; h < HEADS; h++) /* The log-sum-exp of a sequence without keys is the sink. */
+    for (int h = 0; h < HEADS; h++)
         assert_true(fabsf(packed.lse[h * QUERIES + 1] - packed.sinks[h]) < 1e-6f);
 }
 

@@ -24,7 +24,7 @@ static int close_context(void **state)
     size_t held;
     attn_context_memory(context, &held, NULL, NULL);
     attn_context_destroy(context);
-    return held != 0; /* every failure frees its memory */
+    return held != 0;
 }
 
 /* Returns a valid problem with the dims batch, head, query, key, contract and value, of lengths 2, 3, 4, 5, 6 and 6. */
@@ -144,7 +144,7 @@ static void dims_are_checked(void **state)
     WRONG(ERROR_SHAPE, "o does not move along KEY dims", p.dims[3].o = 1);
     WRONG(ERROR_SHAPE, "lse does not move along VALUE dims", p.dims[5].lse = 1);
     WRONG(ERROR_SHAPE, "w does not move along QUERY dims", p.dims[2].w = 1);
-    WRONG(OK, "", p.dims[3].dq = 1); /* This stride is not used, because own_grad_strides is false. */
+    WRONG(OK, "", p.dims[3].dq = 1);
     WRONG(ERROR_SHAPE, "dq does not move along KEY dims", p.dims[3].dq = 1; p.own_grad_strides = true);
 }
 
@@ -166,10 +166,10 @@ static void outputs_may_not_overlap(void **state)
     WRONG(ERROR_SHAPE, "o: the indices of dim 1 (BATCH, length 3) share elements", p.dims[1].o = 0);
     WRONG(ERROR_SHAPE, "dims 2 (QUERY, length 4) and 5 (VALUE, length 6) meet", p.dims[2].o = 5);
     WRONG(ERROR_SHAPE, "lse: the indices of dim 2", p.flags = ATTN_WANT_LSE; p.dims[2].lse = 0);
-    WRONG(OK, "", p.dims[2].lse = 0); /* These strides are not used, because lse is not requested. */
+    WRONG(OK, "", p.dims[2].lse = 0);
     WRONG(ERROR_SHAPE, "weights: the indices of dim 3", p.flags = ATTN_WANT_WEIGHTS; p.dims[3].weights = 0);
-    WRONG(OK, "", p.dims[1].k = p.dims[1].v = 0); /* Inputs may be broadcast. */
-    WRONG(OK, "", p.dims[2].o = -p.dims[2].o);    /* The stride of an output may be negative. */
+    WRONG(OK, "", p.dims[1].k = p.dims[1].v = 0);
+    WRONG(OK, "", p.dims[2].o = -p.dims[2].o);
     /* Strides 2 and 3 may interleave, because no sum of {0,2,4} and {0,3} occurs twice. */
     WRONG(OK, "", p.dims[2].n = 3; p.dims[2].o = 2; p.dims[5].n = 2; p.dims[5].o = 3; p.dims[0].o = 100;
           p.dims[1].o = 20);
@@ -177,7 +177,6 @@ static void outputs_may_not_overlap(void **state)
           p.dims[0].o = 100; p.dims[1].o = 20);
 }
 
-/* Sets strides s and lengths n of the output's four dims. */
 static void set_output(attn_problem *p, const int64_t s[4], const int64_t n[4])
 {
     static const int dims[] = {0, 1, 2, 5};
@@ -287,7 +286,7 @@ static void tables_are_checked(void **state)
           p.relatives[0] = t; p.relatives[0].rows = 7);
     WRONG(ERROR_SHAPE, "offset 2 are read", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].offset = 2);
     WRONG(OK, "", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].rows = 4; p.nbands = 1;
-          p.bands[0] = (attn_band){2, 3, INT64_MIN, 0}); /* This band lets a query attend only to earlier keys. */
+          p.bands[0] = (attn_band){2, 3, INT64_MIN, 0});
     WRONG(ERROR_SHAPE, "does not move along VALUE dims", p.nrelatives = 1; p.relatives[0] = t;
           p.relatives[0].stride[5] = 1);
     WRONG(ERROR_SHAPE, "serves channels 2 to 7", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].begin = 2;

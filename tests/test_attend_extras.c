@@ -192,7 +192,7 @@ static void a_packed_sequence_has_the_bits_that_it_has_alone(void **state)
     int64_t at = offsets[3], n = offsets[4] - at;
     assert_memory_equal((float *)all.o + at * ROW, (float *)one.o + at * ROW, (size_t)(n * ROW) * 4);
     assert_memory_equal((float *)all.dk + at * HKV * D, (float *)one.dk + at * HKV * D, (size_t)(n * HKV * D) * 4);
-    for (int64_t i = 0; i < at * ROW; i++) /* Elements between the sequences must not change. */
+    for (int64_t i = 0; i < at * ROW; i++)
         assert_true(((float *)one.dq)[i] == 0.0f && ((float *)one.o)[i] == 0.0f);
     free_tokens(&all);
     free_tokens(&one);
@@ -252,7 +252,6 @@ static void wrong_tables_of_packed_sequences_are_refused(void **state)
 
 enum { FB = 2, FH = 2, FQ = 4, FK = 5, FD = 3, FSCORES = FB * FH * FQ * FK, MOST = 128 };
 
-/* A small problem in float64, with its inputs and the gradient of each input. */
 typedef struct small {
     attn_problem p;
     double q[FB * FQ * FH * FD], k[FB * FK * FH * FD], v[FB * FK * FH * FD], bias[FSCORES], o[FB * FQ * FH * FD];
@@ -358,7 +357,6 @@ static void a_bias_by_distance_has_a_gradient(void **state)
     attn_plan *plan;
     s.p.accumulate = true;
     assert_int_equal(attn_plan_create(&plan, context, &s.p, NULL), ATTN_ERROR_UNSUPPORTED);
-    /* With a stride of 2 between heads, the numbers of different heads overlap. */
     s.p.accumulate = false, s.p.dims[1].bias = 2;
     assert_int_equal(attn_plan_create(&plan, context, &s.p, NULL), ATTN_ERROR_SHAPE);
     assert_non_null(strstr(attn_context_error(context), "dbias"));

@@ -63,7 +63,6 @@ static const f64_case usual[] = {
     {.text = "b2h2q5k7d3:f64,none,mask,bias,softcap=2", .add = F64_TABLES},
     {.text = "axis3x6x2c4h2:f64,axis=1"},
     {.text = "tied3x5h2d3:f64"},
-    /* cases with relative tables */
     {.text = "b2h2q7k6d4:f64,rel,dlse"},
     {.text = "b2h2q7k6d4:f64", .add = F64_QUERY_TABLE},
     {.text = "b2h2q7k6d4:f64,causal", .add = F64_KEY_TABLE},
@@ -72,7 +71,6 @@ static const f64_case usual[] = {
     {.text = "b2h2q7k6d5:f64,lens,bias,sinks", .add = F64_TABLES | F64_OF_HEADS},
     {.text = "b1h2q7k6d5:f64,dropout=0.3,mask", .add = F64_TABLES | F64_RANGES | F64_OF_HEADS | F64_SKIP_EXACT},
     {.text = "b1h2q7k6d3:f64,over-n", .add = F64_TABLES},
-    /* cases with fills */
     {.text = "b2h2q5k7d3:f64,mask,fill=-0.5"},
     {.text = "b2h2q5k7d3:f64,mask,fill=-1000000"},
     {.text = "b2h2q7k7d3:f64,causal,lens,fill=-10000,bias"},
@@ -80,7 +78,6 @@ static const f64_case usual[] = {
     {.text = "b1h2q9k8d3:f64,band=-1..1,fill=-2,softcap=3", .add = F64_TABLES},
     {.text = "b1h2q9k8d3:f64,blocks=2,fill=-1000000"},
     {.text = "b1h2q7k6d3:f64,mask,fill=-1,dropout=0.3", .add = F64_SKIP_EXACT},
-    /* cases with packed sequences */
     {.text = "b4h2q7k6d3:f64,packed=22"},
     {.text = "b4h2q7k6d3:f64,packed=22,causal,bias,dlse", .add = F64_TABLES, .any = true},
     {.text = "b4h2q7k6d3:f64,packed=22,causal-br,sinks,softcap=2"},
@@ -157,7 +154,6 @@ static const f64_case windows[] = {
     {.text = "window7x6w3h2d4l2:f64,shift,rel,over-n"},
 };
 
-/* Larger problems with several blocks of queries and of keys. */
 static const f64_grid wide = {.axes = 2, .n = {21, 13}, .taps = {7, 5}, .heads = 3, .channels = 9};
 static const f64_grid wide_shift = {
     .axes = 2, .n = {17, 15}, .taps = {5, 5}, .heads = 2, .channels = 8, .border = ATTN_BORDER_SHIFT, .dilation = 2};
@@ -230,7 +226,7 @@ typedef struct quotient {
     const f64_case *c;
     random_problem r;
     attn_plan *plan;
-    double *o, *lse; /* outputs at the upper point of the difference quotient */
+    double *o, *lse;
 } quotient;
 
 static void execute(const quotient *d)
@@ -266,7 +262,7 @@ static void compare_slopes(quotient *d, attn_array id, int by, int gradient)
     const double *got = r->array[gradient].block;
     for (int64_t i = 0; i < of->n; i += 1 + of->n / 40) {
         double was = x[i];
-        bool untouched = packed && got[i] == -1.25e30; /* true for an element between packed sequences */
+        bool untouched = packed && got[i] == -1.25e30;
         /* NaN marks a number that no query reads. -infinity in a bias masks a pair. */
         if (!isfinite(was)) {
             if (got[i] != 0 && !untouched)

@@ -93,7 +93,7 @@ static void open_poisoning(poisoning *x, const f64_case *c)
     x->c = c;
     f64_make(&x->r, c);
     for (int i = 0; i < 2; i++) {
-        both[i]->positions = x->r.array[ARRAY_K].n; /* k has at least as many elements as an axis has positions */
+        both[i]->positions = x->r.array[ARRAY_K].n;
         both[i]->o = room((size_t)x->r.array[ARRAY_O].n * sizeof *both[i]->o);
         both[i]->lse = room((size_t)x->r.array[ARRAY_LSE].n * sizeof *both[i]->lse);
         both[i]->sees = room((size_t)(x->r.array[ARRAY_LSE].n * both[i]->positions));
@@ -252,7 +252,7 @@ static void poison_all(question asked)
         close_poisoning(&x);
     }
     f64_end();
-    assert_true(asked_times > 300); /* Enough numbers must have been poisoned. */
+    assert_true(asked_times > 300);
     asked_times = 0;
 }
 

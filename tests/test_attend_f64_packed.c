@@ -77,7 +77,6 @@ static void draw_padding(double filling)
         padded.k[i] = filling;
     for (size_t i = 0; i < COUNT(padded.v); i++)
         padded.v[i] = filling;
-    /* Queries of padding are filled, too. The gradients of their outputs are 0. */
     normal(padded.q, COUNT(padded.q), 10);
     memset(padded.dout, 0, sizeof padded.dout), memset(padded.dlse, 0, sizeof padded.dlse);
     for (int s = 0; s < SEQUENCES; s++) {
@@ -110,7 +109,7 @@ static void draw(const mode *m, double filling)
     memcpy(alone.q, packed.q, sizeof alone.q), memcpy(alone.k, packed.k, sizeof alone.k);
     memcpy(alone.v, packed.v, sizeof alone.v), memcpy(alone.dout, packed.dout, sizeof alone.dout);
     draw_padding(filling);
-    for (int s = 0; s < SEQUENCES; s++) /* A sequence that runs alone has the layout [HEADS, length]. */
+    for (int s = 0; s < SEQUENCES; s++)
         for (int h = 0; h < HEADS; h++)
             for (int i = 0; i < lengths[s]; i++)
                 alone.dlse[HEADS * q_offsets[s] + h * lengths[s] + i] =

@@ -526,7 +526,6 @@ static int close_context(void **state)
     return held != 0;
 }
 
-/* Tests lengths close to tile lengths, and usual numbers of channels. */
 static void each_feature_in_many_shapes(void **state)
 {
     (void)state;
@@ -567,7 +566,6 @@ static void each_pair_of_features_with_many_heads(void **state)
                 check(HEADS, &shapes[total.number % 3], (const int[]){j, i});
 }
 
-/* Tests tiles in which all keys are masked and have a fill. */
 static void bands_and_fills_over_many_keys(void **state)
 {
     (void)state;

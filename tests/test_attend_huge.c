@@ -33,7 +33,6 @@ static void assert_finite(int array, int64_t n, const char *what)
             fail_msg("%s: array %d is %g at %lld", what, array, (double)data[array][i], (long long)i);
 }
 
-/* Runs a problem. Returns false if the solver refuses it. */
 static bool run(attn_context *c, attn_problem problem, attn_direction direction, const char *solver)
 {
     attn_plan *plan;

@@ -74,7 +74,7 @@ static void a_plan_tells_what_it_is(void **state)
     assert_int_equal(cut[19], 0);
     assert_string_equal(attn_plan_solver(plan), "reference");
     attn_plan_describe(plan, true, text, sizeof text);
-    for (int i = 0; attn_solver_name(i + 1); i++) { /* The text must have one line for each other solver. */
+    for (int i = 0; attn_solver_name(i + 1); i++) {
         char line[80];
         snprintf(line, sizeof line, "\n  not %s: ", attn_solver_name(i));
         assert_non_null(strstr(text, line));
@@ -115,7 +115,6 @@ static void a_plan_names_one_instruction_set(void **state)
                 if (attn_plan_create(&plan, c, &p, &(attn_plan_options){.solver = attn_solver_name(i)}) != ATTN_OK)
                     continue;
                 attn_plan_describe(plan, false, text, sizeof text);
-                /* The reference solver is plain C and runs no kernels. */
                 bool reference = strcmp(attn_plan_solver(plan), "reference") == 0;
                 if (sets_named(text) != !reference)
                     fail_msg("%s", text);
@@ -186,7 +185,7 @@ static void the_own_workspace_serves_one_at_a_time(void **state)
     uint64_t before, after;
     attn_context_memory(c, NULL, NULL, &before);
     assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_OK);
-    assert_false(atomic_flag_test_and_set(plan->busy)); /* This looks as if another thread were running the plan. */
+    assert_false(atomic_flag_test_and_set(plan->busy));
     assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_ERROR_BUSY);
     assert_int_equal(attn_plan_execute(plan, &arrays, mine), ATTN_OK);
     atomic_flag_clear(plan->busy);
@@ -331,7 +330,7 @@ static void a_plan_survives_each_allocation_that_fails(void **state)
                 attn_plan_create(&plan, c, &p, &(attn_plan_options){.effort = i % 2 ? ATTN_MEASURE : ATTN_ESTIMATE});
             if (status != ATTN_OK) {
                 assert_int_equal(status, ATTN_ERROR_MEMORY);
-                assert_true(f.held == before || i % 2); /* Measuring may leave cached data allocated. */
+                assert_true(f.held == before || i % 2);
             }
             assert_true(n < 1000);
         }

@@ -182,7 +182,6 @@ static void a_constant_in_all_scores_does_not_matter(void **state)
 
 static void select_one(const char *solver, random_problem *r, const attn_heads *shape)
 {
-    /* The bias has no strides yet, so the test sets a stride along the keys. */
     random_problem_free(r);
     make(r, shape, 0);
     random_problem_free(r);
@@ -224,7 +223,7 @@ static void halves(const char *solver, random_problem *r, const attn_heads *shap
         solver_run(context, solver, 0, &p, &a);
         o[part] = copy(r, ARRAY_O), lse[part] = copy(r, ARRAY_LSE);
     }
-    for (int64_t i = 0; i < n; i++) { /* The layout of o is [b, i, h, c], and the layout of lse is [b, h, i]. */
+    for (int64_t i = 0; i < n; i++) {
         int64_t row = i / dv, h = row % shape->heads, t = row / shape->heads % shape->queries;
         int64_t at = (row / shape->heads / shape->queries * shape->heads + h) * shape->queries + t;
         double share = 1 / (1 + exp((double)lse[1][at] - (double)lse[0][at]));
@@ -250,7 +249,6 @@ static void the_past_does_not_know_the_future(void **state)
         if (forward(attn_solver_name(s), &r)) {
             float *before = copy(&r, ARRAY_O);
             int64_t row = shape.heads * shape.dim, now = 20;
-            /* This loop changes the keys from index `now` on, in the first batch. */
             for (int64_t i = now * row; i < shape.keys * row; i++)
                 floats(&r, ARRAY_K)[i] = floats(&r, ARRAY_V)[i] = i % 2 ? (float)NAN : 1e30f;
             forward(attn_solver_name(s), &r);
@@ -272,7 +270,7 @@ static void another_layout_gives_the_same_bits(void **state)
             shape.layout = (attn_layout)layout;
             make(&r[layout], &shape, 0);
         }
-        for (int side = 0; side < 3; side++) { /* Both layouts get the same numbers. */
+        for (int side = 0; side < 3; side++) {
             array_id id = side == 0 ? ARRAY_Q : side == 1 ? ARRAY_K : ARRAY_V;
             int64_t tokens = side == 0 ? shape.queries : shape.keys, H = shape.heads, D = shape.dim;
             for (int64_t i = 0; i < r[0].array[id].n; i++) {
@@ -329,7 +327,6 @@ static void all_zero(const random_problem *r, array_id id, int64_t from, int64_t
 static void masked_rows(const char *solver, random_problem *r, const attn_heads *shape)
 {
     int64_t row = shape->heads * shape->dim, dv = shape->dim_value ? shape->dim_value : shape->dim;
-    /* The first batch has no keys, and the other batches have all keys. */
     ((int32_t *)r->array[ARRAY_LENS].block)[0] = 0;
     for (int64_t b = 1; b < shape->batch; b++)
         ((int32_t *)r->array[ARRAY_LENS].block)[b] = (int32_t)shape->keys;
@@ -477,10 +474,10 @@ static void equal_scores(const char *solver, const attn_heads *shape, attn_norma
     random_problem r;
     make_masked(&r, shape, normalization, top_k);
     memset(r.array[ARRAY_MASK].block, 1, (size_t)r.array[ARRAY_MASK].n);
-    memset(r.array[ARRAY_MASK].block, 0, 1); /* masks key 0 for query 0 of head 0 */
+    memset(r.array[ARRAY_MASK].block, 0, 1);
     for (int64_t i = 0; i < r.array[ARRAY_K].n; i++)
         floats(&r, ARRAY_K)[i] = 0.25f;
-    for (int64_t i = 0; i < r.array[ARRAY_V].n; i++) /* Masked elements are NaN. This loop replaces them by numbers. */
+    for (int64_t i = 0; i < r.array[ARRAY_V].n; i++)
         floats(&r, ARRAY_V)[i] = (float)(i * 7 % 11);
     bool took = both(solver, &r);
     for (int64_t i = 0; took && i < shape->batch * shape->queries * row; i++) {
@@ -490,7 +487,7 @@ static void equal_scores(const char *solver, const attn_heads *shape, attn_norma
             mean += (double)v[key * row] / (double)n;
         assert_true(fabs((double)floats(&r, ARRAY_O)[i] - mean) < 1e-6);
     }
-    for (int64_t i = 0; took && i < r.array[ARRAY_DV].n; i++) /* The gradient of a key with the weight 0 is 0. */
+    for (int64_t i = 0; took && i < r.array[ARRAY_DV].n; i++)
         assert_true((floats(&r, ARRAY_DV)[i] != 0) == (i / row % shape->keys < n || (i / row == n && i % row < dv)));
     if (took && normalization == ATTN_NORMALIZATION_HARDMAX) {
         all_zero(&r, ARRAY_DQ, 0, r.array[ARRAY_DQ].n);
@@ -579,7 +576,7 @@ static void differentiate(random_problem *r, array_id by, array_id gradient)
         x[i] = was;
         double got = t.value[gradient][r->array[gradient].low + i];
         if (t.bound[gradient][r->array[gradient].low + i] < 0)
-            continue; /* no gradient is stored here */
+            continue;
         if (!(fabs((up - down) / (2 * h) - got) <= 1e-6 * (1 + fabs(got))))
             fail_msg("score %d norm %d, array %d[%lld]: difference quotient %.9g, gradient %.9g", (int)r->forward.score,
                      (int)r->forward.normalization, (int)by, (long long)i, (up - down) / (2 * h), got);

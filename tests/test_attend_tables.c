@@ -154,7 +154,6 @@ static void check_nan(const table_shape *s, attn_dtype dtype, int which)
 
 static void a_nan_shows_where_it_is_read(void **state)
 {
-    /* number of a shape, number of its table */
     static const int some[][2] = {{8, 0},  {9, 0},  {10, 0}, {11, 0}, {21, 0}, {21, 1}, {22, 0}, {22, 1},
                                   {24, 0}, {24, 1}, {25, 0}, {25, 1}, {26, 0}, {26, 1}, {43, 0}, {43, 1}};
     (void)state;

@@ -120,7 +120,6 @@ static void pad(random_problem *many, const random_problem *one, int64_t length,
             array_set(&many->array[ids[i]], e, i >= 2 || by_query ? unseen : 0);
     for (int64_t e = 0; e < one->array[ARRAY_LENS].n; e++)
         ((int32_t *)one->array[ARRAY_LENS].block)[e] = (int32_t)length;
-    /* The second sequence of the batch is longer than the first. */
     for (int64_t e = 0; e < many->array[ARRAY_LENS].n; e++)
         ((int32_t *)many->array[ARRAY_LENS].block)[e] = (int32_t)(!by_query    ? (e ? padded : length)
                                                                   : e < length ? length

@@ -30,7 +30,7 @@ typedef struct subject {
     attn__visible visible;
     attn__visible_rows rows;
     attn__visible_keys keys;
-    attn__sequence one; /* the packed sequence under test */
+    attn__sequence one;
     bool by_sequence;
     const attn__canonical *now;
     const attn_arrays *arrays;
@@ -68,7 +68,6 @@ static void make(subject *s, uint64_t number)
     attn__canonical_make(&s->canonical, &p, below(s, 2));
 }
 
-/* Converts an index within the sequence's group to an index within the padded group. */
 static int64_t padded_index(const attn__group *group, const attn__group *padded, int64_t index)
 {
     int64_t at[ATTN_MAX_DIMS], all = 0;
@@ -159,7 +158,6 @@ static void check_bytes(const attn__visible_tile *t, uint8_t kinds[ROWS][KEYS])
     }
 }
 
-/* Checks a block of queries with a block of keys, and with some parts of both. */
 static void check_blocks(subject *s)
 {
     static uint8_t kinds[ROWS][KEYS];

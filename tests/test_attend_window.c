@@ -106,13 +106,11 @@ static double *values_of(const array *a)
     return out;
 }
 
-/* Checks that the largest difference is small compared to the largest value. */
 static void check_close(const shape *s, int number, const array *a, const double *want)
 {
     double most = 0, error = 0;
     for (int64_t i = 0; i < a->n; i++) {
         double difference = fabs(array_get(a, a->low + i) - want[i]);
-        /* The log-sum-exp is infinite if all keys are masked. */
         if (isinf(want[i]) && array_get(a, a->low + i) == want[i])
             continue;
         if (isnan(difference))
@@ -154,7 +152,6 @@ static const shape shapes[] = {
     {2, {24, 35}, {3, 5}, 2, 7, 2, 1, ATTN_BORDER_MASK, true, false, ATTN_F32, true, false, false},
     {2, {27, 33}, {5, 3}, 2, 6, 3, 2, ATTN_BORDER_SHIFT, true, true, ATTN_F32, true, false, false},
     {2, {21, 40}, {5, 5}, 1, 33, 1, 1, ATTN_BORDER_MASK, true, false, ATTN_BF16, false, false, false},
-    /* the lanes are interleaved heads, and all gradients are requested at once */
     {2, {37, 53}, {7, 7}, 8, 8, 1, 1, ATTN_BORDER_MASK, true, false, ATTN_F32, false, true, false},
     {2, {35, 61}, {7, 3}, 16, 5, 1, 1, ATTN_BORDER_ZERO, true, false, ATTN_F32, false, true, true},
     {2, {40, 33}, {5, 7}, 8, 17, 1, 2, ATTN_BORDER_SHIFT, true, false, ATTN_F32, false, true, true},
@@ -168,7 +165,6 @@ static const shape shapes[] = {
     {2, {23, 41}, {7, 9}, 4, 9, 1, 1, ATTN_BORDER_SHIFT, true, false, ATTN_F32, false, true, true},
     {2, {34, 27}, {5, 5}, 12, 8, 1, 1, ATTN_BORDER_MASK, true, false, ATTN_F32, false, true, false},
     {1, {211}, {9}, 8, 5, 1, 2, ATTN_BORDER_SHIFT, true, false, ATTN_F32, false, true, true},
-    /* neighbouring heads are computed together, but each has its own state */
     {3, {16, 17, 18}, {3, 2, 3}, 3, 6, 1, 1, ATTN_BORDER_MASK, true, true, ATTN_F32, false, false, true},
     {3, {17, 16, 18}, {2, 3, 3}, 2, 6, 1, 1, ATTN_BORDER_SHIFT, true, true, ATTN_F32, false, true, false},
     {3, {6, 11, 35}, {3, 5, 3}, 1, 9, 1, 1, ATTN_BORDER_MASK, true, false, ATTN_F32, false, false, false},
@@ -263,7 +259,6 @@ static void make_by_query(random_problem *r, int64_t queries, unsigned with)
     random_problem_arrays(r, 11);
 }
 
-/* Checks the problem. Its arrays end at guard pages. */
 static void check_by_query(random_problem *r)
 {
     attn_context *c;

@@ -74,7 +74,7 @@ static attn__batch_norm_args args_of(arrays *a)
                                    .whole = 3 * (double)(a->batch * a->plane) + 1};
 }
 
-static int64_t place(const arrays *a, int64_t c, int64_t i) /* Returns the offset of number i of channel c. */
+static int64_t place(const arrays *a, int64_t c, int64_t i)
 {
     return (i / a->plane * CHANNELS + c) * a->plane + i % a->plane;
 }
@@ -237,7 +237,7 @@ static void for_all(for_sizes *check)
             continue;
         for (size_t b = 0; b < sizeof batches / sizeof *batches; b++)
             for (size_t p = 0; p < sizeof planes / sizeof *planes; p++)
-                if (batches[b] * planes[p] <= 2000) /* large products would make the test slow */
+                if (batches[b] * planes[p] <= 2000)
                     check(attn__batch_norm_for(false, (attn__isa)isa), batches[b], planes[p]);
     }
 }

@@ -475,7 +475,6 @@ static void padded_key_columns_give_zero(void **state)
     static _Alignas(64) float s[ROWS * LD], p[ROWS * LD], dp[ROWS * LD], lse[ROWS], delta[ROWS];
     static _Alignas(64) uint16_t tiles_of[3][4 * 2 * 3 * ATTN__BF16X3_TILE];
     for (int i = 0; i < ROWS; i++)
-        /* Each log-sum-exp is larger than all scores. */
         lse[i] = 6 + (float)attn__rng_normal(&rng), delta[i] = (float)attn__rng_normal(&rng);
     for (int64_t keys = 1; keys <= LD; keys += keys < 30 ? 4 : 3)
         for (int parts = 1; parts <= 3; parts += 2) {

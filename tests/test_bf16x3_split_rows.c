@@ -125,7 +125,6 @@ static void not_finite_numbers_are_reported(void **state)
             x[i] = i % 2 ? -3.389e38f : 3.389e38f;
             assert_true(attn__bf16x3_split_rows((attn__bf16x3_direction)kind, &rows, &to));
         }
-        /* Parts of these numbers are so small that AMX treats them as 0. */
         for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
             x[5 * i] = small[i].x;
             assert_int_equal(attn__bf16x3_split_rows((attn__bf16x3_direction)kind, &rows, &to), small[i].does);

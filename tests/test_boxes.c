@@ -169,7 +169,7 @@ static void detections_are_checked(void **state)
     assert_ok(c, attn__average_precision(c, set, &d, 1, measures, NULL));
     /* With an overlap of 0.9, the object is found at the thresholds 0.50 to 0.90. */
     assert_float_equal(measures[ATTN__AP], 0.9, 1e-12);
-    assert_float_equal(measures[4], -1, 0); /* -1 means that no object is of medium size */
+    assert_float_equal(measures[4], -1, 0);
     assert_ok(c, attn__average_precision(c, set, NULL, 0, measures, NULL));
     assert_float_equal(measures[ATTN__AP], 0, 0);
     d.score = NAN;

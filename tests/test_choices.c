@@ -39,7 +39,6 @@ static void refused(attn_context *c, attn_status status)
     assert_refused(c, attn_context_status(c), ATTN_ERROR_ARGUMENT, "99");
 }
 
-/* Makes a call that fails, such as opening a missing file. */
 static void fail_once(attn_context *c)
 {
     attn_config *config;
@@ -67,7 +66,7 @@ static void texts(void **state)
     refused(c, attn_alignment_parse(&all, c, rows, strlen(rows), "x", &format));
     assert_int_equal(attn_alignment_parse(&all, c, rows, strlen(rows), "x", NULL), ATTN_OK);
     refused(c, attn_alignment_select(&some, all, &(attn_selection){.depth = 1, .how = (attn_select)NONE}));
-    fail_once(c); /* The message must come from the later call. */
+    fail_once(c);
     assert_refused(c, attn_alignment_select(&some, all, &(attn_selection){.depth = -7}), ATTN_ERROR_ARGUMENT, "-7");
     attn_alignment_destroy(all);
     end(c);

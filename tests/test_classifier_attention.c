@@ -31,7 +31,7 @@ static void keys_map_to_grid_positions(void **state)
     assert_int_equal(attn__block_keys(&window), 9);
     place(&window, 2, 3, 4, 2, 3); /* key 4 is the middle of the window, where the query is */
     place(&window, 2, 3, 0, 1, 2);
-    place(&window, 0, 0, 0, -1, -1); /* this tap is outside of the image */
+    place(&window, 0, 0, 0, -1, -1);
     place(&window, 0, 0, 5, 0, 1);
     place(&window, 4, 5, 8, -1, -1);
     window.shifted = true;

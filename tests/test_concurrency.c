@@ -155,7 +155,7 @@ static void one_workspace_serves_one_thread_at_a_time(void **state)
     run_all(THREADS, run_shared, runs, sizeof *runs);
     for (int i = 0; i < THREADS; i++) {
         assert_int_equal(runs[i].other, 0);
-        if (runs[i].ran) /* Other threads must not change the results. */
+        if (runs[i].ran)
             assert_memory_equal(passes[i].o, passes[THREADS].o, sizeof passes->o);
         ran += runs[i].ran;
     }
@@ -176,7 +176,6 @@ static void a_held_workspace_is_busy_until_it_is_free(void **state)
     whole.o = p->o;
     assert_int_equal(attn_plan_create(&plan, c, &f, NULL), ATTN_OK);
     assert_int_equal(attn_plan_execute(plan, &lacking, NULL), ATTN_ERROR_ARGUMENT);
-    /* The failed call must have released the plan, so this call succeeds. */
     assert_int_equal(attn_plan_execute(plan, &whole, NULL), ATTN_OK);
     assert_int_equal(attn_plan_execute(plan, &whole, NULL), ATTN_OK);
     free(p);
@@ -191,7 +190,6 @@ static void *run_without_output(void *user)
     pass *p = user;
     attn_arrays a = {.q = p->q, .k = p->k, .v = p->v, .lse = p->lse};
     char workspace[64];
-    /* The call fails before it reads the workspace. */
     p->status = attn_plan_execute(plan, &a, workspace);
     return NULL;
 }
@@ -367,7 +365,7 @@ static void share_weights(attn_precision precision)
     }
     begin_sharers(all, MOST + 1, precision, weights);
     assert_int_equal(attn__packed_weights_begin(all[MOST].tape), ATTN_OK);
-    run_sharer(&all[MOST]); /* This thread first packs its own weights. */
+    run_sharer(&all[MOST]);
     attn_context_memory(c, &before, NULL, NULL);
     assert_int_equal(attn_tape_create(&owner, c), ATTN_OK);
     assert_int_equal(attn__packed_weights_begin(owner), ATTN_OK);
@@ -386,7 +384,7 @@ static void share_weights(attn_precision precision)
         }
     }
     attn_context_memory(c, &during, NULL, NULL);
-    assert_true(during > before); /* The weights are not freed yet, because one tape still shares them. */
+    assert_true(during > before);
     attn__packed_weights_end(all[MOST].tape);
     attn_context_memory(c, &after, NULL, NULL);
     assert_int_equal(after, before);

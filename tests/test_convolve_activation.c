@@ -123,7 +123,6 @@ static void dilated_kernels_are_kernels_with_zeros(void **state)
         w[i] = (float)attn__rng_normal(&rng);
         wide[(i / 9 * REACH + i / SIDE % SIDE * STEP) * REACH + i % SIDE * STEP] = w[i];
     }
-    /* With a padding of 3, the result has the size of the input. */
     for (int64_t padding = 0; padding <= 4; padding++) {
         for (int64_t stride = 1; stride <= 2; stride++) {
             attn_conv conv = {.spatial = 2, .stride = {stride, stride}, .padding = {padding, padding}};

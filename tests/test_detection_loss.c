@@ -65,7 +65,7 @@ static void no_assignment_costs_less(void **state)
     const double equal[6] = {0};
     int64_t column[2];
     assert_ok(*state, attn__assign(*state, equal, 2, 3, column));
-    assert_true(column[0] == 0 && column[1] == 1); /* With equal costs, the first columns are assigned. */
+    assert_true(column[0] == 0 && column[1] == 1);
 }
 
 /* The expected sums come from scipy.optimize.linear_sum_assignment of SciPy 1.17. */

@@ -38,7 +38,6 @@ static void sizes_are_detrs(void **state)
     assert_true(width == 31 && height == 17);
 }
 
-/* Makes a dark picture with a bright rectangle. */
 static attn_image picture(attn_context *context, int64_t width, int64_t height, const attn__box *box)
 {
     attn_image image;
@@ -162,7 +161,6 @@ static void unlike_pictures_make_a_batch_with_a_mask(void **state)
     }
     assert_non_null(attn__view_batch(&attn__detr_view, f->tape, images, 1, NULL, &mask));
     assert_null(mask);
-    /* Here the batch is larger, so the picture is padded. */
     x = attn__view_batch(&attn__detr_view, f->tape, images, 1, (const int64_t[]){3, 6}, &mask);
     assert_true(attn_tensor_length(x, 3) == 6 && test_at(mask, 3) == 0 && test_at(mask, 4) == 1);
     for (int i = 0; i < 2; i++)
@@ -186,7 +184,6 @@ static void outputs_are_boxes_by_falling_score(void **state)
     assert_ok(f->context, attn__found_of(f->context, l, b, 0, 200, 100, found));
     assert_true(found[0].class == 0 && fabs(found[0].score - 1 / (1 + exp(-1) + exp(-2))) < 1e-6);
     assert_true(fabs(found[0].left - 40) < 1e-4 && fabs(found[0].bottom - 70) < 1e-4);
-    /* Results with equal scores have the order of their queries. */
     assert_true(found[1].class == 1 && found[1].right == 200 && found[2].left == -50);
     test_set(b, 3, NAN);
     assert_refused(f->context, attn__found_of(f->context, l, b, 0, 200, 100, found), ATTN_ERROR_UNSUPPORTED,
@@ -319,7 +316,7 @@ static attn_status batch_with(attn_context *context, void *user)
         assert_true(batch.targets.images == 2 && batch.objects <= 2 && data.set->images[1].width == 3);
     if (status == ATTN_OK)
         status = attn__boxed_data_valid(&data, tape, 0, &batch);
-    if (status == ATTN_OK) /* the picture becomes wider than high, 4 x 3 pixels */
+    if (status == ATTN_OK)
         assert_true(batch.targets.images == 1 && batch.sides[0] == 4 && batch.sides[1] == 5);
     attn_tape_destroy(tape);
     attn__boxed_data_free(&data);

@@ -72,7 +72,7 @@ static void transposed_elementwise_matches_for_all_sizes(void **state)
             with_each_isa(&t);
             t.begin = (rows * 3 + columns) % t.end;
             t.end -= (t.end - t.begin) * columns / 150;
-            t.scale = 0.5; /* Products with 0.5 are exact, so the results must be, too. */
+            t.scale = 0.5;
             t.add = columns % 2;
             with_each_isa(&t);
             t.scale = 1;

@@ -109,7 +109,6 @@ static void link_to_standard_output_is_kept(void **state)
     check_holds(&f, "before written behind");
     assert_int_equal(lstat(link, &about), 0);
     assert_true(S_ISLNK(about.st_mode));
-    /* This link is not to standard output, so the new file replaces it. */
     assert_int_equal(attn_file_write(f.c, link, "anew", 4), ATTN_OK);
     check_holds(&f, "before written behind");
     assert_int_equal(tear_down(&f), 2);
@@ -146,7 +145,7 @@ static void a_full_disk_leaves_the_old_file(void **state)
     free(data);
     assert_refused(f.c, status, ATTN_ERROR_IO, "File too large");
     check_holds(&f, "old");
-    assert_int_equal(tear_down(&f), 1); /* tear_down removes only one file, so no temporary file was left. */
+    assert_int_equal(tear_down(&f), 1);
 }
 
 static void gzip_is_read_and_checked(void **state)
@@ -254,7 +253,7 @@ static void directories_are_cleared(void **state)
     assert_refused(f.c, attn_directory_clear(f.c, f.folder, names), ATTN_ERROR_IO, "/b: cannot be removed");
     assert_ok(f.c, attn_directory_clear(f.c, "/nowhere/at/all", names));
     rmdir(path);
-    assert_int_equal(tear_down(&f), 2); /* d and the lock file remain */
+    assert_int_equal(tear_down(&f), 2);
 }
 
 static void json_is_written(void **state)
@@ -298,13 +297,13 @@ static void misuse_of_the_writer_is_refused(void **state)
         if (kind != 4)
             attn_json_object(&json, NULL);
         if (kind == 0)
-            attn_json_int(&json, NULL, 1); /* an object's member needs a key */
+            attn_json_int(&json, NULL, 1);
         if (kind != 1 && kind != 4)
             attn_json_end(&json);
         if (kind == 2)
             attn_json_end(&json);
         if (kind == 3)
-            attn_json_int(&json, NULL, 1); /* there can be only one value */
+            attn_json_int(&json, NULL, 1);
         assert_int_equal(attn_json_finish(&json, &text), ATTN_ERROR_ARGUMENT);
         assert_null(text);
         attn_json_free(&json);
@@ -420,7 +419,7 @@ static void long_json_is_refused(void **state)
     char *text = calloc(MOST + 1, 1);
     json_t *root;
     assert_non_null(text);
-    memset(text, '[', DEPTH); /* the check stops at this depth, so that it reads no other page of the text */
+    memset(text, '[', DEPTH);
     attn__input input = {.context = c, .name = "c.json", .data = (const uint8_t *)text, .size = MOST};
     assert_refused(c, attn__json_parse(&root, &input, DEPTH - 1, MOST, 0), ATTN_ERROR_FORMAT,
                    "c.json:1:65: nested too deep");

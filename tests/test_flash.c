@@ -19,8 +19,8 @@ typedef struct trial {
     attn_heads heads;
     attn_problem problem;
     attn_arrays arrays;
-    size_t q, k, o, lse, bias, mask, lens; /* number of elements of each array */
-    double spread;                         /* approximate range of the scores */
+    size_t q, k, o, lse, bias, mask, lens;
+    double spread; /* approximate range of the scores */
 } trial;
 
 static int64_t pick(attn__rng *rng, const int64_t *from, int n)
@@ -128,7 +128,6 @@ static void choose_bias(trial *t, attn__rng *rng)
     t->arrays.bias = bias;
 }
 
-/* Draws a mask over queries and keys if there is no key padding. */
 static void choose_mask(trial *t, attn__rng *rng)
 {
     if (!(t->problem.flags & ATTN_WITH_MASK) && attn__rng_below(rng, 4) == 0) {

@@ -87,7 +87,7 @@ static void gelu_is_within_its_bounds_from_minus_8_to_8(void **state)
     for (int i = 0; i < DENSE; i++)
         x[i] = (float)(i - EDGE * PER_UNIT) / PER_UNIT;
     with_each_isa(x, DENSE, within_bounds);
-    for (int i = 0; i < DENSE; i++) /* these numbers use all bits of the mantissa */
+    for (int i = 0; i < DENSE; i++)
         x[i] = nextafterf(x[i] * 1.0000123f, i % 2 ? 9.0f : -9.0f);
     with_each_isa(x, DENSE, within_bounds);
     guard_free(x, size);

@@ -108,7 +108,7 @@ static void check_product(const product *p, const arrays *x, bool bf16)
             }
             double old = (double)x->old[i * x->ldc + j], got = (double)x->c[i * x->ldc + j];
             if (j >= p->n)
-                assert_true(got == old); /* gaps between the rows must stay unchanged */
+                assert_true(got == old);
             else
                 check(got, activated(sum + (p->bias ? (double)x->bias[j] : 0) + (p->add ? old : 0), p->activation),
                       p->k);
@@ -456,7 +456,6 @@ static void nothing_to_sum_is_zero(void **state)
     end_world(w);
 }
 
-/* Runs the linear layer with packed weights for several numbers of rows. */
 static void try_packed(world w, attn_dtype dtype, const product *shape)
 {
     product p = *shape;

@@ -101,7 +101,6 @@ static void set(attn_dtype dtype, void *c, int64_t at, double value)
         ((float *)c)[at] = (float)value;
 }
 
-/* Computes all tiles of the product one after another. */
 static void multiply(const attn__gemm_kernel *kernel, const operands *o, const char *a, const char *b, void *c,
                      int64_t ldc, int64_t size, bool add)
 {

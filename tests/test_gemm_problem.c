@@ -546,7 +546,7 @@ static void try_convolution(const int64_t n[8], bool wide, attn__isa isa, int th
     x.w = make(wide, OUTPUTS * x.positions);
     free(dy.data);
     convolution back = x;
-    back.rows = x.positions; /* the number of rows of dY is the same for each image */
+    back.rows = x.positions;
     memcpy(sums.data, old.data, (size_t)old.n * (wide ? 8 : 4));
     attn__gemm_problem w = {.dtype = g.dtype,
                             .batch = BATCH,

@@ -154,7 +154,7 @@ static bool stop_at_once(void *user, const char *things, int64_t done, int64_t t
 {
     assert_string_equal(things, "rows");
     int64_t *rows = user;
-    assert_int_equal(total, 2 * HEIGHT * CHANNELS); /* `total` counts the rows of two groups of images. */
+    assert_int_equal(total, 2 * HEIGHT * CHANNELS);
     *rows = done;
     return false;
 }
@@ -183,8 +183,8 @@ static void test_draw(void **state)
     }
     assert_true(apart(&first[0], &first[1]) > DIMS / 4);
     assert_true(apart(&first[0], &other[0]) > DIMS / 4);
-    assert_true(apart(&many[0], &many[16]) > DIMS / 4); /* Each group of images has its own noise. */
-    for (int i = 0; i < DIMS; i++)                      /* Levels of pixels are multiples of 255 / 3 = 85. */
+    assert_true(apart(&many[0], &many[16]) > DIMS / 4);
+    for (int i = 0; i < DIMS; i++) /* Levels of pixels are multiples of 255 / 3 = 85. */
         assert_int_equal(first[0].pixels[i] % 85, 0);
     for (int i = 0; i < MANY; i++)
         attn_image_free(w.context, &many[i]);
@@ -253,7 +253,7 @@ static void check_weights(const attn__generator_look *look, int64_t layer)
     for (int64_t i = 0; i < (int64_t)HEADS * HEIGHT * WIDTH; i++) {
         const float *shown = b->weights + i * (HEIGHT + WIDTH), *want = model + i * (HEIGHT + WIDTH);
         int64_t y = i / WIDTH % HEIGHT, x = i % WIDTH, row, col;
-        double sums[2] = {0, 0}; /* sums of the weights along the image's row and column */
+        double sums[2] = {0, 0};
         for (int64_t key = 0; key < HEIGHT + WIDTH; key++) {
             assert_true(attn__block_place(b, y, x, key, &row, &col));
             assert_true(shown[key] == want[key < WIDTH ? HEIGHT + col : row]);
@@ -328,7 +328,6 @@ static void test_show(void **state)
 
 enum { SIDE = 4, PIXELS = SIDE * SIDE };
 
-/* Writes the videos to a file, which becomes the training data. */
 static void write_videos(world *w)
 {
     attn_tensor *array;

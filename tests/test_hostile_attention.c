@@ -202,7 +202,7 @@ static bool is_wild(hostile_structure s)
 
 /* The array that gets an operand of the structure, and the axis over which the sum runs. */
 typedef struct aim {
-    int id; /* array_id of the array */
+    int id;
     hostile_operand operand;
     bool tokens; /* true: the sum runs over tokens; false: it runs over channels */
 } aim;

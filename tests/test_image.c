@@ -206,7 +206,7 @@ static void a_damaged_png_is_refused(void **state)
         cut.size = size;
         check_refused(&cut, ATTN_ERROR_FORMAT, size < 8 ? "f: " : "the file is cut off");
     }
-    for (size_t at = 8; at < f.size - 12; at++) { /* Every flipped bit is noticed, because checksums cover all bytes. */
+    for (size_t at = 8; at < f.size - 12; at++) {
         file damaged = f;
         damaged.bytes[at] ^= 0x10;
         check_refused(&damaged, ATTN_ERROR_FORMAT, "f: byte ");
@@ -215,7 +215,7 @@ static void a_damaged_png_is_refused(void **state)
     f = png_file(&huge);
     check_refused(&f, ATTN_ERROR_UNSUPPORTED, "900000 x 900000 pixels; at most 67108864");
     wide.width = wide.height = 8000;
-    f = png_file(&wide); /* The file has too little data for its size, although the size is within the limit. */
+    f = png_file(&wide);
     check_refused(&f, ATTN_ERROR_FORMAT, "cut off");
     small.size = 2;
     f = png_file(&small);
@@ -345,7 +345,7 @@ static void a_damaged_jpeg_is_refused(void **state)
         cut.size = size;
         check_refused(&cut, ATTN_ERROR_FORMAT, "f: byte ");
     }
-    uint8_t *frame = NULL; /* frame header, which has the size of the picture */
+    uint8_t *frame = NULL;
     for (size_t at = 0; at + 9 < wide.size && !frame; at++)
         frame = wide.bytes[at] == 0xff && wide.bytes[at + 1] == 0xc0 ? wide.bytes + at : NULL;
     assert_non_null(frame);
@@ -524,7 +524,7 @@ static void resizing_gives_pillows_bits(void **state)
         int64_t from_width, from_height;
         int channels;
         int64_t width, height;
-        uint64_t sums[2]; /* one checksum for each filter */
+        uint64_t sums[2];
     } cases[] = {
         {13, 7, 3, 4, 3, {UINT64_C(0x4cda2197a9e530f9), UINT64_C(0x6b131cc3290ba19c)}},
         {13, 7, 3, 29, 17, {UINT64_C(0x91a5a4b4c90d291b), UINT64_C(0xcfd4cee8621157a9)}},
@@ -592,7 +592,7 @@ static void center_crop_is_exact(void **state)
     assert_int_equal(sheet.pixels[3 * 66 + 3], 10);
     assert_int_equal(sheet.pixels[45 * 66 + 62], 250);
     attn_image_free(c, &sheet);
-    for (int64_t columns = 0; columns <= 9; columns += 3) { /* a sheet of two images never has more than two columns */
+    for (int64_t columns = 0; columns <= 9; columns += 3) {
         assert_int_equal(attn_image_sheet(&sheet, c, two, 2, columns, 1, 1), ATTN_OK);
         assert_int_equal(sheet.width, 2 * (wide.width + 1) + 1);
         assert_int_equal(sheet.height, wide.height + 2);
@@ -679,7 +679,7 @@ static void maps_of_numbers_are_resized(void **state)
     attn_context *c = *state;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         const int64_t *n = cases[k].from, *m = cases[k].to;
-        float from[2 * 25], to[2 * 25]; /* the second channel has twice the numbers of the first */
+        float from[2 * 25], to[2 * 25];
         for (int i = 0; i < n[0] * n[1]; i++)
             for (int channel = 0; channel < 2; channel++)
                 from[2 * i + channel] = (float)(channel + 1) * ((float)(i * 7 % 5) + 0.25f * (float)i);

@@ -105,7 +105,6 @@ static void parts_divide_and_stay(void **state)
         assert_true(attn_image_set_size(parts[p]) > 0);
     }
     assert_int_equal(total, N);
-    /* Leaving out the first image must not move other images to another part. */
     unsigned char pixels[PIXELS];
     assert_int_equal(attn_image_set_create(&fewer, c, (attn_image_shape){SIDE, SIDE, 1, 1}), ATTN_OK);
     for (int i = 1; i < N; i++) {

@@ -260,7 +260,7 @@ static void the_probabilities_of_all_videos_sum_to_1(void **state)
     attn_tensor *logits = attn_axial_transformer_logits(w.model, w.tape, w.x, NULL);
     assert_non_null(logits);
     for (int64_t v = 0; v < VIDEOS; v++) {
-        double p[2] = {1, 1}; /* the probability of each of the two frames */
+        double p[2] = {1, 1};
         for (int64_t i = 0; i < BITS; i++)
             p[i / FRAME] *= chance(logits, v * BITS + i, numbers(&w)[v * BITS + i]);
         all += p[0] * p[1];
@@ -357,13 +357,11 @@ static void given_rows_stay_and_the_rest_is_drawn(void **state)
     stir(&w);
     assert_int_equal(attn_tensor_create(&known, w.context, ATTN_U8, 4, w.shape), ATTN_OK);
     for (int64_t i = 0; i < w.size; i++)
-        ((uint8_t *)attn_tensor_data(known))[i] = i % 20 < 10; /* the upper two of four rows are known */
+        ((uint8_t *)attn_tensor_data(known))[i] = i % 20 < 10;
     sample(&w, (attn_axial_transformer_options){.seed = 1}, whole);
     sample(&w, (attn_axial_transformer_options){.seed = 1, .known = known}, completed);
-    /* If all drawn numbers are given as known numbers, the same image is drawn again. */
     assert_memory_equal(whole, completed, sizeof whole);
     for (int64_t i = 0; i < w.size; i++)
-        /* Numbers after the known numbers may have any value. */
         numbers(&w)[i] = i % 20 < 10 ? (int32_t)(i % 7) : 1000;
     sample(&w, (attn_axial_transformer_options){.seed = 1, .known = known}, completed);
     sample(&w, (attn_axial_transformer_options){.seed = 1, .known = known, .slow = true}, slow);
@@ -485,7 +483,7 @@ static void not_finite_logits_are_refused_by_the_sampler(void **state)
                         ATTN_ERROR_UNSUPPORTED, "the probabilities of number 0 of the images are not finite");
         }
     }
-    test_set(bias, 2, (double)-INFINITY); /* With a bias of -infinity, this level is never drawn. */
+    test_set(bias, 2, (double)-INFINITY);
     assert_int_equal(attn_axial_transformer_sample(w.model, w.x, NULL), ATTN_OK);
     for (int64_t i = 0; i < w.size; i++)
         assert_int_not_equal(numbers(&w)[i], 2);

@@ -222,7 +222,6 @@ static double check_values(const sample *s, const char *isa)
     return worst;
 }
 
-/* Checks the default instruction set and the next two sets below it. */
 static void values_and_gradients_are_sums(void **state)
 {
     attn_context *c = *state;

@@ -200,7 +200,7 @@ static void a_cut_sentence_keeps_the_links_of_what_is_left(void **state)
     build(&vocab[1], pairs, ATTN_SIDE_TARGET, ATTN_VOCAB_WORDS);
     attn_encode_options options = {.steps = 3};
     assert_int_equal(attn_corpus_create(&corpus, pairs, vocab[0], vocab[1], &options), ATTN_OK);
-    assert_int_equal(corpus->link_begin[1], 2); /* The first pair has the two links 0-0 and 1-1. */
+    assert_int_equal(corpus->link_begin[1], 2);
     assert_int_equal(corpus->link_begin[2], 2);
     assert_int_equal(corpus->link_begin[3], 3);
     assert_int_equal(corpus->link[1].source, 1);
@@ -240,9 +240,9 @@ static void guide_uses_the_most_likely_source_word(void **state)
         for (int i = 0; i < 6; i++, line = strchr(line, '\n') + 1) {
             if (i == 0 && !keep)
                 assert_memory_equal(line, "0-0 2-1 1-2\n", 12);
-            if (i == 1 && !keep) /* "!" is the fourth word of the target, because "dog!" became two words. */
+            if (i == 1 && !keep)
                 assert_memory_equal(line, "0-0 2-1 1-2 2-3\n", 16);
-            if (i == 5) /* Of two equally likely words, the nearer one is linked. */
+            if (i == 5)
                 assert_memory_equal(line, "0-0 1-1 2-2\n", 12);
         }
         assert_int_equal(*line, 0);

@@ -125,7 +125,7 @@ static void a_long_fit_tells_how_far_it_is(void **unused)
     assert_int_equal(attn_logistic_fit(context, &p, w, &b, &sweeps), ATTN_OK);
     assert_int_equal(told[0], sweeps);
     assert_int_equal(told[1], 100);
-    told[0] = told[1] = 0, told[2] = 2; /* The callback stops the fit after 2 sweeps. */
+    told[0] = told[1] = 0, told[2] = 2;
     assert_int_equal(attn_logistic_fit(context, &p, w, &b, &sweeps), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(sweeps, 2);
     attn_context_destroy(context);

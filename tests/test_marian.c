@@ -133,7 +133,6 @@ static void banned_and_forced_tokens(void **state)
     for (int64_t beam = 1; beam <= 2; beam++) {
         assert_int_equal(attn_translator_translate(t, &line, 1, &(attn_translator_options){.beam = beam}, &said),
                          ATTN_OK);
-        /* The result has four tokens, of which the last must be the end token. */
         assert_string_equal(said.text, "b b b");
         assert_int_equal(said.unknown, 0);
         attn_translations_free(f->c, &said, 1);
@@ -414,7 +413,6 @@ static void embedding_tables_shared_and_separate_load(void **state)
     fixture *f = *state;
     put_tensors(f, (entry[]){{"model.shared.weight", V, D}, encoder, decoder, head, bias}, 5);
     check_says(f, NULL, "b b b");
-    /* These are names of Marian's own format. */
     put_tensors(f, (entry[]){{"Wemb", V - 1, D}, {"decoder_ff_logit_out_b", 1, V - 1}}, 2);
     check_says(f, "marian-native", "b b b");
     check_refused(f, ATTN_ERROR_UNSUPPORTED, "no rule of marian-huggingface takes \"Wemb\"");
@@ -560,7 +558,7 @@ static void expected_pairs(const attn_translator *t, const attn__aligned *a, cha
     int64_t n = a->nsource;
     for (int64_t j = 0; j < a->nsaid; j++) {
         int64_t best = 0;
-        for (int64_t i = 1; i < a->ntokens; i++) /* The weights of two heads are added. */
+        for (int64_t i = 1; i < a->ntokens; i++)
             best = w[j * n + i] + w[(a->nsaid + j) * n + i] > w[j * n + best] + w[(a->nsaid + j) * n + best] ? i : best;
         text += sprintf(text, "%s%d-%d", j > 0 ? " " : "", (int)best, (int)j); /* NOLINT: the numbers are below 10 */
     }
@@ -648,15 +646,14 @@ static void kept_weights_are_packed_once(void **state)
     assert_int_equal(attn_translator_load(&t, c, f->directory, NULL), ATTN_OK);
     for (int i = 0; i < 4; i++) {
         attn_translation said;
-        if (i > 0) /* Packing again has no effect. */
+        if (i > 0)
             assert_int_equal(attn_translator_pack_weights(t), ATTN_OK);
         count = 0;
         assert_int_equal(attn_translator_translate(t, &line, 1, NULL, &said), ATTN_OK);
-        needed[i % 3] = count; /* number of allocations without packing, and then with packed weights */
+        needed[i % 3] = count;
         assert_string_equal(said.text, "b b b");
         attn_translations_free(c, &said, 1);
         if (i == 2)
-            /* packing allocates panels, their description, and a list of descriptions */
             assert_true(needed[2] + 3 <= needed[0]);
     }
     assert_int_equal(needed[0], needed[2]);

@@ -270,7 +270,7 @@ static void weights_come_on_demand_and_sum_to_one(void **state)
         assert_int_equal(attn_tensor_length(cross, 2), TT);
         assert_int_equal(attn_tensor_length(cross, 3), TS);
         double sum = 0;
-        for (int j = 0; j < TS; j++) { /* the weights of sentence 1, head 0, query 0 */
+        for (int j = 0; j < TS; j++) {
             double weight = test_at(cross, attn_tensor_length(cross, 1) * TT * TS + j);
             assert_true(j < src_lens[1] || weight == 0);
             sum += weight;

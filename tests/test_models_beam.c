@@ -502,8 +502,7 @@ static void check_alone(attn_model *model, int64_t beam)
         lengths += !seen[n];
         seen[n] = true;
     }
-    assert_true(lengths >= 4 && least < 16); /* Some sentences must end early. */
-    /* Some sentences must be so long that a Transformer's caches grow twice. */
+    assert_true(lengths >= 4 && least < 16);
     assert_int_equal(most, MOST_TOKENS);
     attn_hypotheses_free(attn_model_context(model), together, SENTENCES);
 }
@@ -688,7 +687,7 @@ static void caches_refuse_what_does_not_fit(void **state)
     attn_nn_kv_cache cache;
     assert_int_equal(attn_nn_kv_cache_init(&cache, context, ATTN_F32, 2, 4, 3), ATTN_OK);
     cache.length = 3;
-    test_set(cache.k, 12 + 8, 5); /* row 1, token 2, channel 0 */
+    test_set(cache.k, 12 + 8, 5);
     assert_int_equal(attn_nn_kv_cache_select(&cache, context, NULL, 2, 2), ATTN_ERROR_SHAPE);
     attn_context_clear_error(context);
     assert_int_equal(attn_nn_kv_cache_select(&cache, context, NULL, 3, 4), ATTN_ERROR_SHAPE);
@@ -805,7 +804,7 @@ static void reorder_often(attn_context *context, uint64_t seed, int64_t *moved)
         check_cache(&cache, &h);
         for (int64_t i = 0; i < h.n; i++)
             *moved += t + 1 - lineage.shared[i];
-        if (t == ROOM / 2) { /* removes the sentence in the middle */
+        if (t == ROOM / 2) {
             static const int64_t left[] = {0, 1, 2, 6, 7, 8};
             assert_int_equal(attn_nn_kv_cache_select(&cache, context, left, 6, ROOM), ATTN_OK);
             attn_nn_kv_cache_free(&spare);
@@ -889,7 +888,6 @@ static void search_ends_by_its_stopping_rule(void **state)
         steps[i / 3][stopping] = beam.step;
         attn__beam_destroy(&beam);
     }
-    /* The stopping rules must differ for this chain. */
     assert_true(steps[1][ATTN_STOP_FULL] < steps[1][ATTN_STOP_LIKELY]);
     assert_true(steps[1][ATTN_STOP_LIKELY] < steps[1][ATTN_STOP_NEVER]);
 }

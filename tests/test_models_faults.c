@@ -171,7 +171,6 @@ static attn_status whole(attn_context *context, void *user)
     return status;
 }
 
-/* Finds sizes that the architecture accepts, or returns false. */
 static bool find_sizes(whole_life *life)
 {
     static const int64_t sizes[] = {3, 4, 8, 32, 33, 1};

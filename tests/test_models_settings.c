@@ -40,8 +40,8 @@ enum { MOST_INPUTS = 4 };
 
 typedef struct input {
     const char *name;
-    int64_t shape[ATTN_MAX_RANK]; /* the lengths, followed by a 0 */
-    const char *integers;         /* a digit for each element of the tensor; NULL: random numbers */
+    int64_t shape[ATTN_MAX_RANK];
+    const char *integers; /* a digit for each element of the tensor; NULL: random numbers */
 } input;
 
 typedef struct gradient_case {
@@ -632,7 +632,6 @@ static void an_earlier_error_stops_no_later_call(void **state)
     expect_error(f, "self-attention", "input x (b,t,dim) is missing");
     attn_tape_reset(f->tape, NULL);
     x = test_random(f->tape, ATTN_F64, 3, (int64_t[]){1, 3, 4}, 3);
-    /* The failed operation returns NULL, which becomes the input. */
     attn_named_add(&in, "x", attn_slice(f->tape, x, 7, 0, 1));
     assert_int_not_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_OK);
     expect_error(f, "axis 7", "7");

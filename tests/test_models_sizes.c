@@ -211,7 +211,7 @@ static void every_architecture_takes_or_refuses_every_size(void **state)
         begin(&r, a, NULL, ATTN_PRECISION_DEFAULT);
         begin(&twin, a, "scalar", ATTN_PRECISION_DEFAULT);
         int taken = try_sizes(&r, all_sizes ? &twin : NULL);
-        if (taken < 8) /* Otherwise the model does not fit the shapes above. */
+        if (taken < 8)
             fail_msg("%s took the inputs %d times only", a->name, taken);
         if (all_sizes)
             print_message("%s: %d of %d inputs taken\n", a->name, taken, 16 * (LONGEST + 1));

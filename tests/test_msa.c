@@ -121,7 +121,7 @@ static void checkpoints_have_rows_and_columns_swapped(void **state)
     assert_int_equal(attn_config_int(attn_model_config(attn_msa_model(msa)), "embed_dim", 0), 4);
     assert_int_equal(attn_config_int(attn_model_config(attn_msa_model(msa)), "max_positions", 0), 6);
     assert_null(attn_named_find(list, "msa_position_embedding"));
-    assert_true(attn_msa_has_regression(msa)); /* The regression is read from the file in the same folder. */
+    assert_true(attn_msa_has_regression(msa));
     assert_true(test_at(attn_named_find(list, "contact_head.regression.weight"), 1) == 2);
     attn_msa_destroy(msa);
 }
@@ -325,7 +325,7 @@ static void budgets_change_rounding_only(void **state)
         before = plan.heads;
     }
     assert_int_equal(before, 1);
-    assert_true(kinds >= 4); /* 6, 3, 2 and 1 heads must have been computed at once. */
+    assert_true(kinds >= 4);
     attn_msa_destroy(msa);
 }
 

@@ -104,7 +104,7 @@ static void check_embedding(fixture *f, int64_t row_channels)
 static void embedding_follows_its_formula(void **state)
 {
     check_embedding(*state, DIM);
-    check_embedding(*state, 1); /* The first release has a table of row positions with one channel. */
+    check_embedding(*state, 1);
 }
 
 /* Only the last representation is normalized, by a norm whose weights are 1 and 0. */

@@ -450,9 +450,9 @@ static void settings_are_read_from_shapes(void **state)
     assert_ok(c, measure(c, every, checkpoint(), &config));
     assert_int_equal(attn_config_int(config, "rows_of", 0), 2);
     assert_int_equal(attn_config_int(config, "blocks", 0), 2);
-    assert_false(attn_config_bool(config, "tied", true)); /* this key comes from the first line that finds its target */
+    assert_false(attn_config_bool(config, "tied", true));
     assert_int_equal(attn_config_int(config, "x", 0), 7);
-    assert_int_equal(attn_config_int(config, "heads", 0), 4); /* this key comes from a line `set` */
+    assert_int_equal(attn_config_int(config, "heads", 0), 4);
     assert_int_equal(attn_config_size(config), 7);
     attn_config_destroy(config);
     attn_context_destroy(c);

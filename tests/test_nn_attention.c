@@ -213,7 +213,7 @@ static void positions_are_sines_and_cosines(void **state)
     assert_says(f->context, "max_len is 10");
     assert_null(attn_nn_positional_forward(&layer, f->tape, random3(f, 1, 2, 1, 1), 0));
     assert_says(f->context, "4 channels wanted");
-    layer.offset = 12; /* With an offset of 12, the first position is past the end of the table. */
+    layer.offset = 12;
     assert_null(attn_nn_positional_forward(&layer, f->tape, x, 0));
     assert_says(f->context, "positions 12 to 13 wanted, but max_len is 10");
 }

@@ -13,7 +13,7 @@
 
 enum { R = 3, C = 4, B = 2, D = 6, F = 5, HEADS = 3 };
 
-static attn_nn_msa_layer made; /* the layer of the current test */
+static attn_nn_msa_layer made;
 
 static const attn_nn_msa_layer_options small = {
     .dim = D, .ffn_dim = F, .heads = HEADS, .fill = -10000, .own_depth = true};
@@ -67,7 +67,7 @@ static void gradients_are_differences(void **state)
     attn_nn_msa_layer_options options = small;
     options.dropout = options.activation_dropout = 0.2;
     build(f, ATTN_F64, &options);
-    for (int64_t i = 0; i < f->parameters.n; i++) /* Parameters that are not checked need no gradient. */
+    for (int64_t i = 0; i < f->parameters.n; i++)
         attn_tensor_set_requires_grad(f->parameters.items[i].tensor, false);
     const gradcheck_input attention[] = {{4, {R, C, B, D}}, {1, {D}}, {1, {D}},    {2, {D, D}}, {1, {D}},
                                          {2, {D, D}},       {1, {D}}, {2, {D, D}}, {2, {D, D}}};
@@ -158,7 +158,7 @@ static void padding_keeps_the_result(void **state)
     attn_tensor *single = attn_nn_msa_layer_forward(&made, f->tape, alone(f->tape, x, 1, 2, 3), NULL, NULL, NULL);
     assert_non_null(together);
     assert_true(test_distance(alone(f->tape, together, 1, 2, 3), single) < 1e-12);
-    made.rows.own_depth = false; /* Now the padded number of rows scales the scores, as in the original. */
+    made.rows.own_depth = false;
     together = attn_nn_msa_layer_forward(&made, f->tape, x, padding(f->tape), NULL, NULL);
     assert_true(test_distance(alone(f->tape, together, 1, 2, 3), single) > 1e-6);
 }

@@ -87,7 +87,7 @@ static void gradients_of_non_local_blocks(void **state)
     const gradcheck_input x = {4, {2, 4, 3, 4}}, w = {4, {2, 4, 1, 1}}, c = {1, {4}};
     for (int pairwise = ATTN_PAIRWISE_EMBEDDED; pairwise <= ATTN_PAIRWISE_CONCAT; pairwise++) {
         if (pairwise == ATTN_PAIRWISE_GAUSSIAN)
-            continue; /* The Gaussian form has no theta and phi. The next test checks it. */
+            continue;
         attn_nn_non_local layer = {
             .pairwise = (attn_nn_pairwise)pairwise, .spatial = 2, .inter = 2, .sub_sample = true, .batch_norm = true};
         int n = pairwise == ATTN_PAIRWISE_CONCAT ? 8 : 7;
@@ -243,7 +243,7 @@ static void learned_positions_put_columns_first(void **state)
     tape_fixture *f = *state;
     attn_nn_learned_positions layer;
     attn_nn_learned_positions_init(&layer, &f->builder, 2, 5);
-    for (int64_t i = 0; i < attn_tensor_size(layer.row); i++) /* DETR's initial values */
+    for (int64_t i = 0; i < attn_tensor_size(layer.row); i++)
         assert_true(test_at(layer.row, i) >= 0 && test_at(layer.row, i) < 1);
     attn_tensor *p = attn_nn_learned_positions_forward(&layer, f->tape, 3, 4);
     assert_non_null(p);
@@ -265,11 +265,8 @@ static void residual_convolutions_overwrite_the_addend_only_without_gradients(vo
     attn_tape *plain;
     assert_int_equal(attn_tape_create(&plain, f->context), ATTN_OK);
     attn_nn_conv_init(&conv, &f->builder,
-                      &(attn_nn_conv_options){.spatial = 2,
-                                              .in_channels = 300, /* so many channels need more than one K panel */
-                                              .out_channels = 5,
-                                              .kernel = {3, 3},
-                                              .padding = {1, 1}});
+                      &(attn_nn_conv_options){
+                          .spatial = 2, .in_channels = 300, .out_channels = 5, .kernel = {3, 3}, .padding = {1, 1}});
     attn_nn_push(&f->builder, "norm");
     attn_nn_map_norm_init(&norm, &f->builder, ATTN_NN_NORM_FROZEN, 5, 1);
     attn_nn_pop(&f->builder);

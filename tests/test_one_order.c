@@ -410,7 +410,6 @@ static void attention(void **state)
     end();
 }
 
-/* Outputs and gradients of the first example. */
 typedef struct pass {
     float *o, *lse, *dq, *dk, *dv;
 } pass;
@@ -419,7 +418,7 @@ static pass run_pass(const heads_run *r, int64_t dim, const float *q, const floa
 {
     int64_t n = r->batch * r->keys * HEADS * dim;
     pass p = {numbers(n, 0), numbers(r->batch * r->keys * HEADS, 0), numbers(n, 0), numbers(n, 0), numbers(n, 0)};
-    float *padded = calloc((size_t)n, sizeof *padded); /* the gradients of padding are zero */
+    float *padded = calloc((size_t)n, sizeof *padded);
     assert_non_null(padded);
     memcpy(padded, dout, (size_t)(r->seen * HEADS * dim) * sizeof *padded);
     attend(r, r->keys, dim, q, k, v,
@@ -473,7 +472,6 @@ static void padding(void **state)
 
 /* ------------------------------------------------------------------------------- weights packed before */
 
-/* Multiplies rows [0, m) of x by w. */
 static void packed_product(attn_tape *tape, attn_dtype dtype, int64_t m, const attn_tensor *x, attn_tensor *w, void *to)
 {
     int64_t in = attn_tensor_length(w, 1), shape[2] = {m, in};

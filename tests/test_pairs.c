@@ -304,7 +304,6 @@ static void pairs_are_filtered_and_mixed(void **state)
     assert_int_equal(attn_pairs_size(mixed), 5);
     assert_string_equal(attn_pairs_get(mixed, 1).target, "x z");
     attn_pairs_destroy(mixed);
-    /* The mix adds each of the 6 pairs once, although 100 are requested. */
     assert_int_equal(attn_pairs_mix(&mixed, kept, all, 100, 1), ATTN_OK);
     assert_int_equal(attn_pairs_size(mixed), 9);
     attn_pairs_destroy(mixed);

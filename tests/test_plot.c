@@ -276,7 +276,7 @@ static void explorer_page_holds_every_map(void **state)
     assert_int_equal(count(&page, "\"first\":3"), 1);
     keep(&page, "picture.html");
     attn_bytes_free(context, &page);
-    maps[0].cols = 8; /* 8 keys are not a window of 3 x 3. */
+    maps[0].cols = 8;
     assert_refused(context, attn_explorer_render(&page, context, &explorer), ATTN_ERROR_ARGUMENT,
                    "12 x 8 weights for queries on a grid of 3 x 4, each with 9 keys");
 }
@@ -408,7 +408,6 @@ static void curves_render(void **state)
         assert_memory_equal(picture.data, magic[format], strlen(magic[format]));
         keep(&picture, ((const char *const[]){"curves.png", "curves.svg", "curves.pdf"})[format]);
         if (format == ATTN_PLOT_SVG) {
-            /* one dash pattern for the curve, and one for the legend */
             assert_true(count(&picture, "dasharray") == 2);
             size_of(&picture, &width, &height);
             assert_true(width > 2 * 200 && height == 250);
@@ -439,7 +438,6 @@ static void logarithmic_axes_are(void **state)
         attn_bytes svg;
         assert_ok(context, attn_curves_render(&svg, context, &(attn_curves){.n = 2, .curves = both, .log_x = true},
                                               ATTN_PLOT_SVG));
-        /* The last line of the picture, "M x y L x y", is the second curve. */
         const char *last = NULL;
         for (const char *at = (const char *)svg.data; at && at < (const char *)svg.data + svg.size; at++)
             if ((size_t)((const char *)svg.data + svg.size - at) > 4 && memcmp(at, "d=\"M ", 5) == 0)

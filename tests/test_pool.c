@@ -183,7 +183,7 @@ static void outer_item(void *user, int64_t item, int thread)
     inner *i = calloc(1, sizeof *i);
     i->outer = pthread_self();
     i->seen.threads = MOST;
-    meet(&o->meeting, item, thread); /* waits for the other threads, so that each thread has some items */
+    meet(&o->meeting, item, thread);
     attn__parallel_items(MOST, ITEMS, inner_item, i);
     if (each_once(&i->seen, ITEMS) && atomic_load(&i->elsewhere) == 0)
         atomic_fetch_add(&o->right, 1);

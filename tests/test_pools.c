@@ -91,7 +91,7 @@ static void are_near(const void *got, bool is_double, const double *want, int64_
 static void is_right(const attn__window_grid *g, bool is_double, bool largest, bool has_nan)
 {
     static volumes v;
-    static double x[MOST], y[MOST], dy[MOST], dx[MOST]; /* arrays of floats or of doubles */
+    static double x[MOST], y[MOST], dy[MOST], dx[MOST];
     static int32_t index[MOST];
     int64_t in = PLANES * attn__volume(g->in), out = PLANES * attn__volume(g->out);
     assert_true(in <= MOST && out <= MOST);
@@ -109,7 +109,7 @@ static void is_right(const attn__window_grid *g, bool is_double, bool largest, b
     const attn__spatial_loops *loops = attn__spatial_loops_for(is_double);
     attn__spatial_args args = {.grid = *g, .x = x, .y = y, .index = index};
     attn__spatial_args back = {.grid = *g, .x = dy, .y = dx, .index = index};
-    for (int64_t plane = 0; plane < PLANES; plane += 2) { /* The planes are computed in two parts. */
+    for (int64_t plane = 0; plane < PLANES; plane += 2) {
         int64_t end = plane + 2 < PLANES ? plane + 2 : PLANES;
         (largest ? loops->max_pool : loops->avg_pool)(&args, plane, end);
         (largest ? loops->max_backward : loops->avg_backward)(&back, plane, end);
@@ -135,7 +135,7 @@ static void windows_of_many_kinds(void **state)
         bool padded = g.padding[0] || g.padding[1] || g.padding[2];
         for (int way = 0; way < 4; way++) {
             is_right(&g, way & 1, true, way & 2);
-            if (!padded) /* Mean pooling has no padding. */
+            if (!padded)
                 is_right(&g, way & 1, false, way & 2);
         }
     }

@@ -362,7 +362,7 @@ static void attention_without_gradients(void **state)
             for (int c = 0; c < D; c++)
                 exact[c] += weight * rounded(data[3 * D * j + 2 * D + c]);
         }
-        for (int c = 0; c < D; c++) /* Weights and results have relative errors of 2^-9 each. */
+        for (int c = 0; c < D; c++)
             assert_true(fabs(o[D * i + c] - exact[c] / total) < 0x1p-8 * 4);
     }
 }
@@ -472,7 +472,6 @@ static attn_model *model_of(tape_fixture *f, attn_dtype dtype, attn_precision pr
     return model;
 }
 
-/* Computes the model's result for random inputs. */
 static attn_status answer(tape_fixture *f, attn_precision precision, bool record, float *result)
 {
     static const char *const names[] = {"queries", "keys", "values"};

@@ -327,11 +327,10 @@ static void shapes_that_overflow_are_refused(void **state)
         "cpuK\x00tQK\x00(\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x40\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x40"
         "K\x00t(K\x00K\x00K\x01t\x89NtR.";
     static const char storages[] = "\x80\x02]X\x01\x00\x00\x00"
-                                   "0a.\0\0\0\0\0\0\0"; /* The file has one storage, without elements. */
+                                   "0a.\0\0\0\0\0\0\0";
     uint8_t file[512];
     attn_context *c = *state;
     attn_named_list list = {.context = c, .owns = true};
-    /* The last 4 bytes, an empty list of storages, are left out. */
     size_t size = wrap(file, object, sizeof object - 1) - 4;
     memcpy(file + size, storages, sizeof storages);
     assert_refused(c, attn_pt_parse(&list, file, size + sizeof storages, "f", NULL, NULL, NULL), ATTN_ERROR_FORMAT,
@@ -418,7 +417,6 @@ static void exponentially_shared_lists_are_refused(void **state)
     attn_named_list list = {.context = c, .owns = true};
     assert_refused(c, attn_pt_parse(&list, file, wrap(file, object, size), "f", NULL, NULL, NULL), ATTN_ERROR_FORMAT,
                    "more than a million values");
-    /* The number of plain values is limited, because the file's keys are read one by one. */
     attn_config *plain;
     attn_context_clear_error(c);
     assert_int_equal(attn_config_create(&plain, c), ATTN_OK);

@@ -51,9 +51,9 @@ static void sums_and_messages_reach_both_ranks(void **state)
     assert_int_equal(attn__ranks_same(c, 17, "reads other data"), ATTN_ERROR_ARGUMENT);
     assert_string_equal(attn_context_error(c), "rank 1 reads other data");
     attn_context_destroy(c);
-    assert_int_equal(other.finished, 1); /* The group ends regularly, because both ranks have the error. */
+    assert_int_equal(other.finished, 1);
     c = two_ranks_joined();
-    other.differs = true; /* With `differs`, the other rank has the status ATTN_OK + 1. */
+    other.differs = true;
     assert_int_equal(attn_ranks_agree(c, ATTN_OK, NULL), (attn_status)(ATTN_OK + 1));
     assert_string_equal(attn_context_error(c), "rank 1: its disk is full");
     attn_context_destroy(c);
@@ -65,15 +65,14 @@ static void waiting_for_a_silent_rank_is_interrupted(void **state)
     attn_context *c = two_ranks_joined();
     double x = 1;
     int asked = 0;
-    other.mute = true; /* simulates a rank that was killed, and then a signal */
+    other.mute = true;
     attn_ranks_set_stop(c, two_ranks_stop, &asked);
     assert_int_equal(attn__ranks_sum(c, &x, 1, ATTN__SUM_F64), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(asked, 6);
-    /* After the stop, every call fails at once. */
     assert_int_equal(attn__ranks_sum(c, &x, 1, ATTN__SUM_F64), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(other.begun, 1);
     attn_context_destroy(c);
-    assert_int_equal(other.finished, 0); /* MPI cannot end regularly, because a sum is not complete. */
+    assert_int_equal(other.finished, 0);
     assert_int_equal(other.told, 2);
     c = two_ranks_joined();
     other.mute = true;
@@ -115,8 +114,7 @@ static void one_process_needs_no_module(void **state)
     assert_int_equal(
         joins((const char *const[]){"PMIX_RANK", "0", "SLURM_STEP_NUM_TASKS", "2", "SLURM_NTASKS", "1", NULL}),
         ATTN_ERROR_UNSUPPORTED);
-    assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", NULL}),
-                     ATTN_ERROR_UNSUPPORTED); /* without the number of ranks */
+    assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", NULL}), ATTN_ERROR_UNSUPPORTED);
     assert_int_equal(joins((const char *const[]){"PMI_SIZE", "3", NULL}), ATTN_ERROR_UNSUPPORTED);
     joins((const char *const[]){NULL});
     unsetenv("ATTN_MPI_MODULE");
@@ -137,7 +135,7 @@ static void long_texts_are_sent_in_pieces(void **state)
     assert_string_equal(text, "its disk is full");
     attn_ranks_text_free(c, text);
     attn_context_memory(c, &before, NULL, NULL);
-    other.writes = UINT64_MAX - 1; /* this length plus the previous bytes overflows */
+    other.writes = UINT64_MAX - 1;
     assert_int_equal(attn_ranks_text(c, 1, &text, &size), ATTN_ERROR_MEMORY);
     assert_null(text);
     assert_int_equal(other.told_first, ATTN_ERROR_MEMORY);

@@ -88,7 +88,6 @@ static void end(stack *s)
 
 enum { MOST = ROWS * WIDTH + 2 * BLOCKS * (WIDTH * WIDTH + WIDTH) };
 
-/* Writes the result and every gradient to `out`. */
 static void collect(stack *s, bool plainly, bool train, double out[ROWS * WIDTH + MOST])
 {
     int64_t n = 0;
@@ -118,13 +117,13 @@ static void gradients_are_those_of_the_plain_evaluation(void **state)
     stack s;
     begin(&s);
     for (int train = 0; train < 2; train++) {
-        for (int pass = 0; pass < 2; pass++) { /* The second pass reuses memory of the first pass. */
+        for (int pass = 0; pass < 2; pass++) {
             collect(&s, true, train, plain);
             collect(&s, false, train, reversible);
             double largest = 1;
             for (int i = 0; i < ROWS * WIDTH + MOST; i++)
                 largest = fmax(largest, fabs(plain[i]));
-            for (int i = 0; i < ROWS * WIDTH + MOST; i++) /* Recomputed inputs have rounding errors. */
+            for (int i = 0; i < ROWS * WIDTH + MOST; i++)
                 if (!(fabs(plain[i] - reversible[i]) <= 1e-12 * largest))
                     fail_msg("train %d, number %d: %.15g, plainly %.15g", train, i, reversible[i], plain[i]);
         }

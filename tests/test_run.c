@@ -197,7 +197,6 @@ static void a_setting_that_was_added_since(void **state)
     assert_int_equal(train(&newer, &jobs[1], NULL, NULL), ATTN_OK);
     check_same(&jobs[0], &jobs[1], "model.safetensors");
     check_same(&jobs[0], &jobs[1], "checkpoint.safetensors");
-    /* An older version of attn cannot use a setting that it does not have. */
     assert_int_equal(train(&newer, &jobs[2], "{\"way\": \"round\"}", NULL), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(train(&older, &jobs[2], NULL, "\"way\""), ATTN_ERROR_FORMAT);
     close_all(jobs, 3);
@@ -214,7 +213,6 @@ static void a_setting_that_was_changed(void **state)
     open_all(jobs, 2);
     assert_int_equal(train(&newer, &jobs[1], "{\"label_smoothing\": 0.2, \"way\": \"straight\"}", NULL),
                      ATTN_ERROR_INTERRUPTED);
-    /* The setting "epochs" may have any value, but it must exist. */
     replace(&jobs[1], "training.json", "\"epochs\"", "\"epochz\"");
     assert_int_equal(train(&newer, &jobs[1], NULL, "\"epochz\" is no setting"), ATTN_ERROR_FORMAT);
     replace(&jobs[1], "training.json", "\"epochz\"", "\"epochs\"");
@@ -428,7 +426,7 @@ static void settings_become_options(void **state)
         attn_config *settings;
         int n = snprintf(text, sizeof text, given, cases[i].optimizer, cases[i].schedule, cases[i].drop);
         assert_ok(*state, attn_config_parse(&settings, *state, text, (size_t)n, "given"));
-        attn_training_options o = attn__run_options(settings, 10); /* 10 batches are 3 steps of up to 4 batches */
+        attn_training_options o = attn__run_options(settings, 10);
         assert_true(o.epochs == 8 && o.seed == 5 && o.patience == 3 && o.save_every == 11 && o.accumulate == 4);
         assert_true(o.optimizer.kind == cases[i].optimizer_kind && o.optimizer.momentum == 0.5 &&
                     o.optimizer.weight_decay == 0.75 && o.optimizer.clip_norm == 2);

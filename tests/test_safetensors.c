@@ -225,7 +225,7 @@ static void each_broken_rule_is_named(void **state)
 static void damaged_files_are_read_or_refused(void **state)
 {
     file f = make_file(good_header, good_data, sizeof good_data);
-    assert_true(damage_list(attn_safetensors_parse, f.bytes, f.size) > 100); /* bits are flipped in names and numbers */
+    assert_true(damage_list(attn_safetensors_parse, f.bytes, f.size) > 100);
 }
 
 /* ------------------------------------------------------------------------------------------------ files */

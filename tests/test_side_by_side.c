@@ -52,7 +52,7 @@ static void *run(void *user)
     size_t held = 0;
     if (w->status == ATTN_OK)
         attn_context_memory(w->context, &held, NULL, NULL);
-    w->sum += held; /* The memory that is still allocated must be the same for all threads. */
+    w->sum += held;
     return NULL;
 }
 
@@ -308,7 +308,6 @@ static attn_status err(worker *w)
         if (attn_file_read(&bytes, w->context, name, 0) != ATTN_ERROR_NOT_FOUND ||
             !strstr(attn_context_error(w->context), name))
             return ATTN_ERROR_INTERNAL;
-        /* Even threads clear their error. Odd threads keep it and check it again. */
         if (w->number % 2 == 0)
             attn_context_clear_error(w->context);
     }

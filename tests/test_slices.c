@@ -316,7 +316,6 @@ static void hostile_products_keep_the_promise(void **state)
                     one_product(&rng, (structure)a, (structure)b, ALL_PANELS ^ ((a + b + (int)round) & 3), &of);
     print_message("rows by panels and K blocks: %lld six, %lld eight, %lld multiply-adds\n", (long long)of.six,
                   (long long)of.eight, (long long)of.adds);
-    /* Six products, eight products and multiply-adds must all occur. */
     assert_true(every > 1 || (of.six > 1000 && of.eight > 100 && of.adds > 1000));
 }
 
@@ -392,7 +391,7 @@ static void finish(const void *user, void *c, int64_t row, int64_t column, int64
     }
 }
 
-enum { EVERY = 7, OTHER = 3 }; /* one row in EVERY uses multiply-adds */
+enum { EVERY = 7, OTHER = 3 };
 
 static bool is_unproved(int64_t row)
 {
@@ -481,7 +480,7 @@ static void infinity_and_nan_appear_as_in_mathematics(void **state)
         x.a[8 * K + k] = 0;
     assert_true(multiply(attn__slices_portable(), &x, 0, 0, M, x.c));
     x.b[5 * K + 11] = -INFINITY;
-    assert_false(multiply(attn__slices_portable(), &x, 0, 0, M, x.c)); /* one of three panels has infinity */
+    assert_false(multiply(attn__slices_portable(), &x, 0, 0, M, x.c));
     assert_true(multiply(attn__slices_portable(), &x, ALL_PANELS, 0, M, x.c));
     for (int64_t i = 0; i < M; i++)
         for (int64_t j = 0; j < N; j++) {

@@ -64,7 +64,7 @@ static arrays *fill(void)
         for (int at = 0; at < MOST; at++)
             inputs[i][at] = 2 * number(&state);
     for (int at = 0; at < MOST; at++)
-        a->lens[at] = at * 7 % 40; /* some lengths are 0 */
+        a->lens[at] = at * 7 % 40;
     return a;
 }
 

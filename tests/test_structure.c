@@ -68,7 +68,7 @@ static void check_chain(const char *text)
     assert_int_equal(m->letter, 'M');
     assert_int_equal(m->number, 3);
     assert_int_equal(m->insertion, 'A');
-    assert_float_equal(a->ca[0], 11.639, 1e-12); /* the first of the atom's two locations */
+    assert_float_equal(a->ca[0], 11.639, 1e-12);
     assert_float_equal(a->n[2], -6.504, 1e-12);
     assert_true(a->has_cb && !g->has_cb && !g->has_n);
     attn_structure_destroy(s);
@@ -116,7 +116,7 @@ static void first_of_two_residues_at_one_place_is_taken(void **state)
 static void the_likeliest_alternative_is_taken(void **state)
 {
     static const struct {
-        const char *first, *second; /* a letter of an alternative and its residue's name */
+        const char *first, *second;
         double occupancy[2];
         int taken;
     } cases[] = {{"ASER", "BSER", {0.3, 0.7}, 1}, {"ASER", "BSER", {0.7, 0.3}, 0}, {"ASER", "BSER", {0.5, 0.5}, 0},
@@ -130,7 +130,7 @@ static void the_likeliest_alternative_is_taken(void **state)
         char text[1024] = "";
         int k = (int)(i / 2);
         strcpy(text, i % 2 ? head : "");
-        for (int n = 0; n < 4; n++) { /* N and CA of one alternative, and then of the other */
+        for (int n = 0; n < 4; n++) {
             const char *name = n < 2 ? cases[k].first : cases[k].second, *atom = n % 2 ? "CA" : "N";
             char *to = text + strlen(text);
             if (i % 2)
@@ -248,7 +248,7 @@ static void an_imputed_beta_has_ideal_geometry(void **state)
     /* Residue 3 is residue 1 rotated by 90 degrees about x: (x, y, z) becomes (x, -z, y). */
     double y = 1.522 * cos(1.927), out = 1.522 * sin(1.927), z = out * sin(2.143);
     double distance = hypot(y + z, z - y); /* distance from (x, y, z) to (x, -z, y) */
-    double other = hypot(y - z, z + y);    /* distance with the wrong handedness */
+    double other = hypot(y - z, z + y);
     assert_float_equal(distance, other, 1e-12);
     assert_float_equal(d[2], distance, 1e-5);
     attn_structure_destroy(s);
@@ -268,7 +268,7 @@ static void precision_counts_the_best_pairs(void **state)
     assert_int_equal(n, 2);
     assert_int_equal(attn_contact_precision(c, scores, distances, 4, &(attn_contact_range){2, 3, 9, 0}, &p, &n),
                      ATTN_OK);
-    assert_int_equal(n, 2); /* the pairs (0,2) and (1,3) */
+    assert_int_equal(n, 2);
     assert_float_equal(p, 0.5, 0);
     assert_int_equal(attn_contact_precision(c, scores, distances, 4, &(attn_contact_range){3, 0, 9, 4.9}, &p, &n),
                      ATTN_OK);
@@ -434,7 +434,7 @@ static void absent_residues_stay_absent(void **state)
         bool known = how == BY_SEQRES || how == BY_ENTITY;
         assert_int_equal(match.aligned, known ? n : n - length);
         assert_true(match.identity == 1 && fabs(match.coverage - (double)match.aligned / n) < 1e-12);
-        memset(letters + 3, 'A', 5); /* The query has a mutation, and its ends need not be mapped. */
+        memset(letters + 3, 'A', 5);
         assert_int_equal(map_text(c, text, NULL, letters, to, x, &match, taken), ATTN_OK);
         check_places(letters, x, begin, end, 8);
     }
@@ -457,10 +457,10 @@ static void another_protein_is_refused(void **state)
         write_chain(text, BY_NUMBERS, 'E', chain, 100, 104);
         assert_refused(c, map_text(c, text, NULL, query, to, x, &match, taken), ATTN_ERROR_FORMAT,
                        "chain E is another protein: ");
-        snprintf(query, sizeof query, "%.30s", chain + 60); /* A part of the chain is the same protein. */
+        snprintf(query, sizeof query, "%.30s", chain + 60);
         assert_int_equal(map_text(c, text, NULL, query, to, x, &match, taken), ATTN_OK);
         assert_float_equal(x[0], 3.8 * 60, 1e-3);
-        draw_protein(&seed, 180, query); /* A common tag does not make two proteins equal. */
+        draw_protein(&seed, 180, query);
         memcpy(query, chain, 25);
         assert_int_equal(map_text(c, text, NULL, query, to, x, &match, taken), ATTN_ERROR_FORMAT);
     }
@@ -478,7 +478,6 @@ static void the_chain_that_fits_best_is_taken(void **state)
     draw_protein(&seed, 150, one);
     draw_protein(&seed, 59, other);
     write_chain(text, BY_SEQRES, 'A', one, 0, 0);
-    /* The file has the chain three times, twice with absent residues. */
     write_chain(text, BY_SEQRES, 'B', other, 12, 30);
     write_chain(text, BY_SEQRES, 'C', other, 40, 44);
     write_chain(text, BY_SEQRES, 'D', other, 40, 44);
@@ -523,7 +522,6 @@ static void conformations_grouped_by_letter_are_one_chain(void **state)
     for (int cif_file = 0; cif_file < 2; cif_file++) {
         char text[8192] = "", *to = text;
         to += cif_file ? sprintf(to, "%s", cif_head) : 0;
-        /* Residues 1 to 10 have both letters, and residues 11 to 20 have hydrogens at the end. */
         for (int i = 0; i < 30; i++) {
             int number = i < 20 ? i + 1 : i - 19;
             char letter = i < 10 ? 'A' : i < 20 ? ' ' : 'B';
@@ -558,7 +556,7 @@ static void keywords_of_mmcif_count_in_any_case(void **state)
     }
     check_chain(text);
     assert_non_null(strstr(text, "LOOP_\n_ATOM_SITE.GROUP_PDB"));
-    memcpy(text + sizeof cif - 1, "\n\0\0\n\0", 6); /* NUL bytes at the end are ignored. */
+    memcpy(text + sizeof cif - 1, "\n\0\0\n\0", 6);
     attn_context *c = *state;
     attn_structure *s = NULL;
     assert_int_equal(attn_structure_parse(&s, c, text, sizeof cif + 5, "f", NULL), ATTN_OK);

@@ -187,10 +187,10 @@ static void damage_is_refused(void **state)
     assert_true(at + 4 < size);
     char *damaged = malloc(size);
     memcpy(damaged, bytes, size);
-    damaged[at + 2] = damaged[at + 3] = (char)0x7f; /* The offset of the root's children is now out of range. */
+    damaged[at + 2] = damaged[at + 3] = (char)0x7f;
     check_refused(f->c, damaged, size);
     memcpy(damaged, bytes, size);
-    damaged[at - 2] = 0x7f; /* The size is now larger than the file. */
+    damaged[at - 2] = 0x7f;
     check_refused(f->c, damaged, size);
     free(damaged);
     /* This key has more than 32 bits. protobuf ignores the upper bits, and would read another field. */

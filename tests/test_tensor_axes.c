@@ -252,7 +252,7 @@ static attn_tensor *random_from(world w, attn_dtype dtype, int rank, const int64
 {
     attn_tensor *x = test_random(w.t, dtype, rank, shape, seed);
     for (int64_t i = 0; i < attn_tensor_size(x); i++)
-        test_set(x, i, (double)(float)(from + test_at(x, i))); /* this number is exact in f32 and in f64 */
+        test_set(x, i, (double)(float)(from + test_at(x, i)));
     attn_tensor_set_requires_grad(x, true);
     return x;
 }
@@ -298,7 +298,7 @@ static void wrong_shapes_are_refused(void **state)
         {(attn_context_clear_error(w.c), attn_interpolate(w.t, x, 3, 2, ATTN_INTERPOLATE_LINEAR)),
          "resize: axis 3 of a tensor of rank 3"},
     };
-    assert_says(w.c, cases[4].said); /* The context keeps the error of the last call. */
+    assert_says(w.c, cases[4].said);
     for (int i = 0; i < 5; i++)
         assert_null(cases[i].result);
     end(w);
@@ -338,7 +338,7 @@ static void check_still(layers *l, attn_tensor *y)
 
 static void attention_along_any_axis_moves_nothing(void **state)
 {
-    for (int channel = 1; channel < 5; channel++) { /* The channels of videos may be along any axis. */
+    for (int channel = 1; channel < 5; channel++) {
         for (int axis = 1; axis < 5; axis++) {
             layers l;
             attn_nn_self_attention layer;
@@ -406,10 +406,10 @@ static void copied_bytes_are_counted(void **state)
 /* ------------------------------------------------------------------------------------------- whole layers */
 
 typedef struct wrong {
-    const char *architecture, *key; /* key of a setting with an integer value */
+    const char *architecture, *key;
     int64_t value;
     int nshape;
-    int64_t shape[3]; /* the shape of the layer's positions */
+    int64_t shape[3];
     int64_t input[4]; /* the shape of x; 0: the layer cannot be built */
     const char *said;
 } wrong;

@@ -74,7 +74,7 @@ static void shapes_that_do_not_fit_are_named(void **state)
     assert_said(w, attn_weights_cross_entropy(w.t, maps, map, 1), ATTN_ERROR_SHAPE, "wanted [1,4,3]");
     map = attn_tape_tensor(w.t, ATTN_F32, 3, (int64_t[]){1, 3, 4}, NULL);
     assert_said(w, attn_weights_cross_entropy(w.t, maps, map, 0), ATTN_ERROR_ARGUMENT, "divisor is 0");
-    attn_tensor *empty = zeros(w, 3, 1, 2, 0); /* This window has only padding, so it has no largest number. */
+    attn_tensor *empty = zeros(w, 3, 1, 2, 0);
     assert_said(w, attn_max_pool(w.t, empty, 1, (int64_t[]){2}, NULL, (int64_t[]){1}), ATTN_ERROR_SHAPE, "x [1,2,0]");
     assert_said(w, attn_dropout(w.t, x, 1), ATTN_ERROR_ARGUMENT, "dropout 1");
     assert_said(w, attn_add(w.t, x, attn_cast(w.t, x, ATTN_F64)), ATTN_ERROR_ARGUMENT, "f64");
@@ -360,7 +360,7 @@ static void a_tensor_is_not_used_again_behind_its_pass(void **state)
     assert_int_equal(attn_backward(w.t, attn_affine(w.t, h, 10, 0)), ATTN_OK);
     assert_said(w, attn_affine(w.t, h, 11, 0), ATTN_ERROR_ARGUMENT, "from before the backward pass");
     assert_int_equal(attn_tensor_share(&shared, h), ATTN_OK);
-    attn_tensor *y = attn_mul(w.t, x, shared); /* `shared` is a constant and gets no gradient. */
+    attn_tensor *y = attn_mul(w.t, x, shared);
     assert_int_equal(attn_backward(w.t, h), ATTN_ERROR_ARGUMENT);
     assert_int_equal(attn_backward(w.t, y), ATTN_OK);
     assert_true(((float *)attn_tensor_data(attn_tensor_grad(x)))[0] == 33.0f);

@@ -219,7 +219,7 @@ static attn_tensor *build_entropy(attn_tape *t, tensors in, const void *user)
     const int32_t labels[] = {4, 1, 0, 1};
     attn_tensor *label = attn_tape_tensor(t, ATTN_I32, 2, (int64_t[]){2, 2}, labels);
     attn_tensor *logits = attn_affine(t, in[0], 3, 0);
-    attn_tensor *other = attn_activate(t, logits, ATTN_ACTIVATION_TANH); /* Another operation also reads the logits. */
+    attn_tensor *other = attn_activate(t, logits, ATTN_ACTIVATION_TANH);
     attn_tensor *loss = attn_cross_entropy(t, logits, label, user);
     attn_tensor *direct = attn_cross_entropy(t, in[0], label, NULL);
     return attn_add(t, attn_add(t, loss, direct), attn_mul(t, other, logits));
@@ -245,7 +245,7 @@ static attn_tensor *build_guided(attn_tape *t, tensors in, const void *user)
     attn_tensor *map = attn_tape_tensor(t, ATTN_F64, 3, (int64_t[]){2, 3, 4}, wanted);
     attn_tensor *weights = attn_softmax(t, in[0], NULL, 0);
     attn_tensor *loss = attn_weights_cross_entropy(t, weights, map, *(const double *)user);
-    return attn_add(t, loss, attn_mul(t, weights, weights)); /* Another operation also reads the weights. */
+    return attn_add(t, loss, attn_mul(t, weights, weights));
 }
 
 static void cross_entropy_of_weights(void **state)
@@ -339,7 +339,7 @@ static attn_tensor *build_attend_bias(attn_tape *t, tensors in, const void *user
     a.bias = in[3];
     for (int i = 0; i < a.problem.ndims; i++) {
         attn_dim *d = &a.problem.dims[i];
-        d->bias = d->role == ATTN_ROLE_QUERY ? TIME : d->role == ATTN_ROLE_KEY ? 1 : 0; /* all heads share one bias */
+        d->bias = d->role == ATTN_ROLE_QUERY ? TIME : d->role == ATTN_ROLE_KEY ? 1 : 0;
         d->lens = i == 0;
     }
     for (int i = 0; i < a.problem.ndims; i++)

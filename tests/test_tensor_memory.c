@@ -118,7 +118,6 @@ static void results_survive_a_trimmed_pool(void **state)
     for (int i = 0; i < KEPT; i++) {
         assert_non_null(attn_tape_tensor(w.t, ATTN_F32, 1, (int64_t[]){4 * N}, NULL));
         attn_tape_reset(w.t, NULL);
-        /* x is in the previous chunk. */
         attn_tensor *x = attn_tape_tensor(w.t, ATTN_F32, 1, (int64_t[]){N}, NULL);
         assert_non_null(attn_tape_tensor(w.t, ATTN_F32, 1, (int64_t[]){8 * N}, NULL));
         assert_int_equal(attn_tensor_share(&kept[i], attn_affine(w.t, x, 0, i + 1)), ATTN_OK);
@@ -207,7 +206,7 @@ static void several_results_give_one_gradient(void **state)
     assert_int_equal(attn_backward_many(w.t, &y, (const attn_tensor *[]){NULL}, 1), ATTN_ERROR_SHAPE);
     attn_context_clear_error(w.c);
     attn_tape_reset(w.t, NULL);
-    for (int i = 0; i < 3; i++) /* Only the second pass added ones and twos. The refused passes added nothing. */
+    for (int i = 0; i < 3; i++)
         assert_true(numbers_of(attn_tensor_grad(x))[i] == 5 * ones[i] + 20 * numbers[i] + ones[i] + 2);
     attn_tensor_destroy(x);
     attn_tensor_destroy(a);

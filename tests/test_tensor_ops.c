@@ -100,7 +100,7 @@ static void layer_norm_and_softmax(void **state)
     enum { N = 6 };
     attn_tensor *x = TENSOR(1, 2, N), *y = TENSOR(2, 2, N), *g = TENSOR(3, N), *b = TENSOR(4, N);
     attn_tensor *lens = attn_tape_tensor(w.t, ATTN_I32, 1, (int64_t[]){2}, (int32_t[]){4, 0});
-    attn_tensor *norm = attn_add_layer_norm(w.t, x, y, 0.5, g, b, 1e-3); /* There is no dropout outside of training. */
+    attn_tensor *norm = attn_add_layer_norm(w.t, x, y, 0.5, g, b, 1e-3);
     attn_tensor *soft = attn_softmax(w.t, x, lens, 0), *filled = attn_softmax(w.t, x, lens, -2);
     for (int r = 0; r < 2; r++) {
         double mean = 0, var = 0, sum = 0, sum_filled = 0;
@@ -137,7 +137,7 @@ static void softmax_of_an_empty_axis(void **state)
             for (int j = 0; j < 4 * N; j++)
                 assert_true(j < 3 * N ? isnan(NUMBERS(y)[j]) : NUMBERS(y)[j] == 0);
             for (int j = N; j < 2 * N; j++)
-                NUMBERS(x)[j] = (double)-INFINITY; /* no query attends to keys N to 2 N - 1 */
+                NUMBERS(x)[j] = (double)-INFINITY;
             y = attn_cast(w.t, attn_softmax(w.t, attn_cast(w.t, x, i ? ATTN_F64 : ATTN_F32), lens, 0), ATTN_F64);
             for (int j = N; j < 2 * N; j++)
                 assert_true(NUMBERS(y)[j] == 0);

@@ -124,7 +124,7 @@ static void several_references(void **state)
     static const int64_t counts[] = {2, 3, 2, 1, 3, 2};
     static const struct {
         double bleu, chrf;
-        int64_t length; /* number of words in the closest reference */
+        int64_t length;
     } ones[] = {{100, 100, 4},
                 {86.94417438899828, 85.28616768857526, 9},
                 {57.21248424548511, 85.36427958521794, 7},

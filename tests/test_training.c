@@ -28,7 +28,7 @@ typedef struct run {
     attn_training *training;
     saved store;
     int64_t stop_at; /* number of steps over all epochs before the run is stopped; 0: no stop */
-    bool wide;       /* true if the loss is f64 */
+    bool wide;
     attn_progress ends[EPOCHS];
     int n_ends;
 } run;
@@ -316,7 +316,7 @@ static void frozen_parameters_take_no_optimizer_memory(void **state)
     const size_t one = BIG * sizeof(float), little = 8192;
     size_t left, left_frozen;
     size_t whole = bytes_of_training(false, &left), half = bytes_of_training(true, &left_frozen);
-    assert_in_range(left, 4 * one, 4 * one + little); /* two moments for each of the two parameters */
+    assert_in_range(left, 4 * one, 4 * one + little);
     assert_in_range(left_frozen, 2 * one, 2 * one + little);
     assert_true(whole - half >= 3 * one);
 }
@@ -378,12 +378,12 @@ enum { MOST = 16 };
  * labels. In the second epoch, it is twice as large. The results of validations are also given. */
 typedef struct given {
     const double *slopes, *valid, *judged;
-    int64_t n; /* number of losses in each epoch */
+    int64_t n;
     attn_tensor *w;
     attn_progress ends[MOST];
     int n_ends, n_steps;
     double norms[MOST]; /* norm of the gradient of each step */
-    int64_t n_moments;  /* number of the optimizer's moments */
+    int64_t n_moments;
 } given;
 
 static int64_t given_steps(void *user)
@@ -429,7 +429,6 @@ static bool note_progress(void *user, const attn_progress *p)
     return true;
 }
 
-/* Trains and returns the final w. */
 static double train(given *g, const attn_training_options *options)
 {
     attn_context *c;
@@ -508,7 +507,7 @@ static void better_epoch_resets_patience(void **state)
         int64_t patience;
         double valid[6], judged[6];
         int epochs;
-        double best; /* the smallest loss, or the largest score of `judged` */
+        double best;
         const char *improved;
     } cases[] = {
         {2, {5, 6, 4, 6, 5, 3}, {0}, 5, 4, "+-+--"},

@@ -173,7 +173,6 @@ static void windows_of_a_residual_network(void **state)
 
 /* ------------------------------------------------------------------------------------------- gradients */
 
-/* Returns the sum of (i + 1) / 7 * logits[i]. */
 static double weighted(const attn_tensor *logits)
 {
     double sum = 0;
@@ -327,7 +326,6 @@ static void pack(attn_tape *tape, attn_named_list *to, const attn_named_list *fr
     assert_int_equal(attn_named_add(to, name, attn_concat(tape, parts, 3, 0)), ATTN_OK);
 }
 
-/* Returns the logits of an image of this size. */
 static attn_tensor *logits_of_image(attn_model *model, attn_tape *tape, int64_t height, int64_t width)
 {
     attn_context *context = attn_model_context(model);
@@ -461,7 +459,6 @@ static void timm_checkpoints_load(void **state)
     assert_memory_equal(found, places, 128 * sizeof *found);
     assert_memory_equal(found + 128, resized, sizeof resized);
     attn_model_destroy(larger);
-    /* A plain ViT does not have this tensor. */
     attn_named_add(&f->renamed, "blocks.0.ls1.gamma", attn_named_find(own, "blks.0.ln1.bias"));
     assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
     assert_refused(f->context, attn_vit_load(&larger, f->context, f->file, &heads), ATTN_ERROR_UNSUPPORTED,
@@ -481,12 +478,10 @@ static void number_of_heads_comes_from_config_or_metadata(void **state)
         {NULL, "x", "y", 0},
         {"{\"model_args\": {\"num_heads\": 4}}", "x", "y", 4},
         {"{\"architecture\": \"vit_tiny_patch4_8\"}", "x", "y", 3},
-        /* the name in the config is of a model of another width */
         {"{\"architecture\": \"vit_base_patch4_8\"}", "x", "y", 0},
         {"{\"architecture\": \"vit_tiny_patch4_8\", \"model_args\": {\"num_heads\": 6}}", "x", "y", 6},
         {NULL, "arch", "deit_tiny_patch4_8", 3},
         {NULL, "args.model", "vit_tiny_patch4_8.augreg", 3},
-        /* this config.json is for another model */
         {"{\"architecture\": \"vit\", \"num_heads\": 2}", "x", "y", 0},
     };
     fixture *f = *state;
@@ -520,7 +515,7 @@ static void heads_of_known_names(void **state)
 {
     static const struct {
         const char *name;
-        int64_t width, heads; /* 0: the model must be refused */
+        int64_t width, heads; /* 0: the model is refused */
     } cases[] = {
         {"vit_tiny_patch16_224", 192, 3},    {"deit_small_patch16_224", 384, 6}, {"vit_base_patch32_384", 768, 12},
         {"vit_large_patch16_224", 1024, 16}, {"vit_huge_patch14_224", 1280, 16}, {"vit_giant_patch14_224", 1408, 16},
@@ -690,9 +685,9 @@ static void oblong_checkpoints_load(void **state)
         assert_true(test_distance(logits_of_image(loaded, f->tape, 8, 12), logits_of_image(f->model, f->tape, 8, 12)) ==
                     0);
         attn_model_destroy(loaded);
-        options.img_size[0] = options.img_size[1] = 12; /* 3 x 6 patches instead of 2 x 6 */
+        options.img_size[0] = options.img_size[1] = 12;
         expect_positions(f, cases[i].timm, &options);
-        options.img_size[0] = 24; /* 6 x 2 patches, which are as many as 2 x 6 */
+        options.img_size[0] = 24;
         options.img_size[1] = 4;
         expect_positions(f, cases[i].timm, &options);
         expect_converted(f, &options);
@@ -733,8 +728,8 @@ static void pictures_are_prepared_as_the_files_say(void **state)
     static const struct {
         bool timm;
         const char *config, *preparation;
-        double mean, std;   /* numbers of the first channel; std = 0: the file is refused */
-        const char *filter; /* name of the filter, or a part of the error */
+        double mean, std; /* numbers of the first channel; std = 0: the file is refused */
+        const char *filter;
         const char *resize;
         int64_t to;
     } cases[] = {
@@ -831,7 +826,7 @@ static void checkpoints_become_classifiers(void **state)
     rename_all(&f->renamed, attn_model_parameters(f->model), hf_names, sizeof hf_names / sizeof *hf_names);
     assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
     assert_int_equal(attn_file_write(f->context, path, labels, sizeof labels - 1), ATTN_OK);
-    for (int i = 0; i < 2; i++) { /* first the folder, and then the file in it */
+    for (int i = 0; i < 2; i++) {
         const char *from = i ? f->file : f->folder;
         assert_int_equal(attn_checkpoint_kind_of(&kind, f->context, from), ATTN_OK);
         assert_int_equal(kind, ATTN_CHECKPOINT_VIT);

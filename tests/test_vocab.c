@@ -198,7 +198,7 @@ static void a_batch_is_padded_and_shifted(void **state)
     assert_true(attn_batches_next(batches, &b));
     assert_int_equal(b.size, 2);
     assert_int_equal(b.source_steps, 3);
-    assert_int_equal(b.target_steps, 4); /* The longer of the two targets is va va ! <eos>. */
+    assert_int_equal(b.target_steps, 4);
     const int32_t pad = 0, bos = 1, eos = 2, va = attn_vocab_find(f.target, "va", 2),
                   mark = attn_vocab_find(f.target, "!", 1);
     const int32_t labels[] = {va, mark, eos, pad, va, va, mark, eos}, input[] = {bos, va, mark, pad, bos, va, va, mark};
@@ -304,7 +304,6 @@ static void epochs_are_shuffled_and_can_be_resumed(void **state)
     attn_batches_seek(batches, 1, 0);
     read_epoch(batches, second);
     assert_memory_not_equal(first, second, sizeof first);
-    /* Another object that begins at position (1, 20) gives the same batches. */
     attn_batch b;
     attn_batches_seek(again, 1, 20);
     assert_true(attn_batches_next(again, &b));
@@ -492,7 +491,7 @@ static void model_one(const fixture *f, int64_t rounds, double t[SIDE + 1][SIDE]
             attn_pair pair = attn_pairs_get(f->pairs, p);
             assert_int_equal(attn_vocab_encode(f->source, pair.source, NULL, from, SIDE, &n, NULL), ATTN_OK);
             assert_int_equal(attn_vocab_encode(f->target, pair.target, NULL, to, SIDE, &m, NULL), ATTN_OK);
-            from[n - 1] = SIDE; /* the last element is the empty word instead of the end token */
+            from[n - 1] = SIDE;
             for (int64_t j = 0; j + 1 < m; j++) {
                 double sum = 0;
                 for (int64_t i = 0; i < n; i++)

@@ -61,12 +61,12 @@ static void long_work_says_how_far_it_is(void **state)
     bool first = comes(said, "attn: the first of 8 files, ");
     cli_watch_work("files", 2, 8);
     bool files = comes(said, "attn: 2 of 8 files, ") && comes(said, " left\n");
-    attn__work(c, "layers", 5, 12); /* The progress of layers is not shown while the command's own loop runs. */
+    attn__work(c, "layers", 5, 12);
     cli_watch_work(NULL, 0, 0);
     attn__work(c, "layers", 3, 12);
     bool layers = comes(said, "attn: 3 of 12 layers, ");
     attn__work_around(c, "parts", 2, 9);
-    attn__work(c, "layers", 5, 12); /* The progress of layers is not shown while an outer loop of the library runs. */
+    attn__work(c, "layers", 5, 12);
     bool parts = comes(said, "attn: 2 of 9 parts, ");
     attn__work_around(c, "parts", 9, 9);
     attn__work(c, "layers", 4, 12);
@@ -230,7 +230,7 @@ static void a_long_epoch_is_told_without_a_terminal(void **state)
                         .metric = NAN};
     FILE *said = listen(&kept);
     cli_progress_begin(&progress, false, "tokens", NULL);
-    cli_progress_show(&progress, &at); /* The time without messages begins here. */
+    cli_progress_show(&progress, &at);
     progress.last -= 14;
     cli_progress_show(&progress, &at);
     long early = fseek(said, 0, SEEK_END) == 0 ? ftell(said) : -1;

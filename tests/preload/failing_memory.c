@@ -185,7 +185,6 @@ static bool fails_in_child(long call)
     return false;
 }
 
-/* Counts an allocation. Returns true if it must fail. */
 static bool counts_out(void)
 {
     pthread_mutex_lock(&lock);

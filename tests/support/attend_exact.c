@@ -9,9 +9,9 @@ typedef struct walk {
     const attn_arrays *a;
     int64_t at[ATTN_MAX_DIMS];
     int64_t place[ATTN_MAX_DIMS]; /* position along each KEY dim, which is the index unless the dim has a window */
-    bool there;                   /* true if the key exists for this query */
-    bool outside;                 /* true if the position is outside of the axis, where key and value are zero */
-    bool seen;                    /* true if nothing masks the key */
+    bool there;
+    bool outside; /* true if the position is outside of the axis, where key and value are zero */
+    bool seen;
 } walk;
 
 #define OFFSET(w, field) offset_of(w, offsetof(attn_dim, field), false)
@@ -236,7 +236,6 @@ static long double bias_of(const walk *w)
     return load(w, w->a->bias, batch + pair);
 }
 
-/* Returns the score of the current query and key, with softcap, bias and tables. */
 static long double pair_score(walk *w)
 {
     const attn_problem *p = w->p;
@@ -316,7 +315,6 @@ static void score_row(walk *w, row *r, const attend_exact_arrays *out, int64_t l
     }
 }
 
-/* Computes the weights of a row from its scores. Returns the log-sum-exp. */
 static long double weigh(const walk *w, row *r)
 {
     bool hard = w->p->normalization == ATTN_NORMALIZATION_HARDMAX,

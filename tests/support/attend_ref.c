@@ -27,9 +27,9 @@ typedef struct key {
     walk_state state;
     walk at;
     double score, size; /* size: sum of the absolute values of the terms of `score` */
-    double p, p_err;    /* weight after normalization, and its error bound */
+    double p, p_err;
     double keep;
-    double grad, grad_err;     /* gradient with respect to the score, and its error bound */
+    double grad, grad_err;
     double cap_slope, cap_err; /* slope of the softcap and its error bound; without a softcap, 1 and 0 */
     bool beaten;               /* true if top_k masks the key, because k other keys precede it */
     bool kink;                 /* true if the score is so close to a kink that rounding decides the slope */
@@ -54,7 +54,7 @@ typedef struct row {
      * scores, depending on the normalization */
     double norm, lse;
     double norm_err; /* relative error of the normalizer */
-    double sink;     /* score of the sink; -infinity: none */
+    double sink;     /* -infinity: there is no sink */
     bool empty, only_fill;
 } row;
 
@@ -85,7 +85,6 @@ static double score_of_distance(const row *r, key *k, double square)
     return d < r->width ? 1 - d / r->width : 0;
 }
 
-/* Computes the score, its size and its slopes from the terms of all channels. */
 static double plain_score(const row *r, key *k)
 {
     double sum = 0, square = 0, size = 0;
@@ -563,7 +562,6 @@ static bool may_be_flushed(const row *r, const key *k)
     return is_subnormal(r, 1 / 1.125 * factor * fabs(k->grad), 1 / 1.125 * factor * k->grad_err);
 }
 
-/* Adds grad * scale * slope to the gradient of each channel. */
 static void add_slopes(row *r, key *k, double *value, double *bound, size_t field, bool positions, const double *slope,
                        const double *size)
 {

@@ -158,7 +158,6 @@ static int64_t relative(const walk *w, int query_dim, int key_dim)
     return w->pos[key_dim] - w->at[query_dim] * (window ? or_one(window->step) : 1);
 }
 
-/* Returns the offset of the current pair's byte in the block mask. */
 static int64_t walk_block(const walk *w)
 {
     walk blocks = *w;

@@ -21,7 +21,7 @@ typedef struct walk {
     int64_t at[ATTN_MAX_DIMS];
     /* position along each dim, which is the index unless the dim is a KEY dim with a window */
     int64_t pos[ATTN_MAX_DIMS];
-    const int32_t *q_offsets, *k_offsets; /* offsets of packed sequences; NULL without packed sequences */
+    const int32_t *q_offsets, *k_offsets; /* NULL: no packed sequences */
     /* true if all positions are inside of their axes; if false, k and v count as 0 */
     bool inside;
 } walk;
@@ -40,7 +40,6 @@ int64_t walk_offset(const walk *w, size_t field, bool positions);
 
 /* Returns true if `field` is the stride of a packed axis of the role. */
 bool walk_is_token(size_t field, attn_role role);
-/* Returns true if the query is inside its packed sequence. */
 bool walk_row_exists(const walk *w);
 
 double walk_load(attn_dtype dtype, const void *array, int64_t i);

@@ -113,7 +113,6 @@ int64_t hostile_keys_of(const attention *a, int64_t i)
     return last < a->heads.keys ? last : a->heads.keys;
 }
 
-/* The channels of a query or key are contiguous in both layouts. */
 double hostile_score(const attention *a, const float *q, const float *k, double *size)
 {
     double sum = 0;
@@ -162,7 +161,6 @@ double hostile_draw_size(const attention *a)
     return sizes[hostile_choose(a, 20, 11)];
 }
 
-/* Each failure is printed at once, and the test fails at its end. */
 static struct {
     int64_t failures;
     uint64_t number;

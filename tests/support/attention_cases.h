@@ -26,14 +26,13 @@ int hostile_close_context(void **state);
 /* Returns the number of cases to run. *first is the number of the first case. ATTN_HOSTILE_SEED selects other cases,
  * and ATTN_HOSTILE_CASE a single case. */
 uint64_t hostile_range(uint64_t usual, uint64_t *first);
-/* Fails the test if a failure was printed. */
 void hostile_end(void);
 
 /* Makes a problem with at most `most` tokens. Its scores are unscaled dot products with absolute values of about 16.
  * The caller frees it with random_problem_free. */
 void hostile_open(attention *a, uint64_t number, int64_t most, unsigned with);
 int64_t hostile_choose(const attention *a, uint64_t salt, int64_t n);
-/* Returns a size of scores, from 10 to a quarter of the largest f32. */
+/* Returns a size from 10 to a quarter of the largest f32. */
 double hostile_draw_size(const attention *a);
 /* Scales q, k or both, as `where` selects, so that the largest sum of absolute values of a score's terms becomes
  * `size`. */
@@ -41,7 +40,6 @@ void hostile_scale_scores(attention *a, double size, int where);
 /* Computes the log-sum-exp and output for a backward pass, with the solver that the planner chooses. */
 void hostile_prepare_backward(attention *a);
 
-/* The following functions return the address of a token's channels. */
 float *hostile_floats_of(const attention *a, array_id id);
 float *hostile_query(const attention *a, int64_t b, int64_t h, int64_t i);
 float *hostile_key(const attention *a, int64_t b, int64_t h, int64_t j);

@@ -118,7 +118,6 @@ STORE_PART(emu512_mask_storeu_ps, __m512, __mmask16, 4)
 STORE_PART(emu512_mask_storeu_pd, __m512d, __mmask8, 8)
 STORE_PART(emu256_mask_storeu_epi16, __m256i, __mmask16, 2)
 
-/* The following functions make constants and casts. */
 #define SET1(name, type, of, h, field)                                                                                 \
     E type emu512_set1_##name(of x)                                                                                    \
     {                                                                                                                  \
@@ -197,7 +196,6 @@ E __m256i emu512_extracti64x4_epi64(__m512i x, int at)
     return r.hi[at];
 }
 
-/* The following macros apply an operation to both halves of two vectors. */
 #define TWO(name, type, field, h)                                                                                      \
     E type emu512_##name(type a, type b)                                                                               \
     {                                                                                                                  \
@@ -302,7 +300,6 @@ WIDEN(cvtepi8_epi16)
 NARROW(cvtepi32_epi16, 16, U16, U32)
 NARROW(cvtepi16_epi8, 32, U8, U16)
 
-/* The following comparisons return masks. */
 #define emu512_cmp_ps_mask(a, b, how) emu_cmp((a), (b), (how))
 E __mmask16 emu_cmp(__m512 a, __m512 b, const int how)
 {
@@ -341,7 +338,6 @@ COMPARE(cmplt_epu32, __mmask16, 16, U32, <)
 COMPARE(cmpeq_epi16, __mmask32, 32, U16, ==)
 COMPARE(cmpge_epu8, __mmask64, 64, U8, >=)
 
-/* The following operations take masks. */
 E __m512i emu_wide32(__mmask16 m)
 {
     const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
@@ -389,7 +385,6 @@ E __m512i emu512_mask_sub_epi8(__m512i src, __mmask64 m, __m512i a, __m512i b)
     return emu512_mask_blend_epi8(m, src, emu512_sub_epi8(a, b));
 }
 
-/* The following functions round and scale. */
 E __m512 emu512_roundscale_ps(__m512 a, const int how)
 {
     if (how != (_MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC))
@@ -476,7 +471,6 @@ E unsigned emu512_reduce_max_epu32(__m512i a)
 REDUCE_ADD(epi32, int, unsigned, 16, U32)
 REDUCE_ADD(epi64, long long, long long, 8, S64)
 
-/* The following macros permute elements. */
 #define PERMUTE(name, type, field, n, to, by)                                                                          \
     E type emu512_permutexvar_##name(__m512i index, type a)                                                            \
     {                                                                                                                  \

@@ -13,8 +13,7 @@
 /* Most tests do not use the state that cmocka passes to them. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-#define TEST(name) cmocka_unit_test(name)
-/* Runs the program's tests: RUN_TESTS(TEST(first), TEST(second)). */
+#define TEST(name)     cmocka_unit_test(name)
 #define RUN_TESTS(...) RUN_TESTS_IN(NULL, NULL, __VA_ARGS__)
 #define RUN_TESTS_IN(begin, end, ...)                                                                                  \
     int main(void)                                                                                                     \

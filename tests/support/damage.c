@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* The reader to test. One of its two functions is NULL. */
+/* One of the two functions is NULL. */
 typedef struct readers {
     damage_reader *one;
     damage_list_reader *list;

@@ -38,7 +38,7 @@ typedef struct f64_case {
     double width, fill, dropout, softcap;
     unsigned with; /* further ATTN_WITH_ flags */
     attn_score score;
-    bool f32; /* the problem is in f32 */
+    bool f32;
     bool any; /* `blocked` may refuse the problem; the planner's choice then runs it */
 } f64_case;
 
@@ -53,10 +53,9 @@ const char *f64_name(const f64_case *c);
 
 /* Plans the problem for `blocked`. If `blocked` refuses it, counts a failure and returns NULL. */
 attn_plan *f64_plan(attn_context *context, const attn_problem *p, int threads, const f64_case *c);
-/* Runs the problem with `blocked`. Returns false if `blocked` refuses the problem. */
 bool f64_run(attn_context *context, const attn_problem *p, const attn_arrays *arrays, const f64_case *c);
 
-/* Counts and prints a failure. The test does not end. */
+/* Counts and prints a failure without ending the test. */
 __attribute__((format(printf, 1, 2))) void f64_complain(const char *format, ...);
 /* Fails the test if a failure was counted since the last f64_end. */
 void f64_end(void);

@@ -8,7 +8,7 @@
 #include "attn/attn.h"
 
 typedef struct faults {
-    long calls;   /* number of allocations so far, including the allocation of the context */
+    long calls;   /* including the allocation of the context */
     long fail_at; /* number of the allocation that fails; 0: none; with `forever`, all later allocations fail, too */
     bool forever;
     long held; /* number of blocks that are not yet freed */

@@ -13,8 +13,7 @@
 #define TEST_WITH_CONTEXT(name) cmocka_unit_test_setup_teardown(name, fixture_open_context, fixture_close_context)
 /* Defines a test whose *state is a tape_fixture. After the test, the fixture is freed, and no memory may remain
  * allocated. */
-#define TEST_WITH_TAPE(name) cmocka_unit_test_setup_teardown(name, fixture_open_tape, fixture_close_tape)
-/* Defines a test whose *state is a tape_fixture with a recording tape. */
+#define TEST_WITH_TAPE(name)   cmocka_unit_test_setup_teardown(name, fixture_open_tape, fixture_close_tape)
 #define TEST_WITH_RECORD(name) cmocka_unit_test_setup_teardown(name, fixture_open_record, fixture_close_tape)
 
 typedef struct tape_fixture {
@@ -30,7 +29,6 @@ int fixture_open_tape(void **state);
 int fixture_open_record(void **state);
 int fixture_close_tape(void **state);
 
-/* Destroys the context. Fails the test if memory of the context was not freed. */
 void end_context(attn_context *context);
 /* Fails the test with the context's error unless `status` is ATTN_OK. */
 #define assert_ok(context, status) assert_status(context, status, __FILE__, __LINE__)

@@ -18,12 +18,11 @@ enum { ROOM = 1024 };
 static struct common {
     atomic_int begun[2];
     unsigned char data[2][2][ROOM]; /* [parity of the operation's number][rank] */
-    atomic_int told[2];             /* number of notices sent to each rank */
+    atomic_int told[2];
     unsigned char notices[2][ATTN__RANKS_NOTICE];
 } * common;
 static int own;
 
-/* The operation in progress. */
 static struct under_way {
     void *data;
     size_t bytes;

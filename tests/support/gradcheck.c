@@ -88,7 +88,7 @@ void gradcheck(int threads, gradcheck_build build, const void *user, int n, cons
     assert_int_equal(attn_context_create(&k.context, &(attn_context_options){.threads = threads}), ATTN_OK);
     assert_int_equal(attn_tape_create(&k.tape, k.context), ATTN_OK);
     start(&k, inputs);
-    for (int pass = 0; pass < 2; pass++) { /* In the second pass, cleared gradients must be overwritten. */
+    for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < n; i++)
             attn_tensor_zero_grad(k.in[i]);
         if (attn_backward_from(k.tape, run(&k, true), k.c) != ATTN_OK)

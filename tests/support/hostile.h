@@ -62,7 +62,6 @@ typedef struct hostile_report {
 /* Runs a case. Returns true if the error of every element is within its bound. Resets `tape`. */
 bool hostile_run(attn_tape *tape, const hostile_case *c, hostile_report *report);
 
-/* hostile_run calls this function, or the following one for convolutions. */
 bool hostile_run_product(attn_tape *tape, const hostile_case *c, hostile_report *report);
 bool hostile_run_convolution(attn_tape *tape, const hostile_case *c, hostile_report *report);
 void hostile_note(hostile_report *report, const char *array, const int64_t at[2], double got, double value,

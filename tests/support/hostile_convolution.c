@@ -10,7 +10,7 @@
 typedef struct layer {
     const hostile_case *c;
     conv_ref shape;
-    int64_t in, out, taps; /* number of pixels of x, pixels of y, and taps of the kernel */
+    int64_t in, out, taps;
     int64_t nx, nw, ny;
     float *x, *w, *bias, *g;
 } layer;

@@ -44,7 +44,6 @@ static int64_t pick(const hostile *h, uint64_t salt, int64_t n)
 
 /* ------------------------------------------------------------------------------------------ structures */
 
-/* The indices of an element of an operand, and a normal random number for it. */
 typedef struct place {
     bool b;
     int64_t i, k, rows, depth;

@@ -63,8 +63,8 @@ typedef enum hostile_operand { HOSTILE_A, HOSTILE_B } hostile_operand;
 typedef struct hostile {
     hostile_structure structure;
     uint64_t seed;
-    bool swap;          /* true: A and B exchange their structures */
-    int64_t rows[2], k; /* number of rows of A and of B */
+    bool swap; /* true: A and B exchange their structures */
+    int64_t rows[2], k;
 } hostile;
 
 const char *hostile_structure_name(hostile_structure structure);

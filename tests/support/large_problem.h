@@ -8,7 +8,7 @@
 
 #include "support/random_problem.h"
 
-/* Makes the problem of number `number`. The caller frees it with random_problem_free. */
+/* The caller frees the problem with random_problem_free. */
 void large_problem_make(random_problem *r, uint64_t number);
 
 #endif

@@ -74,7 +74,7 @@ void conv_ref_result(conv_ref *c)
 
 /* One tap of the kernel, applied to one row of results. */
 typedef struct tap_row {
-    int64_t x, g, w; /* offsets of the first elements of x, g and w */
+    int64_t x, g, w;
     int64_t n, step;
 } tap_row;
 
@@ -107,7 +107,6 @@ static void inside(const conv_ref *c, int64_t t, int64_t *begin, int64_t *end)
         --*end;
 }
 
-/* Adds the products of one tap and one pair of channels to all results. */
 static void add_tap(conv_ref_sums *s, const conv_ref *c, const int64_t tap[3], tap_row first, const float *const in[3])
 {
     int64_t begin, end;

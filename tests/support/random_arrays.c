@@ -196,7 +196,7 @@ void random_layout(attn__rng *g, random_problem *r, bool plain)
     for (int i = 0; i < KINDS; i++) {
         if (kinds[i].id == ARRAY_W2 || kinds[i].id == ARRAY_DW || kinds[i].id == ARRAY_DW2 ||
             kinds[i].id == ARRAY_DSINKS || kinds[i].id == ARRAY_DLSE)
-            continue; /* these arrays use the strides of w, sinks and lse */
+            continue;
         if (kinds[i].id == ARRAY_SINKS && !(r->forward.flags & ATTN_WITH_SINKS))
             continue;
         if (kinds[i].id == ARRAY_BLOCKS && !(r->forward.flags & ATTN_WITH_BLOCKS))
@@ -451,7 +451,7 @@ static void fill_normal(attn__rng *g, const array *a, double size)
 static void fill_masks(attn__rng *g, random_problem *r)
 {
     const array *mask = &r->array[ARRAY_MASK], *lens = &r->array[ARRAY_LENS], *bias = &r->array[ARRAY_BIAS];
-    /* the percentage of visible pairs: 5, 35, 65 or 95 */
+    /* the percentage of visible pairs is 5, 35, 65 or 95 */
     int density = (int)attn__rng_below(g, 4) * 30 + 5;
     int64_t most = lens->block ? r->forward.dims[r->forward.lens_dim].n + 2 : 1;
     for (int64_t i = 0; i < mask->n && mask->block; i++)

@@ -14,9 +14,7 @@ int random_dim(attn__rng *g, const attn_problem *p, attn_role role);
  * may also have gaps, reversed dims or broadcast dims. */
 void random_layout(attn__rng *g, random_problem *r, bool plain);
 void random_allocate(random_problem *r);
-/* Draws the entries of a bias's index. */
 void random_index(random_problem *r);
-/* Draws the offsets of packed sequences, if there are any. */
 void random_offsets(attn__rng *g, random_problem *r);
 /* Fills the inputs with normal numbers, multiplies q and k by `loud`, and writes NaN wherever no query attends. */
 void random_fill(attn__rng *g, random_problem *r, double loud);

@@ -102,7 +102,7 @@ static void cut_to_size(attn__rng *g, attn_problem *p)
 {
     while (work_of(p) > 40000) {
         attn_dim *dim = &p->dims[below(g, p->ndims)];
-        dim->n -= dim->n > 3 ? dim->n / 3 : dim->n > 1; /* Shortens a dim until the problem is small enough. */
+        dim->n -= dim->n > 3 ? dim->n / 3 : dim->n > 1;
     }
 }
 

@@ -64,7 +64,7 @@ void random_problem_arrays(random_problem *r, uint64_t number);
 bool random_problem_narrow_keys(random_problem *r);
 void random_problem_free(random_problem *r);
 
-/* Returns the address of the element at offset 0. */
+/* Returns the address of the element of offset 0. */
 void *array_base(const array *a);
 double array_get(const array *a, int64_t offset);
 void array_set(const array *a, int64_t offset, double x);

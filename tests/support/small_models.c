@@ -43,7 +43,6 @@ attn_config *small_model_config(attn_context *context, const attn_architecture *
     assert_int_equal(attn_config_create(&config, context), ATTN_OK);
     for (int i = 0; i < a->nkeys; i++) {
         const attn_setting *key = &a->keys[i];
-        /* An empty default means that the value of another key is used. */
         bool open = key->default_text && !key->default_text[0];
         if (key->type == ATTN_CONFIG_TYPE_INTS && !key->default_text)
             assert_int_equal(

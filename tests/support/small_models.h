@@ -11,7 +11,6 @@
 
 enum { SMALL_WIDTH = 8, SMALL_LETTERS = 8 };
 
-/* Values for the letters in a model's shapes. */
 typedef struct small_filling {
     const attn_config *config;
     /* first: value of the first letter that is not a key; others: value of all other such letters */

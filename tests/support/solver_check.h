@@ -23,7 +23,6 @@ void truth_free(truth *t, const random_problem *r);
 bool solver_check(attn_context *context, const char *solver, random_problem *r, const truth *t,
                   attn_direction direction, double *worst);
 
-/* Runs a solver without comparing its outputs. */
 bool solver_run(attn_context *context, const char *solver, int threads, const attn_problem *problem,
                 const attn_arrays *arrays);
 

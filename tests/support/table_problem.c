@@ -169,7 +169,6 @@ void table_problem(random_problem *r, const table_shape *s, attn_dtype dtype)
 
 /* ------------------------------------------------------------------------------------------- one pair */
 
-/* Scores and weights of one query for all keys, and the current index along each dim. */
 typedef struct row {
     const random_problem *r;
     const attn_problem *p;
@@ -255,7 +254,6 @@ static int64_t entry_of(const row *w, int i)
     return at;
 }
 
-/* Returns the sum of the tables of one kind for the current pair and channel. */
 static double tables_of(const row *w, attn_relative_kind kind)
 {
     double sum = 0;
@@ -292,7 +290,7 @@ static double keep_of(const row *w)
     return walk_keep(&at, w->r->arrays.seed_offset);
 }
 
-/* Computes the weights of a row. Returns false if no key is visible. */
+/* Returns false if no key is visible. */
 static bool weigh(row *w)
 {
     double most = -HUGE_VAL, sum = 0;

@@ -12,7 +12,6 @@
 /* The fields of TABLE(...) are kind, axis, begin, end, gap, per_head, per_batch, slack. */
 /* clang-format off */
 const table_shape table_shapes[TABLE_SHAPES + 4] = {
-    /* From 0: different lengths. */
     {.q = {1}, .k = {1}, .dim = 1, .dim_value = 1, .tables = {QUERY}},
     {.q = {2}, .k = {1}, .dim = 8, .dim_value = 20, .tables = {VALUE}},
     {.q = {1}, .k = {300}, .dim = 8, .dim_value = 8, .tables = {QUERY, VALUE}, .heads = 2},
@@ -34,7 +33,6 @@ const table_shape table_shapes[TABLE_SHAPES + 4] = {
     {.q = {130}, .k = {65}, .dim = 64, .dim_value = 64, .heads = 2, .group = 3,
      .tables = {TABLE(ATTN_RELATIVE_QUERY, 0, 0, 0, 3, 1, 0), TABLE(ATTN_RELATIVE_VALUE, 0, 0, 0, 0, 1, 0)}},
     {.q = {97}, .k = {97}, .dim = 8, .dim_value = 8, .group = 2, .tables = {QUERY, VALUE}, .batch = 2},
-    /* From 16: images. */
     {.q = {7, 11}, .k = {7, 11}, .dim = 20, .dim_value = 20, .heads = 2,
      .tables = {TABLE(ATTN_RELATIVE_QUERY, 0, 0, 10, 0, 0, 0), TABLE(ATTN_RELATIVE_QUERY, 1, 10, 20, 0, 0, 0)}},
     {.q = {5, 20}, .k = {9, 8}, .dim = 8, .dim_value = 8, .batch = 2, .tables = {QUERY,
@@ -49,7 +47,6 @@ const table_shape table_shapes[TABLE_SHAPES + 4] = {
     {.q = {200}, .k = {97}, .dim = 8, .dim_value = 8, .tables = {QUERY, VALUE}, .banded = 1, .lo = 3,
      .hi = INT64_MAX},
     {.q = {97}, .k = {130}, .dim = 8, .dim_value = 8, .tables = {QUERY}, .banded = 1, .lo = 0, .hi = 0},
-    /* From 24: other features that mask or change scores. */
     {.q = {65}, .k = {97}, .dim = 20, .dim_value = 20, .batch = 3, .tables = {QUERY, VALUE}, .with = ATTN_WITH_LENS},
     {.q = {97}, .k = {200}, .dim = 8, .dim_value = 8, .batch = 2, .heads = 2, .tables = {VALUE, QUERY},
      .with = ATTN_WITH_LENS, .lens_by_query = 1},
@@ -73,7 +70,6 @@ const table_shape table_shapes[TABLE_SHAPES + 4] = {
      .accumulate = 1, .with = ATTN_WITH_LENS},
     {.q = {97}, .k = {65}, .dim = 20, .dim_value = 8, .tables = {QUERY, VALUE}, .batch = 2, .heads = 2, .gap = 3},
     {.q = {65}, .k = {97}, .dim = 20, .dim_value = 20, .tables = {QUERY, VALUE}, .heads = 2, .step = 2, .gap = 1},
-    /* From 37: empty dims. */
     {.q = {65}, .k = {0}, .dim = 8, .dim_value = 8, .tables = {QUERY, VALUE}},
     {.q = {0}, .k = {65}, .dim = 8, .dim_value = 8, .tables = {QUERY, VALUE}},
     {.q = {65}, .k = {65}, .dim = 8, .dim_value = 8, .tables = {QUERY, VALUE}, .no_batch = 1},
@@ -90,7 +86,6 @@ const table_shape table_shapes[TABLE_SHAPES + 4] = {
      .tables = {TABLE(ATTN_RELATIVE_QUERY, .slack = 70), TABLE(ATTN_RELATIVE_VALUE, .slack = 1)}},
     {.q = {65}, .k = {97}, .dim = 20, .dim_value = 20, .heads = 2, .group = 2, .accumulate = 1,
      .tables = {TABLE(ATTN_RELATIVE_QUERY, .per_head = 1), VALUE}},
-    /* From 47: shapes for the solver `window`. */
     {.q = {16}, .k = {16}, .dim = 4, .dim_value = 4, .tables = {QUERY}, .with = ATTN_WITH_LENS},
     {.q = {16}, .k = {16}, .dim = 4, .dim_value = 4, .tables = {VALUE}, .with = ATTN_WITH_LENS},
     {.q = {65}, .k = {97}, .dim = 20, .dim_value = 20, .tables = {KEY}, .with = ATTN_WITH_LENS},

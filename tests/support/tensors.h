@@ -11,7 +11,6 @@
 attn_context *test_context(void);
 /* Makes an f32 or f64 tensor of random numbers of variance 1 from `seed`. */
 attn_tensor *test_random(attn_tape *tape, attn_dtype dtype, int rank, const int64_t *shape, uint64_t seed);
-/* Makes a tensor of random ids in [0, n). */
 attn_tensor *test_ids(attn_tape *tape, int rank, const int64_t *shape, int64_t n, uint64_t seed);
 attn_tensor *test_lens(attn_tape *tape, int64_t n, const int32_t *lens);
 double test_at(const attn_tensor *x, int64_t i);

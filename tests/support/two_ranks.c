@@ -38,9 +38,9 @@ static int fake_sum(void *data, int64_t n, attn__ranks_sum_kind kind, attn__rank
             ((float *)data)[i] *= 2;
         if (kind == ATTN__SUM_F64)
             ((double *)data)[i] += ((double *)data)[i] + other.more;
-        if (kind == ATTN__MAX_U64 && n == 2 && i == 1) /* the element of the other rank */
+        if (kind == ATTN__MAX_U64 && n == 2 && i == 1)
             ((uint64_t *)data)[1] = ((uint64_t *)data)[0] + other.differs;
-        if (kind == ATTN__MAX_U64 && n == 1 && other.writes > 0) /* the text length of the other rank */
+        if (kind == ATTN__MAX_U64 && n == 1 && other.writes > 0)
             ((uint64_t *)data)[0] = other.writes;
     }
     return 0;

@@ -8,20 +8,19 @@
 
 #include "dist/ranks.h"
 
-/* The behaviour of the simulated rank, and counts of events. */
 extern struct two_ranks {
-    int pending;        /* number of polls until the running sums complete */
-    int begun;          /* number of sums */
-    int finished;       /* number of times that the group ended normally */
-    int told;           /* number of notices sent to the other rank */
-    int32_t told_first; /* status in the first notice */
-    int pieces;         /* number of pieces in which texts were sent */
-    int64_t largest;    /* size of the largest piece in bytes */
-    attn_status fails;  /* status that the other rank sends next; ATTN_OK: none */
-    bool mute;          /* true if the other rank has died, so that no sum completes */
-    bool differs;       /* true if the other rank has the larger number when the maximum is computed */
-    uint64_t writes;    /* length of the other rank's text in bytes */
-    double more;        /* difference of f64 numbers: those of the other rank minus those of this rank */
+    int pending; /* number of polls until the running sums complete */
+    int begun;   /* number of sums */
+    int finished;
+    int told; /* number of notices sent to the other rank */
+    int32_t told_first;
+    int pieces; /* number of pieces in which texts were sent */
+    int64_t largest;
+    attn_status fails; /* status that the other rank sends next; ATTN_OK: none */
+    bool mute;         /* true if the other rank has died, so that no sum completes */
+    bool differs;      /* true if the other rank has the larger number when the maximum is computed */
+    uint64_t writes;   /* length of the other rank's text in bytes */
+    double more;       /* difference of f64 numbers: those of the other rank minus those of this rank */
 } other;
 
 extern const attn__ranks_ops two_ranks;
