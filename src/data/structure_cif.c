@@ -121,7 +121,7 @@ typedef struct row {
     size_t length[FIELDS];
 } row;
 
-/* The columns of a loop. For each column it holds the field that is in the column, or FIELDS if the column is not
+/* The columns of a loop. For each column, the table holds the field of this column, or FIELDS if the column is not
  * requested. */
 typedef struct table {
     int column[64];

@@ -319,7 +319,7 @@ attn_status attn_axial_transformer_sample(attn_model *model, attn_tensor *x,
     if (!m || !attn__axial_transformer_takes(m, context, x, false)) {
         return attn_context_status(context);
     }
-    /* on the heap, because the caches of all blocks are too large for the stack */
+    /* allocated on the heap, because the caches of all blocks are too large for the stack */
     sampler *s = attn__alloc_zero(context, sizeof *s);
     if (!s) {
         return ATTN_ERROR_MEMORY;

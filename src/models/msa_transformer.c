@@ -138,7 +138,7 @@ static void forward(const void *self, const attn__call *call)
     }
     attn__msa_results results;
     bool done = attn__msa_run(m, call->tape, attn__call_input(call, "tokens"), &wishes, &results);
-    /* reset, because the layers set this field to 2, the index of the batch axis of their activations [R,C,B,D] */
+    /* Resets this field, because the layers set it to 2, the index of the batch axis of their activations [R,C,B,D]. */
     call->tape->examples = 0;
     if (!done) {
         return;

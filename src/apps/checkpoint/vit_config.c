@@ -244,8 +244,7 @@ static attn_status check_pixels(const attn__vit_config *v, const attn__pixels *p
 static void read_preparation(const attn_config *p, attn__pixels *pixels)
 {
     bool centred = attn_config_bool(p, "do_normalize", true);
-    /* conversion: the file's factor is for values from 0 to 255, but mean and std of this library are for values
-     * from 0 to 1 */
+    /* the file's factor is for values from 0 to 255; mean and std of this library are for values from 0 to 1 */
     double scale = 255;
     if (attn_config_bool(p, "do_rescale", true))
         scale *= attn_config_real(p, "rescale_factor", 1.0 / 255);

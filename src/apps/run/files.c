@@ -375,7 +375,7 @@ attn_status attn__run_restore(attn__run *run)
     if (status == ATTN_OK)
         status = restore_history(run);
     if (status == ATTN_OK && first)
-        /* written again, because the caller may have changed settings for the resumed run */
+        /* training.json is written again, because the caller may have changed settings for the resumed run */
         status = write_settings(run);
     attn_named_clear(&list);
     attn_config_destroy(metadata);

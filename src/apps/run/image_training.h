@@ -29,7 +29,8 @@ attn_status attn__image_training_batches(attn__image_training *t, const attn__ru
  * of images that count in the run. If there is no such batch, sets ATTN_ERROR_INTERNAL and returns false. */
 bool attn__image_training_seek(const attn__image_training *t, attn__run *run, attn_tape *tape, int64_t epoch,
                                int64_t step, attn_image_batch *batch, int64_t *counted);
-/* Adds the numbers and the shape of the images to `sizes`. Also sets plan->passed_first. */
+/* Adds the numbers and the shape of the images, and the number of files that were not read, to `sizes`. Also sets
+ * plan->passed_first. */
 attn_status attn__image_training_sizes(const attn__image_training *t, attn_config *sizes, attn_trainer_plan *plan);
 void attn__image_training_free(attn__image_training *t);
 

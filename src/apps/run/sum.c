@@ -54,8 +54,8 @@ attn_status attn__run_settings_text(const attn__run *run, bool fixed, attn_json 
 {
     attn_json_begin(json, run->context, false);
     attn_json_object(json, NULL);
-    /* in the order of the table, because the order in the config can differ: some settings are set only while data
-     * is read */
+    /* Uses the order of the table, because the order in the config can differ: some settings are set only while data
+     * is read. */
     for (int i = 0; i < run->kind->keys->n; i++) {
         const char *key = run->kind->keys->keys[i].name;
         const attn_config_value *value = attn_config_get(run->settings, key);

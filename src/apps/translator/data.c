@@ -247,7 +247,7 @@ attn_status attn__training_data(attn__translator_training *t)
     if (status == ATTN_OK)
         status = attn__training_guided(t);
     if (status == ATTN_OK)
-        /* checked first, so that an error in the data is reported before errors in other files */
+        /* The data is checked first, so that an error in it is reported before errors in other files. */
         status = attn__run_check_data(&t->run);
     if (status == ATTN_OK)
         status = split_pairs(t);
