@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * downloaded.h - detects a file that does not have its own contents, but a Git LFS pointer or a web page, after a clone
- * or a download. */
+ * downloaded.h - detects that a clone or a download has left a Git LFS pointer or a web page in place of a file. */
 #ifndef ATTN_BASE_DOWNLOADED_H
 #define ATTN_BASE_DOWNLOADED_H
 

@@ -15,8 +15,8 @@
 void *attn__system_alloc(size_t size, size_t align);
 void attn__system_release(void *memory);
 /* Tells the system to free all memory pages that are completely within these bytes. Pages of a mapped file are read
- * again when they are needed. The contents of all other pages are lost, so the caller must not read this memory
- * again. */
+ * again when they are needed. The contents of all other pages are lost, and the caller may then only free the
+ * memory. */
 void attn__system_drop_pages(const void *data, size_t size);
 /* Gives memory that the allocator has kept after it was freed back to the system, with malloc_trim. Does nothing if the
  * allocator has no such function. */

@@ -49,7 +49,7 @@ attn_status attn__ranks_same(attn_context *context, uint64_t value, const char *
 
 /* Aborts this rank with the context's error. Each of the other ranks gets this error when it next waits. */
 void attn__ranks_give_up(attn_context *context, attn_status status);
-/* Records that all ranks have the last error. No rank then sends this error to the other ranks. */
+/* Records that all ranks already have the last error, so that no rank sends this error to the others. */
 void attn__ranks_all_know(attn_context *context);
 
 /* Divides n items among the ranks in contiguous ranges. Sets *first to this rank's first item and returns its number

@@ -31,7 +31,7 @@ typedef struct frame {
     const attn_curves *curves;
     axis x, y;
     int64_t panels;
-    double step; /* in points, from one panel to the next */
+    double step; /* distance from one panel to the next, in points */
     double width, height, left, top;
     int hue_of[MOST_CURVES], nhues;
     double legend_x[MOST_COLOURS], legend_y[MOST_COLOURS]; /* positions of the curves' names in the legend, in points */
@@ -210,7 +210,7 @@ static double widest_tick(const axis *a, cairo_t *cr)
     return most;
 }
 
-/* Returns the first curve with this colour, or NULL if that curve has no name. Its name is shown in the legend. */
+/* Returns the first curve with this colour, whose name the legend shows. Returns NULL if that curve has no name. */
 static const attn_curve *named(const frame *f, int hue)
 {
     for (int64_t c = 0; c < f->curves->n; c++) {

@@ -65,8 +65,8 @@ static int64_t label_spacing(const char *const *labels, int64_t n)
     return least;
 }
 
-/* Returns the side of a cell. It is chosen so that the panel has a convenient size, but each label has room for one
- * line of text. */
+/* Returns the side of a cell, with which the panel has a convenient size. If the labels need larger cells to have room
+ * for one line of text each, the side is larger. */
 static double cell_size(const attn_panel_row *row, int64_t rows, int64_t cols)
 {
     double cell = fmin(18, 320 / (double)(rows > cols ? rows : cols));

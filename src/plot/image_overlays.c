@@ -20,7 +20,7 @@ typedef struct layout {
 } layout;
 
 /* Chooses the grey of a pixel of the picture. The picture is grey, so that only the map has colours. If there is a map,
- * the grey is never black or white, because the map would be hardly visible on these. */
+ * the grey is never black or white, because the map would be hardly visible on black or white. */
 static void set_grey(cairo_t *cr, const attn_overlay *o, int64_t x, int64_t y)
 {
     const unsigned char *p = o->pixels + (y * o->width + x) * o->channels;

@@ -28,8 +28,8 @@ void attn__all_reduce_destroy(attn__all_reduce *all_reduce); /* accepts NULL */
  * of a step, and true for its other passes. */
 void attn__all_reduce_begin(attn__all_reduce *all_reduce, attn_tape *tape, bool more);
 /* Runs attn_backward for `weight` times the loss, without sums over the ranks. The next call of
- * attn__all_reduce_backward adds its gradients to these, and then sums over the ranks. Returns the errors of
- * attn__all_reduce_backward. */
+ * attn__all_reduce_backward adds its own gradients to those of this call, and then sums both over the ranks. Returns
+ * the errors of attn__all_reduce_backward. */
 attn_status attn__all_reduce_keep(attn__all_reduce *all_reduce, attn_tape *tape, attn_tensor *loss, double weight);
 enum { ATTN__ALL_REDUCE_TOTALS = 4 };
 /* Runs attn_backward for `weight` times the loss, and sums over the ranks. Then the gradients of the parameters and the

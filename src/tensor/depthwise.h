@@ -16,7 +16,7 @@ typedef struct attn__depthwise {
     int64_t batch, groups, out_channels; /* out_channels: channels of one group */
     const float *x, *w;
     float *y;
-    attn__gemm_finish *finish; /* epilogue for each plane of y; its row is the index of the plane */
+    attn__gemm_finish *finish; /* epilogue; called for each plane of y, with the index of the plane as row */
     const void *user;
     /* Arguments of the backward pass: the gradient dy of y, and the requested gradients. */
     const float *dy;

@@ -28,7 +28,7 @@ bool attn__gemm_linear(attn_tape *tape, const attn__gemm_problem *problem, const
  * ATTN_ERROR_MEMORY and keeps nothing. */
 attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
                             bool drop, attn__packed *packed);
-/* Packs weights that are stored in bf16 for products of bf16. */
+/* Packs weights for products of bf16. The weights are already stored in bf16. */
 attn_status attn__gemm_pack_rounded(attn_tape *tape, const uint16_t *b, int64_t ldb, int64_t n, int64_t k,
                                     attn__packed *packed);
 /* Returns whether these weights would be packed as slices. Products with slices also read the original weights. */

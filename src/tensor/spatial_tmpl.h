@@ -86,7 +86,7 @@ static int64_t NAME(first_read)(const attn__window_grid *g, int64_t row)
     return (row / g->out[1] * g->stride[0] * g->in[1] + row % g->out[1] * g->stride[1]) * g->in[2];
 }
 
-/* Adds to to[i], for each i < n, the `taps` elements from x[i * step] on. */
+/* Computes to[i] += x[i * step] + ... + x[i * step + taps - 1] for each i < n. */
 static void NAME(gather)(REAL *to, const REAL *x, int64_t n, int64_t step, int64_t taps)
 {
     if (taps == 2 && step == 2) {
@@ -100,7 +100,7 @@ static void NAME(gather)(REAL *to, const REAL *x, int64_t n, int64_t step, int64
     }
 }
 
-/* Adds share * x[i], for each i < n, to the `taps` elements from to[i * step] on. This is the gradient of `gather`. */
+/* Computes to[i * step + k] += share * x[i] for each i < n and k < taps. This is the gradient of `gather`. */
 static void NAME(scatter)(REAL *to, const REAL *x, int64_t n, int64_t step, int64_t taps, REAL share)
 {
     if (taps == 2 && step == 2) {

@@ -20,7 +20,7 @@ typedef struct attn__pool attn__pool;
 typedef struct attn__storage {
     attn_context *context;
     attn__pool *pool; /* pool to which the block returns; NULL: it returns to the context */
-    /* for an idle block: its neighbours in the list of idle blocks */
+    /* neighbours in the list of idle blocks, if this block is idle */
     struct attn__storage *next, *previous;
     /* the block directly before this one in memory; NULL: this is the first block of its chunk */
     struct attn__storage *before;

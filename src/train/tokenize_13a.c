@@ -83,8 +83,8 @@ static size_t dashes_after_digits_apart(const char *in, size_t n, char *out)
     return o;
 }
 
-/* Changes the text in place: replaces entities such as "&lt;" by one ASCII character, and removes the mark of skipped
- * segments, and each hyphen at the end of a line together with the line end. Returns the new length. */
+/* Changes the text in place. Replaces entities such as "&lt;" by one ASCII character. Removes the mark of skipped
+ * segments. Removes each hyphen at the end of a line, together with the line end. Returns the new length. */
 static size_t resolve_entities(char *text, size_t n)
 {
     static const struct {

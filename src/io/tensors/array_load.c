@@ -49,10 +49,10 @@ static void complain_shape(complaints *c, const attn__array *array, const attn_t
     complain(c, &c->misshapen, "misshapen", array->name, detail);
 }
 
-/* Returns whether an unused array shares its memory with a used array. Such an array may stay unused: PyTorch saves a
- * tied parameter under each of its names, and an embedding also as "lm_head.weight", but here a tied parameter has only
- * one name. Arrays with equal elements but different memory do not count, because two newly initialized biases are
- * equal too. */
+/* Returns whether an unused array shares its memory with a used array. Such an array may stay unused. PyTorch saves a
+ * tied parameter under each of its names, and an embedding also as "lm_head.weight", but in this library a tied
+ * parameter has only one name. Arrays with equal elements but different memory do not count, because two newly
+ * initialized biases are equal too. */
 static bool is_tied(const attn__array *array, const attn__array **matched, int64_t n)
 {
     size_t axes = (size_t)array->rank * sizeof(int64_t);
@@ -126,8 +126,8 @@ static attn_status fill(const attn__arrays *arrays, const attn__array *array, at
     return status == ATTN_OK ? attn__weight_filled(tensor) : status;
 }
 
-/* Loads the arrays into the parameters. All checks come first, so that a model is filled completely or not at all.
- * There is one exception: that an integer does not fit its parameter's type is found only during the copy. */
+/* Loads the arrays into the parameters. All checks come first, so that a model is filled completely or not at all. Only
+ * one error is found later, during the copy: an integer does not fit its parameter's type. */
 static attn_status load(complaints *c, attn_named_list *parameters, const attn_weights_options *options)
 {
     const attn__arrays *arrays = c->arrays;

@@ -213,8 +213,8 @@ static attn_status pass_over(walk *w, const attn__pickle_node *node)
                                w->pt->input->name, w->name, *name ? ", " : "", name);
 }
 
-/* Refuses a file that has no weights by name, only a whole module. Only the code of the module, which is not run, could
- * find its tensors. */
+/* Refuses a file in which only a whole module was saved. Only the code of the module, which is not run, could find the
+ * module's tensors. */
 static attn_status check_modules(const walk *w)
 {
     bool script = strncmp(w->module, "__torch__", 9) == 0;

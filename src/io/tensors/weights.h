@@ -38,8 +38,8 @@ attn_status attn__npz_find(attn__findings *findings, const attn__input *input);
 bool attn__npz_matches(const attn__zip *zip);
 attn_status attn__npz_find_in(attn__findings *findings, const attn__zip *zip);
 
-/* Writes safetensors like attn_safetensors_write. In addition, if int8[i] is true, tensor i, which has bytes, is
- * written with the type int8. `int8` may be NULL. */
+/* Writes safetensors like attn_safetensors_write, with one difference: if int8[i] is true, the bytes of tensor i are
+ * written as elements of type int8. `int8` may be NULL. */
 attn_status attn__safetensors_write(const attn_named_list *list, const bool *int8, const char *path,
                                     const attn_config *metadata);
 

@@ -25,8 +25,8 @@ static void softmax_backward(attn_tape *tape, attn__node *node)
     attn__grad_give(tape, node->x[0], dx);
 }
 
-/* Returns the number of rows that have the same length: one row, or all rows of an index of the first axis. Returns 0
- * and records an error if the shape of `lens` does not fit x. */
+/* Returns the number of rows that have the same length: one row, or all rows with the same index of the first axis.
+ * Returns 0 and records an error if the shape of `lens` does not fit x. */
 static int64_t rows_of_a_length(attn_tape *tape, const attn_tensor *x, const attn_tensor *lens)
 {
     int64_t rows = attn__row_count(x);
