@@ -381,7 +381,7 @@ static int predict_one(void *user, int i)
 static int predict_all(cli_call *cli)
 {
     prediction p = {.cli = cli, .how = {.contacts = true}};
-    /* This condition is the same on all ranks, so every rank returns here. */
+    /* All ranks make the same decision here, so they all return. */
     if (cli->nwords > 1 && cli_given(cli, "structure"))
         return cli_fail(CLI_BAD,
                         "--structure applies to one alignment; with several, put NAME.pdb in the folder of each");

@@ -22,7 +22,7 @@ int cli_failures_note(cli_failures *failures, int code, const char *name)
     add_name(failures, name);
     if (code != CLI_BAD || cli_flag(failures->cli, "strict"))
         return code;
-    cli_forgive(failures->cli); /* Otherwise this error would be reported again for the next input. */
+    cli_forgive(failures->cli); /* Without this call, the error would be reported again for the next input. */
     return CLI_OK;
 }
 

@@ -16,7 +16,7 @@
 
 typedef struct cli_foreign {
     attn_name_map *names;
-    const char *arch;    /* architecture of --arch, or else of the names file; NULL: neither names one */
+    const char *arch;    /* architecture of --arch, or else of the names file; NULL: not given */
     attn_config *config; /* settings of --config, completed by settings of the names file */
 } cli_foreign;
 

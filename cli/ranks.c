@@ -27,7 +27,7 @@ static attn_status status_of(const cli_call *cli, int code)
     attn_status status = attn_context_status(cli->context);
     if (code == CLI_OK || (status != ATTN_OK && cli_exit_code(status) == code))
         return code == CLI_OK ? ATTN_OK : status;
-    /* These codes are failures of the command itself, and all other ranks return them, too. */
+    /* Such an exit code is a failure of the command itself, and every rank returns it. */
     return code == CLI_INTERRUPTED ? ATTN_ERROR_INTERRUPTED
            : code == CLI_BAD       ? ATTN_ERROR_ARGUMENT
                                    : ATTN_ERROR_INTERNAL;

@@ -154,7 +154,7 @@ void cli_watch_end(void)
     if (!watch.runs)
         return;
     attn_context_set_progress(watch.context, NULL, NULL);
-    close(watch.stop[1]); /* This ends the thread's poll. */
+    close(watch.stop[1]); /* Closing the pipe ends the thread's poll. */
     pthread_join(watch.thread, NULL);
     close(watch.stop[0]);
     close(watch.out);

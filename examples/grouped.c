@@ -22,7 +22,7 @@ int main(void)
     print_table("grouped: batch, kv head, group, query, key, channels", &problem);
     run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .o = o});
 
-    /* This computes the same without sharing, from four copies of each head of keys and values. */
+    /* The same result is computed without sharing, from four copies of each head of keys and values. */
     for (int t = 0; t < B * T; t++)
         for (int h = 0; h < H; h++) {
             memcpy(all_k + (t * H + h) * D, k + (t * G + h / (H / G)) * D, D * sizeof *k);

@@ -41,8 +41,7 @@ int main(void)
     problem.flags = ATTN_WANT_LSE;
     show_picked(context, problem);
 
-    /* This computes attention over each half of the keys. Then the outputs are merged by o = sum over halves of
-     * exp(lse_half - lse) o_half. */
+    /* Attention over each half of the keys is merged by o = sum over halves of exp(lse_half - lse) o_half. */
     heads.keys = T / 2;
     must(context, attn_problem_heads(&problem, &heads));
     problem.flags = ATTN_WANT_LSE;

@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     attn_context *context = fuzz_context();
     size_t length = (size_t)(data[0] % 4) * RECORD + data[1] % 3;
-    for (size_t i = 0; i < length; i += RECORD) /* This loop makes the labels valid. Pixels may have any value. */
+    for (size_t i = 0; i < length; i += RECORD) /* The loop makes the labels valid. Pixels may have any value. */
         records[i] = data[i / RECORD % (size - 1) + 1];
     attn_named_bytes file = {records, length, "fuzz"};
     attn_image_set *set = NULL;

@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     attn_named_bytes file = {data, size, "fuzz"};
     attn_image_set *set = NULL;
     attn_idx idx;
-    /* If the file has few images, this makes as many labels. */
+    /* A labels file. Its count becomes the number of images, if there are few. */
     uint8_t labels[64] = {0, 0, 8, 1};
     if (attn_idx_parse(&idx, context, &file) == ATTN_OK && idx.dims[0] <= 56) {
         labels[7] = (uint8_t)idx.dims[0];

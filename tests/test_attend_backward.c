@@ -284,7 +284,7 @@ static void compare(const bench *t, const kase *c, float *want[ARRAYS], int numb
         double largest = 0, worst = 0, tolerance = c->bf16 ? 8e-3 : 1e-5;
         for (size_t j = 0; j < t->n[i]; j++)
             largest = isnan((double)want[i][j]) ? largest : fmax(largest, fabs((double)want[i][j]));
-        /* This gradient is a sum over all keys of a row, in which terms of order 1 cancel to 0. */
+        /* The gradient of such a bias is a sum over all keys of a row, in which terms of order 1 cancel to 0. */
         if (i == DBIAS && c->bias >= 5)
             largest = fmax(largest, 1);
         for (size_t j = 0; j < t->n[i] && i != BIAS; j++) {

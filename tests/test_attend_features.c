@@ -493,7 +493,7 @@ static void check(form f, const shape *s, const int pair[2])
     }
     contents what = (contents)(number / 7 % CONTENTS);
     if ((r.forward.dropout > 0 || r.forward.mask_fill != 0) && what == NAN_READ)
-        /* This problem cannot have a NaN that is read, because its effect on a dropped or underflowing weight is not
+        /* A NaN that is read cannot be tested here, because its effect on a dropped or underflowing weight is not
          * specified. */
         what = NAN_UNUSED;
     fill(&r, what, number);

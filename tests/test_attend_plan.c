@@ -312,8 +312,8 @@ static void a_plan_has_the_steps_that_its_problem_needs(void **state)
     attn_context_destroy(c);
 }
 
-/* Lets each allocation fail once, including those of solvers that are measured. The status must be
- * ATTN_ERROR_MEMORY, and all memory must be freed. */
+/* Lets each allocation fail once, even while solvers are measured. The status must be ATTN_ERROR_MEMORY, and all
+ * memory must be freed. */
 static void a_plan_survives_each_allocation_that_fails(void **state)
 {
     (void)state;

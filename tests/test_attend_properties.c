@@ -451,7 +451,7 @@ static void largest_scores(const char *solver, const attn_heads *shape)
     for (int i = 0; i < 5; i++) {
         for (int64_t e = 0; e < r.array[results[i]].n; e++)
             if (with[i][e] == -INFINITY && floats(&r, results[i])[e] == -INFINITY)
-                /* Both are -infinity for a row without keys, and their difference would be NaN. */
+                /* Without keys, both numbers are -infinity, and their difference would be NaN. */
                 with[i][e] = floats(&r, results[i])[e] = 0;
         assert_close(with[i], floats(&r, results[i]), r.array[results[i]].n, 1 + largest(&r, results[i]));
         free(with[i]);

@@ -208,7 +208,7 @@ static void windows_may_begin_ahead(void **state)
     attn_context_destroy(c);
 }
 
-/* The planner selects the window solver for the windows that it supports best. */
+/* The planner must choose the window solver for the windows that this solver supports best. */
 static void is_chosen(void **state)
 {
     (void)state;

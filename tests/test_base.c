@@ -141,7 +141,7 @@ static void every_item_runs_once(void **state)
     }
 }
 
-/* The loop has more threads than shares of items, and their number does not divide the number of items. */
+/* The loop has more threads than shares of items. The number of threads does not divide the number of items. */
 static void many_threads_do_each_item_once(void **state)
 {
     enum { ITEMS = 203 };

@@ -11,8 +11,8 @@
 
 enum { CASES = 40 };
 
-/* Checks that no weight is above 1 and that weights sum to 1. The bound allows the rounding error of the
- * log-sum-exp, which is as large as the scores. */
+/* Checks that no weight is above 1 and that weights sum to 1. The bound allows for rounding the log-sum-exp, which
+ * is as large as the scores. */
 static void check_weights(const attention *a, const char *solver)
 {
     const float *weights = hostile_floats_of(a, ARRAY_WEIGHTS);

@@ -35,7 +35,7 @@ static int end(void **state)
     return 0;
 }
 
-/* This test passes in any language. The other tests need a language with a decimal comma. */
+/* Unlike the other tests, this test needs no language with a decimal comma. */
 static void numbers_are_read(void **state)
 {
     static const struct {

@@ -177,7 +177,7 @@ static void searches_obey_their_settings(void **state)
         attn_translator_options options;
         const char *file, *said;
     } cases[] = {{{.beam = 1}, "", "b b b"},
-                 {{.no_repeat_ngram = 1}, "\"no_repeat_ngram_size\": 1", "b a"}, /* the end token follows "b a" */
+                 {{.no_repeat_ngram = 1}, "\"no_repeat_ngram_size\": 1", "b a"},
                  {{.no_repeat_ngram = 2}, "\"no_repeat_ngram_size\": 2", "b b a"},
                  {{.repetition_penalty = 3}, "\"repetition_penalty\": 3", "b a"},
                  {{.suppressed = four, .nsuppressed = 1}, "\"suppress_tokens\": [4]", "a a a"},

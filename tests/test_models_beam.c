@@ -82,7 +82,7 @@ static void wide_beam_matches_exhaustive_search(void **state)
             context,
             &(attn_beam_search_options){.bos = BOS, .eos = EOS, .max_len = MOST, .beam = 300, .length_penalty = alpha},
             result);
-        /* Both sentences of the batch are the same, so their results must be, too. */
+        /* Both sentences of the batch are the same and must have the same result. */
         for (int row = 0; row < 2; row++) {
             assert_true(result[row].finished);
             assert_int_equal(result[row].n, found.n);
@@ -261,7 +261,8 @@ static double hostile_logit(int64_t i)
     return i % 601 == 600 ? 7 : (double)((i * 7919) % 1009) / 200 - (double)(i / 256 % 3);
 }
 
-/* Returns the index of the largest logit that is neither taken nor banned, and the first one of equal logits. */
+/* Returns the index of the largest logit that is not taken and not banned. Of several equal logits, returns the
+ * first. */
 static int64_t next_best(const bool *taken, int64_t n)
 {
     int64_t found = -1;

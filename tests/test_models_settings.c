@@ -321,7 +321,8 @@ static bool same_tensor(const attn_tensor *a, const attn_tensor *b)
            memcmp(attn_tensor_data(a), attn_tensor_data(b), (size_t)attn_tensor_size(a) * sizeof(double)) == 0;
 }
 
-/* A mask without padding must give the same as no mask. Weights of chosen rows must equal those rows of all weights. */
+/* A mask without padding must give the same as no mask. If the weights of some rows are requested, they must equal
+ * these rows of all weights. */
 static void a_mask_of_nothing_is_none(void **state)
 {
     tape_fixture *f = *state;
@@ -541,8 +542,8 @@ static void one_row_is_tied_to_itself(void **state)
     attn_model_destroy(model[1]);
 }
 
-/* A run may stop after the maps. They must be the same as in a full run, for both orders of attention and for groups
- * of heads. */
+/* Attention maps must be the same whether a run stops after them or continues, for both orders of attention and for
+ * groups of heads. */
 static void maps_alone_are_the_maps(void **state)
 {
     static const char *const orders[] = {"row-column", "column-row"};

@@ -183,7 +183,6 @@ static void fully_padded_columns_stay_finite(void **state)
     assert_non_null(y);
     for (int64_t i = 0; i < attn_tensor_size(y); i++)
         assert_true(isfinite(test_at(y, i)));
-    /* Checks the last column of alignment 1, and then its column 0, whose third row is padding. */
     for (int h = 0; h < HEADS; h++) {
         for (int i = 0; i < R * R; i++)
             assert_true(fabs(test_at(weights, (((int64_t)h * C + C - 1) * B + 1) * R * R + i) - 1.0 / R) < 1e-12);

@@ -504,7 +504,7 @@ static void carried_files_give_the_originals_outputs(void **state)
     }
 }
 
-/* A prefix does not prevent a family from being found. Neither do full names that belong to another family. */
+/* The family of a file must be found even if names have a prefix, or if some full names belong to another family. */
 static void the_family_of_a_file_is_found(void **state)
 {
     static const char *const tensors[] = {"model.transformer.encoder.layers.0.linear1.weight",

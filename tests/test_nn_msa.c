@@ -35,7 +35,7 @@ static attn_tensor *padding(attn_tape *tape)
 
 /* ---------------------------------------------------------------------------------------------- gradients */
 
-/* The parameters that inputs of gradcheck replace: those of one block of the layer. */
+/* One block of the layer. The inputs of gradcheck replace its parameters. */
 typedef struct choice {
     const attn_nn_msa_layer *layer;
     int block; /* 0: rows; 1: columns; 2: feed-forward */

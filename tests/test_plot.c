@@ -202,7 +202,7 @@ static void heatmaps_render_as_a_page(void **state)
     assert_int_equal(count(&page, "\"layers\":1,\"heads\":4,\"rows\":6,\"cols\":6"), 2);
     assert_int_equal(count(&page, "\"name\":\"Encoder-decoder attention\""), 1);
     assert_int_equal(count(&page, "id=\"w1-0\">"), 1);
-    /* This heading must not be "Keys", which would mean the keys of attention. */
+    /* The heading is not "Keys", because that would mean the keys of attention. */
     assert_int_equal(count(&page, "<summary>Keyboard</summary>"), 1);
     /* The page has no address except names of namespaces. */
     assert_int_equal(count(&page, "http://"), count(&page, "http://www.w3.org/2000/svg"));

@@ -385,7 +385,7 @@ static void attention_by_the_mean_is_not_rounded(void **state)
     assert_true(other > ALONE * ALONE_D / 2);
 }
 
-/* A scope frees all memory of attention, with its handles, however often attention is called. */
+/* Each scope must free all memory of attention, including that of its handles, however often attention is called. */
 static void attention_in_scopes_holds_nothing(void **state)
 {
     enum { OFTEN = 3000 };

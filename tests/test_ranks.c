@@ -197,7 +197,7 @@ static void batch_statistics_are_of_all_ranks(void **state)
     assert_int_equal(other.begun, 3);
 }
 
-/* A rank without examples has zero gradients, whatever the sums of the others. */
+/* The gradients of a rank without examples are zero, whatever sums the other ranks have. */
 static void rank_without_examples_has_zero_gradient(void **state)
 {
     float y[SIZE], dx[SIZE];

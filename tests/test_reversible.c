@@ -94,8 +94,8 @@ static void collect(stack *s, bool plainly, bool train, double out[ROWS * WIDTH 
     for (int i = 0; i < 4 * BLOCKS + 1; i++)
         attn_tensor_zero_grad(s->all[i]);
     attn_tape_reset(s->tape, &(attn_tape_options){.record = true, .train = train, .seed = 7});
-    /* There is a dropout before the stack and one after it. Running the branches again must not change the dropout
-     * after the stack. */
+    /* There is a dropout before the stack and one after it. Running the branches again must not change the second
+     * dropout. */
     attn_tensor *x = attn_dropout(s->tape, s->x, 0.1);
     attn_tensor *y =
         plainly ? evaluate_plainly(s->tape, x, BLOCKS, s->blocks) : attn_reversible(s->tape, x, s->blocks, BLOCKS);
@@ -247,8 +247,8 @@ static double activations(figures f)
     return (double)f.peak - 2 * (double)f.model;
 }
 
-/* With depth, memory grows only because blocks of other sizes fit differently into the pool's chunks. This growth
- * does not depend on the depth, and is a small part of a plain stack's growth. */
+/* A reversible stack may need a little more memory if it is deeper, because its blocks fit differently into the
+ * pool's chunks. This is a small part of what a plain stack needs in addition, and does not grow with depth. */
 static void memory_does_not_grow_with_depth(void **state)
 {
     static const int depths[] = {6, 12, 24, 48};

@@ -544,7 +544,7 @@ static void go(const attn__slices_kernel *kernel, const matrices *x, way *w)
     kernel->end();
 }
 
-/* Each function of the kernels must give the same in plain C and with AMX. */
+/* Each function of the kernels must give the same results in plain C and with AMX. */
 static void amx_functions_match_plain_c(void **state)
 {
     static way plain, amx;

@@ -81,7 +81,7 @@ static void networks_have_the_published_sizes(void **state)
     assert_int_equal(count("resnet", "{\"backbone\": \"resnet101\"}"), 44549160);
     assert_int_equal(count("detr", "{}"), 41302368); /* The stem and the first stage are not trained. */
     assert_int_equal(count("detr", "{\"frozen_stages\": 0, \"dilation\": true}"), 41524768);
-    assert_int_equal(size_of("detr", "{}"), 41631008); /* This size includes the frozen norms. */
+    assert_int_equal(size_of("detr", "{}"), 41631008); /* The size includes the frozen norms. */
     assert_int_equal(size_of("detr", "{\"backbone\": \"resnet101\"}"), 60675360);
 }
 
@@ -901,7 +901,8 @@ static void pictures_are_squashed_where_the_files_say_so(void **state)
     scratch_close(made);
 }
 
-/* Otherwise NaN would look like the first class, and accuracy would count pictures of this class as right. */
+/* If NaN were accepted, it would look like the first class, and accuracy would count pictures of this class as
+ * right. */
 static void nan_logits_are_refused_by_the_classifier(void **state)
 {
     fixture *f = *state;

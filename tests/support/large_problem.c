@@ -80,7 +80,7 @@ static attn_heads draw_heads(attn__rng *g, uint64_t number)
     h.lens_per = chance(g, 40) ? 1 + below(g, 2) : 0;
     cut_to_size(g, &h, &group, least);
     h.heads = h.kv_heads * group;
-    if (h.layout == ATTN_LAYOUT_BTHD && chance(g, 50)) /* Now q, k and v are columns of one matrix. */
+    if (h.layout == ATTN_LAYOUT_BTHD && chance(g, 50)) /* makes q, k and v columns of one matrix */
         h.q_row = h.k_row = h.v_row = (h.heads + h.kv_heads) * h.dim + h.kv_heads * h.dim_value;
     return h;
 }

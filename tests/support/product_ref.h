@@ -5,8 +5,8 @@
  *
  *     |c - sum a b| <= k 2^-24 sum |a| |b|        for every element c, a sum of k terms a b
  *
- * If the sum is infinity or NaN, the result must be so, too. Elements whose sum of absolute values may overflow are not
- * checked. If this sum is below 1e-30, an error of 1e-30 is allowed. If it is 0, no error is allowed.
+ * If the sum is infinity or NaN, the result must also be infinity or NaN. Elements whose sum of absolute values may
+ * overflow are not checked. If this sum is below 1e-30, an error of 1e-30 is allowed. If it is 0, no error is allowed.
  */
 #ifndef ATTN_TESTS_PRODUCT_REF_H
 #define ATTN_TESTS_PRODUCT_REF_H
