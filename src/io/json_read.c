@@ -21,7 +21,7 @@ static attn_status fail_at(const attn__input *text, place at, size_t offset, con
     return attn__fail(text->context, ATTN_ERROR_FORMAT, "%s:%d:%d: %s", text->name, at.line, at.column, what);
 }
 
-/* Checks in one scan of the text that it is not nested too deep and has not too many values. This is done before
+/* Checks that the text is not nested too deep and does not have too many values. This is done in one scan before
  * parsing, because the parser recurses and uses hundreds of bytes per value. */
 static attn_status check_bounds(const attn__input *text, int depth, size_t values, size_t offset)
 {

@@ -175,8 +175,8 @@ static attn_status read_list(stream *s)
     return status == ATTN_OK ? read_members(s, ']', read_element) : status;
 }
 
-/* Stores the name of a member in s->key, for comparisons and messages. Only printable characters are stored, and a long
- * name is cut. */
+/* Stores the name of a member in s->key, for comparisons and messages. Characters that are not printable become '?',
+ * and a long name is cut. */
 static void keep_key(stream *s, const uint8_t *name, size_t size)
 {
     size = size < sizeof s->key ? size : sizeof s->key - 1;

@@ -24,9 +24,9 @@
 #include <string.h>
 
 enum { SENT, SUMMED, STEPPED, COUNTS };
-/* GRAIN: blocks per task. LINE: elements of a cache line. KEPT: maximum number of arrays per parameter: the parameter
- * and two of optimizer state. FEW: data of more than FEW times the L2 cache are written past all caches. Even if the
- * data fit in L3, loading them before the write would take a third of the optimizer's step. */
+/* GRAIN: blocks per task. LINE: elements of a cache line. KEPT: maximum number of arrays per parameter (the parameter
+ * itself, and two of optimizer state). FEW: data of more than FEW times the L2 cache are written past all caches. Even
+ * if the data fit in L3, loading them before the write would take a third of the optimizer's step. */
 enum { GRAIN = 4, LINE = 16, KEPT = 3, FEW = 8 };
 
 typedef struct board {

@@ -29,8 +29,8 @@ typedef struct attn__storage {
     atomic_int refs;
     /* references from nodes that wait for the backward pass; unless it is 0, the data must not change */
     unsigned saves : 29;
-    /* true: the data belong to a leaf, a tensor with a gradient that is no result of an operation; no operation may
-     * overwrite them */
+    /* true: the data belong to a leaf, which is a tensor that gets a gradient and is not the result of an operation; no
+     * operation may overwrite the data of a leaf */
     unsigned leaf : 1;
     unsigned last : 1;  /* true: this is the last block of its chunk */
     unsigned small : 1; /* true: the block's chunk is for small blocks */

@@ -54,7 +54,7 @@ static inline const attn__operation *attn__rule_gathers(const attn__rule *rule)
 typedef enum attn__measure_kind {
     ATTN__SIZE, /* the setting is the length of one axis of the target */
     /* the setting is a count, such as the number of layers: one more than the largest number that follows `target` in
-     * names */
+     * the names of tensors */
     ATTN__COUNT_OF,
     ATTN__WHEN /* the setting is `value` if the target exists */
 } attn__measure_kind;

@@ -233,8 +233,8 @@ static attn_status check_reach(const attn__pt *pt, const attn__array *array, int
     return ATTN_OK;
 }
 
-/* Returns whether the tensor's elements are the storage's elements with the opposite sign, as for x.conj().imag. This
- * is in the metadata, which is the last argument. */
+/* Returns whether the tensor's elements are the storage's elements with the opposite sign, as for x.conj().imag. The
+ * call's last argument, the metadata, contains this. */
 static bool is_negated(const attn__pickle *p, const attn__pickle_node *arguments)
 {
     const attn__pickle_node *metadata = attn__pickle_item(p, arguments, arguments->count - 1);

@@ -264,8 +264,8 @@ static attn_status inflate_entry(const attn__zip *zip, const attn__zip_entry *en
     return code == Z_STREAM_END && room == 0 ? ATTN_OK : fail_entry(zip, entry, "compressed data are damaged");
 }
 
-/* The checksum of a large entry is combined from those of PARTS parts. LEAST_PART is the minimum size of a part in
- * bytes. */
+/* The checksum of a large entry is combined from the checksums of PARTS parts. LEAST_PART is the minimum size of a part
+ * in bytes. */
 enum { PARTS = 16, LEAST_PART = 1 << 16 };
 
 typedef struct checksum {

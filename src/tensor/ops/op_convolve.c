@@ -306,8 +306,9 @@ static void input_gradient_reverse(attn_tape *tape, const conv_detail *d, attn__
     attn__scratch_release(weights);
 }
 
-/* Computes the gradient of the input if it is not a convolution. W^T dY is the gradient of the im2col matrix. Each of
- * its elements is added to the input position from which im2col reads. Images are processed one by one. */
+/* Computes the gradient of the input if it cannot be computed as a convolution. W^T dY is the gradient of the im2col
+ * matrix. Each of its elements is added to the input position from which im2col reads. Images are processed one by
+ * one. */
 static void input_gradient_fold(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
 {
     attn_dtype dtype = node->y->dtype;
