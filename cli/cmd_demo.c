@@ -192,7 +192,7 @@ static void json_table(attn_json *json, const held_out *all)
 
 /* ---------------------------------------------------------------------------------------------- pictures */
 
-/* Chooses a sentence whose picture shows much. It is a held-out sentence if possible. */
+/* Chooses a sentence whose picture is informative, if possible a held-out sentence. */
 static const char *showcase(const held_out *all)
 {
     static const char *const preferred[] = {"looking for her key", "two coffees", "is looking for", "would like"};

@@ -282,7 +282,7 @@ static void add_f64(attn_problem *p)
 
 static void add_bf16_keys(attn_problem *p)
 {
-    (void)p; /* random_problem_narrow_keys converts the keys later. */
+    (void)p; /* Nothing is set here, because random_problem_narrow_keys converts the keys later. */
 }
 
 static void add_groups(attn_problem *p)

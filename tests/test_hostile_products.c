@@ -82,7 +82,7 @@ static const char *const named[] = {
     "linear:sampled:forward:0:%d:1,256,768,768,0,0,0,0,0",
     "linear:sampled:dx:0:%d:1,256,256,512,0,0,0,0,0",
     "linear:sampled:dw:0:%d:1,512,256,256,0,0,0,0,0",
-    /* as in products of grouped heads or of block-sparse weights */
+    /* like products of grouped heads or of block-sparse weights */
     "linear:groups:forward:0:%d:1,256,256,384,0,0,0,0,0",
     "linear:groups:dx:0:%d:1,256,256,384,0,0,0,0,0",
     /* for the gradient dw, 16 of 64 channels of x are small in every second row */

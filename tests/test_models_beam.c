@@ -261,8 +261,7 @@ static double hostile_logit(int64_t i)
     return i % 601 == 600 ? 7 : (double)((i * 7919) % 1009) / 200 - (double)(i / 256 % 3);
 }
 
-/* Returns the index of the largest logit that is not taken and not banned. Of several equal logits, returns the
- * first. */
+/* Returns the index of the largest logit that is not taken and not banned. If several are equal, returns the first. */
 static int64_t next_best(const bool *taken, int64_t n)
 {
     int64_t found = -1;

@@ -155,7 +155,8 @@ static void draw_first_label(attn_bytes *picture, attn_context *context, const c
     assert_int_equal(attn_heatmaps_render(picture, context, &maps, ATTN_PLOT_PNG), ATTN_OK);
 }
 
-/* No font has the private character U+10FFFD. All missing characters would otherwise look the same. */
+/* The private character U+10FFFD is in no font. It is drawn as its code point, because all missing characters would
+ * look the same otherwise. */
 static void glyphs_of_no_font_are_drawn_as_code_points(void **state)
 {
     attn_context *context = *state;

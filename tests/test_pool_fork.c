@@ -331,7 +331,7 @@ static void quotas_of_version_2(void **state)
     assert_int_equal(cores_after(root, "proc/self/cgroup", "0::/a/b\n"), 0);
     assert_int_equal(cores_after(root, "sys/fs/cgroup/a/b/cpu.max", "max 100000\n"), 0);
     assert_int_equal(cores_after(root, "sys/fs/cgroup/a/b/cpu.max", "400000 100000\n"), 4);
-    /* The smallest limit on the path counts. It is rounded up. */
+    /* The smallest limit in the folders of the path applies, rounded up. */
     assert_int_equal(cores_after(root, "sys/fs/cgroup/a/cpu.max", "150000 100000\n"), 2);
     /* In a container, this file is at the root. */
     assert_int_equal(cores_after(root, "sys/fs/cgroup/cpu.max", "1000 100000\n"), 1);

@@ -407,8 +407,8 @@ static void attention_in_scopes_holds_nothing(void **state)
 
 enum { SENTENCES = 3, LENGTH = 7, BEGUN = 4, D = 48 };
 
-/* Computes the attention of the last token to all tokens. With kept_as = F64, in one call. Otherwise with a KV cache
- * of type `kept_as`, in which the first tokens are computed in precision `first`. */
+/* Computes the attention of the last token to all tokens. If `kept_as` is F64, a single call computes it. Otherwise
+ * the first tokens are computed in precision `first` and stored in a KV cache of type `kept_as`. */
 static void last_token(tape_fixture *f, attn_dtype kept_as, attn_precision first, float *o)
 {
     attn_named_list parameters = {.context = f->context, .owns = true};

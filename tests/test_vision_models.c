@@ -408,7 +408,7 @@ static void hugging_face_checkpoints_load(void **state)
     assert_int_equal(attn_file_write(f->context, path, config, sizeof config - 1), ATTN_OK);
     load_and_compare(f, f->folder, NULL);
     load_and_compare(f, f->file, NULL);
-    /* For images of another size, the model is the same. It interpolates its positions when it runs. */
+    /* With images of another size, the model has the same parameters, and interpolates its positions when it runs. */
     attn_model *larger = NULL;
     assert_int_equal(attn_vit_load(&larger, f->context, f->file, &(attn_vit_options){.img_size = {20, 20}}), ATTN_OK);
     char json[512];

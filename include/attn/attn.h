@@ -139,10 +139,11 @@ ATTN_API const char *attn_context_error(const attn_context *context);
 ATTN_API void attn_context_clear_error(attn_context *context);
 
 /* Sets a function that long calls of the library use to report their progress. Examples are a pass over an alignment,
- * the translation of many sentences, and the generation of images. They call `work` with `done` of `total` `things`,
- * where `things` is a constant string such as "layers" or "sentences". The thread that made the call calls `work`
- * often, so that `work` must return soon. If `work` returns false, the call stops and returns ATTN_ERROR_INTERRUPTED.
- * NULL, the initial state, disables the reports. A training has its own callback (trainer.h). */
+ * the translation of many sentences, and the generation of images. `work` is called to report that `done` of `total`
+ * `things` are finished, where `things` is a constant string such as "layers" or "sentences". It is called often, and
+ * by the thread that made the long call, so it must return soon. If `work` returns false, the call stops and returns
+ * ATTN_ERROR_INTERRUPTED. NULL, the initial state, disables the reports. A training has its own callback (trainer.h).
+ */
 ATTN_API void attn_context_set_progress(attn_context *context,
                                         bool (*work)(void *user, const char *things, int64_t done, int64_t total),
                                         void *user);

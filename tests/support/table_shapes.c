@@ -25,7 +25,7 @@ const table_shape table_shapes[TABLE_SHAPES + 4] = {
     {.q = {300}, .k = {200}, .dim = 20, .dim_value = 1, .tables = {QUERY, VALUE}},
     {.q = {200}, .k = {300}, .dim = 1, .dim_value = 64, .tables = {QUERY, VALUE}},
     {.q = {300}, .k = {2}, .dim = 8, .dim_value = 8, .tables = {VALUE, KEY}},
-    /* 13: several tables of a kind, for parts of the channels, with gaps, for each head and batch index */
+    /* from index 13: several tables of a kind, for parts of the channels, with gaps, for each head and batch index */
     {.q = {70}, .k = {97}, .dim = 20, .dim_value = 20, .batch = 2, .heads = 2,
      .tables = {TABLE(ATTN_RELATIVE_QUERY, 0, 3, 11, 5, 0, 0), TABLE(ATTN_RELATIVE_QUERY, 0, 0, 0, 0, 1, 0),
      TABLE(ATTN_RELATIVE_VALUE, 0, 7, 20, 2, 0, 1), TABLE(ATTN_RELATIVE_VALUE, 0, 0, 1, 0, 1, 1),
@@ -38,7 +38,7 @@ const table_shape table_shapes[TABLE_SHAPES + 4] = {
     {.q = {5, 20}, .k = {9, 8}, .dim = 8, .dim_value = 8, .batch = 2, .tables = {QUERY,
      TABLE(ATTN_RELATIVE_QUERY, 1, 0, 0, 0, 1, 0), VALUE, TABLE(ATTN_RELATIVE_VALUE, .axis = 1)}},
     {.q = {6, 12}, .k = {6, 12}, .dim = 8, .dim_value = 8, .tables = {QUERY, VALUE}, .banded = 1, .lo = -3, .hi = 0},
-    /* 19: bands, with tables that have only the rows of the band */
+    /* from index 19: bands, with tables that have only the rows of the band */
     {.q = {97}, .k = {97}, .dim = 20, .dim_value = 20, .tables = {QUERY, VALUE}, .banded = 1, .lo = INT64_MIN,
      .hi = 0},
     {.q = {65}, .k = {200}, .dim = 64, .dim_value = 64, .tables = {QUERY, VALUE}, .banded = 1, .lo = INT64_MIN,
@@ -58,7 +58,7 @@ const table_shape table_shapes[TABLE_SHAPES + 4] = {
      .with = ATTN_WITH_BIAS | ATTN_WITH_LENS | ATTN_WITH_MASK},
     {.q = {200}, .k = {200}, .dim = 20, .dim_value = 20, .tables = {QUERY, VALUE}, .dropout = 0.5, .banded = 1,
      .lo = INT64_MIN, .hi = 0, .accumulate = 1, .softcap = 4},
-    /* 30: some of the gradients, accumulated gradients, strides */
+    /* from index 30: only some gradients, accumulated gradients, or other strides */
     {.q = {65}, .k = {130}, .dim = 20, .dim_value = 20, .tables = {QUERY, VALUE}, .heads = 2,
      .want = ATTN_WANT_DTABLES},
     {.q = {65}, .k = {130}, .dim = 20, .dim_value = 20, .tables = {QUERY, VALUE}, .want = ATTN_WANT_DQ},
@@ -75,7 +75,7 @@ const table_shape table_shapes[TABLE_SHAPES + 4] = {
     {.q = {65}, .k = {65}, .dim = 8, .dim_value = 8, .tables = {QUERY, VALUE}, .no_batch = 1},
     {.q = {65}, .k = {0}, .dim = 8, .dim_value = 8, .tables = {QUERY, VALUE}, .accumulate = 1},
     {.q = {65}, .k = {65}, .dim = 8, .dim_value = 8, .tables = {QUERY, VALUE}, .no_batch = 1, .accumulate = 1},
-    /* 42: table rows that one batch index or no index reads */
+    /* from index 42: table rows that only one batch index reads, or none */
     {.q = {65}, .k = {130}, .dim = 20, .dim_value = 20, .batch = 2, .with = ATTN_WITH_LENS,
      .tables = {TABLE(ATTN_RELATIVE_QUERY, 0, 0, 0, 0, 1, 1), TABLE(ATTN_RELATIVE_VALUE, 0, 0, 0, 0, 0, 1)}},
     {.q = {97}, .k = {97}, .dim = 20, .dim_value = 20, .heads = 2, .tables = {QUERY, VALUE}, .with = ATTN_WITH_MASK,
