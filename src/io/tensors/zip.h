@@ -33,7 +33,7 @@ void attn__zip_close(attn__zip *zip);
 /* Finds the entry whose name is `prefix` followed by `name`. Returns NULL if there is no such entry. */
 const attn__zip_entry *attn__zip_find(const attn__zip *zip, const char *prefix, size_t prefix_size, const char *name,
                                       size_t name_size);
-/* Writes the bytes of an entry to `out` (entry->size bytes) and, if the archive has checksums, checks them. If the
+/* Writes the bytes of an entry to `out` (entry->size bytes) and, if the archive has checksums, checks their CRC. If the
  * entry is stored, `out` may be NULL; then the entry is only checked. */
 attn_status attn__zip_read(const attn__zip *zip, const attn__zip_entry *entry, uint8_t *out);
 

@@ -151,8 +151,8 @@ static void steps_backward(attn_tape *tape, attn__node *node, const gru_sizes *s
     }
 }
 
-/* Computes dw = G^T H, or adds to it if dw->add is set. G holds the gradients of the gates, and H the states before the
- * steps. Both have `rows` rows. */
+/* Computes the gradient of w_hh, dw = G^T H, or adds to it if dw->add is set. G holds the gradients of the gates, and H
+ * the states before the steps. Both have `rows` rows. */
 static void recurrent_product(attn_tape *tape, const gru_sizes *s, attn__target *dw, const void *gates,
                               const void *hidden, const void *states, int64_t rows)
 {
