@@ -238,7 +238,7 @@ static attn_status train(training *t)
     return status;
 }
 
-/* A training that ends early sends two notices to the other rank: one while rank 0 waits for it, and one when rank 0
+/* If a training ends early, the other rank gets two notices: one while it waits for rank 0, and one when rank 0
  * leaves. */
 static void interrupted_training_notifies_once(void **state)
 {

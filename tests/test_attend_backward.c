@@ -25,8 +25,8 @@ typedef struct kase {
     int causal;            /* band: 0 is none, 1 has hi = 0, 2 has hi = tk - tq, 3 has limits on both sides */
     int lens;              /* lengths of keys; 0: none; 1: one for each b; 2: one for each b and query */
     int mask;              /* shape of the mask; 0: no mask; 1: [B,Tk]; 2: [Tq,Tk]; 3: [B,G,H,Tq,Tk] */
-    /* shape of the bias; 0: no bias; 1: all dims; 2: no batch; 3: [Tq,Tk]; 4: [B,1,1,1,Tk]; 5: one number for each
-     * head; 6: [Tq] */
+    /* shape of the bias; 0: no bias; 1: all dims; 2: all except the batch; 3: [Tq,Tk]; 4: [B,1,1,1,Tk]; 5: one
+     * number for each head; 6: [Tq] */
     int bias;
     double fill, dropout, spread;
     bool accumulate, bf16, own_strides, holes; /* holes: true if a third of the bias is -inf */

@@ -365,8 +365,8 @@ static void depth_0_gives_zero(void **state)
         assert_true(c[i / 16][i % 16] == 0.0f);
 }
 
-/* Computes one block of weights from scores with both kernels. Weights in three parts must have the same bits, and
- * weights in one part must be those weights rounded. */
+/* Computes one block of weights from scores with both kernels. Weights in three parts must have the same bits.
+ * Weights in one part must be the rounded weights. */
 static void weigh_beside_lanes(const attn__bf16x3_kernel *kernel, attn__rng *rng, int64_t rows, int parts)
 {
     enum { WIDTH = 48, MOST = 130, STEPS = 5 };

@@ -248,8 +248,8 @@ static double share_of_fixed_point(const char *structure, uint64_t seed)
     return most;
 }
 
-/* Fixed-point operands keep the bound for normal numbers. They must break it for structures that are made for this
- * purpose. */
+/* Operands rounded to fixed point keep the bound for normal numbers. They must break it for structures that are made
+ * for this purpose. */
 static void fixed_point_is_seen(void **state)
 {
     static const char *const hard[] = {"span",         "exponents", "channels_opposite",

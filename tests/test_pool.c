@@ -33,7 +33,7 @@ static void rest(double time)
 }
 
 /* Observations of a loop: how often each item ran, whether a thread number was too large, and whether two threads
- * had one number at the same time. */
+ * used one number at the same time. */
 typedef struct seen {
     int threads;
     atomic_int runs[ITEMS], busy[MOST], wrong;

@@ -247,8 +247,8 @@ static double activations(figures f)
     return (double)f.peak - 2 * (double)f.model;
 }
 
-/* A reversible stack may need a little more memory if it is deeper, because its blocks fit differently into the
- * pool's chunks. This is a small part of what a plain stack needs in addition, and does not grow with depth. */
+/* The memory of a reversible stack must not grow with depth. It varies a little, because blocks of other sizes fit
+ * differently into the pool's chunks. This variation is a small part of what a plain stack needs for more depth. */
 static void memory_does_not_grow_with_depth(void **state)
 {
     static const int depths[] = {6, 12, 24, 48};

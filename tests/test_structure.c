@@ -150,8 +150,8 @@ static void the_likeliest_alternative_is_taken(void **state)
     }
 }
 
-/* All C-alphas come before the other atoms. The same chain with the same numbers counts as another chain if it comes
- * again. */
+/* All C-alphas may come before the other atoms. If the same chain with the same numbers comes again, it is another
+ * chain. */
 static void atoms_of_a_residue_may_stand_apart(void **state)
 {
     static const char *const atoms[] = {"CA", "N", "C", "CB"};

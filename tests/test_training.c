@@ -270,8 +270,8 @@ static void moments_decay_to_zero(void **state)
     }
 }
 
-/* Runs a backward pass of two parameters of BIG numbers each. Returns the bytes that the context holds in addition
- * afterwards. *left is the additional bytes after the tape is destroyed. */
+/* Runs a backward pass of two parameters of BIG numbers each. Returns by how many bytes the context's memory has
+ * grown. *left is this growth after the tape is destroyed. */
 enum { BIG = 1 << 16 };
 static size_t bytes_of_training(bool frozen, size_t *left)
 {

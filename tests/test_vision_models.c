@@ -135,8 +135,8 @@ static attn_tensor *output_of(attn_model *model, attn_tape *tape, attn_tensor *x
     return y;
 }
 
-/* With 26 layers, 2, 2 and 4 blocks attend at the stem's resolution, a half and a quarter of it, and none at an
- * eighth. The first block of a stage attends before it halves the resolution. With 38 layers, the stages have 2, 3,
+/* With 26 layers, 2 blocks attend at the stem's resolution, 2 at half of it, 4 at a quarter and none at an eighth,
+ * because the first block of a stage attends before it halves the resolution. With 38 layers, the stages have 2, 3,
  * 5 and 2 blocks. The weights of each window sum to 1. */
 static void windows_of_a_residual_network(void **state)
 {

@@ -325,8 +325,8 @@ static void draw_features(attn__rng *g, random_problem *r, enum form form)
 }
 
 /* Draws one or two features. Without this function, problems with few features would be rare, because each feature
- * has its own chance. So some problems lose all other features. Some of them also get the shape of a decoding step,
- * or wide heads. */
+ * has its own chance. So some problems lose all features that were drawn before. Some of them also get the shape of
+ * a decoding step, or wide heads. */
 static void draw_one_feature(attn__rng *g, random_problem *r)
 {
     attn_problem *p = &r->forward;
