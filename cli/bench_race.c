@@ -33,8 +33,9 @@ typedef struct field {
 /* ------------------------------------------------------------------------------------------------ judging */
 
 /* Returns the ratio of two times. Each time belongs to a kind of numbers k and an instruction set s. If the machine
- * was slow for some seconds, the shortest times may be unfair. The ratio within a turn is fair, because both run
- * shortly after each other. So the ratio of the shortest times is limited to the median of the turns' ratios. */
+ * was slow for some seconds, the shortest times may be unfair. The ratio within a turn is fair, because both
+ * competitors run shortly after each other. So the ratio of the shortest times is limited to the median of the
+ * turns' ratios. */
 static double over(const measured *m, int k1, int s1, int k2, int s2)
 {
     double turns[MOST_TURNS];

@@ -112,7 +112,7 @@ typedef struct kind {
     const char *made;
     void (*note)(const cli_training *training);
     void (*warn)(const cli_training *training); /* prints warnings at the end; may be NULL */
-    /* the name in attn_trainer_plan.sizes of the size of the part that attn eval uses by default */
+    /* name, in attn_trainer_plan.sizes, of the size of the part that attn eval uses by default */
     const char *test;
     /* suggested commands; each has a text before the directory and a text after it */
     const char *tries[3][2];

@@ -81,8 +81,8 @@ static int run(const cli_command *command, int argc, char **argv)
     return code;
 }
 
-/* Opens each closed standard descriptor for the wrong direction. Otherwise the next opened file would get its
- * number, and output would be written into that file. Using the descriptor is still an error. */
+/* Opens /dev/null at each closed standard descriptor, for the wrong direction, so that using the descriptor is still
+ * an error. Otherwise the next opened file would get the descriptor, and output would be written into this file. */
 static void hold_descriptors(void)
 {
     for (int i = 0; i <= 2; i++) {

@@ -140,7 +140,7 @@ void cli_training_announce(cli_training *training, const attn_trainer_plan *plan
         cli_watch_work("steps", 0, (plan->epochs - plan->first_epoch + 1) * plan->steps_per_epoch);
 }
 
-/* Warns if a run ends before its warm-up, because the learning rate then never reaches the requested value. */
+/* Warns if a run ends before its warm-up ends, because the learning rate then never reaches the requested value. */
 static void warn_warmup(const cli_training *training, int64_t steps)
 {
     char warmup[32], all[32];
