@@ -81,3 +81,6 @@ for key in problem direction feature ms ratio limit solver; do
     grep -q "\"$key\": " "$out" || { echo "$key is missing: $(cat "$out")"; exit 1; }
 done
 grep -q '"feature": "dlse"' "$out" && ! grep -q '"feature": "lse"' "$out"
+# A feature that the problem does not support has no figure. The milliseconds are those of the plain problem.
+"$attn" bench attend --features --quiet --seconds 0 --threads 1 b2h2q8d8:softcap=30 >"$out"
+awk '/^b2h2/ { n += $3 > 0 && $4 == "-" && $5 > 0 } END { exit n != 2 }' "$out" || { cat "$out"; exit 1; }

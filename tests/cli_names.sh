@@ -52,6 +52,8 @@ END
 grep -q "0 fit, 0 have another shape, 4 parameters are missing, 4 tensors are left over" said || fail "the dry run: $(tail -n 1 said)"
 grep -q "to_kv.weight .*missing; closest: attention.both.w" said || fail "the closest of to_kv.weight is not named"
 grep -q "^arch self-attention" said || fail "no names file is proposed"
+head -c 300 "$data/msa_tiny.pt" > short.pt
+expect 2 'short.pt' "$attn" convert short.pt --dry-run
 "$attn" convert "$data/msa_tiny.pt" --dry-run > said
 grep -q -- "--names msa-esm" said || fail "the carried names file is not suggested"
 

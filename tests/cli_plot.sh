@@ -51,6 +51,10 @@ for names in 'second.tsv first y,second y' 'third.tsv y,z'; do
     "$attn" plot first.tsv "${names%% *}" --names "${names#* }" -q -o named.svg > /dev/null
     cmp -s default.svg named.svg || fail "the legend is not: ${names#* }"
 done
+# The only column of a file without names is called by the file.
+"$attn" plot line.npy -q -o default.svg > /dev/null
+"$attn" plot line.npy --names line -q -o named.svg > /dev/null
+cmp -s default.svg named.svg || fail "the legend does not name the file of one column"
 grep -q 'width="600' panels.svg || fail "not of the size asked for"
 expect 0 '"picture": "one.svg"' "$attn" plot table.tsv points.tsv --names 'a,b,c' --json -o one.svg
 

@@ -382,6 +382,14 @@ static void put_file(attn_context *c, const char *folder, const char *name, cons
     assert_ok(c, attn_file_write(c, path, text, strlen(text)));
 }
 
+static attn_status read_folder(attn_context *c, void *user)
+{
+    attn__box_set *set = NULL;
+    attn_status status = attn__boxes_read(&set, c, user);
+    attn__box_set_destroy(set);
+    return status;
+}
+
 static void folders_of_yolo_are_read(void **state)
 {
     attn_context *c = *state;
@@ -413,6 +421,7 @@ static void folders_of_yolo_are_read(void **state)
     assert_ok(c, attn__boxes_read(&set, c, images));
     assert_string_equal(set->categories[1].name, "dog");
     attn__box_set_destroy(set);
+    assert_true(faults_try_all(read_folder, images) > 20);
     static const char *const bad[][2] = {
         {"1 0.5 0.5 0.25", "b.txt:1: must be \"class cx cy width height\": \"1 0.5"},
         {"0 1 1 1 1\n0 200 100 20 20", "b.txt:2: the box must be relative to the image"},

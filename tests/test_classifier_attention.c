@@ -3,7 +3,7 @@
  * Tests the attention of a classifier: attention rollout, and the cell of the image to which each key of a window or a
  * cross belongs. Also makes the model while allocations fail.
  */
-#include "support/cmocka.h"
+#include "support/fixture.h"
 #include "support/faults.h"
 #include "support/tensors.h"
 
@@ -13,6 +13,7 @@
 #include "base/rng.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static void place(const attn__block_attention *b, int64_t row, int64_t col, int64_t key, int64_t key_row,
@@ -111,6 +112,44 @@ static attn_status make_model(attn_context *context, void *given)
     return status;
 }
 
+/* The weights of a query add up to 1, or to 1 for the row and 1 for the column. Layers differ in their weights. */
+static void layers_have_their_own_weights(void **state)
+{
+    static const char *const models[] = {"sasa\", \"depth\": 26, \"window\": 3", "axial\", \"depth\": 2",
+                                         "axial-image\", \"depth\": 2", "vit\", \"depth\": 2"};
+    attn_context *context = *state;
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+        char text[160];
+        unsigned char pixels[8 * 8 * 3];
+        attn_config *config = NULL;
+        attn__attention a = {0};
+        attn_classifier c = {.context = context, .shape = {8, 8, 3, 1}, .nclasses = 3, .pixels = {.std = {1, 1, 1}}};
+        attn_prediction guess;
+        for (int i = 0; i < 8 * 8 * 3; i++)
+            pixels[i] = (unsigned char)(i * i % 251);
+        snprintf(text, sizeof text, "{\"patch\": 4, \"width\": 8, \"heads\": 2, \"model\": \"%s}", models[m]);
+        assert_ok(context, attn_config_parse(&config, context, text, strlen(text), "given"));
+        assert_ok(context, attn__classifier_model(&c.model, context, config, c.shape, 3));
+        assert_ok(context, attn__classifier_attention(&a, &c, &(attn_image){8, 8, 3, pixels}, &guess));
+        assert_true(a.n >= 2);
+        for (int64_t i = 0; i < a.n; i++) {
+            const attn__block_attention *b = &a.blocks[i];
+            int64_t keys = attn__block_keys(b);
+            for (int64_t q = 0; q < b->heads * attn__block_queries(b); q++) {
+                double sum = 0;
+                for (int64_t k = 0; k < keys; k++)
+                    sum += (double)b->weights[q * keys + k];
+                assert_true(fabs(sum - (b->where == ATTN_KEYS_CROSS ? 2 : 1)) < 1e-5);
+            }
+            for (int64_t j = 0; j < i; j++)
+                assert_memory_not_equal(b->weights, a.blocks[j].weights, sizeof(float) * (size_t)keys);
+        }
+        attn__attention_free(&a);
+        attn_model_destroy(c.model);
+        attn_config_destroy(config);
+    }
+}
+
 static attn_status make_page(attn_context *context, void *user)
 {
     static float weights[2][2][4][4];
@@ -138,4 +177,4 @@ static void models_and_pages_survive_failed_allocations(void **state)
 }
 
 RUN_TESTS(TEST(keys_map_to_grid_positions), TEST(rollout_is_the_product_over_layers),
-          TEST(models_and_pages_survive_failed_allocations))
+          TEST_WITH_CONTEXT(layers_have_their_own_weights), TEST(models_and_pages_survive_failed_allocations))

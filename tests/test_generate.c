@@ -159,6 +159,14 @@ static bool stop_at_once(void *user, const char *things, int64_t done, int64_t t
     return false;
 }
 
+static bool next_row(void *user, const char *things, int64_t done, int64_t total)
+{
+    int64_t *rows = user;
+    assert_string_equal(things, "rows");
+    assert_int_equal(done, ++*rows);
+    return done <= total;
+}
+
 static void test_draw(void **state)
 {
     enum { MANY = 18 };
@@ -175,7 +183,9 @@ static void test_draw(void **state)
     assert_int_equal(attn_generator_draw(g, 2, &seven, slow), ATTN_OK);
     g->slow = false;
     assert_int_equal(attn_generator_draw(g, 1, &eight, other), ATTN_OK);
+    attn_context_set_progress(w.context, next_row, &rows);
     assert_int_equal(attn_generator_draw(g, MANY, &seven, many), ATTN_OK);
+    assert_int_equal(rows, 2 * HEIGHT * CHANNELS); /* the rows of both groups of images, each counted once */
     for (int i = 0; i < 2; i++) {
         assert_int_equal(apart(&first[i], &again[i]), 0);
         assert_int_equal(apart(&first[i], &slow[i]), 0);

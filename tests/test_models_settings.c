@@ -225,6 +225,7 @@ static void wrong_settings_are_refused_in_words(void **state)
         {"detr", "{\"stage_blocks\": [1, 1], \"width\": [2, 3, 4]}", "2 stages by stage_blocks, 3 by width"},
         {"resnet", "{\"stage_blocks\": [60, 5]}", "65 blocks in stage_blocks; at most 64"},
         {"resnet", "{\"norm\": \"group\", \"width\": 8}", "32 groups do not divide 8 channels"},
+        {"sine-position-encoding", "{\"scale\": 3}", "sine-position-encoding: scale 3 without normalize"},
         {"self-attention", "{\"dim\": 5, \"heads\": 2, \"project\": false}", "2 heads do not divide 5 channels"},
         {"self-attention", "{\"dim\": 4, \"heads\": 2, \"project\": \"no\"}",
          "project must be true or false, not a text: \"no\""},

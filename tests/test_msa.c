@@ -7,6 +7,7 @@
 #include "support/tensors.h"
 
 #include "attn/msa.h"
+#include "apps/msa/contacts.h"
 #include "apps/msa/msa.h"
 #include "io/json.h"
 
@@ -209,6 +210,53 @@ static void contacts_follow_their_formula(void **state)
         assert_true(fabs(test_at(result.contacts, i) - 1 / (1 + exp(0.25 - logit[i / N][i % N]))) < 1e-6);
     assert_null(result.logits);
     assert_null(result.column_maps);
+}
+
+/* With a small penalty, the probabilities of a fitted regression add up to the number of contacts. The penalty of the
+ * intercept allows a difference of 1 / c. */
+static void a_fit_predicts_as_many_contacts_as_there_are(void **state)
+{
+    enum { L = 8, APART = 2 };
+    fixture *f = *state;
+    static const char text[] = ">a\nACDEFGHI\n>b\nACDEYGHI\n>c\nVCDKFGH-\n";
+    attn_alignment *alignment = NULL;
+    float distances[L * L];
+    double probability[L * L], sum = 0;
+    int64_t contacts = 0, found = 0, used = 0;
+    int32_t tokens[3 * (L + 1)];
+    attn_contacts_fit_result fitted;
+    attn_msa_result result;
+    for (int i = 0; i < L * L; i++)
+        distances[i] = (float)(i * 7 % 11 + 3);
+    distances[L - 1] = NAN;
+    assert_ok(f->context, attn_alignment_parse(&alignment, f->context, text, sizeof text - 1, "x.a3m", NULL));
+    attn_alignment_tokens(alignment, tokens);
+    assert_ok(f->context, attn_contacts_fit(f->msa, &(attn_contact_example){alignment, distances}, 1,
+                                            &(attn_contacts_fit_options){.min_separation = APART, .c = 1e5}, &fitted));
+    assert_ok(f->context, attn_msa_run(f->msa, tokens, 1, 3, L + 1, &(attn_msa_options){.contacts = true}, &result));
+    for (int i = 0; i < L * L; i++) {
+        bool counts = i % L >= i / L + APART && !isnan(distances[i]);
+        probability[i] = counts ? test_at(result.contacts, i) : 0;
+        sum += probability[i];
+        contacts += counts && distances[i] < 8;
+    }
+    for (int i = 0; i < L * L; i++) {
+        int64_t rank = 0;
+        for (int j = 0; j < L * L; j++)
+            rank += probability[j] > probability[i];
+        found += probability[i] > 0 && rank < contacts && distances[i] < 8;
+    }
+    const attn_tensor *w =
+        attn_named_find(attn_model_parameters(attn_msa_model(f->msa)), "contact_head.regression.weight");
+    for (int i = 0; i < LAYERS * HEADS; i++)
+        used += test_at(w, i) != 0;
+    assert_int_equal(fitted.pairs, (L - APART) * (L - APART + 1) / 2 - 1);
+    assert_int_equal(fitted.contacts, contacts);
+    assert_int_equal(fitted.features, LAYERS * HEADS);
+    assert_int_equal(fitted.found, found);
+    assert_int_equal(fitted.used, used);
+    assert_true(fabs(sum - (double)contacts) < 0.01);
+    attn_alignment_destroy(alignment);
 }
 
 static void padding_and_bounds_change_nothing(void **state)
@@ -492,6 +540,10 @@ static void errors_say_what_is_wrong(void **state)
     assert_int_equal(attn_msa_load(&none, f->context, "no/such.pt", NULL), ATTN_ERROR_NOT_FOUND);
     assert_null(none);
     attn_context_clear_error(f->context);
+    /* The error of a call replaces the error of the call before. */
+    attn_msa_cost cost;
+    assert_int_equal(attn_msa_estimate(f->msa, 1, 1, TOKENS + 1, NULL, &cost), ATTN_ERROR_SHAPE);
+    assert_refused(f->context, attn_msa_estimate(f->msa, 1, 1025, 5, NULL, &cost), ATTN_ERROR_SHAPE, "at most 1024");
     assert_refused(f->context, attn_msa_load(&none, f->context, "tests/data/pt/msa_tiny-contact-regression.pt", NULL),
                    ATTN_ERROR_FORMAT, "args.arch");
 }
@@ -499,8 +551,8 @@ static void errors_say_what_is_wrong(void **state)
 #define TEST_PREPARED(name) cmocka_unit_test_setup_teardown(name, begin, end)
 RUN_TESTS(TEST_PREPARED(published_models_have_their_size), TEST_PREPARED(checkpoints_have_rows_and_columns_swapped),
           TEST_PREPARED(saved_models_are_loaded_again), TEST_PREPARED(models_of_any_writer_are_loaded),
-          TEST_PREPARED(contacts_follow_their_formula), TEST_PREPARED(padding_and_bounds_change_nothing),
-          TEST_PREPARED(memory_is_planned), TEST_PREPARED(a_run_stays_within_its_plan),
-          TEST_PREPARED(maps_of_one_layer), TEST_PREPARED(a_run_that_ends_early_has_the_same_bits),
-          TEST_PREPARED(budgets_change_rounding_only), TEST_PREPARED(layers_are_int8_too),
-          TEST_PREPARED(errors_say_what_is_wrong))
+          TEST_PREPARED(contacts_follow_their_formula), TEST_PREPARED(a_fit_predicts_as_many_contacts_as_there_are),
+          TEST_PREPARED(padding_and_bounds_change_nothing), TEST_PREPARED(memory_is_planned),
+          TEST_PREPARED(a_run_stays_within_its_plan), TEST_PREPARED(maps_of_one_layer),
+          TEST_PREPARED(a_run_that_ends_early_has_the_same_bits), TEST_PREPARED(budgets_change_rounding_only),
+          TEST_PREPARED(layers_are_int8_too), TEST_PREPARED(errors_say_what_is_wrong))

@@ -64,6 +64,11 @@ static void patterns_match_whole_names(void **state)
     assert_string_equal(match("(a*)*b", "aab"), "aa");
     assert_string_equal(match("", ""), "");
     assert_string_equal(match("a|b|", ""), "");
+    char longest[ATTN__NAME_MOST + 2];
+    memset(longest, 'a', ATTN__NAME_MOST + 1);
+    longest[ATTN__NAME_MOST + 1] = '\0';
+    assert_string_equal(match("a*", longest + 1), "");
+    assert_string_equal(match("a*", longest), "no");
 }
 
 static void wrong_patterns_are_named(void **state)

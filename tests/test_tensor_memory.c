@@ -7,6 +7,7 @@
 #include "support/faults.h"
 
 #include "attn/tensor.h"
+#include "tensor/compute_in.h"
 #include "tensor/op.h"
 #include "tensor/parts.h"
 
@@ -30,6 +31,26 @@ static void end_world(world w)
 {
     attn_tape_destroy(w.t);
     end_context(w.c);
+}
+
+/* After a reset, the state of a tape is that of a new tape, whatever was begun. */
+static void a_reset_tape_is_like_a_new_one(void **state)
+{
+    world w = make_world();
+    w.t->stream = w.t->moved = 3;
+    w.t->section = w.t->sections = 2;
+    w.t->again = w.t->failed = true;
+    w.t->share = (attn_shard){1, 2, 3};
+    w.t->examples = 1;
+    attn_tape_compute_in(w.t, ATTN_PRECISION_BF16);
+    attn_scope_begin(w.t);
+    attn_tape_reset(w.t, NULL);
+    assert_true(w.t->stream == 0 && w.t->moved == 0 && w.t->section == 0 && w.t->sections == 0);
+    assert_true(!w.t->again && !w.t->failed && w.t->share.whole == 0 && w.t->examples == 0);
+    assert_true(w.t->precision == ATTN_PRECISION_DEFAULT && !attn_tape_mode(w.t).record);
+    attn_scope_end(w.t, NULL);
+    assert_says(w.c, "the end of a scope without its attn_scope_begin");
+    end_world(w);
 }
 
 static attn_tensor *wrapped(world w, float *numbers, int64_t n)
@@ -284,6 +305,6 @@ static void threads_without_work_take_no_memory(void **state)
 
 RUN_TESTS(TEST(given_memory_is_used_as_it_is), TEST(wrong_memory_is_refused), TEST(logits_that_view_a_leaf_stay),
           TEST(a_shared_result_outlives_its_tape), TEST(several_results_give_one_gradient),
-          TEST(every_allocation_may_fail), TEST(results_survive_a_trimmed_pool),
+          TEST(every_allocation_may_fail), TEST(results_survive_a_trimmed_pool), TEST(a_reset_tape_is_like_a_new_one),
           TEST_WITH_CONTEXT(gradients_of_leaves_are_cleared_one_by_one), TEST(threads_without_work_take_no_memory),
           TEST_WITH_CONTEXT(growing_blocks_leave_few_idle_ones))

@@ -5,6 +5,7 @@
  */
 #include "support/cmocka.h"
 #include "support/gradcheck.h"
+#include "support/tensors.h"
 
 #include "attn/tensor.h"
 #include "base/rng.h"
@@ -221,6 +222,32 @@ static void cross_entropy_and_lookups(void **state)
     for (int i = 0; i < 9; i++)
         assert_near(NUMBERS(y)[i], 3 * NUMBERS(table)[(int[]){2, 0, 3}[i / 3] * 3 + i % 3] + NUMBERS(position)[3 + i]);
     end_world(w);
+}
+
+/* The largest logit of a row may be at any place, for rows of any length. It has all the probability. */
+static void one_large_logit_has_all_the_probability(void **state)
+{
+    enum { LONGEST = 35 };
+    for (int isa = 0; attn_isa_name(isa); isa++) {
+        world w = make_world(attn_isa_name(isa), 1);
+        for (int i = 2; i < 2 * LONGEST; i++) {
+            attn_tape_reset(w.t, NULL);
+            int32_t places[LONGEST];
+            int64_t n = i / 2 + 1;
+            attn_tensor *x = attn_tape_tensor(w.t, ATTN_F64, 2, (int64_t[]){n, n}, NULL);
+            for (int64_t j = 0; j < n; j++) {
+                NUMBERS(x)[j * n + j] = i % 2 ? 1000 : 200; /* exp overflows */
+                places[j] = (int32_t)j;
+            }
+            x = attn_cast(w.t, x, i % 2 ? ATTN_F64 : ATTN_F32);
+            attn_tensor *labels = attn_tape_tensor(w.t, ATTN_I32, 1, &n, places);
+            assert_true(test_at(attn_cross_entropy(w.t, x, labels, NULL), 0) == 0);
+            attn_tensor *p = attn_softmax(w.t, x, NULL, 0);
+            for (int64_t j = 0; j < n * n; j++)
+                assert_true(fabs(test_at(p, j) - (j % (n + 1) == 0)) < 1e-30);
+        }
+        end_world(w);
+    }
 }
 
 /* Large logits have few digits, but their differences are exact. */
@@ -545,5 +572,5 @@ RUN_TESTS(TEST(linear_and_activations), TEST(layer_norm_and_softmax), TEST(cross
           TEST(one_recurrent_step), TEST(single_agrees_with_double), TEST(functions_are_accurate),
           TEST(long_sums_keep_their_digits), TEST(softmax_of_an_empty_axis), TEST(results_are_not_subnormal),
           TEST(running_statistics_of_an_empty_batch_are_kept), TEST(running_statistics_follow_a_batch),
-          TEST(slopes_are_finite), TEST(cross_entropy_of_large_logits), TEST(one_pass_of_adam),
-          TEST(adam_to_other_memory))
+          TEST(slopes_are_finite), TEST(cross_entropy_of_large_logits), TEST(one_large_logit_has_all_the_probability),
+          TEST(one_pass_of_adam), TEST(adam_to_other_memory))

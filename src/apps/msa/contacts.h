@@ -20,7 +20,7 @@ typedef struct attn_contact_example {
 /* Options of the fit. A field that is zero has its default. */
 typedef struct attn_contacts_fit_options {
     int64_t min_separation; /* minimum distance in the sequence between the residues of a pair; 0: 6 */
-    double cutoff;          /* residues at this distance in angstrom or less are in contact; 0: 8 */
+    double cutoff;          /* residues closer than this distance in angstrom are in contact; 0: 8 */
     /* weight of the data relative to the penalty; 0: 0.15, which is the value of the paper's authors */
     double c;
     size_t memory; /* maximum memory in bytes, as in attn_msa_options */
