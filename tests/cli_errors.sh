@@ -35,6 +35,9 @@ expect 2 'axial-attention: 8 channels wanted in axis 3 (counted from 0), 6 found
     --config "$axes" --input x=x.npy -o out=y.npy
 expect 2 'axial-attention: 3 axes wanted, 4 found' "$attn" run --arch axial-attention \
     --config '{"dim": 8, "heads": 2, "num_dimensions": 1}' --input x=x.npy -o out=y.npy
+expect 2 'json is a switch: it takes no value, or =true or =false' "$attn" list --json=maybe
+expect 2 'all excludes a NAME' "$attn" list --all transformer
+expect 2 'channels is 0, 1 or 3' "$attn" classify dir x.png --channels 2
 expect 2 'ATTN_ISA=mmx' env ATTN_ISA=mmx "$attn" version
 
 # ---- data
@@ -115,6 +118,8 @@ expect 2 'odd/training.json: batch is 0; allowed: 1 to' "$attn" train translate 
 rm -r odd
 
 # ---- sentences
+printf 'Hello!\na\0b\n' > zero.txt
+expect 2 'standard input:2: holds a zero byte: not text' sh -c "'$attn' translate good --strict -q < zero.txt"
 printf 'Hello!\nbad \377\nI am here.\n' > bad.txt
 expect 2 'standard input:2: byte 4: invalid UTF-8' sh -c "'$attn' translate good --strict -q < bad.txt"
 same "lines before a bad one" 1 "$(wc -l < out.txt)"

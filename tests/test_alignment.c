@@ -120,6 +120,8 @@ static void nul_bytes_at_the_end_are_passed_over(void **state)
     assert_int_equal(attn_alignment_parse(&a, c, one, sizeof one - 1, "x.a3m", NULL), ATTN_OK);
     assert_int_equal(attn_alignment_rows(a), 2);
     attn_alignment_destroy(a);
+    assert_refused(c, attn_alignment_parse(&a, c, one, sizeof one - 1, "x", &(attn_alignment_options){.max_rows = -1}),
+                   ATTN_ERROR_ARGUMENT, "max_rows is negative: -1");
     assert_int_equal(attn_alignment_parse(&a, c, two, sizeof two - 1, "x.a3m", NULL), ATTN_ERROR_FORMAT);
     assert_string_equal(attn_context_error(c),
                         "x.a3m:3: a NUL byte; a database of several alignments has one behind each of them: take one "

@@ -418,7 +418,11 @@ static void folders_of_yolo_are_read(void **state)
     assert_string_equal(set->categories[1].name, "1");
     attn__box_set_destroy(set);
     put_file(c, base, "classes.txt", "cat\ndog\n");
+    progress_told told = {.things = "images"};
+    attn_context_set_progress(c, next_progress, &told);
     assert_ok(c, attn__boxes_read(&set, c, images));
+    attn_context_set_progress(c, NULL, NULL);
+    assert_int_equal(told.done, 2);
     assert_string_equal(set->categories[1].name, "dog");
     attn__box_set_destroy(set);
     assert_true(faults_try_all(read_folder, images) > 20);

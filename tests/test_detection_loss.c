@@ -273,6 +273,11 @@ static void bad_targets_are_refused(void **state)
     assert_says(f->context, "of 3 images are taken");
     assert_null(attn_box_loss(f->tape, flat, logits, 1, 1));
     assert_says(f->context, "[N,4] twice");
+    attn_tensor *target = test_random(f->tape, ATTN_F64, 2, (int64_t[]){2, 4}, 1);
+    for (int i = 0; i < 8; i++)
+        test_set(target, i, i == 6 ? -0.5 : 0.25);
+    assert_null(attn_box_loss(f->tape, attn_affine(f->tape, target, 1, 0.5), target, 1, 1));
+    assert_says(f->context, "target box 1 is -0.5 x 0.25");
 }
 
 int main(void)

@@ -88,7 +88,11 @@ static void test_costs(void **state)
     attn_generator_score score;
     begin(&w);
     attn_generator *g = trained(&w, directory, 0, "");
+    progress_told told = {.things = "batches of images"};
+    attn_context_set_progress(w.context, next_progress, &told);
     assert_int_equal(attn_generator_evaluate(g, w.data, ATTN_SPLIT_ALL, &score), ATTN_OK);
+    attn_context_set_progress(w.context, NULL, NULL);
+    assert_true(told.done > 0 && told.done == told.total);
     assert_int_equal(score.images, IMAGES);
     assert_int_equal(score.dims, DIMS);
     assert_true(fabs(score.bits - 2) < 1e-6);
@@ -159,14 +163,6 @@ static bool stop_at_once(void *user, const char *things, int64_t done, int64_t t
     return false;
 }
 
-static bool next_row(void *user, const char *things, int64_t done, int64_t total)
-{
-    int64_t *rows = user;
-    assert_string_equal(things, "rows");
-    assert_int_equal(done, ++*rows);
-    return done <= total;
-}
-
 static void test_draw(void **state)
 {
     enum { MANY = 18 };
@@ -183,9 +179,10 @@ static void test_draw(void **state)
     assert_int_equal(attn_generator_draw(g, 2, &seven, slow), ATTN_OK);
     g->slow = false;
     assert_int_equal(attn_generator_draw(g, 1, &eight, other), ATTN_OK);
-    attn_context_set_progress(w.context, next_row, &rows);
+    progress_told told = {.things = "rows"};
+    attn_context_set_progress(w.context, next_progress, &told);
     assert_int_equal(attn_generator_draw(g, MANY, &seven, many), ATTN_OK);
-    assert_int_equal(rows, 2 * HEIGHT * CHANNELS); /* the rows of both groups of images, each counted once */
+    assert_int_equal(told.done, 2 * HEIGHT * CHANNELS); /* the rows of both groups of images, each counted once */
     for (int i = 0; i < 2; i++) {
         assert_int_equal(apart(&first[i], &again[i]), 0);
         assert_int_equal(apart(&first[i], &slow[i]), 0);

@@ -67,6 +67,12 @@ static void lines_are_read_and_follow_their_pairs(void **state)
     check_links(all, 0, 3, (attn__link[]){{0, 0}, {2, 1}, {2, 2}});
     check_links(all, 1, 0, NULL);
     check_links(all, 2, 1, (attn__link[]){{0, 0}});
+    for (int64_t begin = -1; begin < 2; begin++)
+        assert_int_equal(attn_pairs_slice(&part, all, begin,
+                                          begin < 0 ? 1
+                                          : begin   ? 0
+                                                    : attn_pairs_size(all) + 1),
+                         ATTN_ERROR_ARGUMENT);
     assert_int_equal(attn_pairs_slice(&part, all, 2, 3), ATTN_OK);
     check_links(part, 0, 1, (attn__link[]){{0, 0}});
     attn_pairs *other = read_pairs(true, 0);

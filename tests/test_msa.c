@@ -233,7 +233,10 @@ static void a_fit_predicts_as_many_contacts_as_there_are(void **state)
     attn_alignment_tokens(alignment, tokens);
     assert_ok(f->context, attn_contacts_fit(f->msa, &(attn_contact_example){alignment, distances}, 1,
                                             &(attn_contacts_fit_options){.min_separation = APART, .c = 1e5}, &fitted));
+    progress_told told = {.things = "layers"};
+    attn_context_set_progress(f->context, next_progress, &told);
     assert_ok(f->context, attn_msa_run(f->msa, tokens, 1, 3, L + 1, &(attn_msa_options){.contacts = true}, &result));
+    assert_int_equal(told.done, LAYERS);
     for (int i = 0; i < L * L; i++) {
         bool counts = i % L >= i / L + APART && !isnan(distances[i]);
         probability[i] = counts ? test_at(result.contacts, i) : 0;
@@ -256,6 +259,12 @@ static void a_fit_predicts_as_many_contacts_as_there_are(void **state)
     assert_int_equal(fitted.found, found);
     assert_int_equal(fitted.used, used);
     assert_true(fabs(sum - (double)contacts) < 0.01);
+    told = (progress_told){.things = "alignments", .done = -1};
+    const attn_contact_example two[] = {{alignment, distances}, {alignment, distances}};
+    assert_ok(f->context,
+              attn_contacts_fit(f->msa, two, 2, &(attn_contacts_fit_options){.min_separation = APART}, &fitted));
+    assert_int_equal(told.done, 2);
+    attn_context_set_progress(f->context, NULL, NULL);
     attn_alignment_destroy(alignment);
 }
 

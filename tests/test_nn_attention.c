@@ -304,6 +304,13 @@ static void shapes_that_do_not_fit_are_errors(void **state)
     attn_nn_mask short_mask = {.valid_lens = test_lens(f->tape, 1, lens)};
     assert_null(attn_nn_dot_product(f->tape, q, k, k, &short_mask, 0, NULL));
     assert_says(f->context, "valid_lens");
+    assert_null(attn_nn_dot_product(f->tape, q, k, k, &(attn_nn_mask){.valid_lens = q}, 0, NULL));
+    assert_says(f->context, "valid_lens: i32 wanted, f64 found");
+    attn_nn_additive additive;
+    attn_nn_additive_init(&additive, &f->builder, D, D, 7, 0);
+    assert_null(
+        attn_nn_additive_forward(&additive, f->tape, q, k, k, &(attn_nn_mask){.causal = ATTN_CAUSAL_TOP_LEFT}, NULL));
+    assert_says(f->context, "additive attention takes lengths only, no causal mask");
 }
 
 RUN_TESTS(TEST_WITH_TAPE(dot_product_follows_its_formula), TEST_WITH_TAPE(additive_follows_its_formula),

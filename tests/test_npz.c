@@ -83,6 +83,25 @@ static void errors_name_the_member(void **state)
     size = read_bytes("tests/data/npz/huge.npz", bytes, sizeof bytes);
     assert_int_equal(parse(bytes, size, error), ATTN_ERROR_FORMAT);
     assert_non_null(strstr(error, "f.npz(huge.npy)"));
+    size = read_bytes(stored, bytes, sizeof bytes);
+    static const struct {
+        size_t at; /* place in an entry of the directory */
+        uint8_t byte;
+        attn_status status;
+        const char *text;
+    } wrong[] = {{8, 1, ATTN_ERROR_UNSUPPORTED, "zip: an encrypted entry"},
+                 {10, 9, ATTN_ERROR_UNSUPPORTED, "zip: compression method 9 is not read"},
+                 {24, 7, ATTN_ERROR_FORMAT, "zip: a stored entry with two sizes"}};
+    size_t entry = 0;
+    while (memcmp(bytes + entry, "PK\1\2", 4) != 0)
+        entry++;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        uint8_t right = bytes[entry + wrong[i].at];
+        bytes[entry + wrong[i].at] = wrong[i].byte;
+        assert_int_equal(parse(bytes, size, error), wrong[i].status);
+        assert_non_null(strstr(error, wrong[i].text));
+        bytes[entry + wrong[i].at] = right;
+    }
     assert_int_equal(parse((const uint8_t *)"nothing of a zip", 16, error), ATTN_ERROR_FORMAT);
     assert_non_null(strstr(error, "not a .npz file"));
 }

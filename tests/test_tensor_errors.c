@@ -108,6 +108,9 @@ static void attention_stays_within_its_tensors(void **state)
     a.shape[1] = 2;
     assert_said(w, attn_attend(w.t, &a), ATTN_ERROR_SHAPE, "o, from");
     a.shape[1] = 3;
+    a.mask = x;
+    assert_said(w, attn_attend(w.t, &a), ATTN_ERROR_ARGUMENT, "a mask is u8 or bool, lens are i32");
+    a.mask = NULL;
     a.problem.nwindows = ATTN_MAX_WINDOWS + 1;
     assert_said(w, attn_attend(w.t, &a), ATTN_ERROR_ARGUMENT, "4 windows");
     end_world(w);
@@ -117,12 +120,11 @@ static void backward_needs_something_recorded(void **state)
 {
     world w = make_world();
     attn_tensor *x = zeros(w, 1, 3, 0, 0), *y = attn_affine(w.t, x, 2, 0);
-    assert_int_equal(attn_backward(w.t, y), ATTN_ERROR_ARGUMENT);
-    attn_context_clear_error(w.c);
+    assert_refused(w.c, attn_backward(w.t, NULL), ATTN_ERROR_ARGUMENT, "no result is given");
+    assert_refused(w.c, attn_backward(w.t, y), ATTN_ERROR_ARGUMENT, "needs a gradient");
     attn_tensor_set_requires_grad(x, true);
     y = attn_affine(w.t, x, 2, 0);
-    assert_int_equal(attn_backward(w.t, y), ATTN_ERROR_SHAPE);
-    attn_context_clear_error(w.c);
+    assert_refused(w.c, attn_backward(w.t, y), ATTN_ERROR_SHAPE, "the loss has 3 elements, not one");
     attn_tensor *sum = attn_sum(w.t, y, 0);
     assert_int_equal(attn_backward(w.t, sum), ATTN_OK);
     assert_true(((float *)attn_tensor_data(attn_tensor_grad(x)))[2] == 2.0f);

@@ -212,6 +212,36 @@ static void a_gradient_that_is_not_finite_changes_nothing(void **state)
     end(&r);
 }
 
+static void wrong_optimizers_are_refused(void **state)
+{
+    static const struct {
+        attn_optimizer_options options;
+        attn_dtype dtype;
+        attn_status status;
+        const char *text;
+    } wrong[] = {
+        {{.beta1 = 1}, ATTN_F32, ATTN_ERROR_ARGUMENT, "beta1 1 and beta2 0.999 must lie in [0, 1)"},
+        {{.beta2 = -0.5}, ATTN_F32, ATTN_ERROR_ARGUMENT, "and beta2 -0.5 must"},
+        {{.eps = -1}, ATTN_F32, ATTN_ERROR_ARGUMENT, "eps -1 must be positive"},
+        {{.momentum = 1}, ATTN_F32, ATTN_ERROR_ARGUMENT, "momentum 1 in [0, 1)"},
+        {{.weight_decay = -2}, ATTN_F32, ATTN_ERROR_ARGUMENT, "weight decay -2"},
+        {{.clip_norm = -3}, ATTN_F32, ATTN_ERROR_ARGUMENT, "clipping norm -3 not negative"},
+        {{.eps = 0}, ATTN_F64, ATTN_ERROR_UNSUPPORTED, "optimizer: parameter w is f64, not f32"},
+    };
+    attn_context *c = *state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        attn_tensor *w;
+        attn_optimizer *optimizer;
+        attn_named_list parameters = {.context = c, .owns = true};
+        assert_int_equal(attn_tensor_create(&w, c, wrong[i].dtype, 1, (int64_t[]){WIDTH}), ATTN_OK);
+        attn_tensor_set_requires_grad(w, true);
+        assert_int_equal(attn_named_add(&parameters, "w", w), ATTN_OK);
+        assert_refused(c, attn_optimizer_create(&optimizer, c, &parameters, &wrong[i].options), wrong[i].status,
+                       wrong[i].text);
+        attn_named_clear(&parameters);
+    }
+}
+
 /* A gradient must be clipped even if its squares overflow f32. */
 static void a_large_gradient_is_clipped(void **state)
 {
@@ -563,7 +593,7 @@ static void steps_are_those_of_the_formulas(void **state)
 RUN_TESTS(TEST(a_stopped_run_ends_in_the_same_bits), TEST(a_loss_may_be_of_either_type),
           TEST(inconsistent_counters_are_refused), TEST(counters_of_the_older_spelling_are_taken),
           TEST(a_gradient_that_is_not_finite_changes_nothing), TEST_WITH_CONTEXT(a_large_gradient_is_clipped),
-          TEST_WITH_CONTEXT(moments_decay_to_zero), TEST(frozen_parameters_take_no_optimizer_memory),
-          TEST(a_parameter_may_be_frozen_later), TEST(a_step_follows_the_mean_of_its_losses),
-          TEST(the_loss_of_an_epoch_is_that_of_a_label), TEST(better_epoch_resets_patience),
-          TEST(steps_are_those_of_the_formulas))
+          TEST_WITH_CONTEXT(wrong_optimizers_are_refused), TEST_WITH_CONTEXT(moments_decay_to_zero),
+          TEST(frozen_parameters_take_no_optimizer_memory), TEST(a_parameter_may_be_frozen_later),
+          TEST(a_step_follows_the_mean_of_its_losses), TEST(the_loss_of_an_epoch_is_that_of_a_label),
+          TEST(better_epoch_resets_patience), TEST(steps_are_those_of_the_formulas))

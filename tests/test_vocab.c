@@ -153,6 +153,8 @@ static void sentences_become_ids_and_back(void **state)
     assert_int_equal(n, 3);
     assert_int_equal(ids[2], attn_vocab_special(f.source, ATTN_SPECIAL_EOS));
     assert_int_equal(attn_vocab_encode(f.source, "he is here .", NULL, ids, 4, &n, NULL), ATTN_ERROR_ARGUMENT);
+    assert_int_equal(attn_vocab_encode(f.source, "", &(attn_encode_options){.steps = -1}, ids, 4, &n, NULL),
+                     ATTN_ERROR_ARGUMENT);
     assert_int_equal(attn_vocab_encode(f.source, "", NULL, ids, 4, &n, NULL), ATTN_OK);
     assert_int_equal(n, 1);
     tear_down(&f);

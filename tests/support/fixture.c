@@ -5,6 +5,17 @@
 
 #include <string.h>
 
+bool next_progress(void *user, const char *things, int64_t done, int64_t total)
+{
+    progress_told *told = user;
+    assert_string_equal(things, told->things);
+    assert_int_equal(done, told->done + 1);
+    assert_true(done <= total && (told->total == 0 || told->total == total));
+    told->done = done;
+    told->total = total;
+    return true;
+}
+
 int fixture_open_context(void **state)
 {
     *state = test_context();

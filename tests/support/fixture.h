@@ -29,6 +29,15 @@ int fixture_open_tape(void **state);
 int fixture_open_record(void **state);
 int fixture_close_tape(void **state);
 
+/* Progress that a test was told: `done` of `total` things. */
+typedef struct progress_told {
+    const char *things;
+    int64_t done, total;
+} progress_told;
+/* Receives progress (attn_context_set_progress); `user` is a progress_told. Fails the test unless each call counts one
+ * thing more, up to the total. */
+bool next_progress(void *user, const char *things, int64_t done, int64_t total);
+
 void end_context(attn_context *context);
 /* Fails the test with the context's error unless `status` is ATTN_OK. */
 #define assert_ok(context, status) assert_status(context, status, __FILE__, __LINE__)
