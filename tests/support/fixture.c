@@ -8,7 +8,8 @@
 bool next_progress(void *user, const char *things, int64_t done, int64_t total)
 {
     progress_told *told = user;
-    assert_string_equal(things, told->things);
+    if (strcmp(things, told->things) != 0)
+        return true;
     assert_int_equal(done, told->done + 1);
     assert_true(done <= total && (told->total == 0 || told->total == total));
     told->done = done;

@@ -34,8 +34,8 @@ typedef struct progress_told {
     const char *things;
     int64_t done, total;
 } progress_told;
-/* Receives progress (attn_context_set_progress); `user` is a progress_told. Fails the test unless each call counts one
- * thing more, up to the total. */
+/* Receives progress (attn_context_set_progress). `user` is a progress_told. Fails the test unless each call about its
+ * things counts one more, up to the total. */
 bool next_progress(void *user, const char *things, int64_t done, int64_t total);
 
 void end_context(attn_context *context);
