@@ -47,6 +47,7 @@ refused() {
     "$attn" bench "$@" >"$out" 2>&1 || code=$?
     [ "$code" = 2 ] || fail "$*: exit code $code, not 2"
     grep -qF -e "$said" "$out" || fail "$*"
+    [ "$(grep -c "^attn: " "$out")" = 1 ] || fail "$*: not one line of error"
 }
 for shape in 3,4 3,4, 3,4,5,6 3,4,5x 3,4,5tt 0,4,5 3,-4,5 3,4,1048577 3,4,99999999999999999999 ,3,4 '' ' 3,4,5'; do
     refused "\"$shape\" is no product" products 3,4,5 "$shape"

@@ -81,6 +81,7 @@ expect 0 '"picture": "place.png"' "$attn" show whole data/images/000001.pgm --qu
 expect 0 'page.html' "$attn" show whole data/images/000001.pgm -o page.html
 expect 2 'no box has a score of 1; the best is' "$attn" show whole data/images/000001.pgm --threshold 1
 expect 2 'there are 2 and 2, from 1' "$attn" show whole data/images/000001.pgm --threshold 0 --layer 3
+expect 2 'query: "1;2" is no row and column' "$attn" show whole data/images/000001.pgm --query '1;2'
 expect 2 'is not for a detector' "$attn" show whole data/images/000001.pgm --words
 damaged whole show damaged data/images/000001.pgm
 damaged whole detect data/images/000001.pgm --model damaged

@@ -80,6 +80,8 @@ same "trained numbers of both" "$("$attn" info whole | grep 'trained numbers')" 
 cp families/f1.a3m f1.a3m
 "$attn" contacts f1.a3m --model fitted -o out --least 0 --quiet > said
 grep -q "out/f1.contacts.tsv" said || fail "the table is not named"
+mkdir -p blocked/f1.contacts.tsv
+expect 2 'blocked/f1.contacts.tsv' "$attn" contacts f1.a3m --model fitted -o blocked --quiet
 grep -q "precision" said || fail "f1.pdb was not found beside f1.a3m"
 [ "$(head -c 6 out/f1.contacts.npy | tail -c 5)" = NUMPY ] || fail "no array"
 head -c 4 out/f1.contacts.png | grep -q PNG || fail "no picture"

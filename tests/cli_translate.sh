@@ -338,6 +338,10 @@ printf 'Is the door open?\t%s\nGo.\t\n' "$("$attn" translate model --quiet --tok
 "$attn" translate model --quiet --scores --prefix < begun.tsv > begun.txt
 same "what begins as it is" "$("$attn" translate model --quiet --scores 'Is the door open?' 'Go.')" "$(cat begun.txt)"
 expect 2 'cannot begin with "zyzzyva"' "$attn" translate model --prefix "$(printf 'Go.\tzyzzyva')"
+# With --strict, the sentences after a bad one are not translated, not even those that are read later.
+{ printf 'Go.\tzyzzyva\n'; yes Go. | head -1100; } > strict.tsv
+expect 2 'line 1: .*cannot begin with "zyzzyva"' sh -c "'$attn' translate model --strict --prefix < strict.tsv"
+same "lines after a bad one" 0 "$(wc -l < out.txt)"
 expect 2 'cannot begin with more than 2 tokens' "$attn" translate model --max-length 3 --prefix "$(printf 'Go.\tva va va')"
 
 # ---- unknown words of many sentences are summed up; empty lines cost nothing; bad lines are refused
