@@ -14,7 +14,7 @@ from torch import Tensor
 from .. import _form
 from .._errors import ArgumentError, UnsupportedError
 from .._form import Problem
-from . import _enable, _engine, _masks, _ops, _sdpa, _variants, _weights
+from . import _distance, _enable, _engine, _masks, _ops, _sdpa, _variants, _weights
 from ._masks import Mask, Pattern
 
 _RESERVED = ("flash", "sdpa", "flex_attention", "eager", "/", "|")
@@ -282,6 +282,7 @@ class _Read(NamedTuple):
     relations: tuple[int, ...]
     blocks: Optional[Tensor]
     offsets: Optional[Tensor]
+    index: Optional[Tensor]  # where the bias is a table [rows,H]: its rows, by distance
 
 
 def _attend(call: _Call) -> tuple[Tensor, Optional[Tensor]]:
@@ -301,8 +302,8 @@ def _attend(call: _Call) -> tuple[Tensor, Optional[Tensor]]:
         return o.to(query.dtype).transpose(1, 2), weights.to(query.dtype)
     seed = _ops.draw_seed() if call.dropout else None
     q, k, v, bias, mask = tensors
-    o = _ops.attend(problem, q, k, v, bias, mask, seed, (read.offsets, read.offsets), sinks, None,
-                    read.blocks)[0].transpose(1, 2)
+    o = _ops.attend(problem, q, k, v, bias, mask, seed, (read.offsets, read.offsets), sinks,
+                    read.index, read.blocks)[0].transpose(1, 2)
     if read.offsets is not None:
         o = o.reshape(query.shape[0], query.shape[2], *o.shape[2:])
     return (o if o.dtype == query.dtype else o.to(query.dtype)), None
@@ -337,7 +338,7 @@ def _usual(call: _Call, read: _Read) -> bool:
     """Whether a call is one of scaled_dot_product_attention, which has a shorter way."""
     given = (read.mask is not None) + (read.bias is not None) + bool(read.relations)
     return (given < 2 and read.relations in ((), _sdpa.CAUSAL) and not call.weights
-            and not call.softcap and call.sinks is None)
+            and not call.softcap and call.sinks is None and read.index is None)
 
 
 def _read(call: _Call) -> _Read:
@@ -346,7 +347,9 @@ def _read(call: _Call) -> _Read:
     pattern = Pattern(hi=0) if call.causal else Pattern()
     mask: Optional[Tensor] = None
     blocks: Optional[Tensor] = None
+    index: Optional[Tensor] = None
     relations: tuple[int, ...] = ()
+    distances = bias is not None and bias.shape[2:] == (queries, keys) and queries > 1 and not call.weights
     if isinstance(given, Mask) and given.pattern is None:
         mask = given.dense()
     elif isinstance(given, Mask) and given.pattern is not None:
@@ -359,11 +362,12 @@ def _read(call: _Call) -> _Read:
     elif isinstance(given, Tensor) and given.dtype == torch.bool:
         mask = given
     elif isinstance(given, Tensor):
-        bias = given if bias is None else bias + given
+        bias, distances = given if bias is None else bias + given, False
     elif given is not None:
         sizes, blocks, mask = _variants._blocks(given, (*query.shape[:3], keys))
         relations = (_form.BLOCKS, ord("q"), ord("k"), *sizes)
-    bias = None if bias is None else _prepared(bias, query.dtype)
+    if bias is not None:
+        bias, index = _prepared(bias, query.dtype, distances)
     mask = None if mask is None else _four(mask)
     if pattern.chunk:
         shape = -(-queries // pattern.chunk), -(-keys // pattern.chunk)
@@ -372,8 +376,9 @@ def _read(call: _Call) -> _Read:
     first, end = _masks.seen(pattern, queries, keys)
     if end - first < keys and blocks is None and pattern.offsets is None and not call.weights:
         key, value = key[:, :, first:end], value[:, :, first:end]
-        bias, mask = (x if x is None or x.shape[3] == 1 else x[..., first:end]
+        bias, mask = (x if x is None or x.dim() < 4 or x.shape[3] == 1 else x[..., first:end]
                       for x in (bias, mask))
+        index = None if index is None else index[first:end + queries - 1]
     else:
         first, end = 0, keys
     relations = (*_masks.band(pattern, queries, first, end - first), *relations)
@@ -381,29 +386,36 @@ def _read(call: _Call) -> _Read:
         lengths = pattern.longest, pattern.longest, pattern.offsets.shape[0] - 1
         relations += (_form.PACKED, ord("q"), ord("k"), *lengths, 0)
         query, key, value = map(_end_to_end, (query, key, value))
-    return _Read(query, key, value, bias, mask, relations, blocks, pattern.offsets)
+    if index is not None:
+        relations += (_form.INDEX, ord("q"), ord("k"), -1, 1, queries - 1, len(index))
+    return _Read(query, key, value, bias, mask, relations, blocks, pattern.offsets, index)
 
 
 def _four(x: Tensor) -> Tensor:
     return x if x.dim() == 4 else x.reshape((1,) * (4 - x.dim()) + tuple(x.shape))
 
 
-def _prepared(bias: Tensor, dtype: torch.dtype) -> Tensor:
-    """A bias in the type of scores, with keys next to each other in memory: T5's has heads there,
-    which takes twice as long.  Layers that are given the same tensor share the copy, and so its
-    gradient."""
+def _prepared(bias: Tensor, dtype: torch.dtype, distances: bool) -> tuple[Tensor, Optional[Tensor]]:
+    """A bias in the type of scores, and None; or, if the bias depends only on the distance of key
+    and query and `distances` allows it, a table and its index.  Layers that are given the same
+    tensor share the result, and so its gradient."""
     keeps = type(bias) is Tensor and not bias.is_inference() and not _ops.watched()
-    state = (dtype, bias._version, bias.data_ptr(), torch.is_grad_enabled()) if keeps else None
+    state = (dtype, bias._version, bias.data_ptr(), torch.is_grad_enabled(), distances) if keeps else None
     kept = getattr(bias, "_attn_prepared", None) if keeps else None
     if kept is not None and kept[0] == state:
-        return cast(Tensor, kept[1])
-    found = _by_keys(bias, dtype)
-    if keeps and found is not bias:
+        return cast(tuple[Tensor, Optional[Tensor]], kept[1])
+    by_distance = _distance.distances(bias) if keeps and distances else None
+    if by_distance is None:
+        found: tuple[Tensor, Optional[Tensor]] = _by_keys(bias, dtype), None
+    else:
+        found = _sdpa.as_sums(by_distance.table, dtype).contiguous(), by_distance.index
+    if keeps and found[0] is not bias:
         bias._attn_prepared = state, found  # type: ignore[attr-defined]
     return found
 
 
 def _by_keys(bias: Tensor, dtype: torch.dtype) -> Tensor:
+    """A bias with keys next to each other in memory: with heads there, attention takes twice as long."""
     expanded = any(step == 0 and n > 1 for n, step in zip(bias.shape, bias.stride()))
     if expanded or bias.dim() == 0 or bias.stride(-1) <= 1 or bias.shape[-1] == 1:
         return _four(_sdpa.as_sums(bias, dtype))
@@ -420,8 +432,9 @@ def _end_to_end(x: Tensor) -> Tensor:
 def _problem(call: _Call, read: _Read) -> Problem:
     batch = "A" if read.offsets is None else "S"
     pairs = batch + "(XY)qk"
-    form = (f"{batch}(XY)qc,{batch}Xkc,{batch}Xkv->{batch}(XY)qv;{batch}q(XY)v;"
-            f"{pairs if read.bias is not None else ''};{pairs if read.mask is not None else ''}")
+    added = "1(XY)" if read.index is not None else pairs if read.bias is not None else ""
+    form = (f"{batch}(XY)qc,{batch}Xkc,{batch}Xkv->{batch}(XY)qv;{batch}q(XY)v;{added};"
+            f"{pairs if read.mask is not None else ''}")
     score, scale = _sdpa._scale_of(call.scaling, read.query.shape[3])
     softcap = _variants._softcap(call.softcap)
     return Problem(form, scale, float(call.dropout), read.relations, score, softcap)
