@@ -37,13 +37,13 @@ test: all
 # The instruction sets of this machine as the command in $(1) has them, the best first.
 SETS = env -u ATTN_ISA $(1) version | sed -n 's/.*machine has: \(.*\))/\1/p' | tr -d ,
 # These depend on no instruction set, or try all of them in one run.
-ISA_WITHOUT = ^(gemm_(kernels|plan)|attend_(errors|plan|visible)|tensor_(errors|memory))
+ISA_WITHOUT = ^(gemm_(kernels|plan)|attend_(errors|huge|plan|visible)|tensor_(errors|memory))
 
 # The tests of the engine and the tensors with each further instruction set of this machine: `test` takes the best.  A quarter of
-# the hostile numbers and half of the tables; without vectors a third of them, which take several times as long there.
+# the hostile numbers and a third of the tables; without vectors a quarter of them, which take several times as long there.
 test-isa: all
 	@for isa in $$($(call SETS,$(BUILD)/attn) | cut -s -d' ' -f2-); do echo "ATTN_ISA=$$isa"; \
-	    ATTN_ISA=$$isa ATTN_HOSTILE_PERCENT=25 ATTN_TEST_STEP=$$([ $$isa = scalar ] && echo 3 || echo 2) \
+	    ATTN_ISA=$$isa ATTN_HOSTILE_PERCENT=25 ATTN_TEST_STEP=$$([ $$isa = scalar ] && echo 4 || echo 3) \
 	    ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) -L '^isa$$' -E '$(ISA_WITHOUT)' || exit 1; done
 
 # The same with AMX's tiles in memory (tests/support/amx_emulated.h), where there is all that AMX's kernels need but AMX.
@@ -52,7 +52,7 @@ test-amx: all
 	amx) echo "skipped: this machine has AMX" ;; \
 	avx512bf16) cmake --build $(BUILD) -j $(JOBS) --target emulated || exit 1; \
 	    if [ "$$($(call SETS,$(BUILD)/tests/emulated_attn) | cut -d' ' -f1)" = amx ]; then \
-	    ctest --test-dir $(BUILD) -C emulated -R '^emulated_' --output-on-failure -j $(JOBS); \
+	    ATTN_TEST_STEP=2 ctest --test-dir $(BUILD) -C emulated -R '^emulated_' --output-on-failure -j $(JOBS); \
 	    else echo "skipped: this machine lacks AVX-512 VBMI or VNNI"; fi ;; \
 	avx512 | avx2 | neon | scalar) echo "skipped: this machine lacks AVX-512 with bf16" ;; \
 	*) echo "attn version names no instruction set"; exit 1 ;; \
@@ -73,7 +73,7 @@ asan: build/.deps
 tsan: build/.deps
 	cmake --preset tsan -DATTN_TESTS='$(TSAN_TESTS)' -DATTN_TESTS_WITHOUT='$(TSAN_WITHOUT)'
 	cmake --build build-tsan -j $(JOBS)
-	ctest --test-dir build-tsan --output-on-failure -j $(JOBS)
+	ATTN_TEST_STEP=2 ctest --test-dir build-tsan --output-on-failure -j $(JOBS)
 
 test-parity: all
 	sh scripts/install-parity

@@ -4,7 +4,7 @@
 # run backwards, with strange values and damaged names files; all of it: tests/long/break.sh. Preloaded libraries do not
 # work with a sanitizer, whose builds lack them.
 [ -e "$ATTN_BUILD/tests/libfailing_memory.so" ] || exit 77
-python3 tests/commands/memory.py --each 4 && python3 tests/commands/memory.py --own --each 15 &&
+python3 tests/commands/memory.py --each 5 && python3 tests/commands/memory.py --own --each 20 &&
     python3 tests/commands/writing.py --each 3 --quick &&
     python3 tests/commands/odd.py --only language &&
     python3 tests/commands/odd.py --only clock &&

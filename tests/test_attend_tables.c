@@ -75,7 +75,7 @@ static void agrees_with_plain_loops(void **state)
 {
     double worst[2] = {0};
     (void)state;
-    for (int i = 0; i < TABLE_SHAPES; i += table_step())
+    for (int i = 0; i < TABLE_SHAPES; i += test_step())
         for (int dtype = 0; dtype < 2; dtype++) {
             check_shape(i, dtype ? ATTN_BF16 : ATTN_F32, i % 2 == dtype ? (double)NAN : (double)INFINITY,
                         &worst[dtype]);
@@ -157,7 +157,7 @@ static void a_nan_shows_where_it_is_read(void **state)
     static const int some[][2] = {{8, 0},  {9, 0},  {10, 0}, {11, 0}, {21, 0}, {21, 1}, {22, 0}, {22, 1},
                                   {24, 0}, {24, 1}, {25, 0}, {25, 1}, {26, 0}, {26, 1}, {43, 0}, {43, 1}};
     (void)state;
-    for (int i = 0; i < (int)(sizeof some / sizeof *some); i += table_step()) {
+    for (int i = 0; i < (int)(sizeof some / sizeof *some); i += test_step()) {
         check_nan(&table_shapes[some[i][0]], ATTN_F32, some[i][1]);
         check_nan(&table_shapes[some[i][0]], ATTN_BF16, some[i][1]);
     }
@@ -168,7 +168,7 @@ static void a_nan_of_values_shows_where_it_is_read(void **state)
 {
     static const int some[][2] = {{7, 0}, {8, 1}, {10, 1}, {11, 1}};
     (void)state;
-    for (int i = 0; i < (int)(sizeof some / sizeof *some); i += table_step()) {
+    for (int i = 0; i < (int)(sizeof some / sizeof *some); i += test_step()) {
         check_nan(&table_shapes[some[i][0]], ATTN_F32, some[i][1]);
         check_nan(&table_shapes[some[i][0]], ATTN_BF16, some[i][1]);
     }

@@ -72,7 +72,7 @@ static void a_plan_reads_tables_anew(void **state)
     static random_problem r[2];
     random_problem *const both[] = {&r[0], &r[1]};
     (void)state;
-    for (int i = 0; i < 12; i += table_step()) {
+    for (int i = 0; i < 12; i += test_step()) {
         for (int side = 0; side < 2; side++)
             table_problem(&r[side], &table_shapes[some[i / 2]], i % 2 ? ATTN_BF16 : ATTN_F32);
         for (int t = 0; t < r[1].forward.nrelatives; t++)
@@ -177,7 +177,7 @@ static void padding_does_not_show(void **state)
     (void)state;
     assert_int_equal(attn_context_create(&table_context, &options), ATTN_OK);
     for (int i = 0; i < 5; i++)
-        for (int form = 0; form < 12; form += table_step())
+        for (int form = 0; form < 12; form += test_step())
             check_lengths(lengths[i], form, form < 4 ? (double)NAN : 0);
     attn_context_destroy(table_context);
     table_context = usual;

@@ -18,12 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int step_of_problems(void)
-{
-    const char *text = getenv("ATTN_TEST_STEP");
-    return text && atoi(text) > 1 ? atoi(text) : 1;
-}
-
 static uint32_t state_of_numbers = 7;
 
 static double number(void)
@@ -201,7 +195,7 @@ static void strided_matrices(void **state)
                                        {13, 1, 1000, 4},   {12, 16, 511, 5},  {400, 260, 80, 1},   {6, 16, 1, 9},
                                        {193, 520, 300, 1}, {1, 1, 3000, 2},   {50, 1030, 1025, 1}, {70, 24, 255, 3}};
     static const attn__isa sets[] = {ATTN_ISA_SCALAR, ATTN_ISA_NEON, ATTN_ISA_AVX2, ATTN_ISA_AVX512};
-    int round = 0, step = step_of_problems();
+    int round = 0, step = test_step();
     for (size_t isa = 0; isa < sizeof sets / sizeof *sets; isa++) {
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes && attn__isa_runs_here(sets[isa]); i++) {
             for (int kind = 0; kind < 8; kind++, round++) {
@@ -219,7 +213,7 @@ static void strided_matrices(void **state)
 /* Tests a matrix B that is larger than what one round packs. */
 static void large_matrices(void **state)
 {
-    for (int kind = step_of_problems() > 1 ? 3 : 0; kind < 4; kind++)
+    for (int kind = test_step() > 1 ? 3 : 0; kind < 4; kind++)
         try_strided(&(shape){50, 1500, 4100, 1, kind & 1, kind & 2, kind == 3, false, false, 0, 0}, false,
                     attn__isa_best(), 2);
 }
@@ -353,7 +347,7 @@ static void bf16_matrices(void **state)
 static void bf16_results_of_long_sums(void **state)
 {
     static const int64_t sizes[][3] = {{200, 3400, 1300}, {7000, 300, 1300}};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && step_of_problems() == 1; i++) {
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && test_step() == 1; i++) {
         int64_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2], wrong = 0;
         array a = make(false, m * k), b = make(false, n * k), c = make(false, m * n);
         uint16_t *c16 = malloc((size_t)c.n * sizeof *c16);
@@ -449,7 +443,7 @@ static void int8_matrices(void **state)
 static void bf16_and_int8_sums_over_several_k_rounds(void **state)
 {
     enum { EVERY = 62873 /* no common factor with n */ };
-    for (int add = 0; add < 2 && step_of_problems() == 1; add++) {
+    for (int add = 0; add < 2 && test_step() == 1; add++) {
         try_bf16(&(shape){.m = 2200, .n = 2100, .k = 2100, .tb = true, .add = add, .every = EVERY}, attn__isa_best(),
                  0);
         try_int8(&(shape){.m = 2200, .n = 2100, .k = 4200, .tb = true, .add = add, .every = EVERY}, attn__isa_best(),

@@ -180,7 +180,7 @@ static void few_outputs(const answer *whole, int64_t n, int64_t k, const float *
 
 static void each_layer(const float *x, const float *w, const float *g)
 {
-    for (int i = 0; i < DEPTHS * WIDTHS; i++) {
+    for (int i = 0; i < DEPTHS * WIDTHS; i += test_step()) {
         const int64_t n = widths[i % WIDTHS], k = depths[i / WIDTHS];
         const product p = linear(MOST, n, k);
         answer whole = compute(1, &p, x, w, g);
@@ -217,7 +217,7 @@ static void linear_threads(void **state)
 {
     begin();
     float *x = numbers(MOST * 1030, 1), *w = numbers(300 * 1030, 2), *g = numbers(MOST * 300, 3);
-    for (int i = 0; i < DEPTHS * WIDTHS * COUNTS; i += 5) {
+    for (int i = 0; i < DEPTHS * WIDTHS * COUNTS; i += 5 * test_step()) {
         const int64_t size[3] = {counts[i % COUNTS], widths[i / COUNTS % WIDTHS], depths[i / COUNTS / WIDTHS]};
         const product p = linear(size[0], size[1], size[2]);
         any_threads("threads of a linear layer", &p, size, x, w, g);

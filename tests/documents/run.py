@@ -9,6 +9,8 @@ was not run.
 
     ATTN_BUILD=build python3 tests/documents/run.py [PAGE...]
 """
+import collections
+import concurrent.futures
 import os
 import re
 import subprocess
@@ -73,7 +75,7 @@ class Page:
         if done.returncode != 0:
             print(f"{self.path}:{line}: {what} ended with {done.returncode}:\n{text}\n---- it said\n"
                   f"{(done.stdout + done.stderr)[-3000:]}")
-            self.report["failed"] += 1
+            self.report["counts"]["failed"] += 1
 
     def shell(self, line, text):
         used, skipped = self.report["used"], self.report["skipped"]
@@ -81,7 +83,7 @@ class Page:
         for rule in substitutions.RULES:
             script, n = re.subn(rule.pattern, rule.replacement, script, flags=re.M)
             if n:
-                used[rule.why] = used.get(rule.why, 0) + n
+                used[rule.why] += n
         kept = []
         for command in script.split("\n"):
             reason = next((r for pattern, r in substitutions.NOT_RUN if re.match(pattern, command.strip())), None)
@@ -89,7 +91,7 @@ class Page:
                 skipped.append(f"{self.path}: {command.split('#')[0].strip()}: {reason}")
             elif command.strip():
                 kept.append(command)
-                self.report["commands"] += 1
+                self.report["counts"]["commands"] += 1
         if kept:
             self.call(line, "the block", ["bash", "-euc", "set -x\n" + "\n".join(kept)], "\n".join(kept))
 
@@ -104,7 +106,7 @@ class Page:
             text = f"{includes}\n{substitutions.C_BEFORE}\nint main(void)\n{{\n{body}\nreturn 0;\n}}\n"
         with open(source, "w") as file:
             file.write(text)
-        self.report["c"] += 1
+        self.report["counts"]["c"] += 1
         self.call(line, "the C snippet", ["cc", "-std=gnu11", "-Wall", "-Werror", "-Wno-unused", "-Iinclude", "-Isrc",
                                           "-c", source, "-o", source + ".o"], text)
 
@@ -117,7 +119,7 @@ class Page:
             self.report["skipped"].append(f"{self.path}:{line}: no Python here has NumPy")
             return
         before = substitutions.PYTHON_BEFORE.get(self.path, "")
-        self.report["python"] += 1
+        self.report["counts"]["python"] += 1
         self.call(line, "the Python snippet", [PYTHON, "-c", before + "\n" + text], text)
 
     def run(self):
@@ -130,30 +132,38 @@ class Page:
                 self.python(line, text)
 
 
+def run_page(path, directory):
+    report = {"counts": collections.Counter(), "used": collections.Counter(), "skipped": []}
+    os.mkdir(directory)
+    standins.lay(directory, ROOT, BUILD)
+    start = time.time()
+    Page(path, directory, report).run()
+    print(f"{time.time() - start:6.1f} s  {path}", flush=True)
+    return report
+
+
 def main():
     global PYTHON
     PYTHON = python_with_numpy()
     pages = sys.argv[1:] or ["README.md"] + sorted("docs/" + p for p in os.listdir(os.path.join(ROOT, "docs"))
                                                    if p.endswith(".md"))
-    report = {"failed": 0, "commands": 0, "c": 0, "python": 0, "used": {}, "skipped": []}
     begin = time.time()
-    with tempfile.TemporaryDirectory() as top:
-        for path in pages:
-            directory = os.path.join(top, path.replace("/", "-"))
-            os.mkdir(directory)
-            standins.lay(directory, ROOT, BUILD)
-            start = time.time()
-            Page(path, directory, report).run()
-            print(f"{time.time() - start:6.1f} s  {path}", flush=True)
+    with tempfile.TemporaryDirectory() as top, concurrent.futures.ThreadPoolExecutor(2) as two_at_a_time:
+        reports = list(two_at_a_time.map(lambda path: run_page(path, os.path.join(top, path.replace("/", "-"))), pages))
+    unused = [] if sys.argv[1:] else [rule.why for rule in substitutions.RULES if not any(rule.why in r["used"] for r in reports)]
+    for why in unused:
+        print(f"substitutions.py: no page has a command for this rule: {why}")
+    counts = sum((report["counts"] for report in reports), collections.Counter())
+    used = sum((report["used"] for report in reports), collections.Counter())
     print("\nreplaced:")
-    for why, n in sorted(report["used"].items()):
+    for why, n in sorted(used.items()):
         print(f"  {n:3} x {why}")
     print("not run:")
-    for line in report["skipped"]:
+    for line in (line for report in reports for line in report["skipped"]):
         print("  " + line)
-    print(f"{report['commands']} lines of commands, {report['c']} C and {report['python']} Python snippets in "
-          f"{time.time() - begin:.0f} s; {report['failed']} failed")
-    return 1 if report["failed"] or report["commands"] == 0 else 0
+    print(f"{counts['commands']} lines of commands, {counts['c']} C and {counts['python']} Python snippets in "
+          f"{time.time() - begin:.0f} s; {counts['failed']} failed")
+    return 1 if counts["failed"] or counts["commands"] == 0 or unused else 0
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ RULES = [
          "bench --sets: a small ViT, no alarms"),
     Rule(r"build/attn bench train" + REST, r"build/attn bench train d2l\1 --seconds 0.05 --threads 2",
          "bench train: the small shape, measured briefly"),
-    Rule(r"src/base/\*\.c src/kernels/\*/\*\.c src/attend/\*/\*\.c(.*?)-lm", r"\1 build/libattn.a -lm",
+    Rule(r"(?:src/\S*\*\.c )+(.*?)-lm", r"\1 build/libattn.a -lm",
          "the engine's sources: the objects that the build made of them; tests/engine_alone.sh compiles them"),
     Rule(r"\$\(pkg-config --cflags --libs attn\)", "-Wall -Wextra -Werror -Iinclude -Lbuild -lattn -Wl,-rpath,$PWD/build",
          "the library as built instead of as installed; tests/package.sh asks pkg-config"),

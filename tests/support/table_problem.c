@@ -26,13 +26,6 @@ int table_end(void **state)
     return 0;
 }
 
-int table_step(void)
-{
-    const char *text = getenv("ATTN_TEST_STEP");
-    int step = text ? atoi(text) : 1;
-    return step > 0 ? step : 1;
-}
-
 /* --------------------------------------------------------------------------------------------- describing */
 
 static int64_t or_one(int64_t n)

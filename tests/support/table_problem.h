@@ -43,9 +43,6 @@ extern const char *const table_solvers[2][2];
 extern attn_context *table_context;
 int table_start(void **state);
 int table_end(void **state);
-/* Returns the step between shapes that are tested: ATTN_TEST_STEP, or 1. With a sanitizer, all shapes would take
- * minutes. */
-int table_step(void);
 
 /* Indices of dims. Their order is batch, heads, group, QUERY axes, KEY axes, CONTRACT, VALUE. */
 enum { TABLE_BATCH, TABLE_HEAD, TABLE_GROUP, TABLE_QUERY };
