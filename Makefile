@@ -60,7 +60,7 @@ test-amx: all
 
 # Programs of their own processes and scripts that build or install are for the plain build only; so are sizes of models,
 # windows, products, plans, properties and huge numbers, which are minutes of loops there whose memory other tests walk through too.
-ASAN_WITHOUT = ^(demo|docs|gemm_plan|attend_huge|elsewhere|msa$$|attend_(f64|large|properties|wide|window)$$|one_order|models_sizes|bench_|cli_resume|engine_alone|install|phrasebook|spec_|floors|solver_table)
+ASAN_WITHOUT = ^(demo|docs|gemm_plan|attend_huge|elsewhere|msa$$|attend_(large|properties|window)$$|one_order|models_sizes|bench_|cli_resume|engine_alone|install|phrasebook|spec_|floors|solver_table)
 # Sizes, windows, tiles, plans and huge numbers are minutes of loops on one thread; attend_random has every solver in threads.
 TSAN_TESTS = ^(attend|pool|concurrency|side_by_side|base|tensor|training|models|nn|gemm|flash|example_workspace)
 TSAN_WITHOUT = ^(models_sizes|gemm$$|gemm_(kernels|tile|plan)|attend_(backward|block|decode|f64|f64_nan|f64_packed|features|huge|large|properties|tables_tiles|visible|wide|window))

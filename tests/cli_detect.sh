@@ -101,6 +101,12 @@ expect 0 'class_embed.weight.*taken' cat kept/fine-tuning.tsv
 # ---- bad input
 expect 2 'queries: whole is of a model with another value' "$attn" train detect --data data --from whole --out none \
     --queries 7 --quiet
+expect 2 'stages: whole is of a model with another value' "$attn" train detect --data data --from whole --out none \
+    --stages 3 --quiet
+# shellcheck disable=SC2086
+expect 0 'is in three' "$attn" train detect --data data $settings --stages 3 --epochs 1 --out three --quiet
+expect 0 '"stage_blocks": \[2, 2, 2\]' cat three/config.json
+expect 0 'is in four' "$attn" train detect --data data --from three --out four --stages 3 --epochs 0 --quiet
 # shellcheck disable=SC2086
 expect 2 '3 objects, but the model has 2 queries' "$attn" train detect --data data $settings --queries 2 --out few --quiet
 expect 2 'needs --data, COCO' "$attn" train detect --out none

@@ -8,6 +8,7 @@
 #include "support/tensors.h"
 
 #include "apps/detector/augment.h"
+#include "apps/detector/boxes_files.h"
 #include "apps/detector/data.h"
 #include "apps/detector/detector.h"
 #include "io/images/image.h"
@@ -332,6 +333,90 @@ static void every_allocation_may_fail(void **state)
     assert_int_equal(scratch_close(folder), 6);
 }
 
+enum { DRAWN = 152, DRAWN_BATCH = 5 };
+
+/* The order of an epoch: for each picture, the batch that has it. `area` is the sum of the areas of all batches after
+ * padding, in pixels per picture. */
+typedef struct epoch_order {
+    int64_t batch[DRAWN];
+    int64_t area;
+} epoch_order;
+
+static epoch_order order_of(attn__boxed_data *data, attn_tape *tape, int64_t epoch)
+{
+    epoch_order order = {{0}, 0};
+    int seen[DRAWN] = {0};
+    for (int64_t step = 0; step < attn__boxed_data_steps(data); step++) {
+        attn__boxed_batch batch;
+        attn_tape_reset(tape, NULL);
+        assert_int_equal(attn__boxed_data_train(data, tape, epoch, step, &batch), ATTN_OK);
+        for (int64_t i = 0; i < batch.targets.images; i++) {
+            seen[batch.images[i]]++;
+            order.batch[batch.images[i]] = step;
+            order.area += batch.sides[0] * batch.sides[1];
+        }
+    }
+    for (int i = 0; i < DRAWN; i++)
+        assert_int_equal(seen[i], 1);
+    return order;
+}
+
+/* Returns the area after padding if each batch has pictures that follow each other in the file, which have unrelated
+ * sizes. */
+static int64_t area_in_file_order(const attn__box_set *set)
+{
+    int64_t area = 0;
+    for (int64_t begin = 0; begin < DRAWN; begin += DRAWN_BATCH) {
+        int64_t n = begin + DRAWN_BATCH < DRAWN ? DRAWN_BATCH : DRAWN - begin, width = 0, height = 0;
+        for (int64_t i = begin; i < begin + n; i++) {
+            width = set->images[i].width > width ? set->images[i].width : width;
+            height = set->images[i].height > height ? set->images[i].height : height;
+        }
+        area += n * width * height;
+    }
+    return area;
+}
+
+/* Batches have pictures of similar sizes. Each epoch has every picture once, in an order of its own that depends on the
+ * epoch alone. */
+static void batches_have_similar_sizes(void **state)
+{
+    static const int64_t ids[] = {1, 2, 3, 4, 5, 6};
+    attn_context *context = *state;
+    attn_config *settings;
+    attn_tape *tape;
+    attn__boxed_data data = {0};
+    char path[sizeof folder + 8];
+    scratch_open(folder);
+    snprintf(path, sizeof path, "%s/drawn", folder);
+    assert_ok(context, attn__shapes_write(context, path, 3, 0, DRAWN));
+    assert_ok(context, attn_config_create(&settings, context));
+    assert_ok(context, attn_tape_create(&tape, context));
+    assert_ok(context, attn__boxed_data_read(&data, context, path, settings));
+    data.queries = 10;
+    data.batch = DRAWN_BATCH;
+    data.classes = (attn__classes){6, ids, NULL};
+    assert_ok(context, attn__boxed_data_begin(&data));
+    epoch_order first = order_of(&data, tape, 0), second = order_of(&data, tape, 1), again = order_of(&data, tape, 0);
+    int together = 0, again_together = 0, last[2] = {0};
+    for (int i = 0; i < DRAWN; i++) {
+        assert_int_equal(first.batch[i], again.batch[i]);
+        for (int j = 0; j < i; j++) {
+            together += first.batch[i] == first.batch[j];
+            again_together += first.batch[i] == first.batch[j] && second.batch[i] == second.batch[j];
+        }
+        last[0] += first.batch[i] == DRAWN / DRAWN_BATCH;
+        last[1] += first.batch[i] == DRAWN / DRAWN_BATCH && second.batch[i] == DRAWN / DRAWN_BATCH;
+    }
+    assert_true(first.area < 0.9 * (double)area_in_file_order(data.set));
+    assert_true(again_together < together / 3);
+    assert_true(last[0] == DRAWN % DRAWN_BATCH && last[1] < last[0]); /* not always the largest pictures */
+    attn__boxed_data_free(&data);
+    attn_tape_destroy(tape);
+    attn_config_destroy(settings);
+    scratch_close(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,6 +428,7 @@ int main(void)
         TEST_WITH_TAPE(outputs_are_boxes_by_falling_score),
         TEST_WITH_CONTEXT(others_are_refused_as_what_they_are),
         TEST_WITH_CONTEXT(every_allocation_may_fail),
+        TEST_WITH_CONTEXT(batches_have_similar_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

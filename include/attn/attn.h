@@ -255,7 +255,7 @@ typedef struct attn_dim {
     int64_t weights; /* stride of the weights; roles BATCH, QUERY, KEY */
     /* stride of the vectors w and w2, which additive and concatenation scores use; roles BATCH, CONTRACT */
     int64_t w;
-    int64_t sinks; /* stride of the sinks and of their gradient; roles BATCH, QUERY */
+    int64_t sinks; /* stride of the sinks and of their gradient, for dims of the roles BATCH and QUERY */
     /* stride of the block mask; roles BATCH, QUERY, KEY; along the query dim and the key dim of attn_problem.blocks,
      * it is the stride from block to block */
     int64_t blocks;

@@ -131,7 +131,7 @@ typedef struct table {
     int64_t rows;
 } table;
 
-/* A kind of loop that is read. The names of its items begin with `name`. */
+/* A table of the CIF file (`loop_`) that is read. The names of its columns begin with `name`. */
 typedef struct category {
     const char *name;
     const char *fields[FIELDS]; /* the names of the items after `name`, in lower case */

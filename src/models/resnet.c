@@ -19,7 +19,8 @@ const char *const attn__resnet_stems[] = {"conv", "small", NULL};
 
 /* EXPANSION: the last convolution of a bottleneck has four times the channels of the others */
 enum { EXPANSION = 4 };
-const int64_t attn__resnet_blocks[][ATTN__RESNET_NAMED] = {{2, 2, 2, 2}, {3, 4, 6, 3}, {3, 4, 6, 3}, {3, 4, 23, 3}};
+const int64_t attn__resnet_blocks[][ATTN__RESNET_NAMED_STAGES] = {
+    {2, 2, 2, 2}, {3, 4, 6, 3}, {3, 4, 6, 3}, {3, 4, 23, 3}};
 static const bool is_bottleneck[] = {false, false, true, true};
 static const attn_nn_map_norm_kind norm_kinds[] = {ATTN_NN_NORM_FROZEN, ATTN_NN_NORM_BATCH, ATTN_NN_NORM_GROUP};
 
@@ -126,7 +127,7 @@ static int stages_of(stage stages[ATTN__RESNET_STAGES], attn_nn_builder *builder
     const attn_config_value *blocks = attn_config_get(config, "stage_blocks"),
                             *width = attn_config_get(config, "width");
     bool dilation = attn_config_bool(config, "dilation", false), list = width->type == ATTN_CONFIG_TYPE_INTS;
-    int64_t n = !blocks ? ATTN__RESNET_NAMED : blocks->type == ATTN_CONFIG_TYPE_INTS ? blocks->n : 1, sum = 0;
+    int64_t n = !blocks ? ATTN__RESNET_NAMED_STAGES : blocks->type == ATTN_CONFIG_TYPE_INTS ? blocks->n : 1, sum = 0;
     if (n > ATTN__RESNET_STAGES || (list && width->n != n)) {
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
                    "%s%lld stages by stage_blocks, %lld by width: as many of both, at most %d, are wanted",

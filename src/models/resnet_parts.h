@@ -8,7 +8,7 @@
 #include "nn/spatial.h"
 
 /* Maximum number of stages and of blocks in a network; number of stages of a network with a name. */
-enum { ATTN__RESNET_STAGES = 6, ATTN__RESNET_BLOCKS = 64, ATTN__RESNET_NAMED = 4 };
+enum { ATTN__RESNET_STAGES = 6, ATTN__RESNET_BLOCKS = 64, ATTN__RESNET_NAMED_STAGES = 4 };
 
 /* A residual block. It has two convolutions (3 x 3), or three convolutions (1 x 1, 3 x 3, 1 x 1). */
 typedef struct attn__resnet_block {
@@ -29,7 +29,7 @@ typedef struct attn__resnet {
 
 extern const char *const attn__resnet_names[], *const attn__resnet_stems[], *const attn__resnet_norms[];
 /* number of blocks in each stage, in the order of attn__resnet_names */
-extern const int64_t attn__resnet_blocks[][ATTN__RESNET_NAMED];
+extern const int64_t attn__resnet_blocks[][ATTN__RESNET_NAMED_STAGES];
 
 /* The config keys that all residual networks have. norm is the default of the key for the kind of norm, and
  * frozen_doc describes the key frozen_stages. */

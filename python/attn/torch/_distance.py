@@ -21,20 +21,36 @@ class Distances(NamedTuple):
 def distances(bias: Tensor) -> Optional[Distances]:
     """The table and the index of a bias [1,H,queries,keys], or None if the bias has no such form.
 
-    A bias without a gradient has the form if all its numbers say so.  A bias with a gradient must be an embedding's
+    The numbers of a bias without a gradient decide.  A bias with a gradient must be an embedding's
     rows, moved to this shape: the gradient of the embedding's parameter is then computed without one of the bias.
     """
-    if not bias.is_cpu or bias.dim() != 4 or bias.shape[0] != 1 or min(bias.shape) < 1:
+    if not bias.is_cpu or bias.is_neg() or bias.dim() != 4 or bias.shape[0] != 1 or min(bias.shape) < 1:
         return None
-    if not bias.requires_grad or not torch.is_grad_enabled():
-        return _of_numbers(bias[0].permute(1, 2, 0))
-    return _of_embedding(bias)
+    if bias.requires_grad and torch.is_grad_enabled():
+        return _of_embedding(bias)
+    values = bias.detach()[0].permute(1, 2, 0)
+    if not _by_diagonal(values):
+        return None
+    table = _diagonals(values)
+    return Distances(table, torch.arange(len(table), dtype=torch.int32, device="cpu"))
+
+
+def watched(bias: Tensor) -> bool:
+    """Whether a hook or retain_grad() needs the gradient of the bias, or of the tensor that it is a view of."""
+    return any(x is not None and bool(x._backward_hooks or (x.requires_grad and x.retains_grad))
+               for x in (bias, bias._base))
+
+
+def _has_saved_tensor_hooks() -> bool:
+    """Whether saved tensors may have hooks, as in checkpoints, where reading one would compute a part of the model."""
+    top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    return top is None or top(False) is not None
 
 
 def _by_diagonal(x: Tensor) -> bool:
-    """Whether x [queries,keys,...] is constant along its diagonals, bit for bit where that is faster to compare."""
-    if x.dim() == 3 and x.stride(2) == 1 and x.shape[2] * x.element_size() % 8 == 0 \
-            and not x.storage_offset() * x.element_size() % 8 and not any(n * x.element_size() % 8 for n in x.stride()[:2]):
+    """Whether x [queries,keys,...] is constant along its diagonals.  Where 8 bytes at a time can be compared, they are."""
+    places = (x.storage_offset(), *x.stride()[:2], *x.shape[2:])
+    if x.dim() == 3 and x.stride(2) == 1 and not any(n * x.element_size() % 8 for n in places):
         x = x.view(torch.int64)
     return torch.equal(x[1:, 1:], x[:-1, :-1])
 
@@ -44,16 +60,9 @@ def _diagonals(x: Tensor) -> Tensor:
     return torch.cat((x[1:, 0].flip(0), x[0]))
 
 
-def _of_numbers(x: Tensor) -> Optional[Distances]:
-    if not _by_diagonal(x):
-        return None
-    table = _diagonals(x)
-    return Distances(table, torch.arange(len(table), dtype=torch.int32, device="cpu"))
-
-
 def _of_embedding(bias: Tensor) -> Optional[Distances]:
     """The parameter and the index of torch.nn.functional.embedding(index, parameter).permute(2, 0, 1).unsqueeze(0)."""
-    if bias._version or bias._backward_hooks or bias.retains_grad:
+    if bias._version or watched(bias) or _has_saved_tensor_hooks():
         return None
     node: Any = bias.grad_fn
     for name, of, wanted in (("UnsqueezeBackward0", "_saved_dim", 0), ("PermuteBackward0", "_saved_dims", (2, 0, 1))):
@@ -61,13 +70,16 @@ def _of_embedding(bias: Tensor) -> Optional[Distances]:
             return None
         node = node.next_functions[0][0]
     if node is None or node.name() != "EmbeddingBackward0" or node._saved_sparse or node._saved_scale_grad_by_freq \
-            or node._saved_padding_idx not in (-1, 2**64 - 1):  # none; unsigned in some versions
+            or node._saved_padding_idx not in (-1, 2**64 - 1):  # no padding_idx; unsigned in some versions
         return None
     table = getattr(node.next_functions[0][0], "variable", None)
-    rows = node._saved_indices
-    if table is None or not _ops.is_usual(table) or rows.shape != bias.shape[2:] or not _by_diagonal(rows):
+    try:
+        pairs = node._saved_indices
+    except RuntimeError:  # the graph is freed
         return None
-    index = _diagonals(rows)
+    if table is None or not _ops.is_usual(table) or pairs.shape != bias.shape[2:] or not _by_diagonal(pairs):
+        return None
+    index = _diagonals(pairs)
     # a parameter that was changed after the bias was made has other numbers
     if not torch.equal(_diagonals(bias.detach()[0].permute(1, 2, 0)), table.detach()[index]):
         return None

@@ -349,7 +349,7 @@ def _read(call: _Call) -> _Read:
     blocks: Optional[Tensor] = None
     index: Optional[Tensor] = None
     relations: tuple[int, ...] = ()
-    distances = bias is not None and bias.shape[2:] == (queries, keys) and queries > 1 and not call.weights
+    tables = bias is not None and bias.shape[2:] == (queries, keys) and queries > 1 and not call.weights
     if isinstance(given, Mask) and given.pattern is None:
         mask = given.dense()
     elif isinstance(given, Mask) and given.pattern is not None:
@@ -362,12 +362,12 @@ def _read(call: _Call) -> _Read:
     elif isinstance(given, Tensor) and given.dtype == torch.bool:
         mask = given
     elif isinstance(given, Tensor):
-        bias, distances = given if bias is None else bias + given, False
+        bias, tables = given if bias is None else bias + given, False
     elif given is not None:
         sizes, blocks, mask = _variants._blocks(given, (*query.shape[:3], keys))
         relations = (_form.BLOCKS, ord("q"), ord("k"), *sizes)
     if bias is not None:
-        bias, index = _prepared(bias, query.dtype, distances)
+        bias, index = _prepared(bias, query.dtype, tables)
     mask = None if mask is None else _four(mask)
     if pattern.chunk:
         shape = -(-queries // pattern.chunk), -(-keys // pattern.chunk)
@@ -395,31 +395,34 @@ def _four(x: Tensor) -> Tensor:
     return x if x.dim() == 4 else x.reshape((1,) * (4 - x.dim()) + tuple(x.shape))
 
 
-def _prepared(bias: Tensor, dtype: torch.dtype, distances: bool) -> tuple[Tensor, Optional[Tensor]]:
-    """A bias in the type of scores, and None; or, if the bias depends only on the distance of key
-    and query and `distances` allows it, a table and its index.  Layers that are given the same
-    tensor share the result, and so its gradient."""
-    keeps = type(bias) is Tensor and not bias.is_inference() and not _ops.watched()
-    state = (dtype, bias._version, bias.data_ptr(), torch.is_grad_enabled(), distances) if keeps else None
+def _prepared(bias: Tensor, dtype: torch.dtype, tables: bool) -> tuple[Tensor, Optional[Tensor]]:
+    """A bias in the type of scores with keys next to each other in memory, and None; with heads
+    there, as T5's has them, attention takes twice as long.  If the bias depends only on the
+    distance of key and query, and if `tables` allows it: a table and its index.  Layers that are
+    given the same tensor share the copy, and so its gradient."""
+    sums = _engine.sums_of(dtype)
+    expanded = any(step == 0 and n > 1 for n, step in zip(bias.shape, bias.stride()))
+    adjacent = expanded or bias.dim() == 0 or bias.stride(-1) <= 1 or bias.shape[-1] == 1
+    if adjacent and bias.dtype == sums:
+        return _four(bias), None
+    keeps = (not torch.compiler.is_compiling() and type(bias) is Tensor and not bias.is_inference()
+             and not _ops.watched())
+    tables = tables and keeps and not _distance.watched(bias)
+    state = (dtype, bias._version, bias.data_ptr(), bias.requires_grad, torch.is_grad_enabled(),
+             tables) if keeps else None
     kept = getattr(bias, "_attn_prepared", None) if keeps else None
     if kept is not None and kept[0] == state:
         return cast(tuple[Tensor, Optional[Tensor]], kept[1])
-    by_distance = _distance.distances(bias) if keeps and distances else None
-    if by_distance is None:
-        found: tuple[Tensor, Optional[Tensor]] = _by_keys(bias, dtype), None
+    found = _distance.distances(bias) if tables else None
+    if found is not None:  # a copy of the table: like the bias, it keeps its numbers if the parameter changes
+        prepared = found.table.to(sums, copy=True, memory_format=torch.contiguous_format), found.index
+    elif adjacent:
+        prepared = _four(_sdpa.as_sums(bias, dtype)), None
     else:
-        found = _sdpa.as_sums(by_distance.table, dtype).contiguous(), by_distance.index
-    if keeps and found[0] is not bias:
-        bias._attn_prepared = state, found  # type: ignore[attr-defined]
-    return found
-
-
-def _by_keys(bias: Tensor, dtype: torch.dtype) -> Tensor:
-    """A bias with keys next to each other in memory: with heads there, attention takes twice as long."""
-    expanded = any(step == 0 and n > 1 for n, step in zip(bias.shape, bias.stride()))
-    if expanded or bias.dim() == 0 or bias.stride(-1) <= 1 or bias.shape[-1] == 1:
-        return _four(_sdpa.as_sums(bias, dtype))
-    return _four(bias.to(_engine.sums_of(dtype), memory_format=torch.contiguous_format).contiguous())
+        prepared = _four(bias.to(sums, memory_format=torch.contiguous_format).contiguous()), None
+    if keeps:
+        bias._attn_prepared = state, prepared  # type: ignore[attr-defined]
+    return prepared
 
 
 def _end_to_end(x: Tensor) -> Tensor:

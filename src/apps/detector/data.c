@@ -20,8 +20,7 @@
  * augmenting a picture. */
 enum { STREAM_PARTS = 0x6276, STREAM_ORDER = 0x626f, STREAM_AUGMENT = 0x6261 };
 
-/* Pictures are sorted by size within a window of STRIPS * STRIPS batches. A window is long enough that the pictures of a
- * batch have nearly the same size. It is short enough that batches contain different pictures in each epoch. */
+/* Maximum number of strips in a window. A window of s strips has s * s batches. */
 enum { STRIPS = 8 };
 
 /* ------------------------------------------------------------------------------------------------ dividing */
@@ -295,19 +294,27 @@ static int64_t width_of(const void *user, int64_t index)
     return plan_of(data, &data->train, index, true).width;
 }
 
-/* Sorts the pictures of a window by height, divides them into strips, and sorts each strip by width. */
-static void sort_window(const attn__boxed_data *data, int64_t *pictures, int64_t n)
+/* Returns the number of strips in a window of an epoch with `full` full batches. A window is long enough that the
+ * pictures of a batch have similar sizes. It has at most a quarter of the batches, so that a batch contains different
+ * pictures in each epoch. */
+static int64_t strips_of(int64_t full)
 {
-    int64_t strip = STRIPS * data->batch;
+    int64_t strips = 1;
+    while (strips < STRIPS && 4 * (strips + 1) * (strips + 1) <= full)
+        strips++;
+    return strips;
+}
+
+/* Sorts the pictures of a window by height, divides them into strips, and sorts each strip by width. */
+static void sort_window(const attn__boxed_data *data, int64_t *pictures, int64_t n, int64_t strip)
+{
     attn__order_by_key(pictures, n, height_of, data, data->window);
     for (int64_t i = 0; i < n; i += strip)
         attn__order_by_key(pictures + i, attn__min(strip, n - i), width_of, data, data->window);
 }
 
-/* Shuffles the full batches of the epoch. The last batch stays the last one if it is not full. */
-static void shuffle_batches(attn__boxed_data *data, attn__rng *rng)
+static void shuffle_batches(attn__boxed_data *data, attn__rng *rng, int64_t full)
 {
-    int64_t full = data->train.n / data->batch;
     for (int64_t i = 0; i < full; i++)
         data->batches[i] = i;
     attn__rng_shuffle(rng, data->batches, full);
@@ -318,17 +325,17 @@ static void shuffle_batches(attn__boxed_data *data, attn__rng *rng)
 }
 
 /* Orders the pictures of an epoch. The order depends only on the seed and the epoch, so a training can continue at any
- * epoch. */
+ * epoch. If the last batch is not full, its pictures are random and not sorted. */
 static void order_epoch(attn__boxed_data *data, int64_t epoch)
 {
     attn__rng rng = {.seed = data->seed, .stream = attn__mix64(STREAM_ORDER ^ attn__mix64((uint64_t)epoch))};
-    int64_t n = data->train.n, window = STRIPS * STRIPS * data->batch;
+    int64_t n = data->train.n, full = n / data->batch, strips = strips_of(full), window = strips * strips * data->batch;
     data->epoch = epoch;
     memcpy(data->train.order, data->base, (size_t)n * sizeof *data->base);
     attn__rng_shuffle(&rng, data->train.order, n);
-    for (int64_t i = 0; i < n; i += window)
-        sort_window(data, data->train.order + i, attn__min(window, n - i));
-    shuffle_batches(data, &rng);
+    for (int64_t i = 0; i < full * data->batch; i += window)
+        sort_window(data, data->train.order + i, attn__min(window, full * data->batch - i), strips * data->batch);
+    shuffle_batches(data, &rng, full);
 }
 
 attn_status attn__boxed_data_train(attn__boxed_data *data, attn_tape *tape, int64_t epoch, int64_t step,

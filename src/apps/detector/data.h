@@ -37,7 +37,7 @@ typedef struct attn__boxed_data {
     int64_t *base;
     int64_t epoch; /* the epoch whose order is in train.order; -1: none so far */
     /* Buffers for the order of an epoch. */
-    int64_t *batches, *shuffled; /* [batches of an epoch]; [train.n] */
+    int64_t *batches, *shuffled; /* [train.n] each */
     attn__keyed *window;         /* [train.n] */
     /* Buffers for the objects of one batch. */
     int64_t *begin;

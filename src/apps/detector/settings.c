@@ -25,7 +25,7 @@ static const attn_setting keys[] = {
     ATTN__BOOL("flip", "true", "mirror every other picture left to right"),
     ATTN__BOOL("crop", "true", "resize pictures by 0.6 to 1, every other one after cutting a part out"),
     /* model */
-    ATTN__INT("stages", "4", 1, ATTN__RESNET_NAMED,
+    ATTN__INT("stages", "4", 1, ATTN__RESNET_NAMED_STAGES,
               "stages of the backbone; with 3 the cells of its feature map have half the side, for small objects"),
     ATTN__INT("width", "64", 1, 1 << 16, "channels of the backbone's first stage"),
     ATTN__TEXT("stem", "conv", attn__resnet_stems,
@@ -58,11 +58,11 @@ const attn_trainer attn__detector_trainer = {
 /* Sets the number of blocks in each stage of the backbone, if the backbone has fewer stages than its name says. */
 static attn_status set_stages(attn_config *config, const attn_config *settings)
 {
-    int64_t stages = attn_config_int(settings, "stages", ATTN__RESNET_NAMED);
+    int64_t stages = attn_config_int(settings, "stages", ATTN__RESNET_NAMED_STAGES);
     int kind = attn__config_choice(settings, "backbone", attn__resnet_names);
     const attn_config_value blocks = {
         .type = ATTN_CONFIG_TYPE_INTS, .n = stages, .integers = attn__resnet_blocks[kind]};
-    return stages < ATTN__RESNET_NAMED ? attn_config_set(config, "stage_blocks", &blocks) : ATTN_OK;
+    return stages < ATTN__RESNET_NAMED_STAGES ? attn_config_set(config, "stage_blocks", &blocks) : ATTN_OK;
 }
 
 attn_status attn__detector_new(attn_model **model, attn_context *context, const attn_config *settings, int64_t classes)

@@ -9,6 +9,7 @@
 #include "base/context.h"
 #include "data/average_precision.h"
 #include "dist/ranks.h"
+#include "models/resnet_parts.h"
 
 #include <math.h>
 #include <string.h>
@@ -192,6 +193,18 @@ static attn_status prepare_data(training *t)
     return status;
 }
 
+/* Refuses the setting `stages` if the checkpoint's backbone has another number of stages. */
+static attn_status check_stages(const attn__run *run)
+{
+    const attn_config_value *blocks = attn_config_get(attn_model_config(run->model), "stage_blocks");
+    bool list = blocks && blocks->type == ATTN_CONFIG_TYPE_INTS;
+    const attn_config_value stages = {.type = ATTN_CONFIG_TYPE_INT,
+                                      .integer = list     ? blocks->n
+                                                 : blocks ? 1
+                                                          : ATTN__RESNET_NAMED_STAGES};
+    return attn__run_refuse(run, "stages", &stages, "is of a model with another value");
+}
+
 static attn_status prepare_model(training *t)
 {
     attn__run *run = &t->run;
@@ -206,7 +219,7 @@ static attn_status prepare_model(training *t)
     if (status == ATTN_OK)
         status = run->resume ? attn__model_of_directory(&run->model, run->context, run->directory)
                              : attn__detector_start_model(&run->model, run->context, &t->start, s, &run->taken);
-    return status;
+    return status == ATTN_OK && !run->resume && attn_config_get(s, "from") ? check_stages(run) : status;
 }
 
 static attn_status run_prepare(attn__run *run)

@@ -53,7 +53,7 @@ static const char *extra_refusal(unsigned unknown)
                    {ATTN__SOFTCAP, "scores are capped"},
                    {ATTN__SINKS, "sinks"},
                    {ATTN__DLSE, "a gradient of the log-sum-exp"},
-                   {ATTN__BIAS_MEETS, "pairs share numbers of the bias"},
+                   {ATTN__BIAS_MEETS, "several pairs use the same element of the bias"},
                    {ATTN__BLOCKS, "a mask of blocks"},
                    {ATTN__TOP_K, "the largest scores alone take part"},
                    {ATTN__BF16_KEYS, "keys and values of another type than the queries"},

@@ -40,7 +40,7 @@ typedef struct attn__flash {
     attn_dtype keys_dtype;
     int64_t channels, values;               /* channels of q and k; channels of v and o */
     int64_t held;                           /* channels of o in scratch memory, with padding */
-    int64_t query_block, key_block;         /* largest number of queries of an item; keys of a step */
+    int64_t query_block, key_block;         /* max number of queries in a block; of keys in a block */
     int64_t ldk, ldv;                       /* row strides of the panels of k and v */
     int64_t subtiles;                       /* largest number of subtiles of an item */
     int64_t vectors;                        /* largest number of vectors of a subtile */

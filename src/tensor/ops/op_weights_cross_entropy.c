@@ -65,8 +65,8 @@ static double total(const maps *m)
     return sum;
 }
 
-/* Writes the nonzero gradients of the attention weights. `scale` is the gradient of the loss, divided by the
- * divisor. */
+/* Writes the nonzero gradients of the attention weights. `scale` is the gradient of the loss, divided by
+ * the divisor that the caller of attn_weights_cross_entropy gave. */
 static void spread(const maps *m, double scale, void *gradient)
 {
     for (int64_t i = 0; i < m->batch * m->size; i++) {
