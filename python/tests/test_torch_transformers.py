@@ -7,16 +7,19 @@ import itertools
 import pickle
 import types
 import unittest
+import unittest.mock
 
 try:
     import torch
     import transformers
     from torch.nn.attention.flex_attention import create_block_mask
+    from torch.nn.functional import dropout, embedding, pad
     from transformers import masking_utils
 except ImportError as error:
     raise unittest.SkipTest(f"{error.name} is not installed") from None
 
 import attn.torch
+from attn.torch import _distance
 
 TOLERANCE = 1e-5
 
@@ -28,6 +31,34 @@ def llama(**options):
         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
         attn_implementation="attn", **options)
     return transformers.LlamaForCausalLM(config).eval()
+
+
+def formula(q, k, v, seen, added, softcap=None, sinks=None):
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    scores = q @ k.transpose(2, 3) * 0.3
+    scores = scores if softcap is None else softcap * torch.tanh(scores / softcap)
+    scores = scores if added is None else scores + added
+    scores = scores if seen is None else scores.masked_fill(~seen, -1e30)
+    if sinks is not None:
+        column = sinks.reshape(1, -1, 1, 1).expand(*scores.shape[:3], 1)
+        scores = torch.cat([scores, column], -1)
+    weights = scores.softmax(-1)[..., :k.shape[2]]
+    return ((weights if seen is None else weights * seen) @ v).transpose(1, 2)
+
+
+def distances(queries, keys):
+    """The distance j - i of key j and query i, counted from 0."""
+    return torch.arange(keys) - torch.arange(queries)[:, None] + queries - 1
+
+
+def drawn(queries, keys, rows):
+    """A random row of a table for each distance, as an index of pairs."""
+    return torch.randint(rows, (queries + keys - 1,))[distances(queries, keys)]
+
+
+def arranged(e):
+    """[q,k,H] as [1,H,q,k], with the operations of T5."""
+    return e.permute(2, 0, 1).unsqueeze(0)
 
 
 def functions():
@@ -205,42 +236,33 @@ class Combinations(Registered):
         yield create_block_mask(lambda b, h, i, j: i >= j, 2, None, 12, 12, device="cpu",
                                 BLOCK_SIZE=4), causal
 
-    def formula(self, q, k, v, seen, added, softcap, sinks):
-        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
-        scores = q @ k.transpose(2, 3) * 0.3
-        scores = scores if softcap is None else softcap * torch.tanh(scores / softcap)
-        scores = scores if added is None else scores + added
-        scores = scores if seen is None else scores.masked_fill(~seen, -1e30)
-        if sinks is not None:
-            column = sinks.reshape(1, -1, 1, 1).expand(*scores.shape[:3], 1)
-            scores = torch.cat([scores, column], -1)
-        weights = scores.softmax(-1)[..., :12]
-        return ((weights if seen is None else weights * seen) @ v).transpose(1, 2)
-
     def test_combinations(self):
         module = torch.nn.Identity()
         module.is_causal = True
         before = attn.torch.calls(verbose=True).count("\n")
         for mask, seen in self.masks():
             for softcap, sinks, shape in itertools.product(
-                    (None, 2.0), (False, True), (None, (1, 4, 12, 12), (12, 12, 4), (1, 4, 1, 12))):
+                    (None, 2.0), (False, True), (None, (1, 4, 12, 12), (12, 12, 4), (1, 4, 1, 12), (9, 4))):
                 tensors = [torch.randn(s, dtype=torch.float64) for s in (
                     (2, 4, 12, 8), (2, 2, 12, 8), (2, 2, 12, 10), (4,), shape or (1,))]
                 q, k, v, sink, bias = (x.requires_grad_() for x in tensors)
                 sink = sink if sinks else None
                 bias = None if shape is None else bias
+                leaf = bias
                 if shape == (12, 12, 4):  # in memory as T5's
                     bias = bias.permute(2, 0, 1)[None]
+                if shape == (9, 4):  # T5's
+                    bias = arranged(embedding(drawn(12, 12, 9), leaf))
                 added, floats = bias, mask is not None and seen is None
                 if floats:
                     added = mask if bias is None else mask + bias
                 found = self.attention(module, q, k, v, mask, scaling=0.3, softcap=softcap,
                                        s_aux=sink, position_bias=bias)[0]
-                wanted = self.formula(q, k, v, seen, added, softcap, sink)
-                learned = [x for x in (q, k, v, sink, bias) if x is not None]
+                wanted = formula(q, k, v, seen, added, softcap, sink)
+                learned = [x for x in (q, k, v, sink, leaf) if x is not None]
                 dout = torch.randn_like(wanted)
                 with self.subTest(mask=type(mask), softcap=softcap, sinks=sinks, bias=shape):
-                    for x, y in zip([found, *torch.autograd.grad(found, learned, dout)],
+                    for x, y in zip([found, *torch.autograd.grad(found, learned, dout, retain_graph=True)],
                                     [wanted, *torch.autograd.grad(wanted, learned, dout)]):
                         self.assertLess(float((x - y).detach().abs().max()),
                                         1e-13 * float(y.detach().abs().max()))
@@ -284,6 +306,388 @@ class Combinations(Registered):
 
     def module(self):
         return torch.nn.Identity()
+
+
+class Distances(Registered):
+    """Biases that depend only on the distance of key and query."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.addClassCleanup(torch.set_num_threads, torch.get_num_threads())
+        torch.set_num_threads(1)  # small tensors: threads that wait cost most of the time on a busy machine
+
+    def recognized(self, bias):
+        """Whether a bias is read by distance; if so, table and index must have its numbers."""
+        found = _distance.distances(bias)
+        if found is None:
+            return False
+        _, heads, queries, keys = bias.shape
+        self.assertEqual((found.index.dtype, found.index.shape), (torch.int32, (queries + keys - 1,)))
+        self.assertEqual((found.table.dim(), found.table.shape[1]), (2, heads))
+        same = arranged(found.table[found.index.long()[distances(queries, keys)]])
+        self.assertTrue(torch.equal(same.double(), bias.double()))
+        return True
+
+    def equal(self, found, wanted, tolerance=1e-13):
+        """Compares numbers of order 1; the gradient of a bias that is the same for all keys is 0."""
+        self.assertEqual(found.shape, wanted.shape)
+        self.assertLess(float((found - wanted).abs().max()), tolerance * max(1.0, float(wanted.abs().max())))
+
+    def layouts(self, values):
+        """The numbers of values [1,H,q,k], arranged in memory in several ways."""
+        for order in itertools.permutations(range(4)):
+            back = sorted(range(4), key=order.__getitem__)
+            yield values.permute(order).contiguous().permute(back)
+        yield pad(values, (1, 2, 3, 1), value=9.0)[:, :, 3:-1, 1:-2]
+        yield torch.stack([values, values + 1], -1)[..., 0]
+        yield values[:, :1].expand(values.shape)
+
+    def test_values(self):
+        """Without a gradient a bias is recognized by its numbers, in each layout and type."""
+        dtypes = torch.float32, torch.bfloat16, torch.float16
+        shapes = (1, 2, 2), (3, 2, 5), (2, 5, 3), (2, 3, 1), (1, 19, 37)
+        for dtype, (heads, queries, keys) in itertools.product(dtypes, shapes):
+            table = torch.randn(queries + keys - 1, heads).to(dtype)
+            table[0], table[-1] = torch.inf, -torch.inf
+            for bias in self.layouts(arranged(table[distances(queries, keys)])):
+                with self.subTest(dtype=dtype, shape=bias.shape, strides=bias.stride()):
+                    self.assertTrue(self.recognized(bias))
+        self.assertTrue(self.recognized(torch.zeros(1, 1, 1, 1).expand(1, 2, 3, 4)))
+
+    def test_one_number(self):
+        """The smallest change of one number counts, unless no other pair has its distance."""
+        for heads, queries, keys in ((1, 2, 2), (3, 2, 5), (2, 5, 3), (2, 4, 4)):
+            values = arranged(torch.randn(queries + keys - 1, heads)[distances(queries, keys)])
+            for at in itertools.product(range(heads), range(queries), range(keys)):
+                alone = at[1:] in ((0, keys - 1), (queries - 1, 0))
+                for bias in (torch.stack([*values]), torch.stack([*values.mT]).mT):
+                    bias[0][at] = torch.nextafter(bias[0][at], torch.tensor(torch.inf))
+                    with self.subTest(shape=bias.shape, at=at, strides=bias.stride()):
+                        self.assertEqual(self.recognized(bias), alone)
+        bias = arranged(torch.randn(399, 2)[distances(170, 230)]).contiguous()
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            changed = bias.to(dtype, copy=True)
+            for i, j in ((0, 0), (169, 229), (1, 229), (169, 1), (64, 128), (127, 63)):
+                self.assertTrue(self.recognized(changed))
+                before = changed[0, 1, i, j].clone()
+                for value in (torch.inf, -torch.inf, torch.nan, before * 1.01):
+                    changed[0, 1, i, j] = value
+                    self.assertFalse(self.recognized(changed))
+                changed[0, 1, i, j] = before
+
+    def results(self, attention, leaf, make, change, sizes=(3, 5, 8)):
+        """The bias, and the result of two layers with it and the gradients."""
+        torch.manual_seed(7)
+        heads, *lengths = sizes
+        tensors = [torch.randn(2, heads, n, 4, dtype=leaf.dtype) for n in (*lengths, lengths[1])]
+        qkv, leaf = [x.requires_grad_() for x in tensors], torch.nn.Parameter(leaf.clone())
+        bias = make(leaf)
+        change(leaf, bias)
+        o = attention(*qkv, bias).sin() + attention(*qkv, bias)
+        (o * torch.randn(o.shape, dtype=o.dtype)).sum().backward()
+        kept = [bias.grad] if bias.is_leaf or bias.retains_grad else []
+        return bias, [o.detach(), *(x.grad for x in (*qkv, leaf)), *kept]
+
+    def same_as_formula(self, leaf, make, change=lambda leaf, bias: None, **options):
+        """Compares attn with the formula, and returns the bias that attn had."""
+        def computed(q, k, v, bias):
+            return self.attention(types.SimpleNamespace(is_causal=False), q, k, v, scaling=0.3, position_bias=bias)[0]
+
+        bias, found = self.results(computed, leaf, make, change, **options)
+        wanted = self.results(lambda q, k, v, bias: formula(q, k, v, None, bias), leaf, make, change, **options)[1]
+        self.assertEqual(len(found), len(wanted))
+        for x, y in zip(found, wanted):
+            self.equal(x.to_dense(), y.to_dense())
+        return bias
+
+    def embeddings(self):
+        """Biases made of a table: name, how, whether read by distance."""
+        index, pairs = drawn(5, 8, 6), torch.randint(6, (5, 8))
+        other = index.clone()
+        other[2, 3] = (other[2, 3] + 1) % 6
+
+        def t5(function=lambda e: e, given=index, **options):
+            return lambda w: arranged(function(embedding(given, w, **options)))
+
+        def module(hook=None):
+            def make(w):
+                found = torch.nn.Embedding(6, 3)
+                found.weight = w
+                if hook is not None:
+                    found.register_full_backward_hook(hook)
+                return arranged(found(index))
+            return make
+
+        yield "T5", t5(), True
+        yield "T5's module", module(), True
+        yield "int32", t5(given=index.int()), True
+        yield "few rows", t5(given=index.clamp(1, 2)), True
+        yield "index in columns", t5(given=index.T.contiguous().T), True
+        yield "module with hook", module(lambda m, gi, go: (gi[0] * 2,) if gi[0] is not None else None), False
+        yield "pairs", t5(given=pairs), False
+        yield "i + j", t5(given=distances(5, 8).flip(0) % 6), False
+        yield "one pair", t5(given=other), False
+        yield "padding_idx", t5(padding_idx=2), False
+        yield "sparse", t5(sparse=True), False
+        yield "scale_grad_by_freq", t5(scale_grad_by_freq=True), False
+        yield "product", lambda w: t5()(w * 2), False
+        yield "view", lambda w: t5()(w.view(6, 3)), False
+        yield "part of a parameter", lambda w: t5(given=index % 5)(w[:5]), False
+        yield "indexed", lambda w: arranged(w[index]), False
+        yield "dropout", t5(lambda e: dropout(e, 0.3)), False
+        yield "addition", t5(lambda e: e + 1.0), False
+        yield "addition after", lambda w: t5()(w) + 1.0, False
+        yield "sum", lambda w: t5()(w) + t5(given=pairs)(w), False
+        yield "clone", lambda w: t5()(w).clone(), False
+        yield "slice", lambda w: arranged(embedding(drawn(5, 9, 6), w))[..., :8], False
+        yield "identity slice", lambda w: t5()(w)[:], False
+        yield "other heads", lambda w: t5()(w)[:, [1, 0, 2]], False
+        yield "detached", lambda w: t5()(w).detach() + t5()(w), False
+        yield "zeros", lambda w: t5()(w) * 0, False
+
+    def test_embeddings(self):
+        """With a gradient only T5's form is recognized; the gradients are those of the dense bias."""
+        leaf = torch.randn(6, 3, dtype=torch.float64)
+        for name, make, wanted in self.embeddings():
+            with self.subTest(name):
+                bias = self.same_as_formula(leaf, make)
+                self.assertEqual(self.recognized(make(torch.nn.Parameter(leaf))), wanted)
+                with torch.no_grad():
+                    self.assertEqual(self.recognized(bias), self.recognized(bias.clone()))
+        for value in (torch.zeros, torch.ones):
+            leaf = value(1, 3, 5, 8, dtype=torch.float64)
+            self.assertFalse(self.recognized(self.same_as_formula(leaf, lambda w: w)))
+
+    def test_axes(self):
+        """With a gradient only T5's order of axes is recognized, though all axes have one length."""
+        leaf, index = torch.randn(4, 4, dtype=torch.float64), drawn(4, 4, 4)
+        for order in itertools.permutations(range(3)):
+            with self.subTest(order=order):
+                def make(w, order=order):
+                    return embedding(index, w).permute(order).unsqueeze(0)
+
+                self.same_as_formula(leaf, make, sizes=(4, 4, 4))
+                self.assertEqual(self.recognized(make(leaf)), order in ((2, 0, 1), (2, 1, 0)))
+                self.assertEqual(self.recognized(make(torch.nn.Parameter(leaf))), order == (2, 0, 1))
+
+    def test_changes(self):
+        """Hooks, retained gradients and changes after the embedding act as on the dense bias."""
+        def without(change):
+            return torch.no_grad()(change)
+
+        def replaced(leaf, bias):
+            leaf.data = leaf.data * 2
+
+        changes = {
+            "hook": lambda leaf, bias: bias.register_hook(lambda g: g * 2),
+            "retain_grad": lambda leaf, bias: bias.retain_grad(),
+            "bias times 2": lambda leaf, bias: bias.mul_(2),
+            "bias times 2 without a gradient": without(lambda leaf, bias: bias.mul_(2)),
+            "bias masked": without(lambda leaf, bias: bias[..., 1:3].fill_(-9)),
+            "parameter times 2": without(lambda leaf, bias: leaf.mul_(2)),
+            "parameter's data times 2": lambda leaf, bias: leaf.data.mul_(2),
+            "parameter's data replaced": replaced}
+        leaf, index = torch.randn(6, 3, dtype=torch.float64), drawn(5, 8, 6)
+        for name, change in changes.items():
+            with self.subTest(name):
+                self.same_as_formula(leaf, lambda w: arranged(embedding(index, w)), change)
+                parameter = torch.nn.Parameter(leaf.clone())
+                bias = arranged(embedding(index, parameter))
+                self.assertTrue(self.recognized(bias))
+                change(parameter, bias)
+                self.assertFalse(self.recognized(bias))
+        calls = []
+
+        def hooks(leaf, bias):
+            leaf.register_hook(lambda g: g * 2)
+            leaf.register_post_accumulate_grad_hook(calls.append)
+
+        self.same_as_formula(leaf, lambda w: arranged(embedding(index, w)), hooks)
+        self.assertEqual(len(calls), 2)
+
+    def test_shapes_and_masks(self):
+        """Parts of the bias, lengths, masks and requests of weights."""
+        theirs, zeros = masking_utils, torch.zeros(2, dtype=torch.int64)
+        padding = torch.ones(2, 12, dtype=torch.bool)
+        padding[1, :3], padding[0, 10:] = False, False
+        window, chunks = theirs.sliding_window_causal_mask_function(3), theirs.chunked_causal_mask_function(5, zeros)
+        parts = (lambda b: b, lambda b: b[:, :1], lambda b: b[:, :, -1:], lambda b: b[..., :1], lambda b: b[0],
+                 lambda b: b[0, 0], lambda b: b.expand(2, -1, -1, -1), lambda b: b[:, :1, :1, :1])
+        for queries, keys, first in ((12, 12, 0), (4, 12, 2), (3, 12, 9), (1, 12, 11)):
+            index, sizes = drawn(queries, keys, 9), {"q_length": queries, "kv_length": keys, "q_offset": first}
+            masks = [self.mask(2, mask_function=function, attention_mask=rows, **sizes)
+                     for function in (theirs.causal_mask_function, window, chunks) for rows in (None, padding)]
+            masks = [None, torch.randn(2, 1, queries, keys, dtype=torch.float64), *masks]
+            pairs = [*itertools.product(masks, (0,)), *itertools.product(masks[:3], range(1, len(parts)))]
+            for (mask, part), learned in itertools.product(pairs, (True, False)):
+                leaf = torch.randn(9, 4, dtype=torch.float64, requires_grad=learned)
+                q, k, v = (torch.randn(2, heads, n, 8, dtype=torch.float64, requires_grad=True)
+                           for heads, n in ((4, queries), (2, keys), (2, keys)))
+                bias, floats = parts[part](arranged(embedding(index, leaf))), mask is masks[1]
+                module = types.SimpleNamespace(is_causal=False)
+                found = [self.attention(module, q, k, v, mask, scaling=0.3, position_bias=bias, **options)[0]
+                         for options in ({}, {"output_attentions": True})]
+                seen = None if mask is None or floats else mask.dense()
+                wanted = formula(q, k, v, seen, bias + mask if floats else bias)
+                inputs, dout = [q, k, v] + [leaf] * learned, torch.randn_like(wanted)
+                results = [[o, *torch.autograd.grad(o, inputs, dout, retain_graph=True)] for o in (*found, wanted)]
+                with self.subTest(mask=repr(mask), part=part, learned=learned, **sizes):
+                    for *both, y in zip(*results):
+                        for x in both:
+                            self.equal(x.detach(), y.detach())
+
+    def t5(self, kind=transformers.T5Model, **options):
+        """A random T5 whose biases matter."""
+        config = kind.config_class(
+            vocab_size=31, d_model=16, d_kv=4, d_ff=24, num_layers=2, num_decoder_layers=2, num_heads=2,
+            dropout_rate=0.0, relative_attention_num_buckets=8, relative_attention_max_distance=12,
+            decoder_start_token_id=0, **options)
+        model = kind(config).train()
+        for name, parameter in model.named_parameters():
+            if "relative_attention_bias" in name:
+                torch.nn.init.normal_(parameter)
+        return model
+
+    def inputs(self):
+        padding, later = torch.ones(2, 11, dtype=torch.long), torch.ones(2, 7, dtype=torch.long)
+        padding[0, :2], padding[1, 8:], later[1, 5:] = 0, 0, 0
+        return {"input_ids": torch.randint(1, 31, (2, 11)), "attention_mask": padding,
+                "decoder_input_ids": torch.randint(1, 31, (2, 7)), "decoder_attention_mask": later}
+
+    def both(self, model, use):
+        """The result of `use` on a model, and the gradients, by attn and by the eager function."""
+        results = []
+        for implementation in ("attn", "eager"):
+            copied = copy.deepcopy(model)
+            copied.set_attn_implementation(implementation)
+            torch.manual_seed(11)
+            with unittest.mock.patch.object(_distance, "distances", wraps=_distance.distances) as asked:
+                found = use(copied)
+            self.assertEqual(asked.called, implementation == "attn")
+            gradients = {name: p.grad for name, p in copied.named_parameters()}
+            self.assertTrue(any("relative_attention_bias" in name for name in gradients))
+            results.append({"output": found.detach(), **gradients})
+        return results
+
+    def test_t5(self):
+        """Models with padding, layers that share the bias, checkpoints, copies and steps."""
+        inputs, other = self.inputs(), self.inputs()
+
+        def output(model, inputs=inputs):
+            return model(**inputs, use_cache=False).last_hidden_state
+
+        def loss(o):
+            return (o * torch.randn(o.shape).to(o.dtype)).sum()
+
+        def plain(model):
+            o = output(model)
+            loss(o).backward()
+            return o
+
+        def evaluated(model):
+            with torch.no_grad():
+                o = output(model)
+            loss(output(model.eval())).backward()
+            return o
+
+        def checkpoints(reentrant):
+            def use(model):
+                model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+                return plain(model)
+            return use
+
+        def copied(model):
+            plain(model)
+            again = copy.deepcopy(model)
+            o = plain(again)
+            for p, x in zip(model.parameters(), again.parameters()):
+                p.grad += 2 * x.grad
+            return o
+
+        def two_backward_passes(model):
+            o = output(model)
+            loss(o).backward(retain_graph=True)
+            loss(o).backward()
+            return o
+
+        def two_forward_passes(model):
+            first, second = output(model), output(model, other)
+            loss(second).backward()
+            loss(first).backward()
+            return first
+
+        def steps(model):
+            optimizer = torch.optim.SGD(model.parameters(), 0.01)
+            for given in (inputs, other):
+                optimizer.zero_grad()
+                o = output(model, given)
+                loss(o).backward()
+                optimizer.step()
+            return o
+
+        def frozen(model):
+            for name, parameter in model.named_parameters():
+                parameter.requires_grad_("relative_attention_bias" not in name)
+            return plain(model)
+
+        def biases_only(model):
+            for name, parameter in model.named_parameters():
+                parameter.requires_grad_("relative_attention_bias" in name)
+            return plain(model)
+
+        uses = (plain, evaluated, checkpoints(True), checkpoints(False), copied, two_backward_passes,
+                two_forward_passes, steps, frozen, biases_only)
+        models = self.t5().double(), self.t5(transformers.UMT5Model).double()
+        for model, use in (*itertools.product(models[:1], uses), (models[1], plain)):
+            found, wanted = self.both(model, use)
+            for name, x in found.items():
+                with self.subTest(use=use.__name__, name=name):
+                    self.assertEqual(x is None, wanted[name] is None)
+                    if x is not None:
+                        self.equal(x, wanted[name], 1e-12)
+
+    def test_t5_in_halves(self):
+        """In bfloat16 and under autocast attn is as near to float64 as the eager function."""
+        inputs = self.inputs()
+
+        def use(model):
+            o = model(**inputs, use_cache=False).last_hidden_state
+            (o * torch.randn(o.shape)).sum().backward()
+            return o
+
+        def autocast(model):
+            with torch.autocast("cpu", torch.bfloat16):
+                return use(model)
+
+        model = self.t5(feed_forward_proj="gated-gelu").bfloat16()
+        exact = self.both(copy.deepcopy(model).double(), use)[1]
+        for kind, function in ((torch.bfloat16, use), (torch.float32, autocast)):
+            found, wanted = ([float((x - exact[name]).norm() / exact[name].norm()) for name, x in result.items()]
+                             for result in self.both(copy.deepcopy(model).to(kind), function))
+            self.assertLess(max(found), 3 * max(wanted))
+            self.assertLess(sum(found), 1.5 * sum(wanted))
+
+    def test_t5_without_gradients(self):
+        """Tokens one by one, several tokens after those in the cache, and weights."""
+        model, given = self.t5(transformers.T5ForConditionalGeneration).eval(), self.inputs()
+        start, results = given.pop("decoder_input_ids"), []
+        del given["decoder_attention_mask"]
+        for implementation in ("attn", "eager"):
+            model.set_attn_implementation(implementation)
+            with torch.no_grad():
+                said = model.generate(**given, max_new_tokens=6, min_new_tokens=6, do_sample=False, output_logits=True,
+                                      return_dict_in_generate=True)
+                whole, cache, parts = model(**given, decoder_input_ids=start, output_attentions=True), None, []
+                for part in start.split((3, 1, 3), 1):
+                    found = model(**given, decoder_input_ids=part, past_key_values=cache, use_cache=True)
+                    cache = found.past_key_values
+                    parts.append(found.logits)
+            self.near(torch.cat(parts, 1), whole.logits)
+            results.append([said.sequences, *said.logits, *parts, *whole.encoder_attentions, *whole.decoder_attentions])
+        self.assertEqual(*map(len, results))
+        for found, wanted in zip(*results):
+            self.near(found, wanted)
 
 
 class Uses(Registered):
