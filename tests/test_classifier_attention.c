@@ -92,7 +92,7 @@ static void rollout_is_the_product_over_layers(void **state)
         assert_true(fabs((double)rolled.weights[i] - sum) < 1e-5);
     }
     attn__free(attention.context, rolled.own);
-    attn_context_destroy(attention.context);
+    end_context(attention.context);
 }
 
 static attn_status make_model(attn_context *context, void *given)
@@ -160,8 +160,9 @@ static attn_status make_page(attn_context *context, void *user)
     attn__block_attention blocks[] = {block, block};
     attn__attention attention = {.context = context, .n = 2, .blocks = blocks};
     attn_bytes page = {0};
-    (void)user;
-    attn_status status = attn__attention_page(&page, &attention, &picture, "title", "about");
+    const attn_classifier_view view = {.layer = 1};
+    const attn_plot_format *format = user;
+    attn_status status = attn__attention_draw(&page, &attention, &view, &picture, "title", "about", *format);
     attn_bytes_free(context, &page);
     return status;
 }
@@ -173,7 +174,8 @@ static void models_and_pages_survive_failed_allocations(void **state)
     (void)state;
     assert_true(faults_try_all(make_model, vit) > 50);
     assert_true(faults_try_all(make_model, axial) > 50);
-    assert_true(faults_try_all(make_page, NULL) > 5);
+    for (attn_plot_format format = ATTN_PLOT_PNG; format <= ATTN_PLOT_HTML; format++)
+        assert_true(faults_try_all(make_page, &format) > 5);
 }
 
 RUN_TESTS(TEST(keys_map_to_grid_positions), TEST(rollout_is_the_product_over_layers),

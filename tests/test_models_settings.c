@@ -426,6 +426,38 @@ static void wrong_inputs_are_refused_in_words(void **state)
     }
 }
 
+/* The hidden width of a feed-forward block is a setting of its own. */
+static void feed_forward_blocks_have_their_width(void **state)
+{
+    static const struct {
+        const char *architecture, *json, *weight;
+        int64_t out, in;
+    } wide[] = {
+        {"axial-transformer-layer", "{\"embedding_dim\": 4, \"ffn_embedding_dim\": 6, \"num_attention_heads\": 2}",
+         "feed_forward_layer.layer.fc1.weight", 6, 4},
+        {"msa-transformer",
+         "{\"layers\": 1, \"embed_dim\": 4, \"ffn_embed_dim\": 6, \"attention_heads\": 2, \"max_positions\": 8}",
+         "layers.0.feed_forward_layer.layer.fc1.weight", 6, 4},
+        {"transformer",
+         "{\"vocab_size\": 9, \"num_hiddens\": 4, \"ffn_num_hiddens\": 6, \"num_heads\": 2, \"num_blks\": 1}",
+         "decoder.blks.block0.ffn.dense1.weight", 6, 4},
+        {"vit",
+         "{\"img_size\": 8, \"patch_size\": 4, \"num_hiddens\": 4, \"mlp_num_hiddens\": 6, \"num_heads\": 2, "
+         "\"num_blks\": 1}",
+         "blks.0.mlp.dense1.weight", 6, 4},
+        {"detr", DETR "\"norm\": \"frozen\"}", "encoder.blks.block0.ffn.dense1.weight", 5, 8},
+    };
+    tape_fixture *f = *state;
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
+        attn_model *model = make_well(f, wide[i].architecture, wide[i].json);
+        const attn_tensor *w = attn_named_find(attn_model_parameters(model), wide[i].weight);
+        assert_non_null(w);
+        assert_int_equal(attn_tensor_length(w, 0), wide[i].out);
+        assert_int_equal(attn_tensor_length(w, 1), wide[i].in);
+        attn_model_destroy(model);
+    }
+}
+
 /* ------------------------------------------------------------------------------------------ what they do */
 
 static void set_all(const attn_model *model, const char *name, double value)
@@ -654,7 +686,7 @@ static void an_earlier_error_stops_no_later_call(void **state)
 RUN_TESTS(TEST_WITH_TAPE(an_earlier_error_stops_no_later_call), TEST_WITH_TAPE(gradients_are_the_slopes),
           TEST_WITH_TAPE(weights_along_axes), TEST_WITH_TAPE(maps_alone_are_the_maps),
           TEST_WITH_TAPE(one_row_is_tied_to_itself), TEST_WITH_TAPE(wrong_settings_are_refused_in_words),
-          TEST_WITH_TAPE(wrong_inputs_are_refused_in_words), TEST_WITH_TAPE(the_branch_is_dropped_in_training_only),
-          TEST_WITH_TAPE(detectors_see_no_padding), TEST_WITH_TAPE(a_mask_of_nothing_is_none),
-          TEST_WITH_TAPE(fixed_norms_are_scales_and_shifts), TEST_WITH_TAPE(linear_weights_load_into_windows),
-          TEST_WITH_TAPE(widths_of_coordinates_divide_them))
+          TEST_WITH_TAPE(wrong_inputs_are_refused_in_words), TEST_WITH_TAPE(feed_forward_blocks_have_their_width),
+          TEST_WITH_TAPE(the_branch_is_dropped_in_training_only), TEST_WITH_TAPE(detectors_see_no_padding),
+          TEST_WITH_TAPE(a_mask_of_nothing_is_none), TEST_WITH_TAPE(fixed_norms_are_scales_and_shifts),
+          TEST_WITH_TAPE(linear_weights_load_into_windows), TEST_WITH_TAPE(widths_of_coordinates_divide_them))

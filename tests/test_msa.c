@@ -7,6 +7,7 @@
 #include "support/tensors.h"
 
 #include "attn/msa.h"
+#include "attn/trainer.h"
 #include "apps/msa/contacts.h"
 #include "apps/msa/msa.h"
 #include "io/json.h"
@@ -528,6 +529,32 @@ static void memory_is_planned(void **state)
                    "at least; allowed");
 }
 
+/* ---------------------------------------------------------------------------------------------- training */
+
+static void a_training_frees_its_alignments(void **state)
+{
+    fixture *f = *state;
+    static const char settings[] =
+        "{\"layers\": 1, \"embed_dim\": 8, \"ffn_embed_dim\": 8, \"attention_heads\": 2, \"steps\": 1, \"epochs\": 1, "
+        "\"max_tokens\": 60, \"valid\": 0}";
+    static const char text[] = ">a\nACDEFGHI\n>b\nACDEYGHI\n>c\nVCDKFGH-\n";
+    char data[64], directory[64], path[160];
+    attn_config *config = NULL;
+    scratch_open(data);
+    scratch_open(directory);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%d.a3m", data, i);
+        assert_ok(f->context, attn_file_write(f->context, path, text, sizeof text - 1));
+    }
+    assert_ok(f->context, attn_config_parse(&config, f->context, settings, sizeof settings - 1, "settings"));
+    assert_ok(f->context,
+              attn_train(f->context,
+                         &(attn_trainer_job){.kind = "msa", .data = data, .directory = directory, .settings = config}));
+    attn_config_destroy(config);
+    scratch_close(data);
+    scratch_close(directory);
+}
+
 /* ------------------------------------------------------------------------------------------------ errors */
 
 static void errors_say_what_is_wrong(void **state)
@@ -561,7 +588,8 @@ static void errors_say_what_is_wrong(void **state)
 RUN_TESTS(TEST_PREPARED(published_models_have_their_size), TEST_PREPARED(checkpoints_have_rows_and_columns_swapped),
           TEST_PREPARED(saved_models_are_loaded_again), TEST_PREPARED(models_of_any_writer_are_loaded),
           TEST_PREPARED(contacts_follow_their_formula), TEST_PREPARED(a_fit_predicts_as_many_contacts_as_there_are),
-          TEST_PREPARED(padding_and_bounds_change_nothing), TEST_PREPARED(memory_is_planned),
-          TEST_PREPARED(a_run_stays_within_its_plan), TEST_PREPARED(maps_of_one_layer),
-          TEST_PREPARED(a_run_that_ends_early_has_the_same_bits), TEST_PREPARED(budgets_change_rounding_only),
-          TEST_PREPARED(layers_are_int8_too), TEST_PREPARED(errors_say_what_is_wrong))
+          TEST_PREPARED(a_training_frees_its_alignments), TEST_PREPARED(padding_and_bounds_change_nothing),
+          TEST_PREPARED(memory_is_planned), TEST_PREPARED(a_run_stays_within_its_plan),
+          TEST_PREPARED(maps_of_one_layer), TEST_PREPARED(a_run_that_ends_early_has_the_same_bits),
+          TEST_PREPARED(budgets_change_rounding_only), TEST_PREPARED(layers_are_int8_too),
+          TEST_PREPARED(errors_say_what_is_wrong))

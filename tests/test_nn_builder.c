@@ -6,6 +6,7 @@
 #include "support/tensors.h"
 
 #include "nn/layers.h"
+#include "nn/spatial.h"
 
 #include <math.h>
 #include <string.h>
@@ -28,7 +29,7 @@ static void end(fixture *f)
 {
     attn_named_clear(&f->parameters);
     attn_named_clear(&f->constants);
-    attn_context_destroy(f->context);
+    end_context(f->context);
 }
 
 static void linear_at(fixture *f, const char *name, int64_t in, int64_t out)
@@ -98,6 +99,23 @@ static void initializers_have_their_deviation(void **state)
     end(&f);
 }
 
+/* The weights of a convolution are uniform below 1 / sqrt(fan_in) with PyTorch's policy, otherwise Xavier's. */
+static void convolutions_follow_the_policy(void **state)
+{
+    const attn_nn_conv_options options = {.spatial = 2, .in_channels = 16, .out_channels = 64, .kernel = {3, 3}};
+    for (int torch = 0; torch < 2; torch++) {
+        fixture f;
+        attn_nn_conv layer;
+        double most, bound = torch ? 1 / sqrt(16 * 9) : sqrt(6.0 / (16 * 9 + 64 * 9));
+        begin(&f, 1);
+        f.builder.policy = torch ? ATTN_POLICY_TORCH : f.builder.policy;
+        attn_nn_conv_init(&layer, &f.builder, &options);
+        spread(layer.weight, &most);
+        assert_true(most <= bound && most > 0.99 * bound);
+        end(&f);
+    }
+}
+
 static void bad_names_are_errors(void **state)
 {
     fixture f;
@@ -117,4 +135,4 @@ static void bad_names_are_errors(void **state)
 }
 
 RUN_TESTS(TEST(values_depend_on_seed_and_name_alone), TEST(initializers_have_their_deviation),
-          TEST(bad_names_are_errors))
+          TEST(convolutions_follow_the_policy), TEST(bad_names_are_errors))

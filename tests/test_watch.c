@@ -5,6 +5,7 @@
 #include "support/fixture.h"
 
 #include "base/context.h"
+#include "bench.h"
 #include "bench_race.h"
 #include "command.h"
 #include "progress.h"
@@ -288,7 +289,26 @@ static void every_end_of_an_epoch_is_drawn(void **state)
     assert_true(as_expected);
 }
 
-RUN_TESTS(TEST_WITH_CONTEXT(long_work_says_how_far_it_is), TEST_WITH_CONTEXT(the_first_step_is_told),
-          TEST_WITH_CONTEXT(waiting_for_input_is_no_work), TEST(cells_have_their_width),
-          TEST_WITH_CONTEXT(wrong_results_of_a_race_alarm), TEST(a_long_epoch_is_told_without_a_terminal),
-          TEST(every_end_of_an_epoch_is_drawn))
+/* A benchmark's mask masks one key in eight. */
+static void masks_of_benchmarks(void **state)
+{
+    attn_context *c = *state;
+    attn_problem problem;
+    attn_plan *plan;
+    bench_arrays made;
+    assert_ok(c, attn_problem_parse(&problem, c, "b1q256k256d4:mask", ATTN_DIRECTION_FORWARD));
+    assert_ok(c, attn_plan_create(&plan, c, &problem, NULL));
+    assert_true(bench_arrays_create(&made, plan, &problem, ATTN_F32));
+    const uint8_t *visible = made.blocks[ATTN_ARRAY_MASK];
+    int masked = 0;
+    for (int i = 0; i < 256 * 256; i++)
+        masked += !visible[i];
+    assert_true(abs(masked - 256 * 256 / 8) < 256 * 256 / 80);
+    bench_arrays_destroy(&made);
+    attn_plan_destroy(plan);
+}
+
+RUN_TESTS(TEST_WITH_CONTEXT(masks_of_benchmarks), TEST_WITH_CONTEXT(long_work_says_how_far_it_is),
+          TEST_WITH_CONTEXT(the_first_step_is_told), TEST_WITH_CONTEXT(waiting_for_input_is_no_work),
+          TEST(cells_have_their_width), TEST_WITH_CONTEXT(wrong_results_of_a_race_alarm),
+          TEST(a_long_epoch_is_told_without_a_terminal), TEST(every_end_of_an_epoch_is_drawn))

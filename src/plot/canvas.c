@@ -158,7 +158,8 @@ attn_status attn__canvas_render(attn_bytes *picture, attn_context *context, attn
     cairo_surface_t *surface = make_surface(&out, format, width, height);
     cairo_status_t status = draw_on(surface, &out, format, draw, user);
     cairo_surface_destroy(surface);
-    if (status == CAIRO_STATUS_SUCCESS)
+    /* cairo does not report every failure of `append` */
+    if (status == CAIRO_STATUS_SUCCESS && out.status == ATTN_OK)
         return ATTN_OK;
     attn_bytes_free(context, picture);
     bool callers = status == CAIRO_STATUS_INVALID_STRING || status == CAIRO_STATUS_INVALID_SIZE;
