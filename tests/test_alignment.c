@@ -38,7 +38,7 @@ static void check_rows(const char *text, const char *name, attn_alignment_option
     assert_string_equal(joined, rows);
     assert_int_equal(attn_alignment_origin(a), origin);
     attn_alignment_destroy(a);
-    attn_context_destroy(c);
+    end_context(c);
 }
 
 #define NONE ((attn_alignment_options){0})
@@ -208,7 +208,7 @@ static void check_error(const char *text, attn_alignment_format format, const ch
     attn_alignment_options o = {.format = format};
     assert_refused(c, attn_alignment_parse(&a, c, text, strlen(text), "f", &o), ATTN_ERROR_FORMAT, message);
     assert_null(a);
-    attn_context_destroy(c);
+    end_context(c);
 }
 
 static void errors_say_where(void **state)

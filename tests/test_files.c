@@ -37,7 +37,7 @@ static void set_up(fixture *f)
 
 static int tear_down(fixture *f)
 {
-    attn_context_destroy(f->c);
+    end_context(f->c);
     return scratch_close(f->folder);
 }
 

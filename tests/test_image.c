@@ -146,7 +146,7 @@ static void check_pixels(const file *f, int channels, int64_t width, int64_t hei
     assert_int_equal(image.height, height);
     assert_memory_equal(image.pixels, pixels, (size_t)(width * height * image.channels));
     attn_image_free(c, &image);
-    attn_context_destroy(c);
+    end_context(c);
 }
 
 static void check_refused(const file *f, attn_status wanted, const char *message)
@@ -276,7 +276,7 @@ static void check_corners(const file *f, int64_t width, int64_t height, const ui
         assert_true(abs(end[i] - last[i]) <= 2);
     }
     attn_image_free(c, &image);
-    attn_context_destroy(c);
+    end_context(c);
 }
 
 static void every_kind_of_jpeg_is_read(void **state)
@@ -430,11 +430,11 @@ static void webp_is_read(void **state)
     attn_context_create(&c, NULL);
     attn_status status = attn_image_parse(&image, c, f.bytes, f.size, "f", NULL);
     if (status == ATTN_ERROR_UNSUPPORTED && strstr(attn_context_error(c), "no libwebp")) {
-        attn_context_destroy(c);
+        end_context(c);
         skip();
     }
     attn_image_free(c, &image);
-    attn_context_destroy(c);
+    end_context(c);
     check_pixels(&f, 0, 3, 2, six_colours);
     check_cut(&f, "webp: ");
     /* The alpha values of each row are 255, 128 and 0, over white. */

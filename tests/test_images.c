@@ -150,7 +150,7 @@ static int64_t parameters_of(const sizes *s)
     for (int64_t i = 0; i < list->n; i++)
         n += attn_tensor_size(list->items[i].tensor);
     attn_model_destroy(model);
-    attn_context_destroy(context);
+    end_context(context);
     return n;
 }
 

@@ -186,7 +186,7 @@ static void run(const sample *s, const char *isa, int threads, int64_t first, in
     attn_tensor_destroy(x);
     attn_tensor_destroy(w);
     attn_tensor_destroy(b);
-    attn_context_destroy(c);
+    end_context(c);
 }
 
 static void free_results(float *got[RESULTS])

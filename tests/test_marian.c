@@ -658,7 +658,7 @@ static void kept_weights_are_packed_once(void **state)
     }
     assert_int_equal(needed[0], needed[2]);
     attn_translator_destroy(t);
-    attn_context_destroy(c);
+    end_context(c);
 }
 
 static void translations_begin_with_their_prefix(void **state)

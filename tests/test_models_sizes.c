@@ -435,7 +435,7 @@ static size_t save_large(const char *folder)
     (void)plain_bytes(model, &all);
     attn_model_destroy(model);
     attn_config_destroy(config);
-    attn_context_destroy(context);
+    end_context(context);
     return all;
 }
 
@@ -454,7 +454,7 @@ static void loading_holds_one_weight_in_f32_at_a_time(void **state)
             attn_context *context;
             assert_int_equal(attn_context_create(&context, NULL), ATTN_OK);
             assert_int_equal(attn_model_quantize(context, folder, folder, kinds[i]), ATTN_OK);
-            attn_context_destroy(context);
+            end_context(context);
         }
         load_packed(&packed, attn_architecture_find("vit"), kinds[i % 2], folder);
         attn_context_memory(packed.context, NULL, &peak, NULL);

@@ -403,7 +403,7 @@ static void run_in(attn_precision precision, int64_t heads, float *x)
     memcpy(x, attn_tensor_data(result.representations[0]), BUDGET_R * BUDGET_C * BUDGET_DIM * sizeof *x);
     attn_msa_destroy(f.msa);
     attn_config_destroy(f.config);
-    attn_context_destroy(f.context);
+    end_context(f.context);
 }
 
 /* Returns the root mean square of a - b. */
@@ -498,7 +498,7 @@ static void peak_is_planned(attn_precision precision, int threads, int64_t rows,
     free(tokens);
     attn_msa_destroy(msa);
     attn_config_destroy(config);
-    attn_context_destroy(context);
+    end_context(context);
 }
 
 static void a_run_stays_within_its_plan(void **state)

@@ -30,7 +30,7 @@ static const char *match(const char *pattern, const char *name)
     attn__span groups[ATTN__GROUPS];
     attn_context_create(&c, &(attn_context_options){.threads = 1});
     if (attn__pattern_create(&p, c, pattern, strlen(pattern), &wrong) != ATTN_OK) {
-        attn_context_destroy(c);
+        end_context(c);
         return wrong;
     }
     strcpy(text, "no");
@@ -43,7 +43,7 @@ static const char *match(const char *pattern, const char *name)
                                   name + groups[i].begin);
     }
     attn__pattern_destroy(c, p);
-    attn_context_destroy(c);
+    end_context(c);
     return text;
 }
 
@@ -132,7 +132,7 @@ static const char *checkpoint(void)
     snprintf(path, sizeof path, "%s/rules.safetensors", folder);
     assert_int_equal(attn_safetensors_write(&list, path, NULL), ATTN_OK);
     attn_named_clear(&list);
-    attn_context_destroy(c);
+    end_context(c);
     return path;
 }
 
@@ -191,7 +191,7 @@ static void every_operation_does_what_it_says(void **state)
     check(&list, "rows", 2, (const int64_t[]){2, 2}, (const float[]){2, 3, 4, 5});
     check(&list, "longer", 2, (const int64_t[]){2, 2}, (const float[]){6, 7, 0, 0});
     attn_named_clear(&list);
-    attn_context_destroy(c);
+    end_context(c);
 }
 
 static void a_file_says_what_the_model_is(void **state)
@@ -208,7 +208,7 @@ static void a_file_says_what_the_model_is(void **state)
     assert_string_equal(attn_config_text(settings, "kind", ""), "pre");
     assert_int_equal(attn_config_size(settings), 4);
     attn_name_map_destroy(names);
-    attn_context_destroy(c);
+    end_context(c);
 }
 
 /* A parameter without a tensor stays zero if a rule allows it. Otherwise the error names the missing parameter. */
@@ -232,7 +232,7 @@ static void defaults_become_zeros(void **state)
     check(&model, "rows", 2, (const int64_t[]){2, 2}, (const float[]){2, 3, 4, 5});
     attn_name_map_destroy(names);
     attn_named_clear(&model);
-    attn_context_destroy(c);
+    end_context(c);
 }
 
 /* Makes a file of tensors of shape [1]. The value of the i-th tensor is i, from 0. */
@@ -251,7 +251,7 @@ static const char *numbered(const char *const *tensors)
     snprintf(path, sizeof path, "%s/numbered.safetensors", folder);
     assert_int_equal(attn_safetensors_write(&list, path, NULL), ATTN_OK);
     attn_named_clear(&list);
-    attn_context_destroy(c);
+    end_context(c);
     return path;
 }
 
@@ -305,7 +305,7 @@ static void wrapper_prefixes_are_removed(void **state)
         attn_bytes_free(c, &report);
         attn_name_map_destroy(names);
         attn_named_clear(&list);
-        attn_context_destroy(c);
+        end_context(c);
     }
 }
 
@@ -316,7 +316,7 @@ static void refuse_as(attn_status status, const char *rules, const char *words)
     attn_named_list list = {.context = c, .owns = true};
     assert_refused(c, read_by(c, &list, rules, checkpoint()), status, words);
     assert_int_equal(list.n, 0);
-    attn_context_destroy(c);
+    end_context(c);
 }
 
 static void refuse(const char *rules, const char *words)
@@ -460,7 +460,7 @@ static void settings_are_read_from_shapes(void **state)
     assert_int_equal(attn_config_int(config, "heads", 0), 4);
     assert_int_equal(attn_config_size(config), 7);
     attn_config_destroy(config);
-    attn_context_destroy(c);
+    end_context(c);
 }
 
 static attn_status measure_all(attn_context *c, void *user)
@@ -505,7 +505,7 @@ static void carried_files_give_the_originals_outputs(void **state)
         attn_named_clear(&all);
         attn_named_clear(&in);
         attn_named_clear(&out);
-        attn_context_destroy(c);
+        end_context(c);
     }
 }
 
@@ -533,7 +533,7 @@ static void the_family_of_a_file_is_found(void **state)
         assert_string_equal(found, "detr-facebook");
         assert_int_equal(known, 6);
         attn_checkpoint_close(weights);
-        attn_context_destroy(c);
+        end_context(c);
     }
 }
 

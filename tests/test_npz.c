@@ -33,7 +33,7 @@ static void check_file(const char *path)
     assert_int_equal(attn_tensor_size(text), 11);
     assert_int_equal(((const int32_t *)attn_tensor_data(text))[0], 't');
     attn_named_clear(&list);
-    attn_context_destroy(c);
+    end_context(c);
 }
 
 static void stored_and_deflated_archives_are_read(void **state)
@@ -62,7 +62,7 @@ static attn_status parse(const uint8_t *data, size_t size, char error[512])
     if (status != ATTN_OK)
         assert_int_equal(list.n, 0);
     attn_named_clear(&list);
-    attn_context_destroy(c);
+    end_context(c);
     return status;
 }
 

@@ -74,7 +74,7 @@ static trained train(const char *kind, const char *tie)
 static void end(trained *t)
 {
     scratch_close(t->directory);
-    attn_context_destroy(t->c);
+    end_context(t->c);
 }
 
 /* ------------------------------------------------------------------------------------------------- memory */
@@ -175,8 +175,8 @@ static void same_results_with(const char *kind, const char *tie)
             assert_same_searches(c, plain, d, packed, pairs);
             attn_translator_destroy(plain);
             attn_translator_destroy(packed);
-            attn_context_destroy(c);
-            attn_context_destroy(d);
+            end_context(c);
+            end_context(d);
         }
     }
     free(pairs);
@@ -251,7 +251,7 @@ static void packed_weights_take_the_place_of_the_others(void **state)
     assert_says(c, "packed for inference");
     attn_tape_destroy(tape);
     attn_translator_destroy(t);
-    attn_context_destroy(c);
+    end_context(c);
     assert_int_equal(memory.held, 0);
     end(&f);
 }

@@ -22,7 +22,7 @@ static void check_normalized(const char *text, attn_compat compat, const char *e
     assert_string_equal(out, expected);
     assert_int_equal(needed, strlen(expected));
     assert_true(needed <= 2 * strlen(text));
-    attn_context_destroy(c);
+    end_context(c);
 }
 
 static void text_is_prepared(void **state)

@@ -264,7 +264,7 @@ static attn__pickle_node read_number(const char *bytes, size_t size)
     assert_int_equal(offset, size);
     attn__pickle_node node = pickle.nodes[pickle.root];
     attn__pickle_clear(&pickle);
-    attn_context_destroy(c);
+    end_context(c);
     return node;
 }
 

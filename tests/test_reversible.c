@@ -237,7 +237,7 @@ static figures train_step(int depth, bool reversible, attn_dtype dtype, int64_t 
     attn_tape_destroy(tape);
     attn_tensor_destroy(x);
     attn_model_destroy(model);
-    attn_context_destroy(context);
+    end_context(context);
     return f;
 }
 
@@ -282,7 +282,7 @@ static double forward_pass(int depth, const int64_t shape[4])
     attn_named_clear(&outputs);
     attn_tape_destroy(tape);
     attn_model_destroy(model);
-    attn_context_destroy(context);
+    end_context(context);
     return (double)peak - (double)model_bytes;
 }
 

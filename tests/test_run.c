@@ -124,7 +124,7 @@ static attn_status train(const attn__keys *keys, training *of, const char *setti
     attn_status status = train_in(context, keys, of, settings);
     if (about && !strstr(attn_context_error(context), about))
         fail_msg("'%s' is not in: %s", about, attn_context_error(context));
-    attn_context_destroy(context);
+    end_context(context);
     return status;
 }
 
@@ -138,7 +138,7 @@ static attn_bytes read_in(const training *of, const char *name)
     attn_bytes copy = {.data = malloc(bytes.size + 1), .size = bytes.size};
     memcpy(copy.data, bytes.data, bytes.size + 1);
     attn_bytes_free(context, &bytes);
-    attn_context_destroy(context);
+    end_context(context);
     return copy;
 }
 
@@ -169,7 +169,7 @@ static void replace(const training *of, const char *name, const char *from, cons
     assert_true(found > 0);
     snprintf(path, sizeof path, "%s/%s", of->directory, name);
     assert_int_equal(attn_file_write(context, path, bytes.data, bytes.size), ATTN_OK);
-    attn_context_destroy(context);
+    end_context(context);
     free(bytes.data);
 }
 
@@ -300,7 +300,7 @@ static int64_t numbers_of(const char *settings, int64_t stop_at, double *numbers
             numbers[n++] = test_at(list.items[i].tensor, k);
     assert_true(n > 0 && n <= MOST_NUMBERS);
     attn_named_clear(&list);
-    attn_context_destroy(context);
+    end_context(context);
     scratch_close(one.directory);
     return n;
 }

@@ -77,7 +77,7 @@ static void check_chain(const char *text)
     attn_structure_destroy(s);
     assert_int_equal(attn_structure_parse(&s, c, text, strlen(text), "f", "C"), ATTN_ERROR_NOT_FOUND);
     assert_string_equal(attn_context_error(c), "f: no chain 'C'; there are 'A', 'B'");
-    attn_context_destroy(c);
+    end_context(c);
 }
 
 static void a_chain_without_a_name_is_named_in_words(void **state)
@@ -284,7 +284,7 @@ static void check_error(const char *text, attn_status status, const char *messag
     attn_structure *s = NULL;
     assert_int_equal(attn_structure_parse(&s, c, text, strlen(text), "f", NULL), status);
     assert_string_equal(attn_context_error(c), message);
-    attn_context_destroy(c);
+    end_context(c);
 }
 
 static void errors_say_where(void **state)

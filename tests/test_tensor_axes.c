@@ -105,7 +105,7 @@ static world begin(bool record)
 static void end(world w)
 {
     attn_tape_destroy(w.t);
-    attn_context_destroy(w.c);
+    end_context(w.c);
 }
 
 /* The expected numbers are computed by hand from the positions (i + 1/2) in/out - 1/2. */
@@ -212,7 +212,7 @@ static void equal_numbers_normalize_to_zero(void **state)
             }
         }
         attn_tape_destroy(t);
-        attn_context_destroy(c);
+        end_context(c);
     }
 }
 

@@ -415,7 +415,7 @@ static void gradients_return_their_memory_or_outlive_the_tape(void **state)
     attn_tensor_destroy(x);
     attn_context_memory(w.c, &later, NULL, NULL);
     assert_int_equal(later, 0);
-    attn_context_destroy(w.c);
+    end_context(w.c);
 }
 
 static void lists_of_names(void **state)

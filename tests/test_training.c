@@ -111,7 +111,7 @@ static void end(run *r)
     attn_training_destroy(r->training);
     attn_named_clear(&r->parameters);
     attn_tensor_destroy(r->w);
-    attn_context_destroy(r->c);
+    end_context(r->c);
 }
 
 static void check_same_ends(const attn_progress *a, const attn_progress *b)
@@ -335,7 +335,7 @@ static size_t bytes_of_training(bool frozen, size_t *left)
     attn_named_clear(&parameters);
     for (int i = 0; i < 2; i++)
         attn_tensor_destroy(pair[i]);
-    attn_context_destroy(c);
+    end_context(c);
     *left = after - before;
     return with_gradients - before;
 }
@@ -386,7 +386,7 @@ static float after_two_steps(int freeze, attn_optimizer_kind kind)
     attn_tape_destroy(tape);
     attn_optimizer_destroy(optimizer);
     attn_named_clear(&parameters);
-    attn_context_destroy(c);
+    end_context(c);
     return first;
 }
 
@@ -484,7 +484,7 @@ static double train(given *g, const attn_training_options *options)
     double end = (double)*w;
     attn_training_destroy(training);
     attn_named_clear(&parameters);
-    attn_context_destroy(c);
+    end_context(c);
     return end;
 }
 

@@ -45,7 +45,7 @@ static int64_t numbers_of(const char *architecture, const char *json, bool train
     for (int64_t i = 0; i < list->n; i++)
         n += !trained || attn_tensor_requires_grad(list->items[i].tensor) ? attn_tensor_size(list->items[i].tensor) : 0;
     attn_model_destroy(model);
-    attn_context_destroy(context);
+    end_context(context);
     return n;
 }
 

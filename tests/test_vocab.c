@@ -40,7 +40,7 @@ static void tear_down(fixture *f)
     attn_vocab_destroy(f->source);
     attn_vocab_destroy(f->target);
     attn_pairs_destroy(f->pairs);
-    attn_context_destroy(f->c);
+    end_context(f->c);
 }
 
 static void check_tokens(const attn_vocab *v, const char *const *tokens)

@@ -45,7 +45,7 @@ static void write_part(const char *path, char letter, int n)
     }
     assert_int_equal(attn_safetensors_write(&list, path, NULL), ATTN_OK);
     attn_named_clear(&list);
-    attn_context_destroy(c);
+    end_context(c);
 }
 
 static void write_text(const char *path, const char *text)
@@ -82,7 +82,7 @@ static void parts_are_read_as_one(void **state)
     assert_int_equal(attn_weights_load(&list, files()->index, NULL, NULL, NULL), ATTN_OK);
     assert_true(((float *)attn_tensor_data(attn_named_find(&list, "b0")))[0] == 'b');
     attn_named_clear(&list);
-    attn_context_destroy(c);
+    end_context(c);
 }
 
 static void refuse(const char *index, attn_status status, const char *words)
@@ -93,7 +93,7 @@ static void refuse(const char *index, attn_status status, const char *words)
     write_text(files()->index, index);
     assert_refused(c, attn_weights_read(&list, files()->index, NULL, NULL, NULL), status, words);
     assert_int_equal(list.n, 0);
-    attn_context_destroy(c);
+    end_context(c);
 }
 
 static void contradictions_are_refused(void **state)
@@ -138,7 +138,7 @@ static void a_directory_without_weights_is_named(void **state)
     attn_named_list list = {.context = c, .owns = true};
     assert_refused(c, attn_weights_read(&list, "tests/data", NULL, NULL, NULL), ATTN_ERROR_NOT_FOUND,
                    "tests/data: no weights in this directory");
-    attn_context_destroy(c);
+    end_context(c);
 }
 
 int main(void)
