@@ -80,7 +80,7 @@ typedef struct attn_contact_map {
     int64_t n;
     const float *probabilities; /* [n,n] */
     const float *distances;     /* distances [n,n] in angstrom, where NaN means unknown; NULL: there is no structure */
-    double cutoff;              /* maximum distance of a true contact in angstrom; 0: 8 */
+    double cutoff;              /* true contacts are closer than this distance in angstrom; 0: 8 */
     /* number of pairs that are shown (0: n), and minimum distance of the two residues in the sequence (0: 6) */
     int64_t top, min_separation;
     int64_t reserved[4];

@@ -214,7 +214,7 @@ typedef struct attn_contact_range {
     int64_t min_separation;
     int64_t max_separation; /* 0: no limit */
     int64_t count;
-    double cutoff; /* residues at this distance in angstrom or less are in contact; 0: 8 */
+    double cutoff; /* residues closer than this distance in angstrom are in contact; 0: 8 */
 } attn_contact_range;
 
 /* Computes which fraction of the judged pairs are true contacts. The judged pairs are the pairs of resolved residues in
