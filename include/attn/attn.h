@@ -154,7 +154,7 @@ ATTN_API void attn_context_set_progress(attn_context *context,
  * weight at a time is held in f32. Initially false. */
 ATTN_API void attn_context_set_inference(attn_context *context, bool inference);
 
-/* Returns the number of threads of the context. */
+/* Returns the number of threads of the context. If the option was 0, this is the number that the default gave. */
 ATTN_API int attn_context_threads(const attn_context *context);
 /* Reports the memory that the context has allocated. *held is the number of bytes held now, *peak is the largest
  * number of bytes ever held, and *allocations is the number of allocations so far. Any pointer may be NULL. Any
