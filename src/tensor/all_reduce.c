@@ -214,7 +214,7 @@ attn_status attn__all_reduce_keep(attn__all_reduce *e, attn_tape *tape, attn_ten
 {
     attn_status status = prepare(e, loss, tape);
     /* without this pointer, the pass starts no sums over ranks; the last pass of the step adds to the gradients and
-     * then starts the sums */
+     * starts the sums */
     tape->all_reduce = NULL;
     return status == ATTN_OK ? backward(tape, loss, weight) : status;
 }
