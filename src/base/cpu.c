@@ -97,7 +97,7 @@ static bool has_avx512bf16(const features *f)
 }
 
 /* Returns whether AMX can be used. Linux saves the 8 KiB of AMX state only for processes that requested it. VBMI and
- * VNNI, which the AMX kernels also use, need no check, because every processor with AMX has them. */
+ * VNNI, which the AMX kernels also use, are checked too, because a machine that emulates AMX may lack them. */
 static bool has_amx(const features *f)
 {
     enum { VBMI = 1 << 1, VNNI = 1 << 11, BF16 = 1 << 22, TILES = 1 << 24, INT8 = 1 << 25 };

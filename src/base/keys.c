@@ -138,7 +138,7 @@ static attn_status check_type(const work *w, const attn_setting *key, const attn
                       found);
 }
 
-/* Checks each number of a list against the key's range. An empty list is refused. */
+/* If the key has a range, checks each number of the list against it, and refuses an empty list. */
 static attn_status check_list(const work *w, const attn_setting *key, const attn_config_value *value)
 {
     bool bounded = key->min < key->max;

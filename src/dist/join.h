@@ -21,9 +21,9 @@
  * ATTN_ERROR_UNSUPPORTED: this build has no MPI, or its MPI differs from that of mpirun. ATTN_ERROR_IO: MPI does not
  * start. */
 attn_status attn_ranks_join(attn_context *context);
-/* Returns this process's rank, or 0 if the process was started alone. */
+/* Returns this process's rank, or 0 if the context has joined no other ranks. */
 int attn_ranks_rank(const attn_context *context);
-/* Returns the number of ranks, or 1 if the process was started alone. */
+/* Returns the number of ranks, or 1 if the context has joined no other ranks. */
 int attn_ranks_size(const attn_context *context);
 
 /* Sets the function `stop`, which is called whenever this process waits for other ranks, and between operations of a

@@ -401,8 +401,8 @@ void attn_ranks_leave(attn_context *context)
     ranks *r = context->ranks;
     if (!r)
         return;
-    /* Before a rank leaves, all ranks must call attn_ranks_agree once. This rank has not called it yet, and the other
-     * ranks wait in that call. */
+    /* All ranks call attn_ranks_agree before they leave, unless they have agreed on a failure already. The other ranks
+     * wait in that call. */
     if (r->broken == ATTN_OK && !r->agreed)
         (void)attn_ranks_agree(context, context->status, NULL);
     if (r->broken == ATTN_OK)

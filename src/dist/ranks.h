@@ -32,8 +32,9 @@ typedef struct attn__ranks_memory {
     size_t bytes;
     int file;
 } attn__ranks_memory;
-/* Makes memory that all ranks share. All ranks must call it. memory->data becomes NULL in four cases: the ranks run on
- * several machines, ATTN_RANKS_APART is set, the system has no shared memory, or a rank requests 0 bytes. */
+/* Makes memory that all ranks share. All ranks must call it. memory->data becomes NULL in five cases: the ranks run on
+ * several machines, ATTN_RANKS_APART is set, the system has no shared memory, a rank requests 0 bytes, or ranks request
+ * different numbers of bytes. */
 attn_status attn__ranks_memory_make(attn_context *context, size_t bytes, attn__ranks_memory *memory);
 /* Makes later writes of this rank private. Earlier writes of all ranks stay readable. */
 void attn__ranks_memory_part(const attn__ranks_memory *memory);

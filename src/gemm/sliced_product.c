@@ -156,7 +156,7 @@ static void quantize_tile(void *user, int64_t tile, int thread)
     }
 }
 
-/* Copies row `from` of A's tiles to row `to` in block c of K: its slices, and its scale and sums of squares. */
+/* Copies row `from` of A's tiles to row `to` in block c of K: its slices and its measures. */
 static void move_row(const attn__sliced_part *t, int64_t c, int64_t from, int64_t to)
 {
     const int8_t *x = attn__sliced_tiles_of_a(t, from / SIDE, c) + from % SIDE * DEPTH;

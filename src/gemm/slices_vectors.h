@@ -33,7 +33,7 @@ SLICES_FN __m512i bytes_of(__m512 x, __m512 scale)
     return _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(x, scale)), _mm512_set1_epi32(0x808080));
 }
 
-/* Computes the slices of four vectors as signed bytes. d[0] has the first slices, which are the most significant bytes,
+/* Computes the slices of four vectors as signed bytes. d[0] has the first slices, which are the third bytes,
  * and d[2] has the last slices. Lane i has the slices of lane i of the four vectors. */
 SLICES_FN void slices_of(const __m512 x[ROWS], __m512 scale, __m512i d[ATTN__SLICES])
 {

@@ -180,7 +180,7 @@ static void find_multiples(axis *a, const int *multiples, int n, double every)
 }
 
 /* Chooses the ticks. A logarithmic axis has ticks at powers of ten, and if it spans less than three, also at 2 and 5
- * times these powers. If that gives fewer than three ticks, other round numbers are used. */
+ * times these powers. If it spans at most one and has fewer than three such ticks, other round numbers are used. */
 static void find_ticks(axis *a)
 {
     static const int multiples[] = {1, 2, 5};

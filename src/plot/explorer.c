@@ -83,7 +83,7 @@ static grids grids_of(const attn_explorer *e, const attn_explorer_map *m)
 }
 
 /* Checks that a map of the kind WINDOW or CROSS fits the grids, so that it can be drawn over a picture. The map must
- * have as many keys as the grids have, and at least as many rows as the grid of queries has cells. */
+ * have the number of keys that follows from the grids, and at least as many rows as the grid of queries has cells. */
 static attn_status check_grid(attn_context *context, const attn_explorer *e, const attn_explorer_map *m)
 {
     grids g = grids_of(e, m);

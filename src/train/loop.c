@@ -33,9 +33,9 @@ struct attn_training {
     attn_optimizer *optimizer;
     const attn_named_list *parameters;
     counters at;
-    /* The fields from here to steps_here count only since the start of this process. They are not stored in a
+    /* The fields from here to steps_here count only since attn_training_create. They are not stored in a
      * checkpoint. */
-    double seconds, looked; /* seconds: training time since the start; looked: time at which the clock was last read */
+    double seconds, looked; /* seconds: training time since then; looked: time at which the clock was last read */
     double tokens;
     int64_t steps_here;
     attn__all_reduce *all_reduce; /* exchanges gradients with the other ranks; NULL: this process trains alone */

@@ -25,8 +25,8 @@ static void shorten(attn__group *group, int axis, int64_t n)
     group->axis[axis].dim.n = n;
 }
 
-/* Adds `by` to the bounds of all bands. Open ends stay open, because the sum is limited to a value beyond every
- * distance. */
+/* Adds `by` to the bounds of bands along the packed axes. Open ends stay open, because the sum is limited to a value
+ * beyond every distance. */
 static void shift_bands(attn_problem *p, int64_t by)
 {
     for (int i = 0; i < p->nbands; i++) {

@@ -352,8 +352,8 @@ static void choose(attn__flash_backward_plan *p, const attn__canonical *canonica
     attn__flash_tables_choose(&p->tables, canonical, p->tile->lanes, p->ldk, p->ldv, p->tile_q, p->block_k);
 }
 
-/* Returns the gradients that are added to several times: dq, dk and dv with several waves, otherwise dq if it is not in
- * scratch memory. */
+/* Returns the gradients that are added to several times: dq, dk and dv with several waves, otherwise dq if there are
+ * several blocks of keys and dq is not in scratch memory. */
 static unsigned adds_often(const attn__canonical *canonical)
 {
     attn__flash_backward_plan p = {0};

@@ -51,7 +51,7 @@ typedef struct head_plan {
     int64_t channels, values;
     int order[ATTN_MAX_DIMS];      /* order of the batch axes, outermost first */
     int64_t weight[ATTN_MAX_DIMS]; /* batch item number = sum of weight * index */
-    int64_t sharing;               /* number of consecutive heads that add to one bias gradient, or of all heads */
+    int64_t sharing;               /* heads that add to one bias gradient, one after another; without a gradient: all */
     int64_t together, parts;       /* heads of a work item; items among `sharing` heads */
     int64_t items;
     bool joins; /* a bias gradient has parts, which must be added */
@@ -472,7 +472,7 @@ static void load_bytes(const head *h)
         attn__visible_hide(&tile, parts, h->plan->lanes, h->m.flags, shape->width, 0.0f, h->m.flags);
 }
 
-/* Loads the head's bias and finds which keys its queries attend. Skips both if the previous head had the same. */
+/* Loads the head's bias and finds which keys its queries attend. Skips each that the previous head also had. */
 static void load_pairs(head *h)
 {
     const head_plan *p = h->plan;

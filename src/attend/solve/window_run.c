@@ -1348,7 +1348,7 @@ void attn__window_find(attn__window_work *w, const attn__window_weights *to, att
     b->s_ld = to->ld;
 }
 
-/* Turns the scores of the vectors that were read, w->s, into weights, and w->dp into the gradients of the scores. */
+/* Computes weights (w->s.s) and gradients of scores (w->s.dp) for the lanes that were read. */
 static void find_block(attn__window_work *w, const float *lse, const float *delta, bool dbias)
 {
     int64_t width = w->plan->taps->width;

@@ -69,7 +69,7 @@ bool attn__names_builtin_size(const char *name, const char **text, size_t *size)
 }
 
 /* Counts how many tensors of the checkpoint a built-in names file would map, and how many targets they would make.
- * Tensors that make one target by the operation "same" count as one target. */
+ * All tensors of a rule with the operation "same" count as one target. */
 static attn_status count_known(const attn_checkpoint *weights, const char *name, bool wrapped, int64_t *known,
                                int64_t *places)
 {
