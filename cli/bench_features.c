@@ -117,8 +117,8 @@ static attn_status enter(const bench *b, entrant *e, const attn_problem *plain, 
     return status == ATTN_OK ? bench_run_before(context, &with, NULL, &e->arrays) : status;
 }
 
-/* Runs each problem once. A short run is repeated, because its first run loads data that other problems evicted from
- * the caches. */
+/* Runs the problems in turns, until the time is over. In each turn, a problem runs at least twice, because its first
+ * run loads data that other problems evicted from the caches. */
 static attn_status take_turns(const bench *b, entrant *entrants)
 {
     attn_status status = ATTN_OK;

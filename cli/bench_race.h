@@ -60,13 +60,14 @@ int bench_race_begin(bench_race *race, const cli_call *cli, bool rates);
 /* Races the row with each number of threads, unless another type was requested. Returns an exit code, which is
  * CLI_OK even after alarms. */
 int bench_race_row(bench_race *race, const bench_row *row);
-/* Ends the table of a race that began with CLI_OK. Returns CLI_FAILED after alarms, and otherwise `code`. */
+/* Ends the table of a race that began with CLI_OK. Returns `code` if it is an error. Otherwise returns CLI_BAD if
+ * nothing was measured, CLI_FAILED after alarms, or CLI_OK. */
 int bench_race_end(bench_race *race, int code);
 
 /* ---------------------------------------------------------------------------------- bench_race_products.c */
 
-/* Races the products of a NULL-terminated list in each precision. NULL means all products of bench_product.h. A
- * product with weights of a linear layer also runs with packed weights. */
+/* Races the products of a NULL-terminated list in each precision. NULL means all products of bench_product.h. Those
+ * with weights of a linear layer then also run with packed weights. */
 int bench_race_products(bench_race *race, const char *const *shapes);
 extern const char *const bench_products_quick[];
 

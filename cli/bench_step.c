@@ -31,7 +31,7 @@ double bench_step_flops(const bench_shape *s)
     return 3 * 2 * rows * forward;
 }
 
-/* Returns the process's maximum resident memory, and resets it if Linux allows it. */
+/* Returns the process's maximum resident memory. If Linux allows it, forget_process_peak resets this maximum. */
 static size_t process_peak(void)
 {
     struct rusage usage;

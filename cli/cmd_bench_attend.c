@@ -191,8 +191,8 @@ static void report(bench *b, const row *r)
     }
 }
 
-/* Returns the exit code for a solver that refuses the problem. If the user named this solver, the refusal is not a
- * failure. */
+/* Returns the exit code after a plan was not created. It is not a failure if the solver that the user named does not
+ * support the problem. */
 static int refused(const bench *b, const row *r, attn_status status)
 {
     if (status != ATTN_ERROR_UNSUPPORTED)

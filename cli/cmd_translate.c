@@ -214,8 +214,8 @@ static int translate_whole(job *j, const char *const *texts, int n, int64_t firs
     return code;
 }
 
-/* Splits each text at its first tab into a sentence and the forced prefix of its translation. Then translates the
- * sentences. */
+/* Translates the sentences. If `prefixed` is set, first splits each text at its first tab into a sentence and the
+ * forced prefix of its translation. */
 static int translate(job *j, const char *const *texts, int n, int64_t first)
 {
     char *copies[AHEAD] = {0};

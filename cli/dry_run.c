@@ -22,7 +22,8 @@ typedef struct dry_run {
     int64_t fits, misshapen, missing, left;
 } dry_run;
 
-/* Returns the name of the operation that converts tensor e to the shape of parameter t, or NULL if there is none. */
+/* Returns the name of the operation that converts tensor e to the shape of parameter t. Returns "" if e already has
+ * this shape, and NULL if there is no such operation. */
 static const char *operation_for(const attn_checkpoint_entry *e, const attn_tensor *t)
 {
     int rank = attn_tensor_rank(t);

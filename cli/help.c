@@ -82,7 +82,8 @@ void cli_help_wrap(FILE *file, const char *text, int indent, int column)
 
 /* ------------------------------------------------------------------------------------------- options */
 
-/* Writes the option's range as "least to most", if both ends are finite. */
+/* Writes the option's range as "least to most". A maximum of 1e6 or more counts as no limit: the range is then
+ * "at least" a minimum above 0, or an empty text. */
 static void range_text(const attn_setting *key, char *out, size_t size)
 {
     out[0] = '\0';

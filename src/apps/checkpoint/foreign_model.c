@@ -52,8 +52,9 @@ static attn_status check_heads(const attn__foreign *foreign, attn_context *conte
                    : ATTN_OK;
 }
 
-/* Sets the paths of the settings file and of the weights. If `path` is a directory, both files have their usual
- * names in it. If `path` is a file, both paths are `path`. */
+/* Sets the paths of the settings file and of the weights. If `named` is true and `path` is a file, both paths are
+ * `path`. Otherwise `path` is a directory: the settings are in its config.json, and the path of the weights is its
+ * usual file, or the directory itself if `named` is true. */
 static attn_status find_files(attn__foreign *f, attn_context *context, const char *path, bool named)
 {
     size_t size = strlen(path) + 1;
