@@ -205,8 +205,8 @@ static bool is_foreign_directory(const cli_call *cli, const char *path)
     return weights && cli_form_of(cli, path) == CLI_FORM_OTHER;
 }
 
-/* Returns true if the path has weights that are not in a model directory of attn. The file of a published MSA
- * Transformer is an exception. */
+/* Returns true if the path has weights, but is neither a model directory of attn, a translator in Marian's own or in
+ * Hugging Face's form, nor the file of a published MSA Transformer. */
 static bool is_checkpoint(const cli_call *cli, const char *path)
 {
     attn_checkpoint_kind kind = ATTN_CHECKPOINT_OTHER;

@@ -53,7 +53,7 @@ typedef struct cli_command {
     /* name of the attn_trainer whose settings become options of this command; NULL: none */
     const char *trains;
     const char *const *examples;
-    /* minimum and maximum number of words that are not options; most < 0: no maximum */
+    /* minimum and maximum number of words that are not options; max < 0: no maximum */
     int min, max;
     int (*run)(cli_call *cli);
 } cli_command;

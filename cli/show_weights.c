@@ -70,7 +70,7 @@ static bool make_room(drawing *d)
     return d->values && d->panels && d->heads_named && d->panel_rows && d->titles;
 }
 
-/* Formats the indices of the axes before the heads, counted from 1, such as "1, 3". */
+/* Formats the indices of the axes before the heads, counted from 1, as in "Weights 1, 3". */
 static void name_group(const drawing *d, int64_t group, char *title, size_t size)
 {
     int axes = attn_tensor_rank(d->tensor) - 3;
