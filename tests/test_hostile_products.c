@@ -75,7 +75,7 @@ static int tear_down(void **state)
  * convolution, they are the number of axes, batch, channels, outputs, groups, three numbers each for size, kernel,
  * stride and padding, and bias. */
 static const char *const named[] = {
-    /* every fourth output has small numbers at the k for which a solver that rescales rows computes its scale */
+    /* every fourth output has small numbers at the k from which a solver that rescales rows computes its scale */
     "linear:interleaved:forward:0:%d:1,197,256,384,0,0,0,0,0",
     "linear:interleaved:forward:0:%d:1,512,257,384,1,0,0,0,0",
     "matmul:interleaved:forward:0:%d:1,256,256,384,0,0,0,1,0",

@@ -782,8 +782,8 @@ static void follow_rows(history *h, const int64_t *rows, int64_t n)
     h->n = n;
 }
 
-/* Reorders a cache many times and checks its content each time. Adds to *moved the tokens that two rows do not
- * share, which must be moved. */
+/* Reorders a cache many times and checks its content each time. Adds to *moved the number of tokens that two
+ * rows do not share, which must be moved. */
 static void reorder_often(attn_context *context, uint64_t seed, int64_t *moved)
 {
     attn_nn_kv_cache cache, spare;

@@ -555,7 +555,7 @@ static void linear_weights_load_into_windows(void **state)
     attn_model_destroy(model);
 }
 
-/* With a single row, tied and untied rows give the same attention maps. Contacts need tied rows. */
+/* With a single row, tied and untied rows give the same logits. Contacts need tied rows. */
 static void one_row_is_tied_to_itself(void **state)
 {
     static const char *const json[] = {

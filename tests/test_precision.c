@@ -452,7 +452,7 @@ static void keys_that_are_kept_are_rounded_once(void **state)
     last_token(f, ATTN_F32, ATTN_PRECISION_F32, mixed);
     assert_memory_equal(whole, kept, sizeof whole);
     assert_memory_equal(whole, half, sizeof whole);
-    /* The first keys were stored before their projections were rounded, which makes a small difference. */
+    /* The first keys were projected and stored without rounding, which makes a small difference. */
     for (int i = 0; i < SENTENCES * D; i++)
         assert_true(fabsf(mixed[i] - whole[i]) < 0.02F);
 }

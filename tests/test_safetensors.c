@@ -84,7 +84,7 @@ static void a_good_file_is_read(void **state)
 
 #define T(dtype, shape, offsets) "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
 
-/* An empty tensor has the offset of another tensor, and may come before or after it in the header. */
+/* An empty tensor may begin where another tensor begins or ends, and may come before or after it in the header. */
 static void empty_tensors_may_be_named_last(void **state)
 {
     attn_context *c = *state;

@@ -489,8 +489,8 @@ static void the_chain_that_fits_best_is_taken(void **state)
     assert_int_equal(map_text(c, text, "A", other, to, x, &match, taken), ATTN_ERROR_FORMAT);
 }
 
-/* Residue numbers may jump if bonds show that no residue is absent. They may follow another convention, or belong to
- * another chain's sequence. */
+/* Residue numbers may jump if bonds show that no residue is absent. They may follow another convention, or the
+ * file may have another chain's sequence. */
 static void residue_numbers_may_jump_where_bonds_continue(void **state)
 {
     static char text[1 << 17];

@@ -5,7 +5,7 @@
  *
  * Sums are rounded like the instructions' sums. For bf16 (TDPBF16PS in Intel's manual), numbers of even and of odd
  * index are summed separately by fused multiply-adds, and subnormal numbers count as zero. For int8 (TDPBSSD), sums are
- * exact.  The program ends if a tile is used while tiles are not configured, if they are configured twice, or if the
+ * exact. The program ends if a tile is used while tiles are not configured, if they are configured twice, or if the
  * configuration is not eight tiles of 16 rows of 64 bytes. Two things are not emulated: the system's permission to use
  * tiles, and the freedom of a compiler to move code across a tile load, which is a function call here.
  */

@@ -18,9 +18,9 @@ attn_allocator faults_allocator(faults *f);
 /* Creates a context with the allocator `f`. Returns NULL if allocating the context failed. */
 attn_context *faults_context(faults *f);
 
-/* Calls work(context, user) until it succeeds, while allocation 1, 2, 3, ... fails. Each failing call must return
- * ATTN_ERROR_MEMORY and free its memory. Returns the number of allocations of the successful call. If a check fails,
- * prints the reason on standard error and returns -1. */
+/* Calls work(context, user) until it succeeds, while its first, second, third, ... allocation fails. Each failing call
+ * must return ATTN_ERROR_MEMORY and free its memory. Returns the number of allocations of the successful call. If a
+ * check fails, prints the reason on standard error and returns -1. */
 long faults_try_all(attn_status (*work)(attn_context *context, void *user), void *user);
 
 #endif
