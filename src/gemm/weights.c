@@ -7,8 +7,8 @@
 #include "gemm/int8_product.h"
 #include "gemm/sliced.h"
 
-/* Returns how many rows are packed at once. If rows are released after packing or converted to integers, only a part of
- * the rows is packed at once. */
+/* Returns how many rows are packed at once if rows are released after packing or converted to integers. Otherwise all
+ * rows are packed at once. */
 static int64_t part_of(const attn__weights *w)
 {
     return attn__min(w->n, ATTN__GEMM_PART);

@@ -156,7 +156,7 @@ static void find_range(frame *f)
                 widen(&f->x, curve->x[i]), widen(&f->y, curve->y[i]);
         }
     }
-    /* the axis begins at zero unless the curve would then look flat: the smallest value must be below half of the
+    /* the y axis begins at zero unless the curve would then look flat: the smallest value must be below half of the
      * largest */
     bool from_zero = !f->y.log && f->y.low >= 0 && f->y.low < 0.5 * f->y.high;
     finish_range(&f->x, dots ? 0.02 : 0);

@@ -16,8 +16,8 @@
 #include <string.h>
 
 static const double SUFFICIENT = 0.01, SHORTER = 0.5; /* constants of the paper's line search */
-/* If the expected decrease of the loss is smaller than this fraction of the loss, no line search is done. Such a
- * decrease is below the rounding error of the loss. Near the minimum the full Newton step is good anyway. */
+/* If the expected decrease of the objective is smaller than this fraction of C rows + |w|, no line search is done. Such
+ * a decrease is below the rounding error of the objective. Near the minimum the full Newton step is good anyway. */
 static const double ROUNDING = 1e-11;
 
 typedef struct fit {

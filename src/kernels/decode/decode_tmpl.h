@@ -117,7 +117,7 @@ static float weigh(float *s, int64_t count, float *m, float *l)
 }
 
 /* Adds p v of keys [from, to) to o, for `vectors` vectors of channels from channel `at` on. Even and odd keys have
- * separate sums, because four dependency chains would not keep the multiply-add units busy. */
+ * separate sums, because `vectors` dependency chains may be too few to keep the multiply-add units busy. */
 VF_FN void add_chunk(const attn__decode_rows *v, attn_dtype dtype, int64_t from, int64_t to, const float *p,
                      float shrink, float *o, int64_t at, int vectors, int n, bool prefetch)
 {
