@@ -37,8 +37,8 @@ attn_status attn__pnm_read(attn__raster *raster, const attn__input *input, int64
 /* How a picture is fitted to a requested size. The picture is first resized, and then its middle is cut out. */
 typedef struct attn__image_fitting {
     attn_image_filter filter;
-    /* true: width and height are resized by different factors, to the requested size; false: they are resized by the
-     * same factor, and the picture becomes at least as large as requested */
+    /* true: width and height are resized by different factors, each to `side`; false: they are resized by the same
+     * factor, and neither becomes shorter than `side` */
     bool squash;
     /* length in pixels to which the picture is resized before its middle is cut out; 0: the requested size */
     int64_t side;
