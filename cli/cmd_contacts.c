@@ -69,8 +69,8 @@ static const int64_t divisors[] = {1, 2, 5};
 
 /* ------------------------------------------------------------------------------------------ the structure */
 
-/* Finds the structure: the given file, or the file in the given folder that is named like the alignment. Returns
- * false if there is no such file. */
+/* Finds the structure: the file of --structure, or else a file in the alignment's folder that is named like the
+ * alignment. Returns false if --structure is not given and there is no such file. */
 static bool find_structure(const contacts *c, char *path)
 {
     static const char *const endings[] = {".pdb", ".cif", ".ent", ".mmcif"};

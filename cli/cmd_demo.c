@@ -33,7 +33,7 @@ static const char *in_directory(char *path, const char *directory, const char *n
     return path;
 }
 
-/* Returns true if `directory` holds the translator of an earlier demo, which may be deleted. */
+/* Returns true if `directory` holds no model, or the translator of an earlier demo, which may be deleted. */
 static bool is_ours(const cli_call *cli, const char *directory)
 {
     char path[4096];

@@ -171,7 +171,7 @@ int cli_training_end(cli_training *training, attn_status status, const char *dir
 {
     forget_signals();
     cli_watch_work(NULL, 0, 0);
-    /* From here on, a request to stop is ignored. Otherwise one rank could stop while the others continue. */
+    /* The ranks no longer check for a request to stop. Otherwise one rank could stop while the others continue. */
     attn_ranks_set_stop(training->cli->context, NULL, NULL);
     cli_progress_end(&training->progress);
     if (status == ATTN_OK && training->last.steps == 0 && training->first_epoch <= training->epochs)
