@@ -203,8 +203,7 @@ static void canonical_form_is_small(void **state)
     attn_context *c;
     attn_context_create(&c, NULL);
     attn_problem p;
-    /* The plan drops the two dims of length 1, one head and one batch. In BHTD, it merges contiguous rows and heads,
-     * and turns grouped heads into queries. */
+    /* The plan drops dims of length 1. In BHTD, it merges batches with heads, and grouped heads with queries. */
     attn_problem_heads(
         &p, &(attn_heads){.batch = 4, .heads = 3, .queries = 5, .keys = 7, .dim = 8, .layout = ATTN_LAYOUT_BHTD});
     attn_plan *plan = plan_of(c, &p, (attn_plan_options){0});

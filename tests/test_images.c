@@ -199,8 +199,7 @@ static void logits_into(world *w, double *out)
         out[i] = test_at(logits, i);
 }
 
-/* Changing number j must change only the logits of later numbers. After a whole stack, every later number depends on
- * j. For the stacks, the next slice, row and pixel are checked. */
+/* Changing number j must change the logits of all later numbers, and no other logits. */
 static void check_dependence(const sizes *s)
 {
     enum { MOST = 4 * 4 * 5 * 7 };

@@ -129,7 +129,7 @@ static void lengths_are_interpolated_between_pixels(void **state)
     end(w);
 }
 
-/* Compares the layer along an axis with the layer after this axis was moved. */
+/* A layer that moves its axis must give the same as the layer along this axis and then the move. */
 static void channels_move_between_axes(void **state)
 {
     world w = begin(false);

@@ -5,8 +5,8 @@
  *
  *     |c - sum a b| <= k 2^-24 sum |a| |b|        for every element c, a sum of k terms a b
  *
- * If the sum is infinity or NaN, the result must also be infinity or NaN. Elements whose sum of absolute values may
- * overflow are not checked. If this sum is below 1e-30, an error of 1e-30 is allowed. If it is 0, no error is allowed.
+ * If the sum is infinity or NaN, the result must be the same. Elements whose sum of absolute values may overflow are
+ * not checked. If this sum is below 1e-30, an error of 1e-30 is allowed. If it is 0, no error is allowed.
  */
 #ifndef ATTN_TESTS_PRODUCT_REF_H
 #define ATTN_TESTS_PRODUCT_REF_H
@@ -29,8 +29,8 @@ void product_ref_row(double *restrict value, double *restrict magnitude, matrix_
 /* Returns a copy of b[k,n] as contiguous doubles. The caller frees it. */
 double *product_ref_pack(matrix_view b, int64_t n, int64_t k);
 
-/* Returns the error of an element, divided by its bound. It must not be above 1. Returns infinity if only one of
- * `got` and `value` is finite. */
+/* Returns the error of an element, divided by its bound. It must not be above 1. Returns infinity if `got` or
+ * `value` is not finite and the other is not the same. */
 double product_ref_share(double got, double value, double magnitude, double terms);
 
 /* A convolution as of attn_convolve. It always has three axes; missing leading axes have length 1. */
