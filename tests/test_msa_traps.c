@@ -164,8 +164,8 @@ static void column_attention_of_one_row_is_identity_on_values(void **state)
     attn_named_clear(&parameters);
 }
 
-/* In a column that is padding in all rows, all scores are -10000. Its weights are equal and finite, and no other
- * column reads it. */
+/* In a column that is padding in all rows, all scores are -10000, so its weights are equal and finite. In other
+ * columns, padding has the weight 0. */
 static void fully_padded_columns_stay_finite(void **state)
 {
     fixture *f = *state;

@@ -35,7 +35,7 @@ static attn_tensor *padding(attn_tape *tape)
 
 /* ---------------------------------------------------------------------------------------------- gradients */
 
-/* One block of the layer. The inputs of gradcheck replace its parameters. */
+/* One block of the layer. The inputs of gradcheck are x and parameters of this block. */
 typedef struct choice {
     const attn_nn_msa_layer *layer;
     int block; /* 0: rows; 1: columns; 2: feed-forward */

@@ -295,8 +295,8 @@ static void a_plain_stack_holds_a_result_a_block(void **state)
     assert_true(grown <= 1.5 * 2 * (12 - 4) * result);
 }
 
-/* Inputs that are recomputed from outputs pass their rounding errors from block to block. These errors are measured
- * in double. */
+/* Inputs that are recomputed from outputs pass their rounding errors from block to block. A run in double shows
+ * how large they are in float. */
 static void rounding_stays_small_in_a_deep_stack(void **state)
 {
     figures single = train_step(24, true, ATTN_F32, 4), exact = train_step(24, true, ATTN_F64, 4);

@@ -268,7 +268,7 @@ static void many_sentences(fixture *f)
     free(text);
 }
 
-/* Reads an epoch, in which every sentence must come once. Returns the share of padding among all positions. */
+/* Reads an epoch, in which every sentence must come once. Returns the share of padding in the targets. */
 static double read_epoch(attn_batches *batches, int64_t *order)
 {
     attn_batch b;
