@@ -159,8 +159,8 @@ static void set_row(sample *s, int operand, int64_t dim, float number, bool all)
         s->data[operand][37 * dim + c] = number;
 }
 
-/* Tests one special row of queries or keys. All its numbers are zero, or too small or too large for fixed-point
- * digits, or one is much larger than the others. There are one or several blocks of keys. */
+/* Tests one special row of queries or keys. All its numbers are zero or too small for fixed-point digits, or one number
+ * is large, tiny, infinite or NaN. There are one or several blocks of keys. */
 static void rows_that_digits_cannot_hold_take_parts(void **state)
 {
     (void)state;
