@@ -471,8 +471,8 @@ static attn_status measure_all(attn_context *c, void *user)
     return status;
 }
 
-/* Reads checkpoints of PyTorch, which tests/parity/family.py wrote. They also contain the original model's outputs
- * as "=NAME", with which the outputs are compared. */
+/* tests/parity/family.py wrote the weights of original models to one file, and inputs and outputs to another. There,
+ * "=NAME" is an output, with which this library's output is compared. */
 static void carried_files_give_the_originals_outputs(void **state)
 {
     static const char *const cases[][2] = {{"torch", "torch-transformer"},
