@@ -47,7 +47,7 @@ static double least(const double *cost, int64_t rows, int64_t columns, int64_t r
     return best;
 }
 
-/* The costs have few distinct values, so that many assignments have the same cost. */
+/* In every second trial, the costs have few distinct values, so that many assignments have the same cost. */
 static void no_assignment_costs_less(void **state)
 {
     uint64_t seed = 3;

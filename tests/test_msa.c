@@ -387,7 +387,8 @@ static void budgets_change_rounding_only(void **state)
     attn_msa_destroy(msa);
 }
 
-/* Runs the model in a precision, with a limit that allows `heads` heads at once. Writes the last layer's outputs to x. */
+/* Runs the model in a precision, with a limit that allows `heads` heads at once. Writes the last layer's outputs to
+ * x. */
 static void run_in(attn_precision precision, int64_t heads, float *x)
 {
     fixture f = {0};
