@@ -207,7 +207,7 @@ static void gradients_are_those_of_differences(void **state)
         (const gradcheck_input[]){{4, {BLOCKS, IMAGES, QUERIES, CLASSES + 1}}, {4, {BLOCKS, IMAGES, QUERIES, 4}}});
 }
 
-/* The losses of two parts of a batch sum to the loss of the batch, if both use the divisors of the whole batch. */
+/* The losses of the images of a batch sum to the loss of the batch, if they use the divisors of the whole batch. */
 static void parts_of_a_batch_add_up(void **state)
 {
     tape_fixture *f = *state;

@@ -250,7 +250,7 @@ static void int8_is_the_same_on_all_sets(void **state)
     }
 }
 
-/* Infinity and NaN stay as they are, and change only their own row. */
+/* The results of a row with infinity or NaN are not finite. All other results are finite. */
 static void int8_passes_infinity_and_nan(void **state)
 {
     tape_fixture *f = *state;
