@@ -52,7 +52,7 @@ test-amx: all
 	amx) echo "skipped: this machine has AMX" ;; \
 	avx512bf16) cmake --build $(BUILD) -j $(JOBS) --target emulated || exit 1; \
 	    if [ "$$($(call SETS,$(BUILD)/tests/emulated_attn) | cut -d' ' -f1)" = amx ]; then \
-	    ATTN_TEST_STEP=2 ctest --test-dir $(BUILD) -C emulated -R '^emulated_' --output-on-failure -j $(JOBS); \
+	    ctest --test-dir $(BUILD) -C emulated -R '^emulated_' --output-on-failure -j $(JOBS); \
 	    else echo "skipped: this machine lacks AVX-512 VBMI or VNNI"; fi ;; \
 	avx512 | avx2 | neon | scalar) echo "skipped: this machine lacks AVX-512 with bf16" ;; \
 	*) echo "attn version names no instruction set"; exit 1 ;; \
@@ -68,12 +68,12 @@ TSAN_WITHOUT = ^(models_sizes|gemm$$|gemm_(kernels|tile|plan)|attend_(backward|b
 asan: build/.deps
 	cmake --preset asan -DATTN_TESTS_WITHOUT='$(ASAN_WITHOUT)'
 	cmake --build build-asan -j $(JOBS)
-	ATTN_TEST_STEP=2 ctest --test-dir build-asan --output-on-failure -j $(JOBS)
+	ctest --test-dir build-asan --output-on-failure -j $(JOBS)
 
 tsan: build/.deps
 	cmake --preset tsan -DATTN_TESTS='$(TSAN_TESTS)' -DATTN_TESTS_WITHOUT='$(TSAN_WITHOUT)'
 	cmake --build build-tsan -j $(JOBS)
-	ATTN_TEST_STEP=2 ctest --test-dir build-tsan --output-on-failure -j $(JOBS)
+	ctest --test-dir build-tsan --output-on-failure -j $(JOBS)
 
 test-parity: all
 	sh scripts/install-parity

@@ -511,8 +511,8 @@ static void check(form f, const shape *s, const int pair[2])
 static int open_context(void **state)
 {
     (void)state;
-    const char *step = getenv("ATTN_TEST_STEP"), *first = getenv("ATTN_TEST_FIRST");
-    total.step = step && *step ? strtoull(step, NULL, 10) : 1;
+    const char *first = getenv("ATTN_TEST_FIRST");
+    total.step = (uint64_t)test_step();
     total.first = first && *first ? strtoull(first, NULL, 10) : 0;
     return attn_context_create(&context, &(attn_context_options){.threads = 2}) != ATTN_OK;
 }

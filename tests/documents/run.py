@@ -148,8 +148,8 @@ def main():
     pages = sys.argv[1:] or ["README.md"] + sorted("docs/" + p for p in os.listdir(os.path.join(ROOT, "docs"))
                                                    if p.endswith(".md"))
     begin = time.time()
-    with tempfile.TemporaryDirectory() as top, concurrent.futures.ThreadPoolExecutor(2) as two_at_a_time:
-        reports = list(two_at_a_time.map(lambda path: run_page(path, os.path.join(top, path.replace("/", "-"))), pages))
+    with tempfile.TemporaryDirectory() as top, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        reports = list(pool.map(lambda path: run_page(path, os.path.join(top, path.replace("/", "-"))), pages))
     unused = [] if sys.argv[1:] else [rule.why for rule in substitutions.RULES if not any(rule.why in r["used"] for r in reports)]
     for why in unused:
         print(f"substitutions.py: no page has a command for this rule: {why}")
