@@ -120,6 +120,12 @@ static int64_t number_of(const attn_config_value *value, int i, int64_t alone)
     return value->type == ATTN_CONFIG_TYPE_INTS ? value->integers[i] : alone;
 }
 
+int64_t attn__resnet_stages(const attn_config *config)
+{
+    const attn_config_value *blocks = attn_config_get(config, "stage_blocks");
+    return !blocks ? ATTN__RESNET_NAMED_STAGES : blocks->type == ATTN_CONFIG_TYPE_INTS ? blocks->n : 1;
+}
+
 /* Fills the array `stages` from the config and returns the number of stages. If the lists in the config have
  * different lengths, sets the error and returns 0. */
 static int stages_of(stage stages[ATTN__RESNET_STAGES], attn_nn_builder *builder, const attn_config *config, int kind)
@@ -127,7 +133,7 @@ static int stages_of(stage stages[ATTN__RESNET_STAGES], attn_nn_builder *builder
     const attn_config_value *blocks = attn_config_get(config, "stage_blocks"),
                             *width = attn_config_get(config, "width");
     bool dilation = attn_config_bool(config, "dilation", false), list = width->type == ATTN_CONFIG_TYPE_INTS;
-    int64_t n = !blocks ? ATTN__RESNET_NAMED_STAGES : blocks->type == ATTN_CONFIG_TYPE_INTS ? blocks->n : 1, sum = 0;
+    int64_t n = attn__resnet_stages(config), sum = 0;
     if (n > ATTN__RESNET_STAGES || (list && width->n != n)) {
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
                    "%s%lld stages by stage_blocks, %lld by width: as many of both, at most %d, are wanted",

@@ -108,7 +108,6 @@ void attn__boxed_data_free(attn__boxed_data *data)
     attn__free(data->context, data->valid.order);
     attn__free(data->context, data->base);
     attn__free(data->context, data->batches);
-    attn__free(data->context, data->shuffled);
     attn__free(data->context, data->window);
     attn__free(data->context, data->begin);
     attn__free(data->context, data->labels);
@@ -295,8 +294,8 @@ static int64_t width_of(const void *user, int64_t index)
 }
 
 /* Returns the number of strips in a window of an epoch with `full` full batches. A window is long enough that the
- * pictures of a batch have similar sizes. It has at most a quarter of the batches, so that a batch contains different
- * pictures in each epoch. */
+ * pictures of a batch have similar sizes. A window of several batches has at most a quarter of all batches, so that a
+ * batch contains different pictures in each epoch. */
 static int64_t strips_of(int64_t full)
 {
     int64_t strips = 1;
@@ -313,19 +312,8 @@ static void sort_window(const attn__boxed_data *data, int64_t *pictures, int64_t
         attn__order_by_key(pictures + i, attn__min(strip, n - i), width_of, data, data->window);
 }
 
-static void shuffle_batches(attn__boxed_data *data, attn__rng *rng, int64_t full)
-{
-    for (int64_t i = 0; i < full; i++)
-        data->batches[i] = i;
-    attn__rng_shuffle(rng, data->batches, full);
-    memcpy(data->shuffled, data->train.order, (size_t)data->train.n * sizeof *data->shuffled);
-    for (int64_t i = 0; i < full; i++)
-        memcpy(data->train.order + i * data->batch, data->shuffled + data->batches[i] * data->batch,
-               (size_t)data->batch * sizeof *data->shuffled);
-}
-
-/* Orders the pictures of an epoch. The order depends only on the seed and the epoch, so a training can continue at any
- * epoch. If the last batch is not full, its pictures are random and not sorted. */
+/* Orders the pictures and the batches of an epoch. The order depends only on the seed and the epoch, so a training can
+ * continue at any epoch. If the last batch is not full, its pictures are not sorted, and it stays the last one. */
 static void order_epoch(attn__boxed_data *data, int64_t epoch)
 {
     attn__rng rng = {.seed = data->seed, .stream = attn__mix64(STREAM_ORDER ^ attn__mix64((uint64_t)epoch))};
@@ -335,16 +323,18 @@ static void order_epoch(attn__boxed_data *data, int64_t epoch)
     attn__rng_shuffle(&rng, data->train.order, n);
     for (int64_t i = 0; i < full * data->batch; i += window)
         sort_window(data, data->train.order + i, attn__min(window, full * data->batch - i), strips * data->batch);
-    shuffle_batches(data, &rng, full);
+    for (int64_t i = 0; i < attn__boxed_data_steps(data); i++)
+        data->batches[i] = i;
+    attn__rng_shuffle(&rng, data->batches, full);
 }
 
 attn_status attn__boxed_data_train(attn__boxed_data *data, attn_tape *tape, int64_t epoch, int64_t step,
                                    attn__boxed_batch *batch)
 {
-    int64_t begin = step * data->batch, left = data->train.n - begin, whole = left < data->batch ? left : data->batch;
-    *batch = (attn__boxed_batch){.share = {.whole = whole}};
     if (epoch != data->epoch)
         order_epoch(data, epoch);
+    int64_t begin = data->batches[step] * data->batch, whole = attn__min(data->batch, data->train.n - begin);
+    *batch = (attn__boxed_batch){.share = {.whole = whole}};
     batch->share.count = attn__ranks_share(data->context, whole, &batch->share.first);
     return make_batch(data, &data->train, tape, begin, true, batch);
 }
@@ -412,14 +402,13 @@ attn_status attn__boxed_data_begin(attn__boxed_data *data)
     size_t most = attn__size_mul((size_t)data->batch, (size_t)data->queries);
     size_t bytes = attn__size_mul((size_t)data->train.n, sizeof *data->base);
     data->base = attn__alloc(data->context, bytes);
-    data->batches = attn__alloc(data->context, bytes);
-    data->shuffled = attn__alloc(data->context, bytes);
+    data->batches =
+        attn__alloc(data->context, attn__size_mul((size_t)attn__boxed_data_steps(data), sizeof *data->batches));
     data->window = attn__alloc(data->context, attn__size_mul((size_t)data->train.n, sizeof *data->window));
     data->begin = attn__alloc(data->context, attn__size_mul((size_t)data->batch + 1, sizeof *data->begin));
     data->labels = attn__alloc(data->context, attn__size_mul(most, sizeof *data->labels));
     data->boxes = attn__alloc(data->context, attn__size_mul(most, 4 * sizeof *data->boxes));
-    if (!data->base || !data->batches || !data->shuffled || !data->window || !data->begin || !data->labels ||
-        !data->boxes)
+    if (!data->base || !data->batches || !data->window || !data->begin || !data->labels || !data->boxes)
         return ATTN_ERROR_MEMORY;
     memcpy(data->base, data->train.order, bytes);
     return ATTN_OK;

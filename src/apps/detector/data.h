@@ -35,10 +35,9 @@ typedef struct attn__boxed_data {
     int64_t left_out;
     /* [train.n]: the pictures of the training part in their initial order; each epoch shuffles a copy of this list */
     int64_t *base;
-    int64_t epoch; /* the epoch whose order is in train.order; -1: none so far */
-    /* Buffers for the order of an epoch. */
-    int64_t *batches, *shuffled; /* [train.n] each */
-    attn__keyed *window;         /* [train.n] */
+    int64_t epoch;       /* the epoch whose order is in train.order; -1: none so far */
+    int64_t *batches;    /* [steps]: the order of the batches of this epoch */
+    attn__keyed *window; /* [train.n]: scratch for sorting */
     /* Buffers for the objects of one batch. */
     int64_t *begin;
     int32_t *labels;

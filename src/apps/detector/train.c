@@ -196,12 +196,8 @@ static attn_status prepare_data(training *t)
 /* Refuses the setting `stages` if the checkpoint's backbone has another number of stages. */
 static attn_status check_stages(const attn__run *run)
 {
-    const attn_config_value *blocks = attn_config_get(attn_model_config(run->model), "stage_blocks");
-    bool list = blocks && blocks->type == ATTN_CONFIG_TYPE_INTS;
     const attn_config_value stages = {.type = ATTN_CONFIG_TYPE_INT,
-                                      .integer = list     ? blocks->n
-                                                 : blocks ? 1
-                                                          : ATTN__RESNET_NAMED_STAGES};
+                                      .integer = attn__resnet_stages(attn_model_config(run->model))};
     return attn__run_refuse(run, "stages", &stages, "is of a model with another value");
 }
 
