@@ -75,10 +75,10 @@ class Registered(unittest.TestCase):
         torch.manual_seed(5)
         self.attention, self.mask = functions()
 
-    def near(self, found, wanted, tolerance=TOLERANCE):
-        self.assertEqual(found.shape, wanted.shape)
-        most = float(wanted.abs().max())
-        self.assertLessEqual(float((found - wanted).abs().max()), tolerance * max(most, 1e-3))
+    def near(self, found, expected, tolerance=TOLERANCE):
+        self.assertEqual(found.shape, expected.shape)
+        most = float(expected.abs().max())
+        self.assertLessEqual(float((found - expected).abs().max()), tolerance * max(most, 1e-3))
 
 
 class Models(Registered):
@@ -93,8 +93,8 @@ class Models(Registered):
             found.loss.backward()
             results.append([found.logits.detach(), *(p.grad.clone() for p in model.parameters())])
             self.assertEqual(attn.torch.calls() - before, 2 if implementation == "attn" else 0)
-        for found, wanted in zip(results[1], results[0]):
-            self.near(found, wanted)
+        for found, expected in zip(results[1], results[0]):
+            self.near(found, expected)
 
 
     def test_models_without_the_interface(self):
@@ -124,8 +124,8 @@ class Models(Registered):
             added = given if given is not None and given.is_floating_point() else 0.0
             added = torch.where(seen, torch.zeros(seen.shape) + added, -torch.inf)
             sdpa = torch.nn.functional.scaled_dot_product_attention
-            wanted = sdpa(q, k, v, added, enable_gqa=True).transpose(1, 2)
-            self.near(found, wanted.nan_to_num())
+            expected = sdpa(q, k, v, added, enable_gqa=True).transpose(1, 2)
+            self.near(found, expected.nan_to_num())
         with self.assertRaisesRegex(attn.UnsupportedError, "block_indices"):
             attention(module, q, k, v, None, block_indices=indices)
 
@@ -185,8 +185,8 @@ class Masks(Registered):
                     leaves = [x.clone().requires_grad_() for x in (q, k, v)]
                     o = self.attention(module, *leaves, mask)[0]
                     results.append([o.detach(), *torch.autograd.grad(o, leaves, dout)])
-                for found, wanted in zip(*results):
-                    self.near(found, wanted)
+                for found, expected in zip(*results):
+                    self.near(found, expected)
         self.assertEqual(forms, {False, True})
 
     def test_mask_is_a_tensor(self):
@@ -206,8 +206,8 @@ class Masks(Registered):
         for found in (scores + given, given + scores, scores.clone().add_(given)):
             self.assertTrue(torch.equal(found, scores + eager))
         part = given.transpose(2, 3)[:, :, :5].contiguous()
-        wanted = scores[:, :, :5] + eager.transpose(2, 3)[:, :, :5]
-        self.assertTrue(torch.equal(scores[:, :, :5] + part, wanted))
+        expected = scores[:, :, :5] + eager.transpose(2, 3)[:, :, :5]
+        self.assertTrue(torch.equal(scores[:, :, :5] + part, expected))
 
 
 class Combinations(Registered):
@@ -258,12 +258,12 @@ class Combinations(Registered):
                     added = mask if bias is None else mask + bias
                 found = self.attention(module, q, k, v, mask, scaling=0.3, softcap=softcap,
                                        s_aux=sink, position_bias=bias)[0]
-                wanted = formula(q, k, v, seen, added, softcap, sink)
+                expected = formula(q, k, v, seen, added, softcap, sink)
                 learned = [x for x in (q, k, v, sink, leaf) if x is not None]
-                dout = torch.randn_like(wanted)
+                dout = torch.randn_like(expected)
                 with self.subTest(mask=type(mask), softcap=softcap, sinks=sinks, bias=shape):
                     for x, y in zip([found, *torch.autograd.grad(found, learned, dout, retain_graph=True)],
-                                    [wanted, *torch.autograd.grad(wanted, learned, dout)]):
+                                    [expected, *torch.autograd.grad(expected, learned, dout)]):
                         self.assertLess(float((x - y).detach().abs().max()),
                                         1e-13 * float(y.detach().abs().max()))
         self.assertEqual(attn.torch.calls(verbose=True).count("\n"), before)
@@ -296,8 +296,8 @@ class Combinations(Registered):
         function = masking_utils.sliding_window_causal_mask_function(3)
         given = self.mask(1, 6, 6, mask_function=function)
         draws = [self.attention(self.module(), q, k, v, given, dropout=0.3)[0] for _ in range(1500)]
-        wanted = self.attention(self.module(), q, k, v, given)[0]
-        self.assertLess(float((torch.stack(draws).mean(0) - wanted).abs().max()), 0.1)
+        expected = self.attention(self.module(), q, k, v, given)[0]
+        self.assertLess(float((torch.stack(draws).mean(0) - expected).abs().max()), 0.1)
         again = []
         for _ in range(2):
             torch.manual_seed(9)
@@ -329,10 +329,10 @@ class Distances(Registered):
         self.assertTrue(torch.equal(same.double(), bias.double()))
         return True
 
-    def equal(self, found, wanted, tolerance=1e-13):
+    def equal(self, found, expected, tolerance=1e-13):
         """Compares numbers of order 1; the gradient of a bias that is the same for all keys is 0."""
-        self.assertEqual(found.shape, wanted.shape)
-        self.assertLess(float((found - wanted).abs().max()), tolerance * max(1.0, float(wanted.abs().max())))
+        self.assertEqual(found.shape, expected.shape)
+        self.assertLess(float((found - expected).abs().max()), tolerance * max(1.0, float(expected.abs().max())))
 
     def layouts(self, values):
         """The numbers of values [1,H,q,k], arranged in memory in several ways."""
@@ -395,9 +395,9 @@ class Distances(Registered):
             return self.attention(types.SimpleNamespace(is_causal=False), q, k, v, scaling=0.3, position_bias=bias)[0]
 
         bias, found = self.results(computed, leaf, make, change, **options)
-        wanted = self.results(lambda q, k, v, bias: formula(q, k, v, None, bias), leaf, make, change, **options)[1]
-        self.assertEqual(len(found), len(wanted))
-        for x, y in zip(found, wanted):
+        expected = self.results(lambda q, k, v, bias: formula(q, k, v, None, bias), leaf, make, change, **options)[1]
+        self.assertEqual(len(found), len(expected))
+        for x, y in zip(found, expected):
             self.equal(x.to_dense(), y.to_dense())
         return bias
 
@@ -449,10 +449,10 @@ class Distances(Registered):
     def test_embeddings(self):
         """With a gradient only T5's form is recognized; the gradients are those of the dense bias."""
         leaf = torch.randn(6, 3, dtype=torch.float64)
-        for name, make, wanted in self.embeddings():
+        for name, make, expected in self.embeddings():
             with self.subTest(name):
                 bias = self.same_as_formula(leaf, make)
-                self.assertEqual(self.recognized(make(torch.nn.Parameter(leaf))), wanted)
+                self.assertEqual(self.recognized(make(torch.nn.Parameter(leaf))), expected)
                 with torch.no_grad():
                     self.assertEqual(self.recognized(bias), self.recognized(bias.clone()))
         for value in (torch.zeros, torch.ones):
@@ -529,9 +529,9 @@ class Distances(Registered):
                 found = [self.attention(module, q, k, v, mask, scaling=0.3, position_bias=bias, **options)[0]
                          for options in ({}, {"output_attentions": True})]
                 seen = None if mask is None or floats else mask.dense()
-                wanted = formula(q, k, v, seen, bias + mask if floats else bias)
-                inputs, dout = [q, k, v] + [leaf] * learned, torch.randn_like(wanted)
-                results = [[o, *torch.autograd.grad(o, inputs, dout, retain_graph=True)] for o in (*found, wanted)]
+                expected = formula(q, k, v, seen, bias + mask if floats else bias)
+                inputs, dout = [q, k, v] + [leaf] * learned, torch.randn_like(expected)
+                results = [[o, *torch.autograd.grad(o, inputs, dout, retain_graph=True)] for o in (*found, expected)]
                 with self.subTest(mask=repr(mask), part=part, learned=learned, **sizes):
                     for *both, y in zip(*results):
                         for x in both:
@@ -640,12 +640,12 @@ class Distances(Registered):
                 two_forward_passes, steps, frozen, biases_only)
         models = self.t5().double(), self.t5(transformers.UMT5Model).double()
         for model, use in (*itertools.product(models[:1], uses), (models[1], plain)):
-            found, wanted = self.both(model, use)
+            found, expected = self.both(model, use)
             for name, x in found.items():
                 with self.subTest(use=use.__name__, name=name):
-                    self.assertEqual(x is None, wanted[name] is None)
+                    self.assertEqual(x is None, expected[name] is None)
                     if x is not None:
-                        self.equal(x, wanted[name], 1e-12)
+                        self.equal(x, expected[name], 1e-12)
 
     def test_t5_in_halves(self):
         """In bfloat16 and under autocast attn is as near to float64 as the eager function."""
@@ -663,10 +663,10 @@ class Distances(Registered):
         model = self.t5(feed_forward_proj="gated-gelu").bfloat16()
         exact = self.both(copy.deepcopy(model).double(), use)[1]
         for kind, function in ((torch.bfloat16, use), (torch.float32, autocast)):
-            found, wanted = ([float((x - exact[name]).norm() / exact[name].norm()) for name, x in result.items()]
+            found, expected = ([float((x - exact[name]).norm() / exact[name].norm()) for name, x in result.items()]
                              for result in self.both(copy.deepcopy(model).to(kind), function))
-            self.assertLess(max(found), 3 * max(wanted))
-            self.assertLess(sum(found), 1.5 * sum(wanted))
+            self.assertLess(max(found), 3 * max(expected))
+            self.assertLess(sum(found), 1.5 * sum(expected))
 
     def test_t5_without_gradients(self):
         """Tokens one by one, several tokens after those in the cache, and weights."""
@@ -676,18 +676,18 @@ class Distances(Registered):
         for implementation in ("attn", "eager"):
             model.set_attn_implementation(implementation)
             with torch.no_grad():
-                said = model.generate(**given, max_new_tokens=6, min_new_tokens=6, do_sample=False, output_logits=True,
-                                      return_dict_in_generate=True)
+                generated = model.generate(**given, max_new_tokens=6, min_new_tokens=6, do_sample=False, output_logits=True,
+                                           return_dict_in_generate=True)
                 whole, cache, parts = model(**given, decoder_input_ids=start, output_attentions=True), None, []
                 for part in start.split((3, 1, 3), 1):
                     found = model(**given, decoder_input_ids=part, past_key_values=cache, use_cache=True)
                     cache = found.past_key_values
                     parts.append(found.logits)
             self.near(torch.cat(parts, 1), whole.logits)
-            results.append([said.sequences, *said.logits, *parts, *whole.encoder_attentions, *whole.decoder_attentions])
+            results.append([generated.sequences, *generated.logits, *parts, *whole.encoder_attentions, *whole.decoder_attentions])
         self.assertEqual(*map(len, results))
-        for found, wanted in zip(*results):
-            self.near(found, wanted)
+        for found, expected in zip(*results):
+            self.near(found, expected)
 
 
 class Uses(Registered):
@@ -720,38 +720,38 @@ class Uses(Registered):
             self.near(self.logits(), self.eager())
 
     def test_copies_and_pickles(self):
-        wanted = self.logits()
-        self.assertTrue(torch.equal(self.logits(copy.deepcopy(self.model)), wanted))
-        self.assertTrue(torch.equal(self.logits(pickle.loads(pickle.dumps(self.model))), wanted))
+        expected = self.logits()
+        self.assertTrue(torch.equal(self.logits(copy.deepcopy(self.model)), expected))
+        self.assertTrue(torch.equal(self.logits(pickle.loads(pickle.dumps(self.model))), expected))
 
     def test_some_gradients(self):
         """With frozen parameters and with checkpointing the gradients are the same."""
-        wanted = self.gradients()
+        expected = self.gradients()
         names = [name for name, _ in self.model.named_parameters()]
         for reentrant in (False, True):
             self.model.gradient_checkpointing_enable({"use_reentrant": reentrant})
-            for found, x in zip(self.gradients(self.model.train()), wanted):
+            for found, x in zip(self.gradients(self.model.train()), expected):
                 self.near(found, x)
         self.model.gradient_checkpointing_disable()
         for name, parameter in self.model.eval().named_parameters():
             parameter.requires_grad_("k_proj" in name)
-        chosen = [x for name, x in zip(names, wanted) if "k_proj" in name]
+        chosen = [x for name, x in zip(names, expected) if "k_proj" in name]
         found = self.gradients()
         self.assertEqual(len(found), len(chosen))
         for x, y in zip(found, chosen):
             self.near(x, y)
 
     def test_two_threads(self):
-        wanted = self.logits().detach()
+        expected = self.logits().detach()
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             for found in pool.map(lambda _: self.logits().detach(), range(6)):
-                self.assertTrue(torch.equal(found, wanted))
+                self.assertTrue(torch.equal(found, expected))
 
     def test_compile(self):
         """One graph, forward and backward, and the eager function where weights are requested."""
-        wanted, gradients = self.logits().detach(), self.gradients()
+        expected, gradients = self.logits().detach(), self.gradients()
         compiled = torch.compile(self.model, backend="aot_eager", fullgraph=True)
-        self.near(self.logits(compiled).detach(), wanted)
+        self.near(self.logits(compiled).detach(), expected)
         for found, x in zip(self.gradients(compiled), gradients):
             self.near(found, x)
         compiled = torch.compile(self.model, backend="aot_eager")
@@ -783,13 +783,13 @@ class Uses(Registered):
                  {"position_ids": torch.tensor([[*range(5), *range(8)], [*range(13)]])})
         for options in kinds:
             with torch.no_grad():
-                wanted = self.model(self.ids, use_cache=False, **options).logits
+                expected = self.model(self.ids, use_cache=False, **options).logits
                 with attn.torch.record_weights() as weights:
                     found = self.model(self.ids, use_cache=False, **options).logits
                 self.model.set_attn_implementation("eager")
                 eager = self.model(self.ids, use_cache=False, output_attentions=True, **options).attentions
                 self.model.set_attn_implementation("attn")
-            self.assertTrue(torch.equal(found, wanted))
+            self.assertTrue(torch.equal(found, expected))
             self.assertEqual(len(weights), 2)
             for x, y in zip(weights, eager):
                 seen = options.get("attention_mask", torch.ones_like(self.ids)).bool()

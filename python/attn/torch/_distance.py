@@ -21,8 +21,9 @@ class Distances(NamedTuple):
 def distances(bias: Tensor) -> Optional[Distances]:
     """The table and the index of a bias [1,H,queries,keys], or None if the bias has no such form.
 
-    The numbers of a bias without a gradient decide.  A bias with a gradient must be an embedding's
-    rows, moved to this shape: the gradient of the embedding's parameter is then computed without one of the bias.
+    A bias without a gradient has this form if its numbers are equal along each diagonal.  A bias with a gradient
+    must be the permuted output of an embedding.  The gradient of the embedding's parameter is then computed without
+    a gradient of the bias.
     """
     if not bias.is_cpu or bias.is_neg() or bias.dim() != 4 or bias.shape[0] != 1 or min(bias.shape) < 1:
         return None
@@ -35,8 +36,8 @@ def distances(bias: Tensor) -> Optional[Distances]:
     return Distances(table, torch.arange(len(table), dtype=torch.int32, device="cpu"))
 
 
-def watched(bias: Tensor) -> bool:
-    """Whether a hook or retain_grad() needs the gradient of the bias, or of the tensor that it is a view of."""
+def has_hooks(bias: Tensor) -> bool:
+    """Whether the bias, or the tensor that it is a view of, has a hook or retain_grad()."""
     return any(x is not None and bool(x._backward_hooks or (x.requires_grad and x.retains_grad))
                for x in (bias, bias._base))
 
@@ -48,38 +49,40 @@ def _has_saved_tensor_hooks() -> bool:
 
 
 def _by_diagonal(x: Tensor) -> bool:
-    """Whether x [queries,keys,...] is constant along its diagonals.  Where 8 bytes at a time can be compared, they are."""
-    places = (x.storage_offset(), *x.stride()[:2], *x.shape[2:])
-    if x.dim() == 3 and x.stride(2) == 1 and not any(n * x.element_size() % 8 for n in places):
+    """Whether x [queries,keys,...] is constant along its diagonals.  Compares 8 bytes at a time if x is aligned."""
+    offsets = (x.storage_offset(), *x.stride()[:2], *x.shape[2:])
+    if x.dim() == 3 and x.stride(2) == 1 and not any(n * x.element_size() % 8 for n in offsets):
         x = x.view(torch.int64)
     return torch.equal(x[1:, 1:], x[:-1, :-1])
 
 
 def _diagonals(x: Tensor) -> Tensor:
-    """The first elements of all diagonals, from the last row to the last column."""
+    """The first element of each diagonal, from the bottom left to the top right."""
     return torch.cat((x[1:, 0].flip(0), x[0]))
 
 
 def _of_embedding(bias: Tensor) -> Optional[Distances]:
     """The parameter and the index of torch.nn.functional.embedding(index, parameter).permute(2, 0, 1).unsqueeze(0)."""
-    if bias._version or watched(bias) or _has_saved_tensor_hooks():
+    if bias._version or has_hooks(bias) or _has_saved_tensor_hooks():
         return None
     node: Any = bias.grad_fn
-    for name, of, wanted in (("UnsqueezeBackward0", "_saved_dim", 0), ("PermuteBackward0", "_saved_dims", (2, 0, 1))):
-        if node is None or node.name() != name or getattr(node, of) != wanted:
-            return None
-        node = node.next_functions[0][0]
+    if node is None or node.name() != "UnsqueezeBackward0" or node._saved_dim != 0:
+        return None
+    node = node.next_functions[0][0]
+    if node is None or node.name() != "PermuteBackward0" or node._saved_dims != (2, 0, 1):
+        return None
+    node = node.next_functions[0][0]
     if node is None or node.name() != "EmbeddingBackward0" or node._saved_sparse or node._saved_scale_grad_by_freq \
             or node._saved_padding_idx not in (-1, 2**64 - 1):  # no padding_idx; unsigned in some versions
         return None
     table = getattr(node.next_functions[0][0], "variable", None)
     try:
-        pairs = node._saved_indices
+        indices = node._saved_indices
     except RuntimeError:  # the graph is freed
         return None
-    if table is None or not _ops.is_usual(table) or pairs.shape != bias.shape[2:] or not _by_diagonal(pairs):
+    if table is None or not _ops.is_usual(table) or indices.shape != bias.shape[2:] or not _by_diagonal(indices):
         return None
-    index = _diagonals(pairs)
+    index = _diagonals(indices)
     # a parameter that was changed after the bias was made has other numbers
     if not torch.equal(_diagonals(bias.detach()[0].permute(1, 2, 0)), table.detach()[index]):
         return None

@@ -282,7 +282,7 @@ class _Read(NamedTuple):
     relations: tuple[int, ...]
     blocks: Optional[Tensor]
     offsets: Optional[Tensor]
-    index: Optional[Tensor]  # where the bias is a table [rows,H]: its rows, by distance
+    index: Optional[Tensor]  # if the bias is a table [rows,H]: the row for each distance
 
 
 def _attend(call: _Call) -> tuple[Tensor, Optional[Tensor]]:
@@ -387,7 +387,7 @@ def _read(call: _Call) -> _Read:
         relations += (_form.PACKED, ord("q"), ord("k"), *lengths, 0)
         query, key, value = map(_end_to_end, (query, key, value))
     if index is not None:
-        relations += (_form.INDEX, ord("q"), ord("k"), -1, 1, queries - 1, len(index))
+        relations += _variants._index_relation(index, queries, end - first)
     return _Read(query, key, value, bias, mask, relations, blocks, pattern.offsets, index)
 
 
@@ -407,14 +407,14 @@ def _prepared(bias: Tensor, dtype: torch.dtype, tables: bool) -> tuple[Tensor, O
         return _four(bias), None
     keeps = (not torch.compiler.is_compiling() and type(bias) is Tensor and not bias.is_inference()
              and not _ops.watched())
-    tables = tables and keeps and not _distance.watched(bias)
+    tables = tables and keeps and not _distance.has_hooks(bias)
     state = (dtype, bias._version, bias.data_ptr(), bias.requires_grad, torch.is_grad_enabled(),
              tables) if keeps else None
     kept = getattr(bias, "_attn_prepared", None) if keeps else None
     if kept is not None and kept[0] == state:
         return cast(tuple[Tensor, Optional[Tensor]], kept[1])
     found = _distance.distances(bias) if tables else None
-    if found is not None:  # a copy of the table: like the bias, it keeps its numbers if the parameter changes
+    if found is not None:  # a copy of the table, which does not change with the parameter, as the bias does not
         prepared = found.table.to(sums, copy=True, memory_format=torch.contiguous_format), found.index
     elif adjacent:
         prepared = _four(_sdpa.as_sums(bias, dtype)), None

@@ -438,12 +438,15 @@ def _indexed(given: Sequence[Tensor], heads: int, queries: int, keys: int,
     if tuple(index.shape) not in (by_distance, (queries, keys)) or index.dtype not in (torch.int32, torch.int64):
         raise ShapeError(f"the index of relative_bias is {index.dtype} {tuple(index.shape)}; whole numbers {list(by_distance)} "
                          f"by distance or {[queries, keys]} are wanted")
-    steps = (-1, 1, max(queries - 1, 0)) if index.dim() == 1 else (keys, 1, 0)
-    entries = by_distance[0] if index.dim() == 1 else queries * keys
     if index.dtype == torch.int64:
         index = index.clamp(-1, 2**31 - 1).to(torch.int32)  # an invalid row stays invalid, and the engine refuses it
-    return (_sdpa.as_sums(table, dtype).contiguous(), index.contiguous(),
-            (_form.INDEX, ord("q"), ord("k"), *steps, entries))
+    return _sdpa.as_sums(table, dtype).contiguous(), index.contiguous(), _index_relation(index, queries, keys)
+
+
+def _index_relation(index: Tensor, queries: int, keys: int) -> tuple[int, ...]:
+    """The relation of an index by distance [queries + keys - 1] or of an index of pairs [queries, keys]."""
+    steps = (-1, 1, max(queries - 1, 0)) if index.dim() == 1 else (keys, 1, 0)
+    return (_form.INDEX, ord("q"), ord("k"), *steps, index.numel())
 
 
 def t5_buckets(queries: int, keys: int, bidirectional: bool = True, num_buckets: int = 32, max_distance: int = 128) -> Tensor:
