@@ -2,7 +2,7 @@
 # The front door; CMake does the work behind it.
 #
 #   make run    install what is missing, build, run the demo     make bench   measure speed
-#   make test   install what is missing, build, run the tests    make lint    sizes, floors, clang-tidy, format
+#   make test   install what is missing, build, run the tests    make lint    floors, clang-tidy, format
 #   make asan   the tests under address and undefined sanitizers make fuzz    each fuzz target for FUZZ_SECONDS
 #   make tsan   the tests under the thread sanitizer             make docs    run every command of the documents
 #   make test-isa   with each instruction set                    make test-amx   with AMX emulated, where it is not there
