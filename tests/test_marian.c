@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define M "\xe2\x96\x81"
 enum { V = 6, D = 4 };
 static const char vocab_json[] =
     "{\"</s>\": 0, \"<unk>\": 1, \">>fra<<\": 2, \"\xe2\x96\x81\x61\": 3, \"\xe2\x96\x81\x62\": 4, \"<pad>\": 5}";
@@ -108,9 +109,16 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    static const char *const names[] = {
-        "config.json",       "generation_config.json", "vocab.json",       "source.spm", "target.spm",
-        "model.safetensors", "tokenizer_config.json",  "added_tokens.json"};
+    static const char *const names[] = {"config.json",
+                                        "generation_config.json",
+                                        "vocab.json",
+                                        "source.spm",
+                                        "target.spm",
+                                        "model.safetensors",
+                                        "tokenizer_config.json",
+                                        "added_tokens.json",
+                                        "target_vocab.json",
+                                        "special_tokens_map.json"};
     fixture *f = *state;
     char path[128];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -233,7 +241,6 @@ static void banned_tokens_have_a_share_or_none(void **state)
 /* Generated text is one line. Spaces are tidied if the configuration requests it. */
 static void generated_text_is_one_line_with_tidy_spaces(void **state)
 {
-#define M "\xe2\x96\x81"
     static const struct {
         const char *four, *two, *config, *said;
     } cases[] = {{"<0x0A>", M "b", "{}", "a  b"},
@@ -255,7 +262,6 @@ static void generated_text_is_one_line_with_tidy_spaces(void **state)
         put(f, "tokenizer_config.json", cases[i].config, strlen(cases[i].config));
         check_says(f, NULL, cases[i].said);
     }
-#undef M
 }
 
 static void names_of_specials_are_tokens(void **state)
@@ -464,7 +470,7 @@ static void added_tokens_are_tokens(void **state)
         "\"7\": {\"content\": \"<tt>\", \"lstrip\": true, \"rstrip\": true, \"special\": true}}}";
     static const char *const wrong[][2] = {
         {"{\"added_tokens_decoder\": {\"6\": {\"content\": \"t u\"}}}",
-         "added token 6 is empty, too long or has a space"},
+         "added token \"t u\" is empty, too long or has a space"},
         {"{\"added_tokens_decoder\": {\"6\": {\"content\": \"t\", \"single_word\": true}}}", "single_word"},
         {"{\"added_tokens_decoder\": {\"7\": {\"content\": \"t\"}}}", "\"t\" has the id 7"},
         {"{\"added_tokens_decoder\": {\"3\": {\"content\": \"t\"}}}", "\"t\" has the id 3"},
@@ -498,6 +504,98 @@ static void added_tokens_are_tokens(void **state)
     check_says(f, NULL, "<t> b"); /* <tt> is a special token, so it is not in the text. */
 }
 
+/* Writes the files of a model of 7 pieces, whose first output is the last piece and whose second is "b". */
+static void put_seven(const fixture *f, const char *vocab)
+{
+    char text[1024];
+    put(f, "vocab.json", vocab, strlen(vocab));
+    snprintf(text, sizeof text, config_json, "swish");
+    *strchr(strstr(text, "vocab_size"), '6') = '7';
+    put(f, "config.json", text, strlen(text));
+    put_tensors(f, (entry[]){{"model.shared.weight", V + 1, D}, {"final_logits_bias", 1, V + 1}}, 2);
+    put_biases_of(f, (const float[V + 1]){0, 0, 0, 0, 1, 0, 3}, V + 1);
+    static const char search[] = "{\"bad_words_ids\": [[5]], \"max_length\": 5, \"no_repeat_ngram_size\": 1}";
+    put(f, "generation_config.json", search, sizeof search - 1);
+}
+
+#define SIX "{\"</s>\": 0, \"<unk>\": 1, \"x\": 2, \"" M "a\": 3, \"" M "b\": 4, \"<pad>\": 5"
+
+/* Each file that may name special tokens does, for a token of the vocabulary and for one that is appended to it. */
+static void special_tokens_of_every_file_are_left_out_of_the_text(void **state)
+{
+    static const struct {
+        const char *config, *map, *added;
+        bool special;
+    } cases[] = {
+        {"{\"additional_special_tokens\": [\"<e>\"]}", NULL, NULL, true},
+        {"{\"extra_special_tokens\": [\"<e>\"]}", NULL, NULL, true},
+        {"{\"extra_special_tokens\": {\"entity\": \"<e>\"}}", NULL, NULL, true},
+        {"{\"extra_special_tokens\": [], \"additional_special_tokens\": [{\"content\": \"<e>\"}]}", NULL, NULL, true},
+        {"{\"mask_token\": \"<e>\"}", NULL, NULL, true},
+        {"{}", "{\"additional_special_tokens\": [\"<e>\"]}", NULL, true},
+        {"{}", "{\"cls_token\": {\"content\": \"<e>\", \"lstrip\": false}}", NULL, true},
+        {"{}", "{\"additional_special_tokens\": [\"<e>\"]}", "{\"<e>\": 6}", true},
+        {"{}", NULL, "{\"<e>\": 6}", false},
+        {"{\"added_tokens_decoder\": {\"6\": {\"content\": \"<e>\"}}, \"additional_special_tokens\": [\"<e>\"]}", NULL,
+         NULL, true},
+        /* As in transformers, the map is not read beside added_tokens_decoder. */
+        {"{\"added_tokens_decoder\": {\"6\": {\"content\": \"<e>\"}}}", "{\"additional_special_tokens\": [\"<e>\"]}",
+         NULL, false},
+    };
+    fixture *f = *state;
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        const char *config = cases[i / 2].config, *map = cases[i / 2].map ? cases[i / 2].map : "{}";
+        const char *added = cases[i / 2].added ? cases[i / 2].added : "{}";
+        put_seven(f, i % 2 ? SIX "}" : SIX ", \"<e>\": 6}");
+        put(f, "tokenizer_config.json", config, strlen(config));
+        put(f, "special_tokens_map.json", map, strlen(map));
+        put(f, "added_tokens.json", added, strlen(added));
+        check_says(f, NULL, cases[i / 2].special ? "b" : "<e> b");
+    }
+}
+
+static void special_tokens_without_a_row_are_text(void **state)
+{
+    static const char config[] = "{\"additional_special_tokens\": [\"<e>\", \"" M "b\"]}";
+    fixture *f = *state;
+    put(f, "tokenizer_config.json", config, sizeof config - 1);
+    check_says(f, NULL, "");
+}
+
+static void the_unknown_token_is_the_one_that_is_named(void **state)
+{
+    static const char config[] = "{\"unk_token\": \"[U]\"}", other[] = "{\"eos_token\": \"x\"}";
+    fixture *f = *state;
+    attn_translator *t;
+    int32_t ids[8];
+    int64_t n, unknown;
+    put_seven(f, SIX ", \"[U]\": 6}");
+    put(f, "tokenizer_config.json", config, sizeof config - 1);
+    assert_int_equal(attn_translator_load(&t, f->c, f->directory, NULL), ATTN_OK);
+    assert_int_equal(attn_vocab_special(attn_translator_vocab(t, ATTN_SIDE_SOURCE), ATTN_SPECIAL_UNK), 6);
+    assert_int_equal(attn_vocab_encode(attn_translator_vocab(t, ATTN_SIDE_SOURCE), "a [U]", NULL, ids, 8, &n, &unknown),
+                     ATTN_OK);
+    assert_memory_equal(ids, ((int32_t[]){3, 6, 0}), 3 * sizeof *ids);
+    attn_translator_destroy(t);
+    put(f, "special_tokens_map.json", "{\"unk_token\": \"[V]\"}", 20);
+    check_refused(f, ATTN_ERROR_FORMAT, "[V] not among them");
+    put(f, "special_tokens_map.json", "{}", 2);
+    put(f, "tokenizer_config.json", other, sizeof other - 1);
+    check_refused(f, ATTN_ERROR_UNSUPPORTED, "ends sentences with x, id 2");
+}
+
+static void a_target_vocabulary_counts_only_if_the_vocabularies_are_separate(void **state)
+{
+    static const char other[] = "{\"</s>\": 0, \"<unk>\": 1, \"x\": 2, \"y\": 3, \"" M "a\": 4, \"<pad>\": 5}";
+    fixture *f = *state;
+    put(f, "target_vocab.json", other, sizeof other - 1);
+    check_says(f, NULL, "b b b");
+    put(f, "tokenizer_config.json", "{\"separate_vocabs\": true}", 25);
+    check_says(f, NULL, "a a a");
+    put(f, "tokenizer_config.json", "{\"separate_vocabs\": false}", 26);
+    check_says(f, NULL, "b b b");
+}
+
 /* A shortlist begins with the first token that is text and not special. */
 static void shortlists_begin_with_text(void **state)
 {
@@ -523,13 +621,11 @@ static void shortlists_begin_with_text(void **state)
 
 static void words_of_pieces_are_numbered(void **state)
 {
-#define M "\xe2\x96\x81"
     static const struct {
         const char *token;
         int64_t number;
     } cases[] = {{">>fra<<", 0}, {M "a", 1}, {"b", 1}, {M, 2},         {"c", 2},     {M, 3},
                  {M "d", 3},     {".", 3},   {M M, 4}, {"e" M "f", 4}, {M "g" M, 6}, {"h", 7}};
-#undef M
     attn__word_counter pieces = {.subwords = true}, words = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(attn__word_number(&pieces, cases[i].token, strlen(cases[i].token)), cases[i].number);
@@ -709,6 +805,10 @@ int main(void)
                                        TEST_PREPARED(banned_tokens_have_a_share_or_none),
                                        TEST_PREPARED(generated_text_is_one_line_with_tidy_spaces),
                                        TEST_PREPARED(added_tokens_are_tokens),
+                                       TEST_PREPARED(special_tokens_of_every_file_are_left_out_of_the_text),
+                                       TEST_PREPARED(special_tokens_without_a_row_are_text),
+                                       TEST_PREPARED(the_unknown_token_is_the_one_that_is_named),
+                                       TEST_PREPARED(a_target_vocabulary_counts_only_if_the_vocabularies_are_separate),
                                        TEST_PREPARED(names_of_specials_are_tokens),
                                        TEST_PREPARED(embedding_tables_shared_and_separate_load),
                                        TEST_PREPARED(shortlists_begin_with_text),

@@ -16,13 +16,7 @@ typedef struct found {
 /* Returns the longest special or added token at the beginning of `text`. */
 static found token_at(const attn_vocab *vocab, const char *text)
 {
-    static const char *const names[] = {"</s>", "<unk>", "<pad>"};
     found f = {0};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        size_t length = strlen(names[i]);
-        if (strncmp(text, names[i], length) == 0)
-            f.length = length;
-    }
     for (int64_t i = 0; i < vocab->nadded; i++) {
         const attn__word *word = &vocab->words.items[vocab->added[i].id];
         if (word->length > f.length && strncmp(text, word->text, word->length) == 0)

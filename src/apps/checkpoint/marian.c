@@ -59,6 +59,13 @@ static attn_status set_activation(const attn_translator *t, const char *path, at
         name);
 }
 
+/* Returns the number of rows of the embedding table of a side. */
+static int64_t table_rows(const attn_config *config, int side)
+{
+    int64_t rows = attn_config_int(config, "vocab_size", 0);
+    return side ? attn_config_int(config, "decoder_vocab_size", rows) : rows;
+}
+
 static attn_status set_sizes(const attn_translator *t, const char *path, attn_config *to)
 {
     static const char *const sizes[][2] = {{"d_model", "num_hiddens"},
@@ -77,11 +84,7 @@ static attn_status set_sizes(const attn_translator *t, const char *path, attn_co
                      ? attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: the number \"%s\" is missing", path, sizes[i][0])
                      : attn_config_set_int(to, sizes[i][1], size);
     }
-    if (status == ATTN_OK)
-        status = attn_config_set_int(
-            to, "tgt_vocab_size",
-            attn_config_int(t->config, "decoder_vocab_size", attn_config_int(t->config, "vocab_size", 0)));
-    return status;
+    return status == ATTN_OK ? attn_config_set_int(to, "tgt_vocab_size", table_rows(t->config, 1)) : status;
 }
 
 static attn_status model_config(const attn_translator *t, const char *path, attn_config *to)
@@ -310,16 +313,17 @@ static attn_status read_vocabularies(attn_translator *t, const char *directory, 
     attn__marian_tokenizer tokenizer;
     attn_status status = attn__marian_tokenizer_read(&tokenizer, t->context, directory);
     for (int i = 0; i < 2 && status == ATTN_OK; i++) {
-        status = attn__path(t->context, vocabulary, directory, i ? "target_vocab.json" : "vocab.json");
-        if (status == ATTN_OK && i && !attn_file_exists(vocabulary))
-            status = attn__path(t->context, vocabulary, directory, "vocab.json");
+        /* As in transformers, the file target_vocab.json alone does not make a vocabulary for the target. */
+        bool own = i && json_is_true(json_object_get(tokenizer.config, "separate_vocabs"));
+        status = attn__path(t->context, vocabulary, directory, own ? "target_vocab.json" : "vocab.json");
         if (status == ATTN_OK)
             status = attn__path(t->context, spm, directory, pieces[i]);
         attn__marian_vocab_source source = {.path = archive ? archive->vocabularies[i] : vocabulary,
                                             .spm = spm,
                                             .config = t->config,
                                             .tokenizer = &tokenizer,
-                                            .pad = archive != NULL};
+                                            .pad = archive != NULL,
+                                            .rows = table_rows(t->config, i)};
         if (status == ATTN_OK)
             status = attn__marian_vocab(sides[i], t->context, &source);
     }

@@ -52,15 +52,19 @@ attn_status attn__marian_files(attn_context *context, const attn_config *config,
 attn_status attn__marian_write(attn_context *context, const attn_config *config, const attn_named_list *parameters,
                                const char *path);
 
-/* The parsed files tokenizer_config.json and added_tokens.json of a directory. A file that does not exist is NULL. */
+/* The parsed files tokenizer_config.json, special_tokens_map.json and added_tokens.json of a directory. A file that does
+ * not exist is NULL. As in transformers, the latter two count only if the first has no "added_tokens_decoder". */
 typedef struct attn__marian_tokenizer {
-    json_t *config, *added;
+    json_t *config, *specials, *added;
 } attn__marian_tokenizer;
 attn_status attn__marian_tokenizer_read(attn__marian_tokenizer *tokenizer, attn_context *context,
                                         const char *directory);
 void attn__marian_tokenizer_free(attn__marian_tokenizer *tokenizer);
-/* An added token. attn__marian_added_tokens returns a list of the added tokens in the order of their ids. The
- * tokenizer owns the texts. Free the list with attn__free, even on error. `path` is used in error messages. */
+/* Returns the text of a named token, such as "unk_token". `otherwise` is returned if no file names the token. */
+const char *attn__marian_named_token(const attn__marian_tokenizer *tokenizer, const char *name, const char *otherwise);
+/* An added or special token. attn__marian_added_tokens returns a list of those with ids, in the order of their ids,
+ * and then of those that have the id of their text in the vocabulary (id -1). The tokenizer owns the texts. Free the
+ * list with attn__free, even on error. `path` is used in error messages. */
 typedef struct attn__marian_added {
     const char *text;
     int64_t id;
@@ -77,6 +81,7 @@ typedef struct attn__marian_vocab_source {
     const attn_config *config;
     const attn__marian_tokenizer *tokenizer;
     bool pad;
+    int64_t rows; /* number of the model's rows; special tokens that are not in the file get ids below it, or none */
 } attn__marian_vocab_source;
 attn_status attn__marian_vocab(attn_vocab **vocab, attn_context *context, const attn__marian_vocab_source *source);
 

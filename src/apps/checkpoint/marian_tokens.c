@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads settings of a MarianMT model's tokenizer: the added tokens, and how decoded text is cleaned up.
+ * Reads the special and added tokens of a MarianMT model's tokenizer, by the rules of transformers.
  */
 #include "apps/checkpoint/marian.h"
 
@@ -36,7 +36,9 @@ attn_status attn__marian_tokenizer_read(attn__marian_tokenizer *tokenizer, attn_
 {
     *tokenizer = (attn__marian_tokenizer){0};
     attn_status status = read_json(&tokenizer->config, context, directory, "tokenizer_config.json");
-    if (status == ATTN_OK)
+    if (status == ATTN_OK && !json_object_get(tokenizer->config, "added_tokens_decoder"))
+        status = read_json(&tokenizer->specials, context, directory, "special_tokens_map.json");
+    if (status == ATTN_OK && !json_object_get(tokenizer->config, "added_tokens_decoder"))
         status = read_json(&tokenizer->added, context, directory, "added_tokens.json");
     return status;
 }
@@ -44,6 +46,7 @@ attn_status attn__marian_tokenizer_read(attn__marian_tokenizer *tokenizer, attn_
 void attn__marian_tokenizer_free(attn__marian_tokenizer *tokenizer)
 {
     json_decref(tokenizer->config);
+    json_decref(tokenizer->specials);
     json_decref(tokenizer->added);
 }
 
@@ -59,33 +62,51 @@ static bool is_set(const json_t *token, const char *flag)
     return json_is_true(json_object_get(token, flag));
 }
 
-static attn_status add(adding *a, const char *text, int64_t id, const json_t *flags)
+/* Returns the text of a token, which is a string or an object with its flags. */
+static const char *text_of(const json_t *token)
+{
+    return json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
+}
+
+const char *attn__marian_named_token(const attn__marian_tokenizer *tokenizer, const char *name, const char *otherwise)
+{
+    const char *text = text_of(json_object_get(tokenizer->specials, name));
+    if (!text)
+        text = text_of(json_object_get(tokenizer->config, name));
+    return text ? text : otherwise;
+}
+
+/* Appends a token. If the list already has it, it only becomes special if it is `special`. */
+static attn_status add(adding *a, const char *text, int64_t id, const json_t *flags, bool special)
 {
     if (!text || !*text || strlen(text) > UINT16_MAX || strpbrk(text, " \t\r\n"))
         return attn__fail(a->context, ATTN_ERROR_UNSUPPORTED,
-                          "%s: the added token %" PRId64 " is empty, too long or has a space in it", a->path, id);
+                          "%s: the added token \"%.60s\" is empty, too long or has a space in it", a->path,
+                          text ? text : "");
     if (is_set(flags, "single_word"))
         return attn__fail(
             a->context, ATTN_ERROR_UNSUPPORTED,
             "%s: the added token \"%.60s\" is one of whole words (\"single_word\"), which is not supported", a->path,
             text);
     for (int64_t i = 0; i < a->n; i++) {
-        if (a->list[i].id == id || strcmp(a->list[i].text, text) == 0)
-            return a->list[i].id == id && strcmp(a->list[i].text, text) == 0
-                       ? ATTN_OK
-                       : attn__fail(a->context, ATTN_ERROR_FORMAT,
-                                    "%s: the added token \"%.60s\" %" PRId64 " contradicts \"%.60s\" %" PRId64, a->path,
-                                    text, id, a->list[i].text, a->list[i].id);
+        const bool same = strcmp(a->list[i].text, text) == 0;
+        if (same && (id < 0 || a->list[i].id == id)) {
+            a->list[i].how.special = a->list[i].how.special || special;
+            return ATTN_OK;
+        }
+        if (same || (id >= 0 && a->list[i].id == id))
+            return attn__fail(a->context, ATTN_ERROR_FORMAT,
+                              "%s: the added token \"%.60s\" %" PRId64 " contradicts \"%.60s\" %" PRId64, a->path, text,
+                              id, a->list[i].text, a->list[i].id);
     }
     attn__marian_added *more = attn__grow(a->context, a->list, a->n, sizeof *more);
     if (!more)
         return ATTN_ERROR_MEMORY;
     a->list = more;
-    a->list[a->n++] = (attn__marian_added){.text = text,
-                                           .id = id,
-                                           .how = {.strips_left = is_set(flags, "lstrip"),
-                                                   .strips_right = is_set(flags, "rstrip"),
-                                                   .special = is_set(flags, "special")}};
+    a->list[a->n++] = (attn__marian_added){
+        .text = text,
+        .id = id,
+        .how = {.strips_left = is_set(flags, "lstrip"), .strips_right = is_set(flags, "rstrip"), .special = special}};
     return ATTN_OK;
 }
 
@@ -95,16 +116,23 @@ static int by_id(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-/* Reports whether a text is one of the special tokens. These need not be added, because they exist already. */
-static bool is_own(const char *text)
+/* The named tokens that every vocabulary has, with the texts that they have if no file names them. */
+static const char *const own[][2] = {{"eos_token", "</s>"}, {"unk_token", "<unk>"}, {"pad_token", "<pad>"}};
+enum { OWN = sizeof own / sizeof *own };
+
+/* Reports whether a text is one of the tokens `own`. Their ids are those of each vocabulary. */
+static bool is_own(const attn__marian_tokenizer *tokenizer, const char *text)
 {
-    return text && (strcmp(text, "</s>") == 0 || strcmp(text, "<unk>") == 0 || strcmp(text, "<pad>") == 0);
+    for (int i = 0; i < OWN; i++) {
+        if (text && strcmp(text, attn__marian_named_token(tokenizer, own[i][0], own[i][1])) == 0)
+            return true;
+    }
+    return false;
 }
 
-attn_status attn__marian_added_tokens(attn__marian_added **list, int64_t *n, attn_context *context, const char *path,
-                                      const attn__marian_tokenizer *tokenizer)
+/* Adds the tokens with ids of their own. */
+static attn_status add_numbered(adding *a, const attn__marian_tokenizer *tokenizer)
 {
-    adding a = {.context = context, .path = path};
     const char *key;
     json_t *value;
     attn_status status = ATTN_OK;
@@ -113,23 +141,87 @@ attn_status attn__marian_added_tokens(attn__marian_added **list, int64_t *n, att
         char *end;
         errno = 0;
         long long id = strtoll(key, &end, 10);
-        const char *text = json_string_value(json_object_get(value, "content"));
+        const char *text = text_of(value);
         if (status == ATTN_OK && (*end || errno || id < 0 || id > INT32_MAX))
-            status =
-                attn__fail(context, ATTN_ERROR_FORMAT, "%s: \"%.60s\" of \"added_tokens_decoder\" is no id", path, key);
-        if (status == ATTN_OK && !is_own(text))
-            status = add(&a, text, id, value);
+            status = attn__fail(a->context, ATTN_ERROR_FORMAT, "%s: \"%.60s\" of \"added_tokens_decoder\" is no id",
+                                a->path, key);
+        if (status == ATTN_OK && !is_own(tokenizer, text))
+            status = add(a, text, id, value, is_set(value, "special"));
     }
     json_object_foreach(tokenizer->added, key, value)
     {
         json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
         if (status == ATTN_OK && (id < 0 || id > INT32_MAX))
-            status = attn__fail(context, ATTN_ERROR_FORMAT, "%s: \"%.60s\" of added_tokens.json has no id", path, key);
-        if (status == ATTN_OK && !is_own(key))
-            status = add(&a, key, id, NULL);
+            status =
+                attn__fail(a->context, ATTN_ERROR_FORMAT, "%s: \"%.60s\" of added_tokens.json has no id", a->path, key);
+        if (status == ATTN_OK && !is_own(tokenizer, key))
+            status = add(a, key, id, NULL, false);
     }
-    if (a.n > 0)
-        qsort(a.list, (size_t)a.n, sizeof *a.list, by_id);
+    if (a->n > 0)
+        qsort(a->list, (size_t)a->n, sizeof *a->list, by_id);
+    return status;
+}
+
+/* Adds the tokens that a file names NAME_token. */
+static attn_status add_named(adding *a, const json_t *file)
+{
+    static const char ending[] = "_token";
+    const size_t size = sizeof ending - 1;
+    const char *key;
+    json_t *value;
+    attn_status status = ATTN_OK;
+    json_object_foreach((json_t *)file, key, value)
+    {
+        const size_t length = strlen(key);
+        if (status == ATTN_OK && length > size && strcmp(key + length - size, ending) == 0 && text_of(value))
+            status = add(a, text_of(value), -1, value, true);
+    }
+    return status;
+}
+
+static attn_status add_list(adding *a, const json_t *list)
+{
+    const char *key;
+    json_t *value;
+    attn_status status = ATTN_OK;
+    for (size_t i = 0; i < json_array_size(list) && status == ATTN_OK; i++)
+        status = add(a, text_of(json_array_get(list, i)), -1, json_array_get(list, i), true);
+    json_object_foreach((json_t *)list, key, value)
+    {
+        if (status == ATTN_OK)
+            status = add(a, text_of(value), -1, value, true);
+    }
+    return status;
+}
+
+/* Adds the lists, or objects, of further special tokens. The older key counts only if no list precedes it. */
+static attn_status add_further(adding *a, const attn__marian_tokenizer *tokenizer)
+{
+    const json_t *const files[] = {tokenizer->config, tokenizer->specials};
+    attn_status status = ATTN_OK;
+    size_t found = 0;
+    for (int i = 0; i < 2 && status == ATTN_OK; i++) {
+        const json_t *list = json_object_get(files[i], "extra_special_tokens");
+        if (json_array_size(list) + json_object_size(list) + found == 0)
+            list = json_object_get(files[i], "additional_special_tokens");
+        found += json_array_size(list) + json_object_size(list);
+        status = add_list(a, list);
+    }
+    return status;
+}
+
+attn_status attn__marian_added_tokens(attn__marian_added **list, int64_t *n, attn_context *context, const char *path,
+                                      const attn__marian_tokenizer *tokenizer)
+{
+    const json_t *const files[] = {tokenizer->config, tokenizer->specials};
+    adding a = {.context = context, .path = path};
+    attn_status status = add_numbered(&a, tokenizer);
+    for (int i = 0; i < OWN && status == ATTN_OK; i++)
+        status = add(&a, attn__marian_named_token(tokenizer, own[i][0], own[i][1]), -1, NULL, true);
+    for (int i = 0; i < 2 && status == ATTN_OK; i++)
+        status = add_named(&a, files[i]);
+    if (status == ATTN_OK)
+        status = add_further(&a, tokenizer);
     *list = a.list;
     *n = a.n;
     return status;

@@ -148,15 +148,23 @@ static attn_status read_spm(attn_vocab *vocab, const char *path)
 
 static attn_status set_specials(const reading *r, attn_vocab *vocab, const attn_config *config)
 {
+    const char *name = attn__marian_named_token(r->source->tokenizer, "unk_token", "<unk>");
+    const char *last = attn__marian_named_token(r->source->tokenizer, "eos_token", "</s>");
     int64_t pad = attn_config_int(config, "pad_token_id", r->n - 1);
     int64_t start = attn_config_int(config, "decoder_start_token_id", pad);
     int64_t end = attn_config_int(config, "eos_token_id", 0);
-    int32_t unknown = attn__words_find(&vocab->words, "<unk>", 5);
+    int32_t unknown = attn__words_find(&vocab->words, name, strlen(name));
+    int32_t eos = attn__words_find(&vocab->words, last, strlen(last));
     if (pad < 0 || pad >= r->n || start < 0 || start >= r->n || end < 0 || end >= r->n || unknown < 0)
         return attn__fail(r->context, ATTN_ERROR_FORMAT,
-                          "%s: %" PRId64 " pieces, <unk> %s; config.json has pad_token_id %" PRId64
+                          "%s: %" PRId64 " pieces, %.60s %s; config.json has pad_token_id %" PRId64
                           ", decoder_start_token_id %" PRId64 " and eos_token_id %" PRId64,
-                          r->path, r->n, unknown < 0 ? "not among them" : "among them", pad, start, end);
+                          r->path, r->n, name, unknown < 0 ? "not among them" : "among them", pad, start, end);
+    if (eos >= 0 && eos != end)
+        return attn__fail(r->context, ATTN_ERROR_UNSUPPORTED,
+                          "%s: the tokenizer ends sentences with %.60s, id %" PRId32
+                          ", but eos_token_id in config.json is %" PRId64,
+                          r->path, last, eos, end);
     vocab->special[ATTN_SPECIAL_PAD] = (int32_t)pad;
     vocab->special[ATTN_SPECIAL_BOS] = (int32_t)start;
     vocab->special[ATTN_SPECIAL_EOS] = (int32_t)end;
@@ -182,8 +190,18 @@ static attn_status add_pad(reading *r, const attn_config *config)
     return ATTN_OK;
 }
 
+static int64_t find_word(const reading *r, const attn__word *word)
+{
+    for (int64_t i = 0; i < r->n; i++) {
+        if (r->words[i].length == word->length && memcmp(r->words[i].text, word->text, word->length) == 0)
+            return i;
+    }
+    return -1;
+}
+
 /* Appends the added tokens. Their ids must follow the ids of the vocabulary. If the id of an added token is inside
- * the vocabulary, the vocabulary must have the same token at this id. */
+ * the vocabulary, the vocabulary must have the same token at this id. A token without an id has the id of its text, or
+ * the next free id. It is left out if the model has no row for it. */
 static attn_status add_tokens(reading *r)
 {
     attn_status status = attn__marian_added_tokens(&r->added, &r->nadded, r->context, r->path, r->source->tokenizer);
@@ -194,9 +212,17 @@ static attn_status add_tokens(reading *r)
     if (!words)
         return ATTN_ERROR_MEMORY;
     r->words = words;
+    int64_t kept = 0;
     for (int64_t i = 0; i < r->nadded; i++) {
-        const attn__marian_added *token = &r->added[i];
+        attn__marian_added *token = &r->added[i];
         attn__word word = {token->text, (uint32_t)strlen(token->text), 0};
+        if (token->id < 0)
+            token->id = find_word(r, &word);
+        if (token->id < 0) {
+            if (r->n >= r->source->rows)
+                continue;
+            token->id = r->n;
+        }
         if (token->id == r->n)
             r->words[r->n++] = word;
         const attn__word *there = &r->words[token->id < r->n ? token->id : 0];
@@ -205,7 +231,9 @@ static attn_status add_tokens(reading *r)
                               "%s: the added token \"%.60s\" has the id %" PRId64
                               ", which is another's or beyond %" PRId64 " pieces",
                               r->path, token->text, token->id, r->n);
+        r->added[kept++] = *token;
     }
+    r->nadded = kept;
     return ATTN_OK;
 }
 
