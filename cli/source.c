@@ -22,6 +22,10 @@ static void tell(void *user, int64_t line, const char *error)
     enum { SHOWN = 10 }; /* number of faulty lines that are printed one by one */
     cli_failures *failures = user;
     char name[32];
+    if (line == 0) {
+        cli_note(failures->cli, "%s", error);
+        return;
+    }
     snprintf(name, sizeof name, "line %lld", (long long)line);
     if (failures->failed < SHOWN)
         cli_fail(CLI_BAD, "%s: left out", error);

@@ -138,6 +138,64 @@ static void lines_may_end_with_cr_alone(void **state)
     assert_string_equal(attn_context_error(c), "f.txt:2: no tab between two sentences");
 }
 
+static void note_form(void *user, int64_t line, const char *text)
+{
+    if (line == 0)
+        snprintf(user, 256, "%s", text);
+}
+
+/* The number of pairs, the first pair and the note of files in the forms that downloads and spreadsheets have. */
+static void numbers_quotes_and_headers_are_no_sentences(void **state)
+{
+    attn_context *c = *state;
+    static const struct {
+        const char *text;
+        int n;
+        const char *source, *target, *note;
+    } cases[] = {
+        {"1\tGo.\t7\tVa !\n2\tRun.\t8\tCours !\tx\n", 2, "Go.", "Va !",
+         "f.txt: each sentence has a number before it, which is left out"},
+        {"\xef\xbb\xbf"
+         "1\tGo.\t7\tVa !\n",
+         1, "Go.", "Va !", "f.txt: each sentence has a number before it, which is left out"},
+        {"id\tsentence\tid\ttranslation\n1\tGo.\t7\tVa !\n", 1, "Go.", "Va !",
+         "f.txt: each sentence has a number before it, which is left out; line 1 names the columns and is left out"},
+        /* one line without numbers: all lines are as they are written */
+        {"1\tGo.\t7\tVa !\nRun.\tCours !\n", 2, "1", "Go.", ""},
+        {"1\tun\n2\tdeux\n", 2, "1", "un", ""},
+        {"\"Go.\"\t\"Va !\"\n\"a \"\"b\"\"\"\t\"c\"\n", 2, "Go.", "Va !",
+         "f.txt: the quotes around the fields are left out"},
+        {"\"a \"\"b\"\" c\"\tx\ny\t\"z, z\"\n", 2, "a \"b\" c", "x",
+         "f.txt: the quotes around the fields are left out"},
+        {"\"Go!\" he said.\t\xc2\xab Va ! \xc2\xbb\n\"Run.\"\tCours !\n", 2, "\"Go!\" he said.",
+         "\xc2\xab Va ! \xc2\xbb", ""},
+        {"\n\"English\"\t\"French\"\n\"Go.\"\t\"Va !\"\n", 1, "Go.", "Va !",
+         "f.txt: the quotes around the fields are left out; line 2 names the columns and is left out"},
+        {"en\tfr\nGo.\tVa !\n", 1, "Go.", "Va !", "f.txt: line 1 names the columns and is left out"},
+        {"source\ttarget", 1, "source", "target", ""}, /* the only line is a pair */
+        {"English\tAnglais\nGo.\tVa !\n", 2, "English", "Anglais", ""},
+        {"1\t\"Go.\"\t7\t\"Va !\"\n", 1, "Go.", "Va !",
+         "f.txt: each sentence has a number before it, which is left out; the quotes around the fields are left out"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char note[256] = "";
+        attn_pairs *pairs;
+        attn_pairs_options options = {.keep_text = true, .bad = {note_form, note}};
+        assert_int_equal(parse(&pairs, c, cases[i].text, &options), ATTN_OK);
+        assert_int_equal(attn_pairs_size(pairs), cases[i].n);
+        assert_string_equal(attn_pairs_get(pairs, 0).source, cases[i].source);
+        assert_string_equal(attn_pairs_get(pairs, 0).target, cases[i].target);
+        assert_string_equal(note, cases[i].note);
+        attn_pairs_destroy(pairs);
+        /* the same with a maximum, which bounds the memory */
+        assert_int_equal(parse(&pairs, c, cases[i].text, &(attn_pairs_options){.keep_text = true, .max_examples = 1}),
+                         ATTN_OK);
+        assert_int_equal(attn_pairs_size(pairs), 1);
+        assert_string_equal(attn_pairs_get(pairs, 0).source, cases[i].source);
+        attn_pairs_destroy(pairs);
+    }
+}
+
 static void bad_lines_are_named(void **state)
 {
     attn_context *c = *state;
@@ -319,7 +377,8 @@ static void pairs_are_filtered_and_mixed(void **state)
 RUN_TESTS(TEST(text_is_prepared), TEST_WITH_CONTEXT(a_small_buffer_cuts_and_tells_the_length),
           TEST_WITH_CONTEXT(invalid_utf8_is_told), TEST(tokens_are_joined_for_reading),
           TEST_WITH_CONTEXT(pairs_are_read), TEST_WITH_CONTEXT(lines_may_end_with_cr_alone),
-          TEST_WITH_CONTEXT(bad_lines_are_named), TEST_WITH_CONTEXT(a_line_of_a_megabyte_is_refused),
+          TEST_WITH_CONTEXT(numbers_quotes_and_headers_are_no_sentences), TEST_WITH_CONTEXT(bad_lines_are_named),
+          TEST_WITH_CONTEXT(a_line_of_a_megabyte_is_refused),
           TEST_WITH_CONTEXT(translations_of_a_sentence_stay_together),
           TEST_WITH_CONTEXT(negative_shares_give_empty_parts), TEST_WITH_CONTEXT(pairs_are_filtered_and_mixed),
           TEST(every_allocation_may_fail))

@@ -76,7 +76,7 @@ typedef struct attn_trainer_job {
     const char *text;
     size_t text_size;
     /* Called for each line of `data` that is not a sentence pair. The line is then left out. If this function is
-     * NULL, the first such line is an error. Only for "translate". */
+     * NULL, the first such line is an error. Line 0 is a note on the form of the whole file. Only for "translate". */
     void (*left_out)(void *user, int64_t line, const char *error);
     const char *directory; /* directory of the result, which is created if it does not exist */
     /* Settings of the run. NULL: the defaults. If a run is resumed, only "epochs", "patience" and "save_every" have

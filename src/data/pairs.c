@@ -7,6 +7,7 @@
 #include "data/lines.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 attn_status attn__pairs_create(attn_pairs **pairs, attn_context *context, int64_t capacity)
@@ -64,8 +65,17 @@ const char *attn__pairs_side(const attn_pairs *pairs, int64_t i, attn_side side)
 
 /* --------------------------------------------------------------------------------------------- reading */
 
+/* How a file writes its pairs. It is found from all lines, never from some. */
+typedef struct form {
+    int column[2];  /* the fields of the source and of the target */
+    bool quoted;    /* fields are written as in CSV: "a", with "" for a quote inside */
+    int64_t header; /* number of the line that names the columns; 0: there is none */
+} form;
+
 typedef struct reader {
     attn_pairs *pairs;
+    form form;
+    char *plain; /* a field without its quotes */
     const char *name, *text;
     size_t size, at; /* size of the text, and offset of the next line */
     int64_t line;    /* number of the last line that was read, counted from 1 */
@@ -117,26 +127,187 @@ static attn_status check_line(const reader *r, const char *line, size_t length)
     return ATTN_OK;
 }
 
+/* Gets the next field of a line. Returns false if there is none left. */
+static bool next_field(const char **at, const char *end, const char **field, size_t *length)
+{
+    if (!*at)
+        return false;
+    const char *tab = memchr(*at, '\t', (size_t)(end - *at));
+    *field = *at;
+    *length = (size_t)((tab ? tab : end) - *at);
+    *at = tab ? tab + 1 : NULL;
+    return true;
+}
+
+/* Removes the quotes of a field. Quotes inside are doubled. Returns SIZE_MAX if it is no quoted field. */
+static size_t unquote(const char *field, size_t length, char *plain)
+{
+    size_t n = 0;
+    if (length < 2 || field[0] != '"' || field[length - 1] != '"')
+        return SIZE_MAX;
+    for (size_t i = 1; i + 1 < length; i++) {
+        if (field[i] == '"' && (++i + 1 >= length || field[i] != '"'))
+            return SIZE_MAX;
+        if (plain)
+            plain[n] = field[i];
+        n++;
+    }
+    return n;
+}
+
 static attn_status take_line(reader *r, const char *line, size_t length)
 {
     attn_status status = check_line(r, line, length);
     if (status != ATTN_OK)
         return status;
-    const char *end = line + length, *tab = memchr(line, '\t', length);
-    if (!tab)
+    const char *at = line, *end = line + length, *field, *sides[2] = {NULL, NULL};
+    size_t size, sizes[2];
+    for (int i = 0; next_field(&at, end, &field, &size); i++) {
+        for (int side = 0; side < 2; side++) {
+            if (r->form.column[side] == i) {
+                sides[side] = field;
+                sizes[side] = size;
+            }
+        }
+    }
+    if (!sides[1])
         return fail_line(r, "no tab between two sentences");
-    const char *second = tab + 1, *third = memchr(second, '\t', (size_t)(end - second));
     attn_pair *pair = &r->pairs->items[r->pairs->n];
-    uint64_t unused;
-    status = take_side(r, line, (size_t)(tab - line), &pair->source, &r->pairs->hashes[r->pairs->n]);
-    if (status == ATTN_OK)
-        status = take_side(r, second, (size_t)((third ? third : end) - second), &pair->target, &unused);
+    const char **texts[] = {&pair->source, &pair->target};
+    uint64_t unused, *const hashes[] = {&r->pairs->hashes[r->pairs->n], &unused};
+    for (int side = 0; side < 2 && status == ATTN_OK; side++) {
+        size_t plain = r->form.quoted ? unquote(sides[side], sizes[side], r->plain) : SIZE_MAX;
+        bool quoted = plain != SIZE_MAX;
+        status = take_side(r, quoted ? r->plain : sides[side], quoted ? plain : sizes[side], texts[side], hashes[side]);
+    }
     if (status != ATTN_OK)
         return status;
     if (!pair->source || !pair->target)
         return fail_line(r, pair->source ? "nothing after the tab" : "nothing before the tab");
     r->pairs->n++;
     return ATTN_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ form */
+
+static bool is_number(const char *field, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        if (field[i] < '0' || field[i] > '9')
+            return false;
+    }
+    return length > 0;
+}
+
+/* Reports whether a field is a name that files give to a column of sentences, such as "source", "English" or "fr". */
+static bool is_column_name(const char *field, size_t length)
+{
+    static const char names[] =
+        " source target src tgt trg input output sentence translation text sentence1 sentence2 source_text target_text "
+        "original translated reference english french german spanish italian portuguese dutch russian chinese japanese "
+        "korean arabic turkish polish czech swedish danish norwegian finnish greek hebrew hindi hungarian romanian "
+        "ukrainian vietnamese indonesian esperanto latin en fr de es it pt nl ru zh ja ko ar tr pl cs sv da fi el he hi "
+        "hu ro uk vi eng fra fre deu ger spa ita por nld rus zho jpn kor ara tur pol ces swe ";
+    char word[32];
+    if (unquote(field, length, NULL) != SIZE_MAX) {
+        field++;
+        length -= 2;
+    }
+    if (length == 0 || length + 3 > sizeof word || memchr(field, ' ', length) || memchr(field, '"', length))
+        return false;
+    word[0] = ' ';
+    for (size_t i = 0; i < length; i++)
+        word[i + 1] = (char)(field[i] >= 'A' && field[i] <= 'Z' ? field[i] + ('a' - 'A') : field[i]);
+    word[length + 1] = ' ';
+    word[length + 2] = '\0';
+    return strstr(names, word) != NULL;
+}
+
+/* What holds for all lines so far, for each of the two pairs of columns. */
+typedef struct forms {
+    bool numbered, quoted[2], doubled[2], opened[2];
+} forms;
+
+static const int columns[2][2] = {{0, 1}, {1, 3}};
+
+/* A file is quoted if each of its sentences is, or if each that begins with a quote is and one has quotes inside. */
+static void look_at_line(forms *f, const char *line, size_t length)
+{
+    const char *at = line, *field;
+    size_t size;
+    int n = 0;
+    for (; next_field(&at, line + length, &field, &size); n++) {
+        if ((n == 0 || n == 2) && !is_number(field, size))
+            f->numbered = false;
+        for (int k = 0; k < 2; k++) {
+            if (n != columns[k][0] && n != columns[k][1])
+                continue;
+            size_t plain = unquote(field, size, NULL);
+            f->quoted[k] = f->quoted[k] && plain != SIZE_MAX;
+            f->opened[k] = f->opened[k] || (size > 0 && field[0] == '"' && plain == SIZE_MAX);
+            f->doubled[k] = f->doubled[k] || (plain != SIZE_MAX && plain + 2 < size);
+        }
+    }
+    f->numbered = f->numbered && n > 3;
+}
+
+static form find_form(const char *text, size_t size)
+{
+    forms f = {.numbered = true, .quoted = {true, true}};
+    const char *line, *first = NULL;
+    size_t at = 0, length, first_length = 0;
+    int64_t number = 0, header = 0, lines = 0;
+    while (attn__next_line(text, size, &at, &line, &length)) {
+        number++;
+        if (length == 0)
+            continue;
+        if (!first) {
+            first = line;
+            first_length = length;
+            header = number;
+            continue;
+        }
+        look_at_line(&f, line, length);
+        lines++;
+    }
+    if (!first)
+        return (form){{0, 1}, false, 0};
+    forms with = f;
+    look_at_line(&with, first, first_length);
+    bool numbered = lines > 0 ? f.numbered : with.numbered, named = lines > 0;
+    const int *column = columns[numbered];
+    const char *next = first, *field;
+    size_t field_length;
+    int n = 0;
+    for (; next_field(&next, first + first_length, &field, &field_length); n++) {
+        if ((n == column[0] || n == column[1]) && !is_column_name(field, field_length))
+            named = false;
+    }
+    named = named && n > column[1];
+    const forms *all = named ? &f : &with;
+    numbered = all->numbered;
+    column = columns[numbered];
+    return (form){{column[0], column[1]},
+                  all->quoted[numbered] || (all->doubled[numbered] && !all->opened[numbered]),
+                  named ? header : 0};
+}
+
+/* Tells how the file is read, if it is not read as it is written. */
+static void tell_form(const reader *r)
+{
+    char text[512];
+    if (!r->bad.tell || (!r->form.quoted && !r->form.header && r->form.column[0] == 0))
+        return;
+    int n = snprintf(text, sizeof text, "%.300s:", r->name);
+    if (r->form.column[0] == 1)
+        n += snprintf(text + n, sizeof text - (size_t)n, " each sentence has a number before it, which is left out;");
+    if (r->form.quoted)
+        n += snprintf(text + n, sizeof text - (size_t)n, " the quotes around the fields are left out;");
+    if (r->form.header)
+        n += snprintf(text + n, sizeof text - (size_t)n, " line %" PRId64 " names the columns and is left out;",
+                      r->form.header);
+    text[n - 1] = '\0';
+    r->bad.tell(r->bad.user, 0, text);
 }
 
 /* Skips an invalid line if the caller only counts such lines. Otherwise returns the error. */
@@ -169,7 +340,7 @@ static attn_status read_lines(reader *r)
     attn_status status = ATTN_OK;
     while (status == ATTN_OK && r->pairs->n < r->most && attn__next_line(r->text, r->size, &r->at, &line, &length)) {
         r->line++;
-        if (length > 0)
+        if (length > 0 && r->line != r->form.header)
             status = pass_over(r, take_line(r, line, length));
     }
     if (status == ATTN_OK && r->pairs->n == 0)
@@ -190,9 +361,11 @@ attn_status attn_pairs_parse(attn_pairs **pairs, attn_context *context, const ch
     if (o->max_examples < 0)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "max_examples is negative: %" PRId64, o->max_examples);
     /* D2L compatibility uses one line more than the maximum, because it counts lines from 0. */
+    const form found = find_form(text, size);
     int64_t most = o->max_examples ? o->max_examples + (o->compat == ATTN_COMPAT_D2L) : INT64_MAX;
     size_t bytes;
-    int64_t lines = count_lines(text, size, o->bad.tell ? INT64_MAX : most, &bytes);
+    int64_t lines =
+        count_lines(text, size, o->bad.tell || most == INT64_MAX ? INT64_MAX : most + (found.header > 0), &bytes);
     reader r = {.name = name,
                 .text = text,
                 .size = size,
@@ -200,14 +373,19 @@ attn_status attn_pairs_parse(attn_pairs **pairs, attn_context *context, const ch
                 .compat = o->compat,
                 .keep = o->keep_text,
                 .bad = o->bad,
-                .max_line = o->max_line ? o->max_line : 65536};
+                .max_line = o->max_line ? o->max_line : 65536,
+                .form = found};
     attn_status status = attn__pairs_create(&r.pairs, context, lines + 1);
     if (status != ATTN_OK)
         return status;
     /* Normalization may insert a space before each byte. Each of the two sides ends with a 0. */
     r.out = r.pairs->text = attn__alloc(context, attn__size_add(attn__size_mul(bytes, 2), 2 * (size_t)lines + 2));
-    status = r.out ? read_lines(&r) : ATTN_ERROR_MEMORY;
-    r.pairs->lines = r.pairs->n < most ? r.pairs->n : count_lines(text, size, INT64_MAX, &bytes);
+    r.plain = attn__alloc(context, r.form.quoted ? r.max_line : 1);
+    status = r.out && r.plain ? read_lines(&r) : ATTN_ERROR_MEMORY;
+    attn__free(context, r.plain);
+    if (status == ATTN_OK)
+        tell_form(&r);
+    r.pairs->lines = r.pairs->n < most ? r.pairs->n : count_lines(text, size, INT64_MAX, &bytes) - (found.header > 0);
     if (status == ATTN_OK)
         *pairs = r.pairs;
     else

@@ -60,7 +60,8 @@ typedef struct attn_pair {
 typedef struct attn_pairs attn_pairs;
 
 /* A callback for invalid lines. `tell` is called with the number of the line and a description of the fault, and the
- * line is left out. If `tell` is NULL, the first invalid line is an error. */
+ * line is left out. If `tell` is NULL, the first invalid line is an error. Line 0 is a note on the form of a whole file:
+ * numbers, quotes or a header line that are no part of the sentences. */
 typedef struct attn_pairs_bad {
     void (*tell)(void *user, int64_t line, const char *error);
     void *user;
@@ -85,7 +86,9 @@ typedef struct attn_pairs_options {
     attn_pairs_bad bad;
 } attn_pairs_options;
 
-/* Reads lines `source<TAB>target[<TAB>anything]`. Empty lines are skipped. A carriage return at the end of a line and a
+/* Reads lines `source<TAB>target[<TAB>anything]`, or `number<TAB>source<TAB>number<TAB>target[<TAB>anything]` if all lines
+ * have this form. If all sentences are quoted as in CSV, the quotes are removed. A first line that names the columns
+ * ("English<TAB>French") is left out. Empty lines are skipped. A carriage return at the end of a line and a
  * byte order mark at the start are dropped. `options` may be NULL. `text` is not needed after the call.
  * ATTN_ERROR_FORMAT: all lines are empty, or a line has no tab, has an empty side, is too long, or has invalid UTF-8.
  * The message begins with `name:line:` and, for invalid UTF-8, gives the byte in the line. ATTN_ERROR_MEMORY: there is
