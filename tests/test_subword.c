@@ -160,6 +160,34 @@ static void file_round_trip_keeps_the_vocabulary(void **state)
     attn_vocab_destroy(again);
 }
 
+/* 500 characters occur ten times each and 200 once, which is 4 of 100 characters. */
+static void more_characters_than_pieces_are_refused_with_the_size_that_is_enough(void **state)
+{
+    fixture *f = *state;
+    attn_pairs *pairs;
+    attn_vocab *vocab;
+    enum { LINES = 5200 };
+    char *text = malloc(LINES * 8), *at = text;
+    for (int i = 0; i < LINES; i++) {
+        int code = 0x4e00 + (i < 5000 ? i % 500 : i - 4500);
+        at += sprintf(at, "%c%c%c\tx\n", 0xe0 | code >> 12, 0x80 | (code >> 6 & 0x3f), 0x80 | (code & 0x3f));
+    }
+    assert_int_equal(
+        attn_pairs_parse(&pairs, f->c, text, (size_t)(at - text), "t", &(attn_pairs_options){.keep_text = true}),
+        ATTN_OK);
+    attn_vocab_options options = {.kind = ATTN_VOCAB_UNIGRAM, .max_size = 800, .character_coverage = 1};
+    assert_refused(f->c, attn_vocab_build(&vocab, pairs, ATTN_SIDE_SOURCE, &options), ATTN_ERROR_ARGUMENT,
+                   "800 pieces are fewer than the characters of the texts need: vocabulary_size 961 is enough");
+    options.max_size = 961;
+    assert_int_equal(attn_vocab_build(&vocab, pairs, ATTN_SIDE_SOURCE, &options), ATTN_OK);
+    attn_vocab_destroy(vocab);
+    options = (attn_vocab_options){.kind = ATTN_VOCAB_UNIGRAM, .max_size = 800, .character_coverage = 0.98};
+    assert_int_equal(attn_vocab_build(&vocab, pairs, ATTN_SIDE_SOURCE, &options), ATTN_OK);
+    attn_vocab_destroy(vocab);
+    attn_pairs_destroy(pairs);
+    free(text);
+}
+
 static void check_refused(attn_context *c, const char *bytes, size_t size)
 {
     attn_vocab *vocab;
@@ -218,15 +246,17 @@ static void impossible_vocabulary_sizes_are_refused(void **state)
 #define TEST_PREPARED(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST_PREPARED(decoding_restores_the_text),
-                                       TEST_PREPARED(parts_are_those_of_the_words),
-                                       TEST_PREPARED(every_byte_is_encoded),
-                                       TEST_PREPARED(pieces_of_one_letter_are_joined),
-                                       TEST_PREPARED(bpe_encodes_and_decodes),
-                                       TEST_PREPARED(encoding_is_cut_at_its_steps),
-                                       TEST_PREPARED(file_round_trip_keeps_the_vocabulary),
-                                       TEST_PREPARED(damage_is_refused),
-                                       TEST_PREPARED(impossible_vocabulary_sizes_are_refused)};
+    const struct CMUnitTest tests[] = {
+        TEST_PREPARED(decoding_restores_the_text),
+        TEST_PREPARED(parts_are_those_of_the_words),
+        TEST_PREPARED(every_byte_is_encoded),
+        TEST_PREPARED(pieces_of_one_letter_are_joined),
+        TEST_PREPARED(bpe_encodes_and_decodes),
+        TEST_PREPARED(encoding_is_cut_at_its_steps),
+        TEST_PREPARED(file_round_trip_keeps_the_vocabulary),
+        TEST_PREPARED(damage_is_refused),
+        TEST_PREPARED(impossible_vocabulary_sizes_are_refused),
+        TEST_PREPARED(more_characters_than_pieces_are_refused_with_the_size_that_is_enough)};
     if (!attn_subwords_available())
         return 0;
     return cmocka_run_group_tests(tests, NULL, NULL);

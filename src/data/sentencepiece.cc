@@ -3,8 +3,11 @@
 #include "data/sentencepiece.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <locale>
 #include <new>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -139,12 +142,12 @@ attn__spm_result attn__spm_decode(const attn__spm *spm, const char *const *piece
     });
 }
 
-attn__spm_result attn__spm_train(const char *const *texts, int64_t n, const char *kind, int64_t size,
-                                 attn__spm_take *take, void *user, char *message)
+attn__spm_result attn__spm_train(const char *const *texts, int64_t n, const char *kind, int64_t size, double coverage,
+                                 int64_t *needed, attn__spm_take *take, void *user, char *message)
 {
     return guarded(message, [&] {
         /* The number of threads decides how sums are divided. A fixed number gives the same pieces on every machine. */
-        const std::unordered_map<std::string, std::string> options = {
+        std::unordered_map<std::string, std::string> options = {
             {"model_type", kind},
             {"vocab_size", std::to_string(size)},
             {"hard_vocab_limit", "false"},
@@ -159,10 +162,21 @@ attn__spm_result attn__spm_train(const char *const *texts, int64_t n, const char
             {"normalization_rule_name", "nmt_nfkc"},
             {"minloglevel", "3"},
         };
+        if (coverage > 0) {
+            std::ostringstream share; /* std::to_string would write the locale's decimal point */
+            share.imbue(std::locale::classic());
+            share << coverage;
+            options["character_coverage"] = share.str();
+        }
         Texts sentences(texts, n);
         std::string model;
-        const attn__spm_result result =
-            result_of(sentencepiece::SentencePieceTrainer::Train(options, &sentences, &model), message);
+        const sentencepiece::util::Status status =
+            sentencepiece::SentencePieceTrainer::Train(options, &sentences, &model);
+        const attn__spm_result result = result_of(status, message);
+        /* The library tells the number only in its text: "... required_chars. 1000 vs 3263. ..." */
+        const std::string text = status.ToString();
+        const size_t at = text.find("required_chars. "), number = text.find(" vs ", at == std::string::npos ? 0 : at);
+        *needed = at == std::string::npos || number == std::string::npos ? 0 : std::atoll(text.c_str() + number + 4);
         if (result == ATTN__SPM_OK)
             take(user, model.data(), model.size());
         return result;

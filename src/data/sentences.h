@@ -160,6 +160,9 @@ typedef struct attn_vocab_options {
     int64_t steps;
     attn_vocab_kind kind;
     bool joint; /* true: pieces are learned from both sides together */
+    /* share of the texts' characters that have pieces of their own, the most frequent ones; others are encoded as bytes;
+     * 0: SentencePiece's default, 0.9995 */
+    double character_coverage;
 } attn_vocab_options;
 
 /* Builds the vocabulary of one side. Words are ordered <pad> <bos> <eos> <unk> (ids 0 to 3, as in attn_special), then

@@ -76,13 +76,19 @@ static void keep(void *user, const char *bytes, size_t size)
 }
 
 attn_status attn__subword_train(attn__subword **subword, attn_context *context, const char *const *texts, int64_t n,
-                                const char *kind, int64_t size)
+                                const char *kind, int64_t size, double coverage)
 {
     char message[ATTN__SPM_MESSAGE] = "";
     kept model = {.context = context};
+    int64_t needed = 0;
     *subword = NULL;
-    attn_status status = status_of(context, attn__spm_train(texts, n, kind, size, keep, &model, message),
-                                   ATTN_ERROR_ARGUMENT, "vocabulary", message);
+    attn__spm_result result = attn__spm_train(texts, n, kind, size, coverage, &needed, keep, &model, message);
+    if (result == ATTN__SPM_REFUSED && needed > 0)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "vocabulary: %" PRId64 " pieces are fewer than the characters of the texts need: "
+                          "vocabulary_size %" PRId64 " is enough, or a lower character_coverage than %g",
+                          size, needed, coverage > 0 ? coverage : 0.9995);
+    attn_status status = status_of(context, result, ATTN_ERROR_ARGUMENT, "vocabulary", message);
     if (status == ATTN_OK)
         status = model.bytes ? attn__subword_parse(subword, context, model.bytes, model.size, "vocabulary")
                              : ATTN_ERROR_MEMORY;
@@ -151,9 +157,9 @@ attn_status attn__subword_parse(attn__subword **subword, attn_context *context, 
 }
 
 attn_status attn__subword_train(attn__subword **subword, attn_context *context, const char *const *texts, int64_t n,
-                                const char *kind, int64_t size)
+                                const char *kind, int64_t size, double coverage)
 {
-    (void)texts, (void)n, (void)kind, (void)size;
+    (void)texts, (void)n, (void)kind, (void)size, (void)coverage;
     *subword = NULL;
     return absent(context);
 }

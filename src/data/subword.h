@@ -16,9 +16,10 @@ typedef void attn__subword_take(void *user, const char *piece, size_t length);
  * file is damaged; the message contains `name`. */
 attn_status attn__subword_parse(attn__subword **subword, attn_context *context, const char *bytes, size_t size,
                                 const char *name);
-/* Learns a model from n texts, as attn__spm_train describes. ATTN_ERROR_ARGUMENT: the texts do not allow this size. */
+/* Learns a model from n texts, as attn__spm_train describes. ATTN_ERROR_ARGUMENT: the texts do not allow this size. The
+ * message has the smallest size, if the texts have too many characters. */
 attn_status attn__subword_train(attn__subword **subword, attn_context *context, const char *const *texts, int64_t n,
-                                const char *kind, int64_t size);
+                                const char *kind, int64_t size, double coverage);
 void attn__subword_destroy(attn__subword *subword); /* NULL is allowed */
 /* Returns the bytes of the model's .spm file. The model owns the bytes. */
 const char *attn__subword_bytes(const attn__subword *subword, size_t *size);

@@ -63,6 +63,7 @@ static attn_status make_vocabularies(training *t)
         .steps = t->max_tokens,
         .kind = kind,
         .joint = attn_config_bool(t->run.settings, "joint_vocabulary", true),
+        .character_coverage = attn_config_real(t->run.settings, "character_coverage", 0),
     };
     const attn_pairs *from = t->compat == ATTN_COMPAT_D2L ? t->all : t->train;
     attn_status status = attn_vocab_build(&t->source, from, ATTN_SIDE_SOURCE, &options);

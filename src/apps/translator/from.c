@@ -18,7 +18,8 @@
 /* Sets the kind of vocabulary to that of the checkpoint. Refuses settings that would change the vocabularies. */
 static attn_status take_vocabulary(const attn__translator_training *t, const char *path)
 {
-    static const char *const making[] = {"vocabulary_size", "joint_vocabulary", "min_frequency", "max_words"};
+    static const char *const making[] = {"vocabulary_size", "character_coverage", "joint_vocabulary", "min_frequency",
+                                         "max_words"};
     bool marian = attn__marian_is(t->from->config);
     const char *its = marian ? "unigram" : attn_config_text(t->from->config, "vocabulary", "word");
     const attn_config_value value = {.type = ATTN_CONFIG_TYPE_TEXT, .text = its};

@@ -29,6 +29,10 @@ static const attn_setting keys[] = {
                "pieces of words, by a unigram model or by merged pairs, or whole words; auto: unigram from 4,000 pairs "
                "on, else word"),
     ATTN__INT("vocabulary_size", "8000", 300, 1e6, "most pieces in a vocabulary of pieces"),
+    ATTN__REAL(
+        "character_coverage", "0.9995", 0.98, 1,
+        "share of the texts' characters that are pieces of their own; rarer ones are spelled as bytes (vocabulary "
+        "of pieces)"),
     ATTN__BOOL("joint_vocabulary", "true", "one vocabulary of pieces for both sides"),
     ATTN__INT("min_frequency", "2", 1, 1e9, "words seen less often are unknown (vocabulary of words)"),
     ATTN__INT("max_words", "0", 0, 1e9, "most words in each vocabulary of words; 0: no limit"),
