@@ -33,6 +33,17 @@ cmp -s own.svg its.svg || fail "show by a names file draws something else"
 "$attn" eval model --data phrasebook --part all --json | grep -v second > own.txt
 "$attn" eval foreign --data phrasebook --part all --json --names words.names | grep -v second > its.txt
 cmp -s own.txt its.txt || fail "eval by a names file says something else: $(diff own.txt its.txt)"
+# ---- models of other programs are named for what they are
+mkdir t5 ct2 bergamot
+printf '{"model_type": "t5"}' > t5/config.json
+printf '{"bos_token": "<s>"}' > ct2/config.json
+touch ct2/model.bin ct2/shared_vocabulary.json bergamot/model.enfr.intgemm.alphas.bin bergamot/vocab.enfr.spm
+printf 'PK\3\4' > m.zip && cp m.zip m.argosmodel
+expect 2 't5: a model of Hugging Face of the type "t5"' "$attn" translate t5 a
+expect 2 'ct2: a model of CTranslate2' "$attn" translate ct2 a
+expect 2 'bergamot: a model of bergamot' "$attn" show bergamot a -o a.svg
+expect 2 'm.zip: a zip archive; ' "$attn" translate m.zip a
+expect 2 'm.argosmodel: a package of Argos Translate' "$attn" translate m.argosmodel a
 # shellcheck disable=SC2086
 "$attn" train translate $tiny --out tuned --from model --epochs 1 --quiet > /dev/null || fail "train translate --from fails"
 # shellcheck disable=SC2086

@@ -318,6 +318,13 @@ def settings(folder, native, lines):
         complain(f"shortlist: {said!r}")
     if with_settings("shortlist: [lex.s2t, 60, 5, 0]\n", "--shortlist", "off")[0] != own:
         complain("--shortlist off")
+    if with_settings("max-length-crop: false\nmaxi-batch-sort: src\nshortlist: []\n")[0] != own:
+        complain("settings that change no translation changed one")
+    for more in ("max-length: 50", "no-spm-decode: true", "best-deep: true", "beam-sise: 3"):
+        (native / "decoder.yml").write_text(DECODER + more + "\n")
+        done = run("translate", native, stdin=text)
+        if done.returncode == 0 or f'"{more.split(":")[0]}"' not in done.stderr:
+            complain(f"{more!r} is passed over: {done.stderr[:200]!r}")
     (native / "decoder.yml").write_text(DECODER)
 
 

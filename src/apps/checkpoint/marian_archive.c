@@ -137,10 +137,43 @@ static attn_status find_files(reading *r)
     return status == ATTN_OK ? find_shortlist(r) : status;
 }
 
+/* Refuses a setting of decoder.yml that neither attn follows nor leaves a translation as it is. Those of the second kind
+ * set batches, devices, memory and what is printed. A setting that is off has no effect either. */
+static attn_status check_keys(const reading *r)
+{
+    static const char *const known[] = {
+        /* followed */
+        "models", "vocabs", "shortlist", "normalize", "beam-size", "max-length-factor", "force-decode", "allow-unk",
+        "word-penalty", "output-sampling",
+        /* without an effect on a translation */
+        "relative-paths", "config", "version", "authors", "cite", "build-info", "log", "log-level", "log-time-zone",
+        "quiet", "quiet-translation", "seed", "clip-norm", "interpolate-env-vars", "dump-config", "sigterm",
+        "workspace", "cpu-threads", "num-devices", "devices", "no-nccl", "mini-batch", "mini-batch-words",
+        "mini-batch-fit", "maxi-batch", "maxi-batch-sort", "data-threads", "data-weighting", "optimize", "skip-cost",
+        "alignment", "weights", "word-scores", "n-best", "stat-freq", "port", "gemm-precision", "precision", "fp16",
+        "tsv", "tsv-fields", "input", "output", "input-types", "sentencepiece-alphas", "ssplit-mode",
+        "ssplit-prefix-file", "max-length-break", "mini-batch-round-up", "use-legacy-batching", "model-mmap"};
+    const char *key;
+    json_t *value;
+    json_object_foreach(r->decoder, key, value)
+    {
+        bool is_known =
+            json_is_false(value) || json_is_null(value) || (json_is_array(value) && json_array_size(value) == 0);
+        for (size_t i = 0; i < sizeof known / sizeof *known && !is_known; i++)
+            is_known = strcmp(key, known[i]) == 0;
+        if (!is_known)
+            return refuse(r, key, "this setting is not supported; remove it to translate without it");
+    }
+    return ATTN_OK;
+}
+
 /* Reads the search settings. Scores are divided by the length to the power of `normalize`, where `true` means 1. If
  * `normalize` is missing, scores are not divided. The default of `max-length-factor` is 3, as in Marian. */
 static attn_status set_search(reading *r)
 {
+    attn_status known = check_keys(r);
+    if (known != ATTN_OK)
+        return known;
     static const fixed rules[] = {{"word-penalty", {"0", "false"}}, {"output-sampling", {"[]", "", "false"}}};
     const json_t *power = json_object_get(r->decoder, "normalize"), *beam = json_object_get(r->decoder, "beam-size");
     const json_t *factor = json_object_get(r->decoder, "max-length-factor");

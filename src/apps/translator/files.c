@@ -4,6 +4,7 @@
  */
 #include "apps/translator/translator.h"
 
+#include "apps/checkpoint/foreign_kind.h"
 #include "apps/checkpoint/foreign_model.h"
 #include "apps/checkpoint/model_directory.h"
 #include "apps/checkpoint/marian.h"
@@ -262,7 +263,9 @@ attn_status attn_translator_load(attn_translator **translator, attn_context *con
     if (!made)
         return ATTN_ERROR_MEMORY;
     made->context = context;
-    attn_status status = load_parts(made, directory, names);
+    attn_status status = names ? ATTN_OK : attn__foreign_translator_refuse(context, directory);
+    if (status == ATTN_OK)
+        status = load_parts(made, directory, names);
     if (status != ATTN_OK) {
         attn_translator_destroy(made);
         return status;
