@@ -315,7 +315,7 @@ static int load_and_detect(cli_call *cli, const files *f)
     attn_status status = attn__detector_load(&detector, cli->context, cli_text(cli, "model"), cli_names(cli),
                                              classes[0] ? classes : NULL);
     if (status == ATTN_OK && data[0])
-        status = attn__boxes_read(&known, cli->context, data);
+        status = attn__boxes_read(&known, cli->context, data, "val", NULL);
     if (status == ATTN_OK && out[0])
         status = attn_directory_create(cli->context, out);
     int code = cli_ranks_agree(cli, status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL));

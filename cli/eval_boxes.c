@@ -87,6 +87,9 @@ static void tell_odd(const evaluated *e)
     if (e->found->left_out > 0)
         cli_warn("%lld detections are of categories that the annotations lack, such as %lld: they are left out",
                  (long long)e->found->left_out, (long long)e->found->unknown);
+    if (e->set->left_out > 0)
+        cli_warn("%lld annotation%s left out: the annotations do not list the image", (long long)e->set->left_out,
+                 e->set->left_out == 1 ? " is" : "s are");
     if (outside > 0)
         cli_warn("%lld boxes of the annotations reach beyond their images", (long long)outside);
     if (flat > 0)
@@ -126,7 +129,7 @@ int cli_eval_boxes(const cli_call *cli, const char *results, const char *annotat
 {
     attn__box_set *set = NULL;
     attn__detections found = {0};
-    attn_status status = attn__boxes_read(&set, cli->context, annotations);
+    attn_status status = attn__boxes_read(&set, cli->context, annotations, "val", NULL);
     if (status == ATTN_OK)
         status = attn__coco_results_read(&found, set, results);
     evaluated e = {.set = set, .found = &found};

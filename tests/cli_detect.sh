@@ -148,7 +148,7 @@ hostile "${box}[-99,-99,9,9],\"z\":[/" '1 object is left out' '1 boxes of the an
 hostile "${box}[-99,-99,900,900],\"z\":[/" '2 classes' '1 boxes of the annotations reach beyond'
 hostile "${box}[3,3,0,-4],\"z\":[/" '1 object is left out' '1 boxes of the annotations have no area'
 hostile '1,/category_id/s/"category_id":[0-9]*/"category_id":99/' 'no category with the id 99' 'no category with the id 99'
-hostile '1,/image_id/s/"image_id":[0-9]*/"image_id":99/' 'no image with the id 99' 'no image with the id 99'
+hostile '1,/image_id/s/"image_id":[0-9]*/"image_id":99/' '1 object is left out' '1 annotation is left out'
 hostile '1,/"id"/s/"id":1,/"id":"1",/' 'images\[0\]: id must be an integer' 'images\[0\]: id must be an integer'
 hostile 's/{"id":2,"file/{"id":1,"file/' 'two images have the id 1' 'two images have the id 1'
 hostile 's/"bbox"/"segmentation":{"counts":[1,[2]],"size":[4,"a"]},"bbox"/' '2 classes' 'Average Precision'

@@ -404,8 +404,9 @@ def refusals(native, tensors, n):
             (f"  - {n}\n  - {n}", f"  - {n}\n  - {n + 1}", "tied-embeddings-all"),
             (f"  - {n}\n  - {n}", f"  - {n + 1}\n  - {n + 1}", "pieces"),
             ("activation: swish", "activation: mish", "transformer-ffn-activation"),
-            ("version: v1", "version: &a v1", "anchor"),
-            ("version: v1", "<<: *a\nversion: v1", "alias"),
+            ("version: v1", "x: *a\nversion: v1", "alias"),
+            ("version: v1", "x: &a [*a]\nversion: v1", "alias"),
+            ("version: v1", "<<: *a\nversion: v1", "merge key"),
             ("version: v1", "type: transformer\nversion: v1", "given before"),
             ("version: v1", "x: [[[[[[[[[[1]]]]]]]]]]\nversion: v1", "too deep"),
             ("version: v1", "x: !!python/object y\nversion: v1", "tag"),
@@ -427,7 +428,7 @@ def refusals(native, tensors, n):
                                 ("normalize: 1", "max-length-factor: 0", "max-length-factor"),
                                 ("normalize: 1", "shortlist: [lex.s2t, 0]", "shortlist"),
                                 ("  - opus.npz", "  - /etc/../x/none.npz", "native/none.npz"),
-                                ("relative-paths", "a: &x 1\nrelative-paths", "anchor")):
+                                ("relative-paths", "a: &x 1\nrelative-paths", '"a"')):
         (native / "decoder.yml").write_text(decoder.replace(old, new))
         refused(new, native, *patterns)
     (native / "decoder.yml").write_text(decoder)

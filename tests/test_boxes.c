@@ -230,6 +230,33 @@ static void annotations_are_read(void **state)
     attn__box_set_destroy(set);
 }
 
+/* What other tools write: no sizes, images that are gone, reals for integers, Windows' paths, numbers above 64 bits. */
+static void annotations_of_other_tools_are_read(void **state)
+{
+    attn_context *c = *state;
+    attn__box_set *set;
+    assert_ok(
+        c,
+        parse(
+            c, &set,
+            "{\"info\": {\"n\": 100000000000000000000}, \"categories\": [{\"id\": 1.0, \"name\": \"a\"}], \"images\": ["
+            "{\"id\": 3.0, \"width\": 0, \"height\": 0, \"file_name\": \"cam\\\\a.png\"}, "
+            "{\"id\": 4, \"file_name\": \"x/b\\\\c.png\"}], \"annotations\": ["
+            "{\"id\": 1, \"image_id\": 9, \"category_id\": 1, \"bbox\": [0, 0, 1, 1]}, "
+            "{\"id\": 2.0, \"image_id\": 3, \"category_id\": 1, \"bbox\": [0, 0, 1, 1], \"iscrowd\": 0.0, "
+            "\"hash\": 18446744073709551617}, "
+            "{\"id\": 5, \"image_id\": 4, \"category_id\": 1, \"bbox\": [0, 0, 1, 1], \"iscrowd\": 1.0}]}"));
+    assert_int_equal(set->left_out, 1);
+    assert_int_equal(set->nobjects, 2);
+    assert_string_equal(set->images[0].file, "cam/a.png");
+    assert_int_equal(set->images[0].width, 0);
+    assert_string_equal(set->images[1].file, "x/b\\c.png");
+    assert_int_equal(set->objects[0].id, 2);
+    assert_false(set->objects[0].crowd);
+    assert_true(set->objects[1].crowd);
+    attn__box_set_destroy(set);
+}
+
 static const struct {
     const char *text, *error;
 } refused[] = {
@@ -244,21 +271,19 @@ static const struct {
     {"{\"images\": [{\"id\": 1} {\"id\": 2}]}", "f: byte 23: images: end of file expected near '{'"},
     {"{\"images\": []} x", "f: byte 15: text behind the end"},
     {"{\"images\": [[[[[[[[[[[[[[[[[[[[1", "nested too deep"},
-    {"{\"images\": [{\"id\": 1, \"width\": 0}]}", "f: images[0]: width must be at least 1"},
+    {"{\"images\": [{\"id\": 1, \"width\": -1}]}", "f: images[0]: width must not be negative"},
     {"{\"images\": [{\"id\": 1, \"file_name\": 0}]}", "f: images[0]: file_name must be text, not an integer"},
     {"{\"categories\": [{\"id\": 1}]}", "f: categories[0]: name is missing"},
     {"{\"images\": [{\"id\": 1}, {\"id\": 1}], \"annotations\": [], \"categories\": []}",
      "f: two images have the id 1"},
     {ANNOTATIONS("3"), "f: annotations[0]: must be an object, not an integer"},
     {ANNOTATIONS("{\"id\": \"4\"}"), "f: annotations[0]: id must be an integer, not text"},
-    {ANNOTATIONS("{\"id\": 4, \"image_id\": 3.0}"),
+    {ANNOTATIONS("{\"id\": 4, \"image_id\": 3.5}"),
      "f: annotations[0]: image_id must be an integer, not a number that is no integer of 64 bits"},
     {ANNOTATIONS(ANNOTATION(", \"iscrowd\": 2")), "f: annotations[0]: iscrowd must be 0 or 1"},
     {ANNOTATIONS(ANNOTATION(", \"area\": NaN")), "invalid token near 'NaN'"},
     {ANNOTATIONS(ANNOTATION(", \"id\": 5")), "duplicate object key"},
     {ANNOTATIONS(ANNOTATION("") ", " ANNOTATION("")), "f: two annotations have the id 4"},
-    {ANNOTATIONS("{\"id\": 1, \"image_id\": 9, \"category_id\": 2, \"bbox\": [0, 0, 1, 1]}"),
-     "f: annotation 1: there is no image with the id 9"},
     {ANNOTATIONS("{\"id\": 1, \"image_id\": 3, \"category_id\": 1, \"bbox\": [0, 0, 1, 1]}"),
      "f: annotation 1: there is no category with the id 1"},
     {ANNOTATIONS("{\"id\": 1, \"image_id\": 3, \"category_id\": 1, \"bbox\": [0, 0, 1]}"),
@@ -322,7 +347,7 @@ static void what_is_written_is_read_again(void **state)
     attn__detection d = {.box = {0.1, 0, 1e-3, 10}, .score = 1.0 / 3, .image = 7, .category = 3};
     snprintf(path, sizeof path, "%s/annotations.json", folder);
     assert_ok(c, attn__coco_write(set, path));
-    assert_ok(c, attn__boxes_read(&again, c, folder));
+    assert_ok(c, attn__boxes_read(&again, c, folder, "train", NULL));
     assert_string_equal(again->folder, folder);
     assert_memory_equal(&again->objects->box, &set->objects->box, sizeof set->objects->box);
     assert_float_equal(again->objects->area, 100, 0);
@@ -385,7 +410,7 @@ static void put_file(attn_context *c, const char *folder, const char *name, cons
 static attn_status read_folder(attn_context *c, void *user)
 {
     attn__box_set *set = NULL;
-    attn_status status = attn__boxes_read(&set, c, user);
+    attn_status status = attn__boxes_read(&set, c, user, "train", NULL);
     attn__box_set_destroy(set);
     return status;
 }
@@ -402,12 +427,13 @@ static void folders_of_yolo_are_read(void **state)
     assert_ok(c, attn_directory_create(c, images));
     snprintf(path, sizeof path, "%s/b.png", images);
     assert_ok(c, attn_image_write(c, &(attn_image){8, 4, 1, pixels}, path));
-    assert_refused(c, attn__boxes_read(&set, c, base), ATTN_ERROR_NOT_FOUND, "has no boxes: neither annotations.json");
+    assert_refused(c, attn__boxes_read(&set, c, base, "train", NULL), ATTN_ERROR_NOT_FOUND,
+                   "has no boxes: neither annotations.json");
     assert_ok(c, attn_directory_create(c, labels));
     snprintf(path, sizeof path, "%s/a.png", images);
     assert_ok(c, attn_image_write(c, &(attn_image){8, 4, 1, pixels}, path));
     put_file(c, labels, "b.txt", "1 0.5 0.5 0.25 0.5\n\n0 0.9 0.5 0.4 1\r\n");
-    assert_ok(c, attn__boxes_read(&set, c, base));
+    assert_ok(c, attn__boxes_read(&set, c, base, "train", NULL));
     assert_string_equal(set->folder, images);
     assert_string_equal(set->images[1].file, "b.png");
     assert_int_equal(set->images[0].objects, 0);
@@ -420,25 +446,175 @@ static void folders_of_yolo_are_read(void **state)
     put_file(c, base, "classes.txt", "cat\ndog\n");
     progress_told told = {.things = "images"};
     attn_context_set_progress(c, next_progress, &told);
-    assert_ok(c, attn__boxes_read(&set, c, images));
+    assert_ok(c, attn__boxes_read(&set, c, images, "train", NULL));
     attn_context_set_progress(c, NULL, NULL);
     assert_int_equal(told.done, 2);
     assert_string_equal(set->categories[1].name, "dog");
     attn__box_set_destroy(set);
     assert_true(faults_try_all(read_folder, images) > 20);
     static const char *const bad[][2] = {
-        {"1 0.5 0.5 0.25", "b.txt:1: must be \"class cx cy width height\": \"1 0.5"},
+        {"1 0.5 0.5 0.25",
+         "b.txt:1: must be \"class cx cy width height\", or a class and the points of a polygon: \"1 0.5"},
         {"0 1 1 1 1\n0 200 100 20 20", "b.txt:2: the box must be relative to the image"},
         {"0.5 0 0 1 1", "b.txt:1: the class must be an integer from 0"},
         {"0 nan 0 1 1", "b.txt:1: must be \"class"},
-        {"2 0.5 0.5 1 1", "there is no category with the id 2"}};
+        {"0 0 0 1 1\n2 0.5 0.5 1 1", "b.txt:2: the class is beyond the 2 names of the classes"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         put_file(c, labels, "b.txt", bad[i][0]);
-        assert_refused(c, attn__boxes_read(&set, c, base), ATTN_ERROR_FORMAT, bad[i][1]);
+        assert_refused(c, attn__boxes_read(&set, c, base, "train", NULL), ATTN_ERROR_FORMAT, bad[i][1]);
     }
     assert_int_equal(scratch_close(labels), 1);
     assert_int_equal(scratch_close(images), 2);
     assert_int_equal(scratch_close(base), 1);
+}
+
+/* Layouts of data sets: files as "name", text (NULL: a picture), the path to read and its part, and what is found. */
+static void layouts_of_data_sets_are_read(void **state)
+{
+    static const struct {
+        const char *files[6][2];
+        const char *path, *part, *names, *error;
+        int images, objects;
+    } layouts[] = {
+        {{{"images/a.png"}, {"labels/a.txt", "2 .5 .5 1 1"}, {"classes.txt", "cat\n\ndog\n\n"}},
+         "",
+         "train",
+         "cat,1,dog",
+         NULL,
+         1,
+         1},
+        {{{"images/a.png"},
+          {"labels/a.txt", "0 -0.0001 .5 .1 .1\n0 .1 .2 .3 .2 .3 .6\n"},
+          {"data.yaml", "names: [007]"}},
+         "",
+         "train",
+         "007",
+         NULL,
+         1,
+         2},
+        {{{"images/a.png"}, {"labels/a.txt", "0 .5 .5 .1 .1"}, {"data.yaml", "x: &n [1.50, yes]\nnames: *n\n"}},
+         "images",
+         "train",
+         "1.50,yes",
+         NULL,
+         1,
+         1},
+        {{{"images/a.png"}, {"labels/a.txt", ""}, {"data.yaml", "a: &n {names: *n}"}},
+         "",
+         "train",
+         NULL,
+         "an alias of an anchor that is not complete",
+         0,
+         0},
+        {{{"images/a.png"}, {"labels/b.txt", "0 .5 .5 1 1"}}, "", "train", NULL, "none of the 1 images of", 0, 0},
+        /* a folder above is called images */
+        {{{"images/set/a.png"}, {"images/set/labels/a.txt", "0 .5 .5 1 1"}}, "images/set", "train", "0", NULL, 1, 1},
+        {{{"images/set/images/a.png"}, {"images/set/labels/a.txt", "0 .5 .5 1 1"}},
+         "images/set",
+         "train",
+         "0",
+         NULL,
+         1,
+         1},
+        /* Roboflow's exports: the names are one folder higher, the paths in data.yaml are wrong by one level */
+        {{{"train/images/a.png"},
+          {"train/labels/a.txt", "1 .5 .5 1 1"},
+          {"data.yaml", "train: ../train/images\nval: ../valid/images\nnames: [p, q]"},
+          {"valid/images/b.png"},
+          {"valid/labels/b.txt", "0 .5 .5 1 1\n1 .5 .5 1 1"}},
+         "train",
+         "train",
+         "p,q",
+         NULL,
+         1,
+         1},
+        {{{"train/images/a.png"},
+          {"train/labels/a.txt", "1 .5 .5 1 1"},
+          {"data.yaml", "train: ../train/images\nval: ../valid/images\nnames: [p, q]"},
+          {"valid/images/b.png"},
+          {"valid/labels/b.txt", "0 .5 .5 1 1\n1 .5 .5 1 1"}},
+         "",
+         "val",
+         "p,q",
+         NULL,
+         1,
+         2},
+        {{{"train/images/a.png"},
+          {"train/labels/a.txt", "1 .5 .5 1 1"},
+          {"data.yaml", "train: ../train/images\nval: ../valid/images\nnames: [p, q]"},
+          {"valid/images/b.png"},
+          {"valid/labels/b.txt", "0 .5 .5 1 1\n1 .5 .5 1 1"}},
+         "data.yaml",
+         "val",
+         "p,q",
+         NULL,
+         1,
+         2},
+        {{{"pics/images/a.png"},
+          {"pics/labels/a.txt", "0 .5 .5 1 1"},
+          {"data.yaml", "names: [other]\ntrain: elsewhere"}},
+         "pics",
+         "train",
+         "0",
+         NULL,
+         1,
+         1},
+        {{{"d/images/t/a.png"},
+          {"d/labels/t/a.txt", "0 .5 .5 1 1"},
+          {"c.yaml", "path: d\ntrain: images/t\nval: images/t\nnames: {0: z}"}},
+         "c.yaml",
+         "train",
+         "0",
+         NULL,
+         1,
+         1},
+        {{{"train/a.png"},
+          {"train/_annotations.coco.json",
+           "{\"images\": [{\"id\": 1, \"file_name\": \"a.png\"}], \"annotations\": [], \"categories\": [{\"id\": 0, \"name\": \"k\"}]}"}},
+         "",
+         "train",
+         "k",
+         NULL,
+         1,
+         0},
+        {{{"train/images/a.png"}, {"train/labels/a.txt", "0 .5 .5 1 1"}}, "", "val", NULL, "has no part \"val\"", 0, 0},
+        {{{"c.yaml", "train: [a, b]\nnames: [x]"}}, "c.yaml", "train", NULL, "lists are not read", 0, 0},
+    };
+    unsigned char pixels[4 * 8] = {0};
+    attn_context *c = *state;
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        char base[64], path[256], names[64] = "";
+        attn__box_set *set;
+        scratch_open(base);
+        for (int k = 0; k < 6 && layouts[i].files[k][0]; k++) {
+            snprintf(path, sizeof path, "%s/%s", base, layouts[i].files[k][0]);
+            *strrchr(path, '/') = '\0';
+            assert_ok(c, attn_directory_create(c, path));
+            if (layouts[i].files[k][1]) {
+                put_file(c, base, layouts[i].files[k][0], layouts[i].files[k][1]);
+            } else {
+                snprintf(path, sizeof path, "%s/%s", base, layouts[i].files[k][0]);
+                assert_ok(c, attn_image_write(c, &(attn_image){8, 4, 1, pixels}, path));
+            }
+        }
+        snprintf(path, sizeof path, "%s%s%s", base, *layouts[i].path ? "/" : "", layouts[i].path);
+        attn_status status = attn__boxes_read(&set, c, path, layouts[i].part, NULL);
+        if (layouts[i].error) {
+            assert_non_null(strstr(attn_context_error(c), layouts[i].error));
+            assert_true(status != ATTN_OK);
+            attn_context_clear_error(c);
+        } else {
+            assert_ok(c, status);
+            for (int64_t k = 0; k < set->ncategories; k++)
+                snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", k ? "," : "",
+                         set->categories[k].name);
+            assert_string_equal(names, layouts[i].names);
+            assert_int_equal(set->nimages, layouts[i].images);
+            assert_int_equal(set->nobjects, layouts[i].objects);
+        }
+        attn__box_set_destroy(set);
+        assert_true(scratch_close(base) > 0);
+    }
 }
 
 /* ---------------------------------------------------------------------------------------------- shapes */
@@ -492,7 +668,8 @@ static void drawn_shapes_are_inside_their_boxes(void **state)
 }
 
 RUN_TESTS(TEST_WITH_CONTEXT(measures_are_those_of_pycocotools), TEST_WITH_CONTEXT(detections_are_checked),
-          TEST_WITH_CONTEXT(annotations_are_read), TEST_WITH_CONTEXT(annotations_that_are_wrong_are_refused),
+          TEST_WITH_CONTEXT(annotations_are_read), TEST_WITH_CONTEXT(annotations_of_other_tools_are_read),
+          TEST_WITH_CONTEXT(layouts_of_data_sets_are_read), TEST_WITH_CONTEXT(annotations_that_are_wrong_are_refused),
           TEST_WITH_CONTEXT(results_are_read), TEST_WITH_CONTEXT(what_is_written_is_read_again),
           TEST(boxes_are_clipped), TEST(every_allocation_may_fail), TEST_WITH_CONTEXT(folders_of_yolo_are_read),
           TEST(drawn_shapes_are_inside_their_boxes))

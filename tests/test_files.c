@@ -167,9 +167,18 @@ static void gzip_is_read_and_checked(void **state)
     attn_bytes_free(f.c, &text);
     /* A file that is cut at any byte, or has a flipped bit, is refused. */
     FILE *in = fopen(f.path, "rb");
-    char raw[8192];
-    packed = (attn_bytes){raw, fread(raw, 1, sizeof raw, in)};
+    char raw[8192] = {0};
+    packed = (attn_bytes){raw, fread(raw, 1, sizeof raw - 100, in)};
     fclose(in);
+    /* zero bytes behind it are padding, other bytes are not */
+    assert_int_equal(attn_file_write(f.c, f.path, raw, packed.size + 100), ATTN_OK);
+    assert_int_equal(attn_file_read(&text, f.c, f.path, 0), ATTN_OK);
+    assert_int_equal(text.size, 8890);
+    attn_bytes_free(f.c, &text);
+    raw[packed.size + 99] = 1;
+    assert_int_equal(attn_file_write(f.c, f.path, raw, packed.size + 100), ATTN_OK);
+    assert_refused(f.c, attn_file_read(&text, f.c, f.path, 0), ATTN_ERROR_FORMAT, "gzip data are damaged");
+    memset(raw + packed.size, 0, 100);
     for (size_t cut = 2; cut < packed.size; cut += 97) {
         attn_context_clear_error(f.c);
         assert_int_equal(attn_file_write(f.c, f.path, raw, cut), ATTN_OK);

@@ -148,10 +148,13 @@ static attn_status sort_categories(attn__box_set *set, const char *name)
 
 static attn_status index_objects(attn__box_set *set, const char *name)
 {
+    int64_t n = 0;
     for (int64_t i = 0; i < set->nobjects; i++) {
         attn__object *object = set->objects + i;
         int64_t image = attn__box_set_image(set, object->image);
         int64_t category = attn__box_set_category(set, object->category);
+        if (image < 0 && set->leaves_out)
+            continue;
         if (image < 0)
             return attn__fail(set->context, ATTN_ERROR_FORMAT,
                               "%s: annotation %lld: there is no image with the id %lld", name, (long long)object->id,
@@ -162,7 +165,10 @@ static attn_status index_objects(attn__box_set *set, const char *name)
                               (long long)object->category);
         object->image = image;
         object->category = category;
+        set->objects[n++] = *object;
     }
+    set->left_out = set->nobjects - n;
+    set->nobjects = n;
     return ATTN_OK;
 }
 

@@ -52,6 +52,10 @@ typedef struct attn__box_set {
     attn__object *objects;
     int64_t nimages, ncategories, nobjects;
     char *folder; /* folder that contains the image files; NULL: unknown */
+    /* true: finishing leaves out objects whose image is not in the set, and counts them in left_out; false: such an
+     * object is an error */
+    bool leaves_out;
+    int64_t left_out;
     bool finished;
 } attn__box_set;
 
@@ -63,8 +67,8 @@ attn_status attn__box_set_add_image(attn__box_set *set, int64_t id, int64_t widt
 attn_status attn__box_set_add_category(attn__box_set *set, int64_t id, const char *name);
 attn_status attn__box_set_add_object(attn__box_set *set, const attn__object *object);
 /* Sorts the set and replaces the objects' ids of images and categories by indices. `name` is used in messages.
- * ATTN_ERROR_FORMAT: two images, categories or objects have the same id, or the set lacks the image or category of an
- * object. */
+ * ATTN_ERROR_FORMAT: two images, categories or objects have the same id, or the set lacks the category of an object, or
+ * its image (see leaves_out). */
 attn_status attn__box_set_finish(attn__box_set *set, const char *name);
 /* Returns the index of an id in a finished set, or -1 if the set does not have the id. */
 int64_t attn__box_set_image(const attn__box_set *set, int64_t id);

@@ -75,6 +75,16 @@ static attn_status read_raw(sink *s)
     return status;
 }
 
+/* Reports whether only zero bytes are left. Archives and tapes pad files with them, and gzip ignores them. */
+static bool is_padding(const Bytef *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (bytes[i])
+            return false;
+    }
+    return true;
+}
+
 /* Decompresses the whole file. Several gzip members may follow one another, because gzip files may be concatenated. */
 static attn_status inflate_all(z_stream *z, sink *s, const attn_bytes *packed)
 {
@@ -86,6 +96,8 @@ static attn_status inflate_all(z_stream *z, sink *s, const attn_bytes *packed)
             z->avail_in = left > 1u << 30 ? 1u << 30 : (uInt)left;
             left -= z->avail_in;
         }
+        if (code == Z_STREAM_END && is_padding(z->next_in, z->avail_in + left))
+            break;
         if (code == Z_STREAM_END)
             inflateReset(z);
         attn_status status = sink_grow(s);

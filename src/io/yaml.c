@@ -23,6 +23,9 @@ typedef struct reading {
     size_t values, most_values;
     json_t *open[MOST_DEPTH]; /* the open mappings and sequences; each is inside the one before */
     char *key[MOST_DEPTH];    /* if a mapping is open: the key of the next value; NULL: the next event is a key */
+    char *anchor[MOST_DEPTH]; /* the anchors of the open mappings and sequences; NULL: none */
+    json_t *anchored;         /* the values of all anchors that are complete */
+    bool texts;               /* true: scalars are texts */
 } reading;
 
 static attn_status fail_at(const reading *r, const yaml_mark_t *at, const char *what)
@@ -135,13 +138,13 @@ static json_t *number_of(const char *text)
     return *end ? NULL : json_real(real); /* json_real returns NULL if the number is not finite */
 }
 
-static json_t *scalar_of(const yaml_event_t *event)
+static json_t *scalar_of(const reading *r, const yaml_event_t *event)
 {
     static const char *const yes[] = {"true", "True", "TRUE", NULL}, *const no[] = {"false", "False", "FALSE", NULL},
                              *const none[] = {"", "~", "null", "Null", "NULL", NULL};
     const char *text = (const char *)event->data.scalar.value;
     json_t *number = NULL;
-    if (event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE) {
+    if (event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && !r->texts) {
         if (is_one_of(text, yes) || is_one_of(text, no))
             return json_boolean(is_one_of(text, yes));
         if (is_one_of(text, none))
@@ -177,7 +180,50 @@ static attn_status place(reading *r, json_t *value)
                     : ATTN_OK;
 }
 
-static attn_status begin(reading *r, json_t *value)
+/* Notes a value under its anchor. Without an anchor, does nothing. */
+static attn_status note_anchor(reading *r, const char *anchor, json_t *value)
+{
+    if (!anchor)
+        return ATTN_OK;
+    if (!r->anchored)
+        r->anchored = json_object();
+    return r->anchored && json_object_set(r->anchored, anchor, value) == 0
+               ? ATTN_OK
+               : attn__fail_memory(r->text->context, r->text->size);
+}
+
+/* Counts the values inside a value, and returns the number of levels of mappings and sequences. */
+static int measure(const json_t *value, size_t *values)
+{
+    const char *key;
+    json_t *member;
+    int levels = 0;
+    for (size_t i = 0; i < json_array_size(value); i++, ++*values) {
+        int inside = measure(json_array_get(value, i), values);
+        levels = inside > levels ? inside : levels;
+    }
+    json_object_foreach((json_t *)value, key, member)
+    {
+        int inside = measure(member, values);
+        levels = inside > levels ? inside : levels;
+        ++*values;
+    }
+    return levels + (json_is_array(value) || json_is_object(value));
+}
+
+/* An alias counts as all values that it repeats. An alias of a value that is still open would be a value in itself. */
+static attn_status take_alias(reading *r)
+{
+    json_t *value = json_object_get(r->anchored, (const char *)r->event.data.alias.anchor);
+    if (r->depth + measure(value, &r->values) > r->most_depth)
+        return refuse(r, "nested too deep");
+    const bool is_key = json_is_object(r->open[r->depth - 1]) && !r->key[r->depth - 1];
+    if (is_key)
+        return refuse(r, "a key that is no scalar");
+    return value ? place(r, json_incref(value)) : refuse(r, "an alias of an anchor that is not complete before it");
+}
+
+static attn_status begin(reading *r, json_t *value, const yaml_char_t *anchor)
 {
     if (r->depth >= r->most_depth) {
         json_decref(value);
@@ -190,8 +236,20 @@ static attn_status begin(reading *r, json_t *value)
     attn_status status = r->depth > 0 ? place(r, value)
                          : value      ? ATTN_OK
                                       : attn__fail_memory(r->text->context, r->text->size);
-    if (status == ATTN_OK)
-        r->open[r->depth++] = value;
+    if (status != ATTN_OK)
+        return status;
+    r->open[r->depth++] = value;
+    if (anchor && !(r->anchor[r->depth - 1] = attn__strdup(r->text->context, (const char *)anchor)))
+        return ATTN_ERROR_MEMORY;
+    return ATTN_OK;
+}
+
+static attn_status end(reading *r)
+{
+    r->depth--;
+    attn_status status = note_anchor(r, r->anchor[r->depth], r->open[r->depth]);
+    attn__free(r->text->context, r->anchor[r->depth]);
+    r->anchor[r->depth] = NULL;
     return status;
 }
 
@@ -203,23 +261,30 @@ static attn_status take_scalar(reading *r)
     text[*length] = '\0';
     if (strlen(text) != *length)
         return refuse(r, "a zero byte in a scalar");
-    if (json_is_array(r->open[r->depth - 1]) || r->key[r->depth - 1])
-        return place(r, scalar_of(&r->event));
+    if (json_is_array(r->open[r->depth - 1]) || r->key[r->depth - 1]) {
+        json_t *value = scalar_of(r, &r->event);
+        attn_status status = value ? note_anchor(r, (const char *)r->event.data.scalar.anchor, value) : ATTN_OK;
+        if (status != ATTN_OK)
+            json_decref(value);
+        return status == ATTN_OK ? place(r, value) : status;
+    }
+    if (strcmp(text, "<<") == 0 && r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE)
+        return refuse(r, "a merge key (<<), which is not read");
     r->key[r->depth - 1] = attn__strdup(r->text->context, text);
     return r->key[r->depth - 1] ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-static bool is_marked(const yaml_event_t *event)
+static bool is_tagged(const yaml_event_t *event)
 {
     switch (event->type) {
     case YAML_SCALAR_EVENT:
-        return event->data.scalar.anchor || event->data.scalar.tag;
+        return event->data.scalar.tag;
     case YAML_SEQUENCE_START_EVENT:
-        return event->data.sequence_start.anchor || event->data.sequence_start.tag;
+        return event->data.sequence_start.tag;
     case YAML_MAPPING_START_EVENT:
-        return event->data.mapping_start.anchor || event->data.mapping_start.tag;
+        return event->data.mapping_start.tag;
     default:
-        return event->type == YAML_ALIAS_EVENT;
+        return false;
     }
 }
 
@@ -228,16 +293,18 @@ static attn_status walk(reading *r, json_t **root)
 {
     attn_status status = ATTN_OK;
     do {
-        if (is_marked(&r->event))
-            status = refuse(r, "an anchor, an alias or a tag, which are not read");
+        if (is_tagged(&r->event))
+            status = refuse(r, "a tag, which is not read");
         else if (r->event.type == YAML_MAPPING_START_EVENT)
-            status = begin(r, json_object());
+            status = begin(r, json_object(), r->event.data.mapping_start.anchor);
         else if (r->event.type == YAML_SEQUENCE_START_EVENT)
-            status = begin(r, json_array());
+            status = begin(r, json_array(), r->event.data.sequence_start.anchor);
+        else if (r->event.type == YAML_ALIAS_EVENT)
+            status = take_alias(r);
         else if (r->event.type == YAML_SCALAR_EVENT)
             status = take_scalar(r);
         else
-            r->depth--; /* the event ends the innermost mapping or sequence */
+            status = end(r);
         if (!*root)
             *root = r->open[0];
         if (status == ATTN_OK)
@@ -261,9 +328,10 @@ static attn_status read_document(reading *r, json_t **root)
     return status == ATTN_OK && r->event.type != YAML_STREAM_END_EVENT ? refuse(r, "a second document") : status;
 }
 
-attn_status attn__yaml_parse(json_t **root, const attn__input *text, int depth, size_t values)
+static attn_status parse(json_t **root, const attn__input *text, int depth, size_t values, bool texts)
 {
-    reading r = {.text = text, .most_depth = depth < MOST_DEPTH ? depth : MOST_DEPTH, .most_values = values};
+    reading r = {
+        .text = text, .most_depth = depth < MOST_DEPTH ? depth : MOST_DEPTH, .most_values = values, .texts = texts};
     size_t size = 0;
     char *characters = NULL;
     *root = NULL;
@@ -278,8 +346,11 @@ attn_status attn__yaml_parse(json_t **root, const attn__input *text, int depth, 
     yaml_parser_set_input_string(&r.parser, (const unsigned char *)characters, size);
     status = read_document(&r, root);
     attn__free(text->context, characters);
-    for (int i = 0; i < MOST_DEPTH; i++)
+    for (int i = 0; i < MOST_DEPTH; i++) {
         attn__free(text->context, r.key[i]);
+        attn__free(text->context, r.anchor[i]);
+    }
+    json_decref(r.anchored);
     yaml_event_delete(&r.event);
     yaml_parser_delete(&r.parser);
     if (status != ATTN_OK) {
@@ -291,13 +362,22 @@ attn_status attn__yaml_parse(json_t **root, const attn__input *text, int depth, 
 
 #else
 
-attn_status attn__yaml_parse(json_t **root, const attn__input *text, int depth, size_t values)
+static attn_status parse(json_t **root, const attn__input *text, int depth, size_t values, bool texts)
 {
-    (void)depth;
-    (void)values;
+    (void)depth, (void)values, (void)texts;
     *root = NULL;
     return attn__fail(text->context, ATTN_ERROR_UNSUPPORTED, "%s: attn was built without libyaml, which reads YAML",
                       text->name);
 }
 
 #endif
+
+attn_status attn__yaml_parse(json_t **root, const attn__input *text, int depth, size_t values)
+{
+    return parse(root, text, depth, values, false);
+}
+
+attn_status attn__yaml_parse_texts(json_t **root, const attn__input *text, int depth, size_t values)
+{
+    return parse(root, text, depth, values, true);
+}

@@ -5,6 +5,7 @@
 #include "support/scratch.h"
 
 #include <dirent.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,8 @@ int scratch_close(const char *path)
     for (struct dirent *entry; folder && (entry = readdir(folder));) {
         char name[512];
         snprintf(name, sizeof name, "%s/%s", path, entry->d_name);
-        files += unlink(name) == 0;
+        bool inside = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+        files += unlink(name) == 0 ? 1 : inside ? scratch_close(name) : 0;
     }
     if (folder)
         closedir(folder);

@@ -7,7 +7,7 @@
 
 /* Makes an empty folder in the system's temporary folder. Exits the test program if that fails. */
 void scratch_open(char path[64]);
-/* Removes the folder and its files (no subfolders). Returns the number of files. */
+/* Removes the folder and all in it. Returns the number of files. */
 int scratch_close(const char *path);
 
 #endif

@@ -10,10 +10,19 @@
 
 #include "data/boxes.h"
 #include "io/input.h"
+#include "io/json.h"
 
-/* Reads COCO's annotations from a file, or from annotations.json in a folder. A folder without this file is read by
- * attn__yolo_read. */
-attn_status attn__boxes_read(attn__box_set **set, attn_context *context, const char *path);
+/* Reads the boxes of a data set. `path` is one of these:
+ * - a file of COCO's annotations, or a folder with annotations.json or _annotations.coco.json
+ * - a folder that attn__yolo_read reads
+ * - data.yaml of YOLO, or a folder with data.yaml or with the folders train/, valid/ (or val/) and test/, as Roboflow
+ *   exports them: `part` of it, "train" or "val"; *divided becomes true. `divided` may be NULL. */
+attn_status attn__boxes_read(attn__box_set **set, attn_context *context, const char *path, const char *part,
+                             bool *divided);
+/* Reports whether a data set at `path` has a part of its own, as above. */
+attn_status attn__boxes_have_part(bool *has, attn_context *context, const char *path, const char *part);
+/* Reads data.yaml. All values are texts as they are written. The caller frees the tree with json_decref. */
+attn_status attn__data_yaml_read(json_t **root, attn_context *context, const char *path);
 
 /* Reads COCO's annotations of objects. If an annotation has no area, the area of its box is used. If it has no iscrowd,
  * it is not a crowd. Segmentations are skipped. The set's folder is the folder of the file. */
@@ -44,10 +53,12 @@ attn_status attn__coco_results_write(attn_context *context, const char *path, co
 
 /* Reads a folder of images, or a folder that contains a folder images/. For each image, the boxes are read from a text
  * file of the same name in the folder labels/. To find labels/, the last component `images` of the path is replaced by
- * `labels`. A line is "class cx cy width height". Classes are counted from 0. The other values are relative to the size
- * of the image. An image without a text file has no objects. Class names are read from data.yaml or classes.txt, next
- * to images/ or in it, or from labels/classes.txt; without these files the names are numbers. Images get the ids 1 to n
- * in the order of their names, and categories get their numbers as ids. */
+ * `labels`. A line is "class cx cy width height", or a class and the points of a polygon, whose box is taken. Classes are
+ * counted from 0. The other values are relative to the size of the image. An image without a text file has no objects;
+ * if no image has one, ATTN_ERROR_NOT_FOUND is returned. Class names are read from data.yaml or classes.txt, next to
+ * images/ or in it, from labels/classes.txt, or from a data.yaml one folder higher that names this folder as a part;
+ * without these files the names are numbers. Images get the ids 1 to n in the order of their names, and categories get
+ * their numbers as ids. */
 attn_status attn__yolo_read(attn__box_set **set, attn_context *context, const char *path);
 /* Adds the objects in one text file to a set. `image` is the id of the image, which has this width and height. */
 attn_status attn__yolo_parse(attn__box_set *set, const attn__input *text, int64_t image, int64_t width, int64_t height);

@@ -8,6 +8,7 @@
 #include "io/json.h"
 #include "io/json_writer.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -55,12 +56,16 @@ static attn_status fail_member(const place *at, const char *key, const char *wan
     return fail_at(at, what, value ? kind_of(value) : "");
 }
 
+/* Reads an integer. Some tools write one as 1.0. */
 static attn_status get_int(const place *at, const char *key, int64_t *number)
 {
+    const double exact = 9007199254740992; /* integers up to 2^53 are exact as reals */
     const json_t *value = json_object_get(at->object, key);
-    if (!value || !json_is_integer(value))
+    double real = json_real_value(value);
+    bool whole = json_is_real(value) && fabs(real) <= exact && real == floor(real);
+    if (!value || (!json_is_integer(value) && !whole))
         return fail_member(at, key, "an integer", value);
-    *number = json_integer_value(value);
+    *number = whole ? (int64_t)real : json_integer_value(value);
     return ATTN_OK;
 }
 
@@ -105,14 +110,14 @@ typedef struct reader {
     bool given[LISTS];
 } reader;
 
-/* Reads the width or the height of an image. If the value is missing, it is 0. */
+/* Reads the width or the height of an image. If the value is missing, it is 0. CVAT writes 0 if it does not know it. */
 static attn_status get_side(const place *at, const char *key, int64_t *side)
 {
     *side = 0;
     if (!json_object_get(at->object, key))
         return ATTN_OK;
     attn_status status = get_int(at, key, side);
-    return status != ATTN_OK || *side > 0 ? status : fail_at(at, key, " must be at least 1");
+    return status != ATTN_OK || *side >= 0 ? status : fail_at(at, key, " must not be negative");
 }
 
 static attn_status add_image(attn__box_set *set, const place *at)
@@ -126,7 +131,13 @@ static attn_status add_image(attn__box_set *set, const place *at)
         status = get_side(at, "height", &height);
     if (status == ATTN_OK && file && !json_is_string(file))
         status = fail_member(at, "file_name", "text", file);
-    return status == ATTN_OK ? attn__box_set_add_image(set, id, width, height, json_string_value(file)) : status;
+    if (status == ATTN_OK)
+        status = attn__box_set_add_image(set, id, width, height, json_string_value(file));
+    /* a path as Windows writes it */
+    char *path = status == ATTN_OK ? set->images[set->nimages - 1].file : NULL;
+    for (bool windows = path && !strchr(path, '/'); windows && (path = strchr(path, '\\')); path++)
+        *path = '/';
+    return status;
 }
 
 static attn_status add_category(attn__box_set *set, const place *at)
@@ -142,11 +153,11 @@ static attn_status add_category(attn__box_set *set, const place *at)
 static attn_status get_crowd(const place *at, bool *crowd)
 {
     const json_t *value = json_object_get(at->object, "iscrowd");
-    json_type type = value ? json_typeof(value) : JSON_FALSE;
-    int64_t number = type == JSON_INTEGER ? json_integer_value(value) : type == JSON_TRUE;
-    bool right = type == JSON_FALSE || type == JSON_TRUE || (type == JSON_INTEGER && (number == 0 || number == 1));
+    int64_t number = json_is_true(value);
+    attn_status status =
+        !value || json_is_boolean(value) || json_is_null(value) ? ATTN_OK : get_int(at, "iscrowd", &number);
     *crowd = number == 1;
-    return right ? ATTN_OK : fail_at(at, "iscrowd must be 0 or 1", "");
+    return status != ATTN_OK || number == 0 || number == 1 ? status : fail_at(at, "iscrowd must be 0 or 1", "");
 }
 
 static attn_status add_annotation(attn__box_set *set, const place *at)
@@ -213,6 +224,9 @@ attn_status attn__coco_parse(attn__box_set **set, const attn__input *text)
         status = attn__json_stream(text, "segmentation", visit_annotations, &r);
     if (status == ATTN_OK)
         status = check_given(&r);
+    /* Annotations of images that were removed from the list are left out, as by pycocotools. */
+    if (r.set)
+        r.set->leaves_out = true;
     if (status == ATTN_OK)
         status = attn__box_set_finish(r.set, text->name);
     if (status != ATTN_OK) {

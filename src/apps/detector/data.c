@@ -74,6 +74,50 @@ static attn_status divide(attn__boxed_data *data, double valid)
     return make_part(&data->valid_set, data->set, train->order + train->n, n);
 }
 
+/* Checks that a class of both sets has one name. The sets are joined by ids, so that other names are other classes. */
+static attn_status check_classes(const attn__boxed_data *data, const char *path)
+{
+    const attn__box_set *set = data->set, *valid = data->valid_set;
+    for (int64_t i = 0; i < valid->ncategories; i++) {
+        const attn__category *its = &valid->categories[i];
+        int64_t at = attn__box_set_category(set, its->id);
+        if (at >= 0 && strcmp(set->categories[at].name, its->name) != 0)
+            return attn__fail(data->context, ATTN_ERROR_FORMAT,
+                              "%s: class %lld is \"%.60s\", but \"%.60s\" in the training data", path,
+                              (long long)its->id, its->name, set->categories[at].name);
+    }
+    return ATTN_OK;
+}
+
+/* Returns the path of a picture in a folder. */
+static char *path_in(attn_context *context, const char *folder, const char *file)
+{
+    return file[0] == '/' ? attn__strdup(context, file) : attn__join(context, folder, file);
+}
+
+/* Reads the sizes of pictures whose annotations do not have them. */
+static attn_status measure_images(const attn__boxed_data *data, attn__box_set *set, const char *folder)
+{
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < set->nimages && status == ATTN_OK; i++) {
+        attn__boxed_image *image = &set->images[i];
+        if (image->width > 0 && image->height > 0)
+            continue;
+        if (!image->file || !folder)
+            continue; /* reading the picture reports it */
+        attn_image whole = {0};
+        char *path = path_in(data->context, folder, image->file);
+        status = path ? attn_image_read(&whole, data->context, path, NULL) : ATTN_ERROR_MEMORY;
+        if (status == ATTN_OK) {
+            image->width = whole.width;
+            image->height = whole.height;
+        }
+        attn_image_free(data->context, &whole);
+        attn__free(data->context, path);
+    }
+    return status;
+}
+
 attn_status attn__boxed_data_read(attn__boxed_data *data, attn_context *context, const char *path,
                                   const attn_config *settings)
 {
@@ -82,22 +126,33 @@ attn_status attn__boxed_data_read(attn__boxed_data *data, attn_context *context,
     data->context = context;
     data->seed = (uint64_t)attn_config_int(settings, "seed", 1);
     data->epoch = -1;
-    attn_status status = attn__boxes_read(&data->set, context, path);
+    bool divided = false, own = false;
+    attn_status status = attn__boxes_read(&data->set, context, path, "train", &divided);
+    if (status == ATTN_OK && divided && !valid)
+        status = attn__boxes_have_part(&own, context, path, "val");
     if (status != ATTN_OK)
         return status;
+    if (own)
+        valid = path;
     data->train = (attn__boxed_part){.set = data->set, .folder = images ? images : data->set->folder};
     if (data->set->nimages < 1 || data->set->ncategories < 1)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: %lld pictures and %lld categories; nothing can be learned",
                           path, (long long)data->set->nimages, (long long)data->set->ncategories);
     status = count_up(&data->train, context);
     if (status == ATTN_OK)
-        status = valid ? attn__boxes_read(&data->valid_set, context, valid)
+        status = valid ? attn__boxes_read(&data->valid_set, context, valid, "val", NULL)
                        : divide(data, attn_config_real(settings, "valid", 0));
+    if (status == ATTN_OK && valid)
+        status = check_classes(data, valid);
+    data->left_out = data->set->left_out + (data->valid_set ? data->valid_set->left_out : 0);
+    if (status == ATTN_OK)
+        status = measure_images(data, data->set, data->train.folder);
     if (status != ATTN_OK || !data->valid_set)
         return status;
     data->valid = (attn__boxed_part){.set = data->valid_set, .folder = valid ? data->valid_set->folder : NULL};
     data->valid.folder = valid ? data->valid.folder : data->train.folder;
-    return count_up(&data->valid, context);
+    status = measure_images(data, data->valid_set, data->valid.folder);
+    return status == ATTN_OK ? count_up(&data->valid, context) : status;
 }
 
 void attn__boxed_data_free(attn__boxed_data *data)
@@ -190,7 +245,7 @@ static char *path_of(const attn__boxed_data *data, const attn__boxed_part *part,
 {
     const attn__boxed_image *image = &part->set->images[index];
     if (image->file && part->folder)
-        return attn__join(data->context, part->folder, image->file);
+        return path_in(data->context, part->folder, image->file);
     attn__fail(data->context, ATTN_ERROR_FORMAT, "the picture of id %lld has no %s", (long long)image->id,
                image->file ? "folder; the setting images names it" : "file_name");
     return NULL;

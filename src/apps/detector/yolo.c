@@ -16,22 +16,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_CLASSES = 100000, MOST_BYTES = 64 << 20, MOST_LINE = 1024 };
+enum { MOST_CLASSES = 100000, MOST_BYTES = 64 << 20, MOST_LINE = 1 << 20 };
 
 /* ----------------------------------------------------------------------------------------------- a line */
 
-/* Parses a line with five values: the class, and the four values of the box. */
-static bool parse_line(const char *line, double numbers[5])
+/* The values of a line: a class, and the four values of a box or the points of a polygon. */
+typedef struct values {
+    double first[5];        /* the first values */
+    double low[2], high[2]; /* least and largest x and y of the points of a polygon */
+    int64_t n;
+} values;
+
+static bool parse_line(const char *line, values *v)
 {
     char *end = NULL;
-    for (int i = 0; i < 5; i++) {
-        const char *number = line + strspn(line, " \t");
-        numbers[i] = attn__real_of_text(number, &end);
-        if (end == number || (i > 0 && number == line) || !isfinite(numbers[i]))
+    *v = (values){.low = {INFINITY, INFINITY}, .high = {-INFINITY, -INFINITY}};
+    for (const char *number = line + strspn(line, " \t"); *number; number = end + strspn(end, " \t")) {
+        double x = attn__real_of_text(number, &end);
+        if (end == number || (v->n > 0 && number == line) || !isfinite(x))
             return false;
+        if (v->n < 5)
+            v->first[v->n] = x;
+        if (v->n > 0) {
+            int axis = v->n % 2 == 0;
+            v->low[axis] = x < v->low[axis] ? x : v->low[axis];
+            v->high[axis] = x > v->high[axis] ? x : v->high[axis];
+        }
+        v->n++;
         line = end;
     }
-    return line[strspn(line, " \t")] == '\0';
+    return v->n == 5 || (v->n >= 7 && v->n % 2 == 1);
 }
 
 static attn_status fail_line(const attn__input *text, int64_t number, const char *what, const char *line)
@@ -43,18 +57,32 @@ static attn_status fail_line(const attn__input *text, int64_t number, const char
 static attn_status add_line(attn__box_set *set, const attn__input *text, int64_t number, const char *line,
                             const attn__boxed_image *image)
 {
-    double v[5];
-    if (!parse_line(line, v))
-        return fail_line(text, number, "must be \"class cx cy width height\"", line);
-    if (v[0] < 0 || v[0] >= MOST_CLASSES || v[0] != floor(v[0]))
+    const double edge = 0.01; /* what rounding may add to the values, as in Ultralytics' reader */
+    values v;
+    if (!parse_line(line, &v))
+        return fail_line(text, number, "must be \"class cx cy width height\", or a class and the points of a polygon",
+                         line);
+    if (v.first[0] < 0 || v.first[0] >= MOST_CLASSES || v.first[0] != floor(v.first[0]))
         return fail_line(text, number, "the class must be an integer from 0", line);
-    for (int i = 1; i < 5; i++) {
-        if (v[i] < 0 || v[i] > 1.01)
-            return fail_line(text, number, "the box must be relative to the image, 0 to 1", line);
+    if (set->ncategories > 0 && v.first[0] >= (double)set->ncategories) {
+        char what[80];
+        snprintf(what, sizeof what, "the class is beyond the %lld names of the classes", (long long)set->ncategories);
+        return fail_line(text, number, what, line);
     }
-    double width = (double)image->width, height = (double)image->height;
-    attn__object object = {.id = set->nobjects + 1, .image = image->id, .category = (int64_t)v[0]};
-    object.box = (attn__box){(v[1] - v[3] / 2) * width, (v[2] - v[4] / 2) * height, v[3] * width, v[4] * height};
+    bool polygon = v.n > 5;
+    double width = v.first[3], height = v.first[4], x = v.first[1] - width / 2, y = v.first[2] - height / 2;
+    bool inside = v.low[0] >= -edge && v.low[1] >= -edge && v.high[0] <= 1 + edge && v.high[1] <= 1 + edge;
+    if (!inside || (!polygon && (width < 0 || height < 0)))
+        return fail_line(text, number, "the box must be relative to the image, 0 to 1", line);
+    if (polygon) {
+        x = v.low[0];
+        y = v.low[1];
+        width = v.high[0] - x;
+        height = v.high[1] - y;
+    }
+    double across = (double)image->width, down = (double)image->height;
+    attn__object object = {.id = set->nobjects + 1, .image = image->id, .category = (int64_t)v.first[0]};
+    object.box = (attn__box){x * across, y * down, width * across, height * down};
     object.area = object.box.width * object.box.height;
     return attn__box_set_add_object(set, &object);
 }
@@ -63,17 +91,18 @@ attn_status attn__yolo_parse(attn__box_set *set, const attn__input *text, int64_
 {
     attn__boxed_image about = {.id = image, .width = width, .height = height};
     const char *begin;
-    size_t at = 0, length;
-    attn_status status = ATTN_OK;
+    size_t at = 0, length, room = (size_t)attn__min((int64_t)text->size, MOST_LINE) + 1;
+    char *line = attn__alloc(text->context, room);
+    attn_status status = line ? ATTN_OK : ATTN_ERROR_MEMORY;
     for (int64_t i = 1;
          status == ATTN_OK && attn__next_line((const char *)text->data, text->size, &at, &begin, &length); i++) {
-        char line[MOST_LINE];
-        snprintf(line, sizeof line, "%.*s", (int)attn__min((int64_t)length, MOST_LINE), begin);
+        snprintf(line, room, "%.*s", (int)attn__min((int64_t)length, MOST_LINE), begin);
         if (length >= MOST_LINE)
-            return fail_line(text, i, "the line is too long", line);
-        if (line[strspn(line, " \t")])
+            status = fail_line(text, i, "the line is too long", line);
+        else if (line[strspn(line, " \t")])
             status = add_line(set, text, i, line, &about);
     }
+    attn__free(text->context, line);
     return status;
 }
 
@@ -104,43 +133,57 @@ static const char *find_images(const char *path)
     return found;
 }
 
+/* Writes the folders of labels/ beside images/, where `part` is the address of images in the path. */
+static attn_status take_component(folders *f, const char *path, const char *part)
+{
+    size_t size = strlen(path) + 1;
+    f->images = attn__strdup(f->context, path);
+    f->base = attn__strdup(f->context, part > path ? path : ".");
+    f->labels = attn__alloc(f->context, size);
+    if (!f->images || !f->base || !f->labels)
+        return ATTN_ERROR_MEMORY;
+    if (part > path)
+        f->base[part - path] = '\0';
+    snprintf(f->labels, size, "%.*slabels%s", (int)(part - path), path, part + strlen("images"));
+    return ATTN_OK;
+}
+
+/* Finds the folders: images/ and labels/ in the path; or, if the path itself has a component images, the path where
+ * this component is labels; or the path and labels/ in it. A folder above all of them may be called images as well. */
 static attn_status find_folders(folders *f, attn_context *context, const char *path)
 {
     f->context = context;
-    const char *part = find_images(path);
-    if (part) {
-        size_t size = strlen(path) + 1;
-        f->images = attn__strdup(context, path);
-        f->base = attn__strdup(context, part > path ? path : ".");
-        f->labels = attn__alloc(context, size);
-        if (!f->images || !f->base || !f->labels)
-            return ATTN_ERROR_MEMORY;
-        if (part > path)
-            f->base[part - path] = '\0';
-        snprintf(f->labels, size, "%.*slabels%s", (int)(part - path), path, part + strlen("images"));
-        return ATTN_OK;
+    char *images = attn__join(context, path, "images"), *labels = attn__join(context, path, "labels");
+    attn_status status = images && labels ? ATTN_OK : ATTN_ERROR_MEMORY;
+    const char *part = status == ATTN_OK ? find_images(path) : NULL;
+    bool is_inside = status == ATTN_OK && attn__is_directory(images);
+    bool taken = part && !is_inside;
+    if (taken)
+        status = take_component(f, path, part);
+    if (status == ATTN_OK && taken && !attn__is_directory(f->labels) && attn__is_directory(labels)) {
+        folders_free(f);
+        *f = (folders){.context = context};
+        taken = false;
     }
-    char *inside = attn__join(context, path, "images");
-    if (!inside)
-        return ATTN_ERROR_MEMORY;
-    f->images = attn__is_directory(inside) ? inside : attn__strdup(context, path);
-    if (f->images != inside)
-        attn__free(context, inside);
-    f->base = attn__strdup(context, path);
-    f->labels = attn__join(context, path, "labels");
-    return f->images && f->base && f->labels ? ATTN_OK : ATTN_ERROR_MEMORY;
+    if (status == ATTN_OK && !taken) {
+        f->images = attn__strdup(context, is_inside ? images : path);
+        f->base = attn__strdup(context, path);
+        f->labels = attn__strdup(context, labels);
+        status = f->images && f->base && f->labels ? ATTN_OK : ATTN_ERROR_MEMORY;
+    }
+    attn__free(context, images);
+    attn__free(context, labels);
+    return status;
 }
 
 /* ------------------------------------------------------------------------------------------------ names */
 
 static attn_status add_name(attn__box_set *set, const char *path, const json_t *value)
 {
-    char number[24];
-    snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
-    if (!json_is_string(value) && !json_is_integer(value))
+    if (!json_is_string(value))
         return attn__fail(set->context, ATTN_ERROR_FORMAT, "%s: names[%lld] must be text", path,
                           (long long)set->ncategories);
-    return attn__box_set_add_category(set, set->ncategories, json_is_string(value) ? json_string_value(value) : number);
+    return attn__box_set_add_category(set, set->ncategories, json_string_value(value));
 }
 
 /* Adds the class names in `names`, which is a list of names or a mapping from class numbers to names. */
@@ -160,31 +203,48 @@ static attn_status add_names(attn__box_set *set, const char *path, const json_t 
     return status;
 }
 
-static attn_status read_yaml_names(attn__box_set *set, const char *path)
+attn_status attn__data_yaml_read(json_t **root, attn_context *context, const char *path)
 {
     attn__input text;
-    json_t *root = NULL;
-    attn_status status = attn__file_map(&text, set->context, path);
+    *root = NULL;
+    attn_status status = attn__file_map(&text, context, path);
     if (status == ATTN_OK)
-        status = attn__yaml_parse(&root, &text, 8, MOST_CLASSES);
-    if (status == ATTN_OK)
-        status = add_names(set, path, json_object_get(root, "names"));
-    json_decref(root);
+        status = attn__yaml_parse_texts(root, &text, 8, MOST_CLASSES);
     attn__file_unmap(&text);
     return status;
 }
 
+static attn_status read_yaml_names(attn__box_set *set, const char *path)
+{
+    json_t *root;
+    attn_status status = attn__data_yaml_read(&root, set->context, path);
+    if (status == ATTN_OK)
+        status = add_names(set, path, json_object_get(root, "names"));
+    json_decref(root);
+    return status;
+}
+
+/* The number of a line is the class, so an empty line is a class without a name. Empty lines at the end are none. */
 static attn_status read_text_names(attn__box_set *set, const char *path)
 {
     attn_bytes text = {0};
     attn_status status = attn_file_read(&text, set->context, path, MOST_BYTES);
     const char *line;
-    size_t at = 0, length;
-    while (status == ATTN_OK && attn__next_line(text.data, text.size, &at, &line, &length)) {
-        char name[256];
-        snprintf(name, sizeof name, "%.*s", (int)attn__min((int64_t)length, sizeof name), line);
-        if (name[0])
+    size_t at = 0, length, end = text.size;
+    while (end > 0 && strchr(" \t\r\n", text.data[end - 1]))
+        end--;
+    while (status == ATTN_OK && attn__next_line(text.data, end, &at, &line, &length)) {
+        size_t room = length + 24; /* of a name, or of the number of a class */
+        char *name = attn__alloc(set->context, room);
+        if (!name)
+            status = ATTN_ERROR_MEMORY;
+        else if (length > 0)
+            snprintf(name, room, "%.*s", (int)length, line);
+        else
+            snprintf(name, room, "%lld", (long long)set->ncategories);
+        if (status == ATTN_OK)
             status = attn__box_set_add_category(set, set->ncategories, name);
+        attn__free(set->context, name);
     }
     attn_bytes_free(set->context, &text);
     return status;
@@ -205,31 +265,68 @@ static attn_status number_classes(attn__box_set *set)
     return status;
 }
 
+/* Reports whether an entry of data.yaml, such as ../train/images, names a folder inside the folder `name`. */
+static bool names_folder(const json_t *entry, const char *name)
+{
+    const char *path = json_string_value(entry);
+    size_t size = strlen(name);
+    for (const char *at = path; at && size > 0 && (at = strstr(at, name)); at++) {
+        if ((at == path || at[-1] == '/') && (at[size] == '/' || at[size] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+/* Reports whether the data.yaml above a folder is that of the folder's own data set, as in Roboflow's layout: it names
+ * the folder as one of the parts. */
+static attn_status is_of_parent(bool *is, const folders *f, const char *path)
+{
+    static const char *const parts[] = {"train", "val", "valid", "test"};
+    json_t *root = NULL;
+    char *real = realpath(f->base, NULL);
+    const char *slash = real ? strrchr(real, '/') : NULL;
+    attn_status status = attn__data_yaml_read(&root, f->context, path);
+    *is = false;
+    for (size_t i = 0; status == ATTN_OK && slash && i < sizeof parts / sizeof *parts; i++)
+        *is = *is || names_folder(json_object_get(root, parts[i]), slash + 1);
+    json_decref(root);
+    free(real); /* NOLINT: realpath allocates it */
+    return status;
+}
+
+static attn_status read_names_at(attn__box_set *set, const folders *f, const char *path, bool *found)
+{
+    bool yaml = strstr(path, ".yaml"), above = strstr(path, "/../");
+    *found = attn_file_exists(path);
+    if (*found && above) {
+        attn_status status = is_of_parent(found, f, path);
+        if (status != ATTN_OK)
+            return status;
+    }
+    return !*found ? ATTN_OK : yaml ? read_yaml_names(set, path) : read_text_names(set, path);
+}
+
+/* Reads the names of the classes. If there are none, the set has no category afterwards. */
 static attn_status read_names(attn__box_set *set, const folders *f)
 {
     const struct {
         const char *folder, *file;
-    } places[] = {{f->base, "data.yaml"},
-                  {f->base, "classes.txt"},
-                  {f->images, "data.yaml"},
-                  {f->images, "classes.txt"},
-                  {f->labels, "classes.txt"}};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    } places[] = {{f->base, "data.yaml"},     {f->base, "classes.txt"},   {f->images, "data.yaml"},
+                  {f->images, "classes.txt"}, {f->labels, "classes.txt"}, {f->base, "../data.yaml"}};
+    bool found = false;
+    attn_status status = ATTN_OK;
+    for (size_t i = 0; i < sizeof places / sizeof *places && status == ATTN_OK && !found; i++) {
         char *path = attn__join(set->context, places[i].folder, places[i].file);
-        if (!path)
-            return ATTN_ERROR_MEMORY;
-        bool there = attn_file_exists(path), yaml = strstr(places[i].file, ".yaml");
-        attn_status status = !there ? ATTN_OK : yaml ? read_yaml_names(set, path) : read_text_names(set, path);
+        status = path ? read_names_at(set, f, path, &found) : ATTN_ERROR_MEMORY;
         attn__free(set->context, path);
-        if (there)
-            return status;
     }
-    return number_classes(set);
+    return status;
 }
 
 /* ----------------------------------------------------------------------------------------------- images */
 
-static attn_status add_labels(attn__box_set *set, const char *folder, const char *file, const attn_image *image)
+static attn_status add_labels(attn__box_set *set, const char *folder, const char *file, const attn_image *image,
+                              int64_t *found)
 {
     const char *ending = strrchr(file, '.');
     size_t stem = ending ? (size_t)(ending - file) : strlen(file);
@@ -244,6 +341,7 @@ static attn_status add_labels(attn__box_set *set, const char *folder, const char
     attn__input text;
     attn_status status = ATTN_OK;
     if (attn_file_exists(path)) {
+        ++*found;
         status = attn__file_map(&text, set->context, path);
         if (status == ATTN_OK)
             status = attn__yolo_parse(set, &text, set->nimages, image->width, image->height);
@@ -253,7 +351,7 @@ static attn_status add_labels(attn__box_set *set, const char *folder, const char
     return status;
 }
 
-static attn_status add_image(attn__box_set *set, const folders *f, const char *file)
+static attn_status add_image(attn__box_set *set, const folders *f, const char *file, int64_t *labelled)
 {
     attn_image image = {0};
     char *path = attn__join(set->context, f->images, file);
@@ -263,7 +361,7 @@ static attn_status add_image(attn__box_set *set, const folders *f, const char *f
     if (status == ATTN_OK)
         status = attn__box_set_add_image(set, set->nimages + 1, image.width, image.height, file);
     if (status == ATTN_OK)
-        status = add_labels(set, f->labels, file, &image);
+        status = add_labels(set, f->labels, file, &image, labelled);
     attn_image_free(set->context, &image);
     attn__free(set->context, path);
     return status;
@@ -272,10 +370,11 @@ static attn_status add_image(attn__box_set *set, const folders *f, const char *f
 static attn_status add_images(attn__box_set *set, const folders *f)
 {
     attn_entries files = {0};
+    int64_t labelled = 0;
     attn_status status = attn_directory_list(&files, set->context, f->images, false);
     for (int64_t i = 0; status == ATTN_OK && i < files.n; i++) {
         if (attn__is_image_name(files.names[i]))
-            status = add_image(set, f, files.names[i]);
+            status = add_image(set, f, files.names[i], &labelled);
         if (status == ATTN_OK)
             status = attn__work(set->context, "images", i + 1, files.n);
     }
@@ -285,14 +384,20 @@ static attn_status add_images(attn__box_set *set, const folders *f)
     if (status == ATTN_OK && !attn__is_directory(f->labels))
         return attn__fail(set->context, ATTN_ERROR_NOT_FOUND,
                           "%s: has no boxes: neither annotations.json nor a folder %s", f->base, f->labels);
+    if (status == ATTN_OK && labelled == 0)
+        return attn__fail(set->context, ATTN_ERROR_NOT_FOUND,
+                          "%s: none of the %lld images of %s has a text file of its name here", f->labels,
+                          (long long)set->nimages, f->images);
     return status;
 }
 
 static attn_status fill(attn__box_set *set, folders *f)
 {
-    attn_status status = add_images(set, f);
+    attn_status status = read_names(set, f);
     if (status == ATTN_OK)
-        status = read_names(set, f);
+        status = add_images(set, f);
+    if (status == ATTN_OK && set->ncategories == 0)
+        status = number_classes(set);
     if (status == ATTN_OK)
         status = attn__box_set_finish(set, f->labels);
     set->folder = f->images;
@@ -314,19 +419,5 @@ attn_status attn__yolo_read(attn__box_set **set, attn_context *context, const ch
         *set = NULL;
     }
     folders_free(&f);
-    return status;
-}
-
-attn_status attn__boxes_read(attn__box_set **set, attn_context *context, const char *path)
-{
-    *set = NULL;
-    if (!attn__is_directory(path))
-        return attn__coco_read(set, context, path);
-    char *inside = attn__join(context, path, "annotations.json");
-    if (!inside)
-        return ATTN_ERROR_MEMORY;
-    attn_status status =
-        attn_file_exists(inside) ? attn__coco_read(set, context, inside) : attn__yolo_read(set, context, path);
-    attn__free(context, inside);
     return status;
 }
