@@ -4,6 +4,7 @@
  */
 #include "apps/checkpoint/detr_settings.h"
 
+#include "apps/checkpoint/plain_settings.h"
 #include "attn/io.h"
 #include "base/context.h"
 
@@ -60,12 +61,29 @@ static attn_status take_arguments(attn_config *config, const attn_config *saved)
     return status == ATTN_OK ? take(config, "dropout", saved, "args.dropout", ATTN_CONFIG_TYPE_REAL) : status;
 }
 
+#define RESNETS                                                                                                        \
+    {                                                                                                                  \
+        "resnet18", "resnet34", "resnet50", "resnet101"                                                                \
+    }
+static const attn__plain_setting plain[] = {
+    {"model_type", {"detr"}, "models of the type detr are loaded here"},
+    {"activation_function", {"relu"}, "DETR has relu"},
+    {"auxiliary_loss", {"false"}, "transformers then norms the decoder's states after each block, which attn does not"},
+    {"position_embedding_type", {"sine", "learned"}, "positions are sine or learned"},
+    {"backbone", RESNETS, "the backbones are these ResNets of torchvision"},
+    {"backbone_config.backbone", RESNETS, "the backbones are these ResNets of torchvision"},
+    {"backbone_config.model_type", {"resnet", "timm_backbone"}, "the backbones are ResNets"},
+    {"backbone_config.hidden_act", {"relu"}, "ResNets here have relu"},
+    {"backbone_config.downsample_in_first_stage", {"false"}, "the first stage of ResNets here keeps the size"},
+    {"backbone_config.downsample_in_bottleneck", {"false"}, "ResNets here halve the size in the 3 x 3 convolution"},
+    {"backbone_config.output_stride", {"32", "16"}, "a cell has 32 or 16 pixels (dilation)"},
+    {"backbone_kwargs.output_stride", {"32", "16"}, "a cell has 32 or 16 pixels (dilation)"}};
+
 static attn_status check_hugging_face(attn_context *context, const attn_config *config, const char *settings)
 {
-    const char *activation = attn_config_text(config, "activation_function", "relu");
-    if (strcmp(activation, "relu") != 0)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: activation_function is \"%.40s\"; DETR has relu",
-                          settings, activation);
+    attn_status status = attn__plain_check(context, config, settings, "", plain, sizeof plain / sizeof *plain);
+    if (status != ATTN_OK)
+        return status;
     int64_t encoder = attn_config_int(config, "encoder_attention_heads", 8),
             decoder = attn_config_int(config, "decoder_attention_heads", 8);
     return encoder == decoder ? ATTN_OK
@@ -75,13 +93,25 @@ static attn_status check_hugging_face(attn_context *context, const attn_config *
                                            settings, (long long)encoder, (long long)decoder);
 }
 
+/* As in transformers, "dilation" counts for a backbone of timm only, and a backbone with settings of its own has its
+ * stride among them. */
+static bool is_dilated(const attn_config *given)
+{
+    const char *kind = attn_config_text(given, "backbone_config.model_type", "");
+    if (strcmp(kind, "timm_backbone") == 0)
+        return attn_config_int(given, "backbone_config.output_stride", 32) == 16;
+    bool timm = !*kind && attn_config_bool(given, "use_timm_backbone", true);
+    return timm && (attn_config_bool(given, "dilation", false) ||
+                    attn_config_int(given, "backbone_kwargs.output_stride", 32) == 16);
+}
+
 static attn_status take_hugging_face(attn_config *made, const attn_config *given)
 {
     attn_status status = attn_config_set_text(made, "architecture", "detr");
     if (status == ATTN_OK)
         status = attn_config_set_int(made, "nheads", attn_config_int(given, "encoder_attention_heads", 8));
     if (status == ATTN_OK)
-        status = take(made, "dilation", given, "dilation", ATTN_CONFIG_TYPE_BOOL);
+        status = attn_config_set_bool(made, "dilation", is_dilated(given));
     if (status == ATTN_OK)
         status = take(made, "dropout", given, "dropout", ATTN_CONFIG_TYPE_REAL);
     for (int64_t i = 0; i < attn_config_size(given) && status == ATTN_OK; i++) {
@@ -118,7 +148,10 @@ attn_status attn__detr_settings(attn_config **config, attn_context *context, con
         status = attn_checkpoint_open(&checkpoint, context, weights, NULL, saved);
     if (status == ATTN_OK)
         status = attn__detr_check(context, checkpoint, weights);
-    if (status == ATTN_OK && strcmp(attn_config_text(*config, "model_type", ""), "detr") == 0)
+    /* A config.json of Hugging Face may lack its model_type. */
+    bool foreign = attn_config_get(*config, "model_type") || attn_config_get(*config, "encoder_attention_heads") ||
+                   attn_config_get(*config, "backbone_config.model_type");
+    if (status == ATTN_OK && foreign)
         status = exchange(config, context, settings);
     if (status == ATTN_OK)
         status = take_arguments(*config, saved);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "apps/checkpoint/vit_config.h"
 
+#include "apps/checkpoint/plain_settings.h"
 #include "attn/io.h"
 #include "base/context.h"
 #include "base/keys.h"
@@ -39,21 +40,6 @@ void attn__vit_config_close(attn__vit_config *v)
     attn_config_destroy(v->config);
     attn_config_destroy(v->preparation);
     attn_config_destroy(v->saved);
-}
-
-/* Returns element i of a setting that is a list of integers or reals. If the setting is a single number, returns
- * this number. If the setting is missing, returns `fallback`. */
-static double number_at(const attn_config *config, const char *key, int i, double fallback)
-{
-    char name[64];
-    const attn_config_value *list = attn_config_get(config, key);
-    if (list && list->type == ATTN_CONFIG_TYPE_INTS && list->n > 0)
-        return (double)list->integers[i < list->n ? i : list->n - 1];
-    snprintf(name, sizeof name, "%s.%d", key, i);
-    if (!attn_config_get(config, name))
-        /* if a list has only one element, it holds for all channels, as for grey pictures */
-        snprintf(name, sizeof name, "%s.0", key);
-    return attn_config_real(config, name, attn_config_real(config, key, fallback));
 }
 
 /* ------------------------------------------------------------------------------------------------ heads */
@@ -103,29 +89,15 @@ attn_status attn__vit_heads(const attn__vit_config *v, int64_t width, int64_t *h
 /* ----------------------------------------------------------------------------------------------- shapes */
 
 /* Properties of a model that no tensor shows. In a plain ViT of timm, each has the fixed value given here. */
-static const struct {
-    const char *key, *plain, *what;
-} forms[] = {{"global_pool", "token", "only the class token is read by the classifier here"},
-             {"act_layer", "gelu", "timm's Vision Transformers here have gelu"},
-             {"norm_layer", "layernorm", "timm's Vision Transformers here have layernorm"}};
+static const attn__plain_setting forms[] = {
+    {"global_pool", {"token"}, "only the class token is read by the classifier here"},
+    {"act_layer", {"gelu"}, "timm's Vision Transformers here have gelu"},
+    {"norm_layer", {"layernorm"}, "timm's Vision Transformers here have layernorm"}};
+enum { FORMS = sizeof forms / sizeof *forms };
 
 /* Parts of timm's architecture names. A name with such a part belongs to another form of model, which the second
  * text describes. */
 static const char *const named_forms[][2] = {{"_quickgelu", "quickgelu"}, {"_gap_", "a mean over the patches"}};
-
-static attn_status check_form(const attn__vit_config *v, const char *path, const attn_config *config,
-                              const char *prefix)
-{
-    char key[64];
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        snprintf(key, sizeof key, "%s%s", prefix, forms[i].key);
-        const char *found = attn_config_text(config, key, "");
-        if (*found && strcmp(found, forms[i].plain) != 0)
-            return attn__fail(v->context, ATTN_ERROR_UNSUPPORTED, "%s: \"%s\" is \"%.40s\"; %s", path, key, found,
-                              forms[i].what);
-    }
-    return ATTN_OK;
-}
 
 static attn_status check_architecture(const attn__vit_config *v, const char *path, const char *name)
 {
@@ -141,16 +113,16 @@ static attn_status check_architecture(const attn__vit_config *v, const char *pat
  * ATTN_ERROR_UNSUPPORTED. */
 static attn_status timm_is_plain(const attn__vit_config *v)
 {
+    static const attn__plain_setting pool = {
+        "args.gp", {"token"}, "only the class token is read by the classifier here"};
     const char *own = attn_config_text(v->config, "architecture", ""), *trained = saved_architecture(v);
-    const char *pool = attn_config_text(v->saved, "args.gp", forms[0].plain);
-    attn_status status = check_form(v, v->path, v->config, "");
+    attn_status status = attn__plain_check(v->context, v->config, v->path, "", forms, FORMS);
     if (status == ATTN_OK)
-        status = check_form(v, v->path, v->config, "model_args.");
+        status = attn__plain_check(v->context, v->config, v->path, "model_args.", forms, FORMS);
     if (status == ATTN_OK)
-        status = check_form(v, v->weights, v->saved, "args.model_kwargs.");
-    if (status == ATTN_OK && strcmp(pool, forms[0].plain) != 0)
-        status = attn__fail(v->context, ATTN_ERROR_UNSUPPORTED, "%s: \"args.gp\" is \"%.40s\"; %s", v->weights, pool,
-                            forms[0].what);
+        status = attn__plain_check(v->context, v->saved, v->weights, "args.model_kwargs.", forms, FORMS);
+    if (status == ATTN_OK)
+        status = attn__plain_check(v->context, v->saved, v->weights, "", &pool, 1);
     if (status == ATTN_OK)
         status = check_architecture(v, v->path, own);
     return status == ATTN_OK ? check_architecture(v, v->weights, trained) : status;
@@ -203,7 +175,7 @@ bool attn__vit_sides(const attn__vit_config *v, int64_t sides[2])
     int first;
     const char *key = sides_key(v, &first);
     for (int i = 0; i < 2; i++) {
-        double side = number_at(v->config, key, first + i, 0);
+        double side = attn__config_number_at(v->config, key, first + i, 0);
         if (!(side >= 1 && side <= 65536))
             return false;
         sides[i] = (int64_t)side;
@@ -215,8 +187,8 @@ attn_status attn__vit_picture(const attn__vit_config *v, int64_t grid, int64_t s
 {
     int first;
     const char *key = sides_key(v, &first);
-    double own = (double)(grid * side), height = number_at(v->config, key, first, own),
-           width = number_at(v->config, key, first + 1, own);
+    double own = (double)(grid * side), height = attn__config_number_at(v->config, key, first, own),
+           width = attn__config_number_at(v->config, key, first + 1, own);
     bool whole = height >= 1 && height <= 65536 && (int64_t)height % side == 0;
     *size = whole ? (int64_t)height : 0;
     if (!whole || height < width || height > width || (v->hugging_face && *size != grid * side))
@@ -240,28 +212,12 @@ static attn_status check_pixels(const attn__vit_config *v, const attn__pixels *p
     return ATTN_OK;
 }
 
-/* Reads preprocessor_config.json. Missing settings have the defaults of transformers' ViTImageProcessor. */
-static void read_preparation(const attn_config *p, attn__pixels *pixels)
-{
-    bool centred = attn_config_bool(p, "do_normalize", true);
-    /* the file's factor is for values from 0 to 255; mean and std of this library are for values from 0 to 1 */
-    double scale = 255;
-    if (attn_config_bool(p, "do_rescale", true))
-        scale *= attn_config_real(p, "rescale_factor", 1.0 / 255);
-    for (int i = 0; i < 3; i++) {
-        pixels->mean[i] = (float)(centred ? number_at(p, "image_mean", i, 0.5) / scale : 0);
-        pixels->std[i] = (float)((centred ? number_at(p, "image_std", i, 0.5) : 1) / scale);
-    }
-}
-
-/* Returns the name of the filter for resizing. Files of Hugging Face give the number that the filter has in Pillow. */
+/* Returns the name of the filter for resizing. */
 static const char *filter_of(const attn__vit_config *v)
 {
-    static const char *const numbered[] = {"nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"};
     if (!v->hugging_face || attn_config_size(v->preparation) == 0)
         return attn_config_text(v->config, "pretrained_cfg.interpolation", "bicubic");
-    int64_t number = attn_config_int(v->preparation, "resample", 2);
-    return number >= 0 && number < 6 ? numbered[number] : "an unknown";
+    return attn__preparation_filter(v->preparation, "bilinear");
 }
 
 /* Returns a length from a setting that is a number, a list (element i), or an object (member `name`). */
@@ -269,7 +225,7 @@ static int64_t length_of(const attn_config *p, const char *key, const char *name
 {
     char inside[64];
     snprintf(inside, sizeof inside, "%s.%s", key, name);
-    double found = number_at(p, key, i, (double)attn_config_int(p, inside, 0));
+    double found = attn__config_number_at(p, key, i, (double)attn_config_int(p, inside, 0));
     return found >= 0 && found <= 65536 ? (int64_t)found : -1;
 }
 
@@ -321,11 +277,14 @@ attn_status attn__vit_pixels(const attn__vit_config *v, const int64_t sides[2], 
     bool prepared = v->hugging_face && attn_config_size(v->preparation) > 0;
     pixels->fitting = (attn__image_fitting){0};
     for (int i = 0; i < 3; i++) {
-        pixels->mean[i] = (float)number_at(v->config, "pretrained_cfg.mean", i, 0.5);
-        pixels->std[i] = (float)number_at(v->config, "pretrained_cfg.std", i, 0.5);
+        pixels->mean[i] = (float)attn__config_number_at(v->config, "pretrained_cfg.mean", i, 0.5);
+        pixels->std[i] = (float)attn__config_number_at(v->config, "pretrained_cfg.std", i, 0.5);
     }
-    if (prepared)
-        read_preparation(v->preparation, pixels);
+    if (prepared) {
+        for (int i = 0; i < 3; i++)
+            pixels->mean[i] = pixels->std[i] = 0.5F; /* the defaults of ViTImageProcessor */
+        attn__preparation_read(v->preparation, pixels->mean, pixels->std);
+    }
     for (int i = 0; scale && i < 3; i++) {
         pixels->mean[i] = scale->mean[i];
         pixels->std[i] = scale->std[i];

@@ -7,6 +7,7 @@
 #include "apps/checkpoint/detr_settings.h"
 #include "apps/checkpoint/foreign_model.h"
 #include "apps/checkpoint/model_config.h"
+#include "apps/checkpoint/plain_settings.h"
 #include "base/context.h"
 #include "data/lines.h"
 #include "io/directory.h"
@@ -186,17 +187,29 @@ static attn_status read_view(attn__picture_view *view, attn_context *context, co
     attn_status status = attn_config_read(&p, context, path);
     if (status != ATTN_OK)
         return status;
+    static const char *const sides[] = {"size.height",     "size.width",     "size.max_height", "size.max_width",
+                                        "pad_size.height", "pad_size.width", "pad_size"};
+    for (size_t i = 0; i < sizeof sides / sizeof *sides && status == ATTN_OK; i++) {
+        const attn_config_value *value = attn_config_get(p, sides[i]);
+        if (value && value->type != ATTN_CONFIG_TYPE_NULL)
+            status = attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                                "%s: \"%s\" is set; pictures here are resized by their short and long side "
+                                "(\"shortest_edge\", \"longest_edge\") and not padded to a size",
+                                path, sides[i]);
+    }
+    const char *filter = attn__preparation_filter(p, "bilinear");
+    bool resized = attn_config_bool(p, "do_resize", true);
+    if (status == ATTN_OK && resized && strcmp(filter, "bilinear") != 0)
+        status = attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                            "%s: \"resample\" is %s interpolation; pictures are resized by bilinear interpolation here",
+                            path, filter);
     view->size = attn_config_int(p, "size.shortest_edge", attn_config_int(p, "size", view->size));
     view->longest = attn_config_int(p, "size.longest_edge", attn_config_int(p, "max_size", view->longest));
-    for (int i = 0; i < 3; i++) {
-        char mean[24], std[24];
-        snprintf(mean, sizeof mean, "image_mean.%d", i);
-        snprintf(std, sizeof std, "image_std.%d", i);
-        view->mean[i] = (float)attn_config_real(p, mean, (double)view->mean[i]);
-        view->std[i] = (float)attn_config_real(p, std, (double)view->std[i]);
-    }
+    if (!resized)
+        view->size = view->longest = 0;
+    attn__preparation_read(p, view->mean, view->std);
     attn_config_destroy(p);
-    return ATTN_OK;
+    return status;
 }
 
 /* ----------------------------------------------------------------------------------------------- loading */
