@@ -31,6 +31,10 @@ typedef struct attn__output {
     attn_status status; /* the first error; after it, all functions do nothing and return this error */
 } attn__output;
 
+/* If the path is a link to standard output or standard error, such as /dev/stdout, returns the descriptor of that
+ * stream. Otherwise returns a negative number. A stream needs this check even if it is a regular file, because this
+ * process may already have written to the stream. */
+int attn__standard_stream(const char *path);
 /* Finds the path of the file that writing to `path` would write: where the symbolic link leads, through links to links,
  * even if there is no file. The caller frees *target with attn__free. ATTN_ERROR_IO: the links form a loop. May also
  * return ATTN_ERROR_MEMORY. */

@@ -26,16 +26,13 @@ static size_t folder_length(const char *path)
     return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
-/* If the path is a link to standard output or standard error, such as /dev/stdout, returns the descriptor of that
- * stream. Otherwise returns a negative number. A stream needs this check even if it is a regular file, because this
- * process may already have written to the stream. */
-static int standard_behind(const char *path, const struct stat *about)
+int attn__standard_stream(const char *path)
 {
-    struct stat link, open;
-    if (lstat(path, &link) != 0 || !S_ISLNK(link.st_mode))
+    struct stat link, about, open;
+    if (lstat(path, &link) != 0 || !S_ISLNK(link.st_mode) || stat(path, &about) != 0)
         return -1;
     for (int descriptor = STDOUT_FILENO; descriptor <= STDERR_FILENO; descriptor++) {
-        if (fstat(descriptor, &open) == 0 && open.st_dev == about->st_dev && open.st_ino == about->st_ino)
+        if (fstat(descriptor, &open) == 0 && open.st_dev == about.st_dev && open.st_ino == about.st_ino)
             return descriptor;
     }
     return -1;
@@ -49,7 +46,7 @@ static bool open_in_place(attn__output *output)
     struct stat about;
     if (stat(output->path, &about) != 0)
         return false;
-    int standard = standard_behind(output->path, &about);
+    int standard = attn__standard_stream(output->path);
     if (S_ISREG(about.st_mode) && standard < 0)
         return false;
     /* a standard stream is not opened again, because opening it would overwrite its earlier output */
@@ -122,11 +119,15 @@ attn_status attn__output_begin(attn__output *output, attn_context *context, cons
     if (open_in_place(output))
         return output->status;
     output->status = attn__link_target(&output->target, context, path);
-    size_t size = output->target ? attn__size_add(strlen(output->target), 64) : 0;
-    output->temporary = output->target ? attn__alloc(context, size) : NULL;
+    if (output->status == ATTN_OK && context->writes)
+        output->status = context->writes(context->files_user, context, path, output->target);
+    if (output->status != ATTN_OK)
+        return output->status;
+    size_t size = attn__size_add(strlen(output->target), 64);
+    output->temporary = attn__alloc(context, size);
     if (output->temporary)
         open_temporary(output, size);
-    else if (output->status == ATTN_OK)
+    else
         output->status = ATTN_ERROR_MEMORY;
     return output->status;
 }
