@@ -15,8 +15,8 @@ static const char *const parts[] = {"train", "all", NULL};
 static const cli_option options[] = {
     CLI_TEXT("data", 0, "FILE", "", "sentence pairs, plain or gzip, or \"phrasebook\"; default: those of the training"),
     CLI_CHOICE("part", parts, "train", "which of them: the ones that the training learned from, or all"),
-    CLI_TEXT("lexicon", 'o', "FILE", "", "where the lexicon is written"),
-    CLI_TEXT("alignments", 'a', "FILE", "",
+    CLI_WRITES(TEXT, "lexicon", 'o', "FILE", "", "where the lexicon is written"),
+    CLI_WRITES(TEXT, "alignments", 'a', "FILE", "",
              "where word alignments are written, a line for each pair that is read, for attn train translate "
              "--guided-alignment"),
     CLI_INT("iterations", 0, "5", 1, 1000, "rounds of expectation maximisation"),
@@ -129,9 +129,6 @@ static int run(cli_call *cli)
     if (!cli_text(cli, "lexicon")[0] && !cli_text(cli, "alignments")[0])
         return cli_fail(CLI_BAD,
                         "align writes a lexicon or word alignments: --lexicon FILE or --alignments FILE says where");
-    if (strcmp(cli_text(cli, "lexicon"), cli_text(cli, "alignments")) == 0)
-        return cli_fail(CLI_BAD, "--lexicon and --alignments cannot be written to the same file, %s",
-                        cli_text(cli, "lexicon"));
     attn_config *training = cli_given(cli, "data") ? NULL : cli_training_of(cli);
     const char *data = training ? attn_config_text(training, "data", "") : cli_text(cli, "data");
     int code;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 static const cli_option options[] = {
-    CLI_TEXT("out", 'o', "FILE", NULL,
+    CLI_WRITES(TEXT, "out", 'o', "FILE", NULL,
              "the whole image or the frames: .png, .ppm or .pgm; .webp: an animation of a video"),
     CLI_INT(
         "rows", 'r', "-1", -1, 4096,

@@ -14,7 +14,7 @@
 
 static const cli_option options[] = {
     CLI_FAMILY_OPTIONS,
-    CLI_TEXT("out", 'o', "DIR", ".", "the directory that gets the results"),
+    CLI_WRITES(TEXT, "out", 'o', "DIR", ".", "the directory that gets the results"),
     CLI_TEXT(
         "structure", 's', "FILE", "",
         "PDB or mmCIF file to compare with; default: NAME.pdb or NAME.cif in the alignment's folder, if there is one"),
@@ -239,9 +239,10 @@ static int write_array(const contacts *c, const char *path)
     return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
 }
 
+static const char *const endings[] = {"contacts.npy", "contacts.tsv", "contacts.png", NULL};
+
 static int write_all(const contacts *c, char paths[3][4096])
 {
-    static const char *const endings[] = {"contacts.npy", "contacts.tsv", "contacts.png"};
     static int (*const writers[])(const contacts *, const char *) = {write_array, write_table, write_picture};
     const cli_call *cli = c->family.cli;
     const char *directory = cli_text(cli, "out");
@@ -385,7 +386,7 @@ static int predict_all(cli_call *cli)
     if (cli->nwords > 1 && cli_given(cli, "structure"))
         return cli_fail(CLI_BAD,
                         "--structure applies to one alignment; with several, put NAME.pdb in the folder of each");
-    int code = cli_family_apart(cli);
+    int code = cli_family_claim(cli, endings);
     if (code == CLI_OK)
         code = cli_family_bounds(cli, &p.how);
     if (code == CLI_OK)

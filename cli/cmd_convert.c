@@ -12,7 +12,7 @@
 #include <string.h>
 
 static const cli_option options[] = {
-    CLI_TEXT("out", 'o', "DIR", "", "the directory that gets config.json and model.safetensors; or NAME.safetensors"),
+    CLI_WRITES(TEXT, "out", 'o', "DIR", "", "the directory that gets config.json and model.safetensors; or NAME.safetensors"),
     CLI_TEXT("regression", 0, "FILE", "",
              "MSA Transformer: the contact regression; default: the file in the checkpoint's folder"),
     CLI_INT("heads", 0, "0", 0, 65536,
@@ -311,6 +311,8 @@ static int write_out(const cli_call *cli, const cli_foreign *foreign)
     if (tensors && stored_precision(cli))
         return cli_fail(CLI_BAD, "--precision requires a directory: -o %.*s", (int)(n - m), out);
     int code = stored_precision(cli) ? check_precision(cli, foreign) : CLI_OK;
+    if (code == CLI_OK && !tensors)
+        code = cli_claim_in(cli, out, (const char *const[]){"config.json", "model.safetensors", NULL});
     if (code == CLI_OK)
         code = tensors ? convert_tensors(cli) : named ? convert_named(cli, foreign) : convert_known(cli);
     if (code == CLI_OK && stored_precision(cli)) {

@@ -13,7 +13,7 @@
 #include <string.h>
 
 static const cli_option options[] = {
-    CLI_TEXT("out", 'o', "DIR", "out/demo", "the directory that gets the translator and the pictures"),
+    CLI_WRITES(TEXT, "out", 'o', "DIR", "out/demo", "the directory that gets the translator and the pictures"),
 };
 
 static const char *const usage[] = {"[-o DIR]", NULL};
@@ -294,6 +294,7 @@ static int run(cli_call *cli)
 {
     const char *directory = cli_text(cli, "out");
     cli_training training = {0};
+    cli_guard_own(cli, directory);
     int code = clear_directory(cli, directory);
     if (code == CLI_OK)
         code = train(cli, directory, &training);

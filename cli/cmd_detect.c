@@ -21,9 +21,9 @@ static const cli_option options[] = {
     CLI_TEXT("model", 'm', "PATH", NULL,
              "a directory of attn train detect or of Hugging Face, or a checkpoint of DETR"),
     CLI_REAL("threshold", "0.7", 0, 1, "the least score of a box that is printed or drawn"),
-    CLI_TEXT("out", 'o', "DIR", "", "draw the boxes: one picture a file, in this directory"),
+    CLI_WRITES(TEXT, "out", 'o', "DIR", "", "draw the boxes: one picture a file, in this directory"),
     CLI_CHOICE("format", formats, "png", "of the pictures drawn"),
-    CLI_TEXT("coco", 0, "FILE", "", "write all boxes as COCO's results, whatever their score"),
+    CLI_WRITES(TEXT, "coco", 0, "FILE", "", "write all boxes as COCO's results, whatever their score"),
     CLI_TEXT("data", 0, "FILE", "", "COCO's annotations: the ids of the pictures in --coco, by their names"),
     CLI_INT("size", 's', "0", 0, 65536,
             "pixels to which a picture's short side is resized; 0: those of the model's config"),
@@ -59,17 +59,20 @@ static const char *const examples[] = {
 /* Paths of all pictures; folders are replaced by the pictures in them. */
 typedef struct files {
     char **paths;
+    char **drawn; /* with --out: paths of the drawn pictures; NULL: none are drawn */
     int n;
 } files;
 
-static int add_file(files *f, const char *path)
+/* Adds a path, which is owned by the list after this call. */
+static int add_file(const cli_call *cli, files *f, char *path)
 {
-    char **grown = realloc(f->paths, ((size_t)f->n + 1) * sizeof *grown);
-    f->paths = grown ? grown : f->paths;
-    char *copy = grown ? strdup(path) : NULL;
-    if (!copy)
-        return cli_fail(CLI_FAILED, "out of memory");
-    f->paths[f->n++] = copy;
+    char **grown = path ? attn__grow(cli->context, f->paths, f->n, sizeof *grown) : NULL;
+    if (!grown) {
+        attn__free(cli->context, path);
+        return cli_failed(cli, NULL);
+    }
+    f->paths = grown;
+    f->paths[f->n++] = path;
     return CLI_OK;
 }
 
@@ -80,10 +83,8 @@ static int add_folder(const cli_call *cli, files *f, const char *folder)
     if (attn_directory_list(&entries, cli->context, folder, false) != ATTN_OK)
         return cli_failed(cli, NULL);
     for (int64_t i = 0; i < entries.n && code == CLI_OK; i++) {
-        char path[4096];
-        bool fits = snprintf(path, sizeof path, "%s/%s", folder, entries.names[i]) < (int)sizeof path;
-        if (fits && attn__is_image_name(entries.names[i]))
-            code = add_file(f, path);
+        if (attn__is_image_name(entries.names[i]))
+            code = add_file(cli, f, attn__join(cli->context, folder, entries.names[i]));
     }
     attn_entries_free(cli->context, &entries);
     if (code == CLI_OK && f->n == before)
@@ -91,19 +92,75 @@ static int add_folder(const cli_call *cli, files *f, const char *folder)
     return code;
 }
 
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Returns the length of the longest common start of two paths that ends with a slash. */
+static size_t common_folder(const char *a, const char *b)
+{
+    size_t length = 0;
+    for (size_t i = 0; a[i] && a[i] == b[i]; i++)
+        length = a[i] == '/' ? i + 1 : length;
+    return length;
+}
+
+/* Names the drawn pictures. The folders in which the pictures differ are kept below --out: cam1/1.png and cam2/1.png
+ * become OUT/cam1/1.png and OUT/cam2/1.png. Claims all of them. */
+static int name_drawn(const cli_call *cli, files *f)
+{
+    const char *out = cli_text(cli, "out"), *format = cli_text(cli, "format");
+    attn_context *context = cli->context;
+    char **whole = attn__alloc_zero(context, attn__size_mul((size_t)f->n, sizeof *whole));
+    f->drawn = attn__alloc_zero(context, attn__size_mul((size_t)f->n, sizeof *f->drawn));
+    attn_status status = whole && f->drawn ? ATTN_OK : ATTN_ERROR_MEMORY;
+    size_t common = 0;
+    for (int i = 0; i < f->n && status == ATTN_OK; i++) {
+        whole[i] = cli_path_below_root(cli, f->paths[i]);
+        if (!whole[i]) {
+            status = ATTN_ERROR_MEMORY;
+        } else {
+            size_t own = i ? common_folder(whole[0], whole[i]) : (size_t)(base_of(whole[0]) - whole[0]);
+            common = i == 0 || own < common ? own : common;
+        }
+    }
+    int code = status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
+    for (int i = 0; i < f->n && code == CLI_OK; i++) {
+        const char *name = whole[i] + common, *base = base_of(name), *dot = strrchr(base, '.');
+        size_t length = dot ? (size_t)(dot - name) : strlen(name);
+        size_t size = strlen(out) + length + strlen(format) + 3;
+        f->drawn[i] = attn__alloc(context, size);
+        if (f->drawn[i])
+            snprintf(f->drawn[i], size, "%s/%.*s.%s", out, (int)length, name, format);
+        code = f->drawn[i] ? cli_claim(cli, f->drawn[i], f->paths[i]) : cli_failed(cli, NULL);
+    }
+    for (int i = 0; whole && i < f->n; i++)
+        attn__free(context, whole[i]);
+    attn__free(context, whole);
+    return code;
+}
+
 static int collect(const cli_call *cli, files *f)
 {
     int code = CLI_OK;
     for (int i = 0; i < cli->nwords && code == CLI_OK; i++)
-        code = attn__is_directory(cli->words[i]) ? add_folder(cli, f, cli->words[i]) : add_file(f, cli->words[i]);
-    return code;
+        code = attn__is_directory(cli->words[i]) ? add_folder(cli, f, cli->words[i])
+                                                 : add_file(cli, f, attn__strdup(cli->context, cli->words[i]));
+    for (int i = 0; i < f->n && code == CLI_OK; i++)
+        code = cli_reads(cli, f->paths[i]);
+    return code == CLI_OK && cli_given(cli, "out") ? name_drawn(cli, f) : code;
 }
 
-static void free_files(files *f)
+static void free_files(const cli_call *cli, files *f)
 {
-    for (int i = 0; i < f->n; i++)
-        free(f->paths[i]);
-    free(f->paths);
+    for (int i = 0; i < f->n; i++) {
+        attn__free(cli->context, f->paths[i]);
+        attn__free(cli->context, f->drawn ? f->drawn[i] : NULL);
+    }
+    attn__free(cli->context, f->paths);
+    attn__free(cli->context, f->drawn);
 }
 
 /* ------------------------------------------------------------------------------------------------ a picture */
@@ -126,12 +183,6 @@ static int64_t above(const search *s, double threshold)
     while (n < s->queries && s->found[n].score >= threshold)
         n++;
     return n;
-}
-
-static const char *base_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
 }
 
 static void print_one(const search *s, const char *path, int64_t n)
@@ -169,13 +220,23 @@ static void json_one(const search *s, const char *path, const attn_image *image,
     attn_json_end(json);
 }
 
-static int draw_one(const search *s, const char *path, const attn_image *image, int64_t n)
+/* Writes a picture with its boxes. Makes the folder, which may be one of several below --out. */
+static attn_status write_drawn(const cli_call *cli, const char *to, const attn_bytes *picture)
+{
+    char *folder = attn__strdup(cli->context, to);
+    if (!folder)
+        return ATTN_ERROR_MEMORY;
+    *strrchr(folder, '/') = '\0';
+    attn_status status = attn_directory_create(cli->context, *folder ? folder : "/");
+    attn__free(cli->context, folder);
+    return status == ATTN_OK ? attn_file_write(cli->context, to, picture->data, picture->size) : status;
+}
+
+static int draw_one(const search *s, const char *to, const attn_image *image, int64_t n)
 {
     const cli_call *cli = s->cli;
     attn__drawn_box *boxes = calloc((size_t)n + 1, sizeof *boxes);
-    const char *format = cli_text(cli, "format"), *base = base_of(path), *dot = strrchr(base, '.');
-    char to[4096];
-    int length = dot ? (int)(dot - base) : (int)strlen(base);
+    const char *format = cli_text(cli, "format");
     attn_bytes picture = {0};
     if (!boxes)
         return cli_fail(CLI_FAILED, "out of memory");
@@ -185,15 +246,12 @@ static int draw_one(const search *s, const char *path, const attn_image *image, 
                                      f->score, f->class};
     }
     attn__drawn_boxes all = {image->width, image->height, image->channels, image->pixels, n, boxes};
-    bool fits = snprintf(to, sizeof to, "%s/%.*s.%s", cli_text(cli, "out"), length, base, format) < (int)sizeof to;
     attn_status status = attn__boxes_render(&picture, cli->context, &all,
                                             strcmp(format, formats[1]) == 0 ? ATTN_PLOT_SVG : ATTN_PLOT_PNG);
-    if (status == ATTN_OK && fits)
-        status = attn_file_write(cli->context, to, picture.data, picture.size);
+    if (status == ATTN_OK)
+        status = write_drawn(cli, to, &picture);
     attn_bytes_free(cli->context, &picture);
     free(boxes);
-    if (!fits)
-        return cli_fail(CLI_BAD, "%s/%.60s: the path is too long", cli_text(cli, "out"), base);
     return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
 }
 
@@ -249,8 +307,8 @@ static int detect_one(void *user, int i)
     int64_t n = code == CLI_OK ? above(s, cli_real(cli, "threshold")) : 0;
     if (code == CLI_OK && cli_given(cli, "coco"))
         code = keep_results(s, path);
-    if (code == CLI_OK && cli_given(cli, "out"))
-        code = draw_one(s, path, &image, n);
+    if (code == CLI_OK && s->files->drawn)
+        code = draw_one(s, s->files->drawn[i], &image, n);
     if (code == CLI_OK && s->json)
         json_one(s, path, &image, n);
     else if (code == CLI_OK && !cli_given(cli, "coco"))
@@ -342,7 +400,7 @@ static int run(cli_call *cli)
     if (code == CLI_OK)
         code = collect(cli, &f);
     code = cli_ranks_leave(cli, code == CLI_OK ? load_and_detect(cli, &f) : code);
-    free_files(&f);
+    free_files(cli, &f);
     return code;
 }
 

@@ -12,7 +12,7 @@ static const char *const whats[] = {"residues", "sequences", "all", NULL};
 
 static const cli_option options[] = {
     CLI_FAMILY_OPTIONS,
-    CLI_TEXT("out", 'o', "DIR", ".", "the directory that gets the results"),
+    CLI_WRITES(TEXT, "out", 'o', "DIR", ".", "the directory that gets the results"),
     CLI_CHOICE("what", whats, "residues",
                "residues: of the query, [residues, channels]; sequences: means over each, [sequences, channels]; all: "
                "[sequences, columns, channels]"),
@@ -177,7 +177,12 @@ static int run(cli_call *cli)
     int64_t layer = cli_int(cli, "layer");
     embedding e = {.cli = cli, .how = {.layers = &layer, .nlayers = 1}};
     attn_context_set_inference(cli->context, true);
-    int code = cli_family_apart(cli);
+    char array[64];
+    const char *endings[] = {array, NULL, NULL};
+    snprintf(array, sizeof array, "%s.npy", cli_text(cli, "what"));
+    if (strcmp(cli_text(cli, "what"), "residues") != 0)
+        endings[1] = "names.txt";
+    int code = cli_family_claim(cli, endings);
     if (code == CLI_OK)
         code = cli_family_bounds(cli, &e.how);
     if (code == CLI_OK)

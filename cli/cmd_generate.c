@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 static const cli_option options[] = {
-    CLI_TEXT("out", 'o', "FILE", NULL, "the sheet: .png, .ppm or .pgm; .webp: an animation of videos"),
+    CLI_WRITES(TEXT, "out", 'o', "FILE", NULL, "the sheet: .png, .ppm or .pgm; .webp: an animation of videos"),
     CLI_INT("number", 'n', "16", 1, 10000, "how many images or videos to draw"),
     CLI_NAMES_LONG,
     CLI_DRAWING_OPTIONS,

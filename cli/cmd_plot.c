@@ -13,7 +13,7 @@
 enum { MOST_CURVES = 256, NAME = 256 };
 
 static const cli_option options[] = {
-    CLI_TEXT("out", 'o', "FILE", "curves.png", "the picture: its ending selects the kind; .png, .svg or .pdf"),
+    CLI_WRITES(TEXT, "out", 'o', "FILE", "curves.png", "the picture: its ending selects the kind; .png, .svg or .pdf"),
     CLI_TEXT("x", 'x', "COLUMN", "",
              "the column of x; default: of a table with names the first, of others the number of the row, from 0"),
     CLI_TEXT(

@@ -18,7 +18,7 @@ static const cli_option options[] = {
     CLI_NAMES,
     CLI_TEXT("problem", 'p', "PROBLEM", "", "one attention instead, written as for attn bench attend"),
     CLI_MANY("input", 'i', "NAME=FILE", "an input, a .npy file; give the option once for each"),
-    CLI_MANY("output", 'o', "NAME=FILE", "an output to write, a .npy file; give the option once for each"),
+    CLI_WRITES(TEXTS, "output", 'o', "NAME=FILE", "", "an output to write, a .npy file; give the option once for each"),
 };
 
 static const char *const usage[] = {
@@ -140,15 +140,10 @@ static int ask_outputs(const cli_call *cli, attn_named_list *outputs)
 {
     const attn_config_value *requests = cli_many(cli, "output");
     for (int64_t i = 0; requests && i < requests->n; i++) {
-        char name[128], earlier[128];
+        char name[128];
         const char *path = split(requests->texts[i], name, sizeof name);
         if (!path)
             return bad_form("output", requests->texts[i]);
-        /* Several outputs may be written to one file below /dev/, such as /dev/stdout. */
-        for (int64_t j = 0; j < i && strncmp(path, "/dev/", 5) != 0; j++)
-            if (strcmp(split(requests->texts[j], earlier, sizeof earlier), path) == 0)
-                return cli_fail(CLI_BAD, "--output: %s and %s cannot be written to the same file, %s", earlier, name,
-                                path);
         if (attn_named_add(outputs, name, NULL) != ATTN_OK)
             return cli_failed(cli, NULL);
     }

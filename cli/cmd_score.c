@@ -13,7 +13,7 @@
 
 static const cli_option options[] = {
     CLI_FAMILY_OPTIONS,
-    CLI_TEXT("out", 'o', "FILE", "-", "the file for the table; -: standard output"),
+    CLI_WRITES(TEXT, "out", 'o', "FILE", "-", "the file for the table; -: standard output"),
     CLI_FLAG("every", 0, "score every mutation of every residue"),
     CLI_INT("offset", 0, "0", -1000000, 1000000, "the number that the query's first residue has in MUTATION, less one"),
 };

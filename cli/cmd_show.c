@@ -8,7 +8,7 @@
 #include "show.h"
 
 static const cli_option options[] = {
-    CLI_TEXT("out", 'o', "FILE", "attention.png",
+    CLI_WRITES(TEXT, "out", 'o', "FILE", "attention.png",
              "the picture: its ending selects the kind; .png, .svg, .pdf, or .html for a page to explore"),
     CLI_TEXT(
         "kinds", 'k', "LIST", "",

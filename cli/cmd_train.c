@@ -242,6 +242,12 @@ static void take_pairs(attn_trainer_job *job, const char *data, cli_training *tr
 
 static int train(cli_call *cli, const attn_config *settings)
 {
+    /* The files of all kinds of trainings. If a training writes another file over an input, it is refused then. */
+    static const char *const files[] = {"config.json",    "model.safetensors",         "training.json",
+                                        "history.tsv",    "checkpoint.safetensors",    "fine-tuning.tsv",
+                                        "source.spm",     "target.spm",                "source.vocab",
+                                        "target.vocab",   "adapter_model.safetensors", "adapter_config.json",
+                                        "base.safetensors", NULL};
     const char *data = cli_text(cli, "data"), *name = cli->command->trains;
     bool pairs = kind_of(name)->pairs;
     cli_training training = {0};
@@ -252,10 +258,15 @@ static int train(cli_call *cli, const attn_config *settings)
         take_pairs(&job, data, &training, &bad);
     else if (data[0])
         job.data = data;
+    if (job.resume)
+        cli_guard_own(cli, job.directory);
+    int code = job.resume ? CLI_OK : cli_claim_in(cli, job.directory, files);
+    if (code != CLI_OK)
+        return code;
     if (!job.data && !job.text && !job.resume)
         return cli_fail(CLI_BAD, "train %s needs --data, %s%s", name, attn_trainer_find(name)->data,
                         pairs ? " (--data phrasebook for the sentences attn carries)" : "");
-    int code = job.resume ? cli_training_unchanged(cli, settings, job.directory) : CLI_OK;
+    code = job.resume ? cli_training_unchanged(cli, settings, job.directory) : CLI_OK;
     if (code == CLI_OK)
         code = cli_train(cli, &job, &training);
     if (code == CLI_OK)
@@ -273,7 +284,7 @@ static int run(cli_call *cli)
 /* ------------------------------------------------------------------------------------------------ the commands */
 
 #define DATA(value, doc) CLI_TEXT("data", 0, value, "", doc)
-#define OUT(what)        CLI_TEXT("out", 'o', "DIR", NULL, "the directory that gets the " what)
+#define OUT(what)        CLI_WRITES(TEXT, "out", 'o', "DIR", NULL, "the directory that gets the " what)
 #define RESUME           CLI_FLAG("resume", 0, "go on where a training that was stopped or killed left off")
 
 static const cli_option translate_options[] = {

@@ -11,7 +11,7 @@
 
 static const cli_option options[] = {
     CLI_FAMILY_OPTIONS,
-    CLI_TEXT("out", 'o', "DIR", NULL, "the directory that gets the model with its regression"),
+    CLI_WRITES(TEXT, "out", 'o', "DIR", NULL, "the directory that gets the model with its regression"),
     CLI_FLAG("imputed_beta", 0, "place every C-beta by ideal geometry; default: C-beta, C-alpha of glycine"),
     CLI_REAL("strength", "0.15", 1e-6, 1e6,
              "weight of the data against the penalty: larger leaves more maps in (C of the authors)"),
@@ -178,7 +178,8 @@ static int run(cli_call *cli)
         release(&f);
         return cli_fail(CLI_FAILED, "out of memory");
     }
-    int code = CLI_OK;
+    int code =
+        cli_claim_in(cli, cli_text(cli, "out"), (const char *const[]){"config.json", "model.safetensors", NULL});
     for (int i = 0; i < f.n && code == CLI_OK; i++)
         code = read_example(&f, i, cli->words[i]);
     if (code == CLI_OK)

@@ -11,7 +11,7 @@
 #include <string.h>
 
 static const cli_option options[] = {
-    CLI_TEXT("out", 'o', "DIR", ".", "the directory that gets the tables"),
+    CLI_WRITES(TEXT, "out", 'o', "DIR", ".", "the directory that gets the tables"),
     CLI_REAL("identity", "0.8", 1e-6, 1, "share of columns in which two sequences must agree to count as alike"),
     CLI_FAMILY_FORMAT_OPTIONS,
     CLI_STRICT_OPTION,
@@ -138,7 +138,7 @@ static int weigh_file(void *user, int i)
 
 static int run(cli_call *cli)
 {
-    int code = cli_family_apart(cli);
+    int code = cli_family_claim(cli, (const char *const[]){"weights.tsv", NULL});
     return code == CLI_OK ? cli_spread(cli, cli->nwords, cli->words, weigh_file, cli) : code;
 }
 

@@ -24,11 +24,15 @@ typedef struct cli_option {
     attn_setting key;
     char letter;       /* letter of the short form; 0: none */
     const char *value; /* placeholder of the value in help; NULL: it follows from the type */
+    bool writes;       /* the value is a file or directory that the command writes, or NAME=FILE */
 } cli_option;
 
 /* clang-format off */
 #define CLI_OPTION(type, name, letter, value, otherwise, least, most, choices, doc)                                    \
-    {{name, ATTN_CONFIG_TYPE_##type, otherwise, least, most, choices, doc}, letter, value}
+    {{name, ATTN_CONFIG_TYPE_##type, otherwise, least, most, choices, doc}, letter, value, false}
+/* An option of type TEXT or TEXTS that names an output. */
+#define CLI_WRITES(type, name, letter, value, otherwise, doc)                                                          \
+    {{name, ATTN_CONFIG_TYPE_##type, otherwise, 0, 0, NULL, doc}, letter, value, true}
 /* clang-format on */
 #define CLI_FLAG(name, letter, doc)                   CLI_OPTION(BOOL, name, letter, NULL, "false", 0, 0, NULL, doc)
 #define CLI_TEXT(name, letter, value, otherwise, doc) CLI_OPTION(TEXT, name, letter, value, otherwise, 0, 0, NULL, doc)
@@ -42,6 +46,7 @@ typedef struct cli_option {
 /* clang-format on */
 
 typedef struct cli_call cli_call;
+typedef struct cli_guard cli_guard;
 
 typedef struct cli_command {
     const char *name; /* the words that the user types: "translate", "train translate" */
@@ -68,6 +73,7 @@ struct cli_call {
     int nwords;
     const char **words; /* words that are not options; they belong to argv */
     bool json, quiet;
+    cli_guard *guard;
 };
 
 /* ---------------------------------------------------------------------------------------- commands.c */
@@ -104,6 +110,27 @@ double cli_real(const cli_call *cli, const char *name);
 const char *cli_text(const cli_call *cli, const char *name);
 /* Returns all values of an option that may be given several times, or NULL if it is not given. */
 const attn_config_value *cli_many(const cli_call *cli, const char *name);
+
+/* -------------------------------------------------------------------------------------------- guard.c */
+
+/* Begins and ends the guard of a run, which refuses to overwrite an input and to write a file twice. It knows the files
+ * of the command line and those that the library opens and writes. Return an exit code. */
+int cli_guard_begin(cli_call *cli);
+void cli_guard_end(cli_call *cli);
+/* Announces that the command will write the file `path`. A command that writes several files claims them all before it
+ * writes the first one; those that an option names are claimed already. `from` is the input whose result the file is, for
+ * the error message; NULL: none. Refuses an input and a file that is claimed already. Returns an exit code. */
+int cli_claim(const cli_call *cli, const char *path, const char *from);
+/* Notes that the command will read the file `path`, which the command line does not name, such as a picture of a folder.
+ * Does nothing if it is no regular file. Call it before cli_claim. Returns an exit code. */
+int cli_reads(const cli_call *cli, const char *path);
+/* Returns the absolute path without its first slash, and without "." and "..", which are removed without looking at links.
+ * The caller frees it with attn__free. Returns NULL if there is no memory. */
+char *cli_path_below_root(const cli_call *cli, const char *path);
+/* Claims the files `names` in a directory. The list ends with NULL. */
+int cli_claim_in(const cli_call *cli, const char *directory, const char *const *names);
+/* Names the directory of a training, whose files the run may read and then write again. */
+void cli_guard_own(const cli_call *cli, const char *directory);
 
 /* ---------------------------------------------------------------------------------------------- say.c */
 

@@ -308,26 +308,17 @@ int cli_family_path(const cli_family *family, const char *directory, const char 
     return n < 4096 ? CLI_OK : cli_fail(CLI_BAD, "%s: the name is too long", directory);
 }
 
-static int by_stem(const void *left, const void *right)
+int cli_family_claim(const cli_call *cli, const char *const *endings)
 {
-    char one[256], two[256];
-    return strcmp(cli_family_stem(*(const char *const *)left, one), cli_family_stem(*(const char *const *)right, two));
-}
-
-int cli_family_apart(const cli_call *cli)
-{
-    char stem[256];
+    char path[4096];
     int code = CLI_OK;
-    const char **paths = malloc((size_t)cli->nwords * sizeof *paths);
-    if (!paths)
-        return cli_fail(CLI_FAILED, "out of memory");
-    memcpy(paths, cli->words, (size_t)cli->nwords * sizeof *paths);
-    qsort(paths, (size_t)cli->nwords, sizeof *paths, by_stem);
-    for (int i = 1; i < cli->nwords && code == CLI_OK; i++) {
-        if (by_stem(&paths[i - 1], &paths[i]) == 0 && strcmp(paths[i - 1], paths[i]) != 0)
-            code = cli_fail(CLI_BAD, "%s and %s: the results of both would be called %s", paths[i - 1], paths[i],
-                            cli_family_stem(paths[i], stem));
+    for (int i = 0; i < cli->nwords && code == CLI_OK; i++) {
+        const cli_family family = {.cli = cli, .path = cli->words[i]};
+        for (int k = 0; endings[k] && code == CLI_OK; k++) {
+            code = cli_family_path(&family, cli_text(cli, "out"), endings[k], path);
+            if (code == CLI_OK)
+                code = cli_claim(cli, path, cli->words[i]);
+        }
     }
-    free(paths);
     return code;
 }

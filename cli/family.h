@@ -84,8 +84,8 @@ int cli_family_run(const cli_family *family, attn_msa *msa, const attn_msa_optio
 const char *cli_family_stem(const char *path, char *out);
 /* Writes DIRECTORY/STEM.ENDING to `out` of 4096 bytes. Returns an exit code. */
 int cli_family_path(const cli_family *family, const char *directory, const char *ending, char *out);
-/* Refuses two alignments with the same stem, because their results would have the same file names. Returns an exit
- * code. */
-int cli_family_apart(const cli_call *cli);
+/* Claims the results of all alignments, whose endings are given and end with NULL. Refuses two alignments with the same
+ * stem, because their results would be the same files. Returns an exit code. */
+int cli_family_claim(const cli_call *cli, const char *const *endings);
 
 #endif

@@ -55,10 +55,14 @@ static int parse_and_run(cli_call *cli, int argc, char **argv)
     code = make_context(&cli->context, (int)cli_int(cli, "threads"), precision);
     if (code != CLI_OK)
         return code;
-    if (!cli->quiet)
-        cli_watch_begin(cli->context, 2000);
-    code = cli->command->run(cli);
-    cli_watch_end();
+    code = cli_guard_begin(cli);
+    if (code == CLI_OK) {
+        if (!cli->quiet)
+            cli_watch_begin(cli->context, 2000);
+        code = cli->command->run(cli);
+        cli_watch_end();
+    }
+    cli_guard_end(cli);
     return code;
 }
 

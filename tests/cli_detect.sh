@@ -74,6 +74,25 @@ grep -q '<svg' found/000001.svg || fail "no SVG"
 printf 'a\nb\n' > names.txt
 expect 0 '	[ab]	' "$attn" detect data/images/000001.pgm --model whole --threshold 0 --classes names.txt
 
+# ---- a folder that cannot be read to its end is an error: no picture is left out without a word
+shim="$ATTN_BUILD/tests/libfailing_disk.so"
+if [ -f "$shim" ]; then
+    mkdir few && cp data/images/00000[1-4].pgm few
+    few() {
+        env LD_PRELOAD="$shim" "$@" "$attn" detect few --model whole --threshold 0 --threads 1 -q 2> err.txt
+    }
+    few FAILING_DISK_REPORT=calls > all.txt
+    call=0
+    while [ "$call" -lt "$(cat calls)" ]; do
+        call=$((call + 1))
+        few FAILING_DISK_AT=$call > out.txt && ! cmp -s all.txt out.txt &&
+            fail "call $call of the disk failed, and pictures were left out without a word"
+    done
+    # the folder's first entry is read after the folder was opened
+    few FAILING_DISK_AT=2 > out.txt
+    grep -q 'few: the directory cannot be read to its end' err.txt || fail "readdir: $(cat err.txt)"
+fi
+
 # ---- attention: a panel for each box, the encoder's of a place, the page
 expect 0 'boxes.svg' "$attn" show whole data/images/000001.pgm --threshold 0 --layer 1 --head 2 -o boxes.svg
 grep -q '<svg' boxes.svg || fail "no SVG of the boxes"

@@ -54,7 +54,7 @@ right=$(tr ' ' '\n' < learned.align | paste - told.words | awk '$1 == $2 { n++ }
 [ "$right" -ge 95 ] || fail "$right % of the words are aligned rightly"
 expect 0 '"aligned_pairs": 600' "$attn" align plain --alignments again.align --lexicon again.s2t --json
 [ -s again.s2t ] || fail "no lexicon beside the alignments"
-expect 2 'cannot be written to the same file, both' "$attn" align plain --alignments both --lexicon both
+expect 2 'the outputs both and both are the same file' "$attn" align plain --alignments both --lexicon both
 
 # ---- a training that read few pairs does not bound a request for all pairs of other data
 # shellcheck disable=SC2086

@@ -209,7 +209,7 @@ expect 0 "warning: $(grep -c '>' nameless.a3m) of the sequences have no name" "$
 expect 0 "1 sequence of" "$attn" contacts single.a3m --model fitted -o out
 cp f1.a3m f1.fasta
 for command in weights "contacts --model fitted" "embed --model fitted"; do # shellcheck disable=SC2086
-    expect 2 'families/f1.a3m and f1.fasta: the results of both would be called f1\|f1.fasta and families/f1.a3m: ' \
+    expect 2 'the results of families/f1.a3m and f1.fasta would both be written to clash/f1\.' \
         "$attn" $command families/f1.a3m f1.fasta -o clash
 done
 [ ! -e clash ] || fail "results that would overwrite one another were begun"

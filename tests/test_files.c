@@ -110,8 +110,46 @@ static void link_to_standard_output_is_kept(void **state)
     assert_int_equal(lstat(link, &about), 0);
     assert_true(S_ISLNK(about.st_mode));
     assert_int_equal(attn_file_write(f.c, link, "anew", 4), ATTN_OK);
-    check_holds(&f, "before written behind");
+    check_holds(&f, "anew");
     assert_int_equal(tear_down(&f), 2);
+}
+
+/* Writes through the links f.folder/last -> middle -> `to`. Checks that both links are still links. */
+static attn_status write_through(const fixture *f, const char *to)
+{
+    char last[160], middle[160];
+    struct stat about;
+    snprintf(last, sizeof last, "%s/last", f->folder);
+    snprintf(middle, sizeof middle, "%s/middle", f->folder);
+    assert_int_equal(symlink("middle", last), 0);
+    assert_int_equal(symlink(to, middle), 0);
+    attn_status status = attn_file_write(f->c, last, "new", 3);
+    assert_int_equal(lstat(last, &about), 0);
+    assert_true(S_ISLNK(about.st_mode));
+    assert_int_equal(lstat(middle, &about), 0);
+    assert_true(S_ISLNK(about.st_mode));
+    unlink(last);
+    unlink(middle);
+    return status;
+}
+
+static void a_symbolic_link_stays_and_its_target_is_written(void **state)
+{
+    fixture f;
+    struct stat about;
+    (void)state;
+    set_up(&f);
+    assert_ok(f.c, write_through(&f, "file")); /* there is no file yet */
+    check_holds(&f, "new");
+    assert_int_equal(attn_file_write(f.c, f.path, "old", 3), ATTN_OK);
+    chmod(f.path, 0640);
+    assert_ok(f.c, write_through(&f, f.path));
+    check_holds(&f, "new");
+    assert_int_equal(stat(f.path, &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0640);
+    assert_refused(f.c, write_through(&f, "nowhere/file"), ATTN_ERROR_IO, "last: a symbolic link to");
+    assert_refused(f.c, write_through(&f, "last"), ATTN_ERROR_IO, "last: cannot be written: Too many levels");
+    assert_int_equal(tear_down(&f), 1);
 }
 
 static void missing_files_and_folders_are_named(void **state)
@@ -216,8 +254,8 @@ static void directories_are_listed(void **state)
     attn_entries entries;
     char path[200];
     set_up(&f);
-    static const char *const files[] = {"b", "a10", "a9", ".hidden"};
-    for (int i = 0; i < 4; i++) {
+    static const char *const files[] = {"b", "a10", "a9", ".hidden", "__MACOSX"};
+    for (int i = 0; i < 5; i++) {
         snprintf(path, sizeof path, "%s/%s", f.folder, files[i]);
         assert_int_equal(attn_file_write(f.c, path, "x", 1), ATTN_OK);
     }
@@ -237,7 +275,7 @@ static void directories_are_listed(void **state)
     assert_refused(f.c, attn_directory_list(&entries, f.c, path, false), ATTN_ERROR_NOT_FOUND, path);
     snprintf(path, sizeof path, "%s/sub", f.folder);
     rmdir(path);
-    assert_int_equal(tear_down(&f), 4);
+    assert_int_equal(tear_down(&f), 5);
 }
 
 /* Only the files with the given names are removed. A folder with such a name is an error. */
@@ -452,6 +490,16 @@ static attn_status write_read_config(attn_context *c, void *user)
     return status;
 }
 
+static attn_status write_to_link(attn_context *c, void *user)
+{
+    const fixture *f = user;
+    char link[160];
+    snprintf(link, sizeof link, "%s/link", f->folder);
+    unlink(link);
+    assert_int_equal(symlink("file", link), 0);
+    return attn_file_write(c, link, "x", 1);
+}
+
 static attn_status list_files(attn_context *c, void *folder)
 {
     attn_entries entries;
@@ -468,11 +516,13 @@ static void every_allocation_may_fail(void **state)
     set_up(&f);
     assert_true(faults_try_all(write_read_config, f.path) > 20);
     assert_true(faults_try_all(list_files, f.folder) > 1);
-    assert_int_equal(tear_down(&f), 1);
+    assert_int_equal(faults_try_all(write_to_link, &f), 3);
+    assert_int_equal(tear_down(&f), 2);
 }
 
 RUN_TESTS(TEST(files_are_written_read_and_replaced), TEST(pipes_and_devices_are_written_in_place),
-          TEST(link_to_standard_output_is_kept), TEST_WITH_CONTEXT(missing_files_and_folders_are_named),
+          TEST(link_to_standard_output_is_kept), TEST(a_symbolic_link_stays_and_its_target_is_written),
+          TEST_WITH_CONTEXT(missing_files_and_folders_are_named),
           TEST(a_full_disk_leaves_the_old_file), TEST(gzip_is_read_and_checked), TEST(directories_are_made),
           TEST(directories_are_listed), TEST(directories_are_cleared), TEST_WITH_CONTEXT(json_is_written),
           TEST_WITH_CONTEXT(misuse_of_the_writer_is_refused), TEST(configs_survive_a_file),

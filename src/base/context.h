@@ -13,6 +13,8 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 
+struct stat;
+
 struct attn_context {
     attn_allocator allocator;
     int threads;
@@ -40,6 +42,11 @@ struct attn_context {
     /* State of a higher layer, the planner's wisdom, and the function that frees this state. */
     void *wisdom;
     void (*release_wisdom)(attn_context *context, void *wisdom);
+    /* Are told of each file that is opened for reading, and of each file before it is written. They refuse the file by
+     * returning an error. They may be called by several threads at once. NULL: no file is refused. */
+    attn_status (*opened)(void *user, attn_context *context, const char *path, const struct stat *about);
+    attn_status (*writes)(void *user, attn_context *context, const char *path, const char *target);
+    void *files_user;
     struct attn__ranks *ranks; /* the group of processes; NULL: one process alone (dist/ranks.h) */
     void (*leave_ranks)(attn_context *context);
 };

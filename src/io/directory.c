@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -22,20 +23,25 @@ static int compare(const void *left, const void *right)
     return strcmp(*(char *const *)left, *(char *const *)right);
 }
 
+char *attn__join(attn_context *context, const char *folder, const char *name)
+{
+    size_t a = strlen(folder), b = strlen(name);
+    char *path = attn__alloc(context, a + b + 2);
+    if (path)
+        snprintf(path, a + b + 2, "%s/%s", folder, name);
+    return path;
+}
+
 /* Returns whether the entry is of the requested kind: a directory if `directories` is true, otherwise a file. Returns
  * false for an entry that cannot be examined. */
 static bool is_kind(attn_context *context, const char *path, const char *name, bool directories, attn_status *status)
 {
-    size_t length = strlen(path) + strlen(name) + 2;
-    char *whole = attn__alloc(context, length);
+    char *whole = attn__join(context, path, name);
     struct stat about;
     if (!whole) {
         *status = ATTN_ERROR_MEMORY;
         return false;
     }
-    strcpy(whole, path); /* NOLINT: `whole` is large enough for the path */
-    strcat(whole, "/");  /* NOLINT */
-    strcat(whole, name); /* NOLINT */
     bool known = stat(whole, &about) == 0;
     attn__free(context, whole);
     return known && (directories ? S_ISDIR(about.st_mode) : S_ISREG(about.st_mode));
@@ -57,28 +63,57 @@ static attn_status add(attn_entries *entries, attn_context *context, const char 
 static attn_status fail_open(attn_context *context, const char *path)
 {
     attn_status status = errno == ENOENT || errno == ENOTDIR ? ATTN_ERROR_NOT_FOUND : ATTN_ERROR_IO;
-    return attn__fail(context, status, "%s: %s", path,
-                      errno == ENOTDIR ? "not a directory, where one is wanted" : strerror(errno));
+    return attn__fail(context, status, "%s: cannot be opened as a folder: %s", path, strerror(errno));
+}
+
+/* Reads the names of the entries, in the order of the file system. readdir returns NULL at the end and after an error,
+ * and only errno tells which. */
+static attn_status read_names(attn_entries *entries, attn_context *context, DIR *open, const char *path, bool hidden)
+{
+    for (;;) {
+        errno = 0;
+        const struct dirent *entry = readdir(open);
+        if (!entry)
+            return errno == 0 ? ATTN_OK
+                              : attn__fail(context, ATTN_ERROR_IO, "%s: the directory cannot be read to its end: %s",
+                                           path, strerror(errno));
+        const char *name = entry->d_name;
+        bool itself = strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+        bool shown = name[0] != '.' && strcmp(name, "__MACOSX") != 0;
+        attn_status status = shown || (hidden && !itself) ? add(entries, context, name) : ATTN_OK;
+        if (status != ATTN_OK)
+            return status;
+    }
+}
+
+attn_status attn__directory_read(attn_entries *entries, attn_context *context, const char *path, bool hidden)
+{
+    *entries = (attn_entries){0};
+    DIR *open = opendir(path);
+    if (!open)
+        return fail_open(context, path);
+    attn_status status = read_names(entries, context, open, path, hidden);
+    closedir(open);
+    if (status != ATTN_OK)
+        attn_entries_free(context, entries);
+    else if (entries->n > 1)
+        qsort(entries->names, (size_t)entries->n, sizeof *entries->names, compare);
+    return status;
 }
 
 attn_status attn_directory_list(attn_entries *entries, attn_context *context, const char *path, bool directories)
 {
     attn__call_begin(context);
-    attn_status status = ATTN_OK;
-    *entries = (attn_entries){0};
-    DIR *open = opendir(path);
-    if (!open)
-        return fail_open(context, path);
-    for (struct dirent *entry; status == ATTN_OK && (entry = readdir(open));) {
-        if (entry->d_name[0] != '.' && is_kind(context, path, entry->d_name, directories, &status))
-            status = add(entries, context, entry->d_name);
+    attn_status status = attn__directory_read(entries, context, path, false);
+    int64_t kept = 0;
+    for (int64_t i = 0; i < entries->n; i++) {
+        if (status == ATTN_OK && is_kind(context, path, entries->names[i], directories, &status))
+            entries->names[kept++] = entries->names[i];
+        else
+            attn__free(context, entries->names[i]);
     }
-    closedir(open);
-    if (status != ATTN_OK) {
+    entries->n = kept;
+    if (status != ATTN_OK)
         attn_entries_free(context, entries);
-        return status;
-    }
-    if (entries->n > 1)
-        qsort(entries->names, (size_t)entries->n, sizeof *entries->names, compare);
-    return ATTN_OK;
+    return status;
 }

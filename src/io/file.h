@@ -24,11 +24,21 @@ void attn__file_unmap(attn__input *input);
 typedef struct attn__output {
     attn_context *context;
     const char *path;
-    char *temporary;
+    char *target;    /* the path, or where it leads if it is a symbolic link: the link stays, and its target is written */
+    char *temporary; /* in the folder of the target */
     int descriptor;
     bool in_place;      /* true: the path is not a regular file, so there is no temporary file */
     attn_status status; /* the first error; after it, all functions do nothing and return this error */
 } attn__output;
+
+/* If the path is a link to standard output or standard error, such as /dev/stdout, returns the descriptor of that
+ * stream. Otherwise returns a negative number. A stream needs this check even if it is a regular file, because this
+ * process may already have written to the stream. */
+int attn__standard_stream(const char *path);
+/* Finds the path of the file that writing to `path` would write: where the symbolic link leads, through links to links,
+ * even if there is no file. The caller frees *target with attn__free. ATTN_ERROR_IO: the links form a loop. May also
+ * return ATTN_ERROR_MEMORY. */
+attn_status attn__link_target(char **target, attn_context *context, const char *path);
 
 attn_status attn__output_begin(attn__output *output, attn_context *context, const char *path);
 void attn__output_write(attn__output *output, const void *data, size_t size);

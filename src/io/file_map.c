@@ -37,6 +37,8 @@ attn_status attn__file_open(attn_context *context, const char *path, int *descri
     else if (!S_ISREG(about.st_mode))
         status =
             attn__fail(context, ATTN_ERROR_IO, "%s: is %s; only regular files are read", path, kind_of(about.st_mode));
+    if (status == ATTN_OK && context->opened)
+        status = context->opened(context->files_user, context, path, &about);
     if (status != ATTN_OK) {
         close(opened);
         return status;

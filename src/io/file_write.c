@@ -13,8 +13,10 @@
 
 static void output_fail(attn__output *output, const char *what)
 {
+    bool link = output->target && strcmp(output->path, output->target) != 0;
     output->status =
-        attn__fail(output->context, ATTN_ERROR_IO, "%s: cannot be %s: %s", output->path, what, strerror(errno));
+        attn__fail(output->context, ATTN_ERROR_IO, "%s%s%s: cannot be %s: %s", output->path,
+                   link ? ": a symbolic link to " : "", link ? output->target : "", what, strerror(errno));
 }
 
 /* Returns the length of the folder's part of the path, including the last slash. Returns 0 if the path has no slash. */
@@ -24,16 +26,13 @@ static size_t folder_length(const char *path)
     return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
-/* If the path is a link to standard output or standard error, such as /dev/stdout, returns the descriptor of that
- * stream. Otherwise returns a negative number. A stream needs this check even if it is a regular file, because this
- * process may already have written to the stream. */
-static int standard_behind(const char *path, const struct stat *about)
+int attn__standard_stream(const char *path)
 {
-    struct stat link, open;
-    if (lstat(path, &link) != 0 || !S_ISLNK(link.st_mode))
+    struct stat link, about, open;
+    if (lstat(path, &link) != 0 || !S_ISLNK(link.st_mode) || stat(path, &about) != 0)
         return -1;
     for (int descriptor = STDOUT_FILENO; descriptor <= STDERR_FILENO; descriptor++) {
-        if (fstat(descriptor, &open) == 0 && open.st_dev == about->st_dev && open.st_ino == about->st_ino)
+        if (fstat(descriptor, &open) == 0 && open.st_dev == about.st_dev && open.st_ino == about.st_ino)
             return descriptor;
     }
     return -1;
@@ -47,7 +46,7 @@ static bool open_in_place(attn__output *output)
     struct stat about;
     if (stat(output->path, &about) != 0)
         return false;
-    int standard = standard_behind(output->path, &about);
+    int standard = attn__standard_stream(output->path);
     if (S_ISREG(about.st_mode) && standard < 0)
         return false;
     /* a standard stream is not opened again, because opening it would overwrite its earlier output */
@@ -59,13 +58,52 @@ static bool open_in_place(attn__output *output)
     return true;
 }
 
+/* Returns the path to which the symbolic link `path` leads, whose text has `size` bytes. The caller frees it. */
+static char *read_link(attn_context *context, const char *path, size_t size)
+{
+    enum { SPARE = 256 }; /* the size of some links, such as those of /proc, is reported as 0 */
+    size_t folder = folder_length(path), room = attn__size_add(size, SPARE);
+    char *to = attn__alloc(context, attn__size_add(folder, room));
+    if (!to)
+        return NULL;
+    ssize_t length = readlink(path, to + folder, room);
+    if (length < 0 || (size_t)length == room) {
+        attn__fail(context, ATTN_ERROR_IO, "%s: the symbolic link cannot be read: %s", path,
+                   strerror(length < 0 ? errno : ENAMETOOLONG));
+        attn__free(context, to);
+        return NULL;
+    }
+    to[folder + (size_t)length] = '\0';
+    if (to[folder] == '/') /* an absolute path */
+        memmove(to, to + folder, (size_t)length + 1);
+    else
+        memcpy(to, path, folder);
+    return to;
+}
+
+attn_status attn__link_target(char **target, attn_context *context, const char *path)
+{
+    enum { MAX_LINKS = 40 }; /* the limit of Linux */
+    struct stat about;
+    *target = attn__strdup(context, path);
+    for (int i = 0; *target && lstat(*target, &about) == 0 && S_ISLNK(about.st_mode); i++) {
+        char *next = i < MAX_LINKS ? read_link(context, *target, (size_t)about.st_size) : NULL;
+        if (i == MAX_LINKS)
+            attn__fail(context, ATTN_ERROR_IO, "%s: cannot be written: %s", path, strerror(ELOOP));
+        attn__free(context, *target);
+        *target = next;
+    }
+    return *target ? ATTN_OK : attn__call_status(context);
+}
+
 /* Opens a new temporary file in the folder of the path, for exclusive use. Its name begins with a dot, so that listings
  * and globs do not show it. A killed process may have left a file with the chosen name. Then another name is tried. */
 static void open_temporary(attn__output *output, size_t size)
 {
-    size_t folder = folder_length(output->path);
+    const char *target = output->target;
+    size_t folder = folder_length(target);
     for (int attempt = 0; attempt < 1000; attempt++) {
-        snprintf(output->temporary, size, "%.*s.%s.%ld-%d", (int)folder, output->path, output->path + folder,
+        snprintf(output->temporary, size, "%.*s.%s.%ld-%d", (int)folder, target, target + folder,
                  (long)getpid(), attempt);
         output->descriptor = open(output->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (output->descriptor >= 0 || errno != EEXIST)
@@ -78,12 +116,19 @@ static void open_temporary(attn__output *output, size_t size)
 attn_status attn__output_begin(attn__output *output, attn_context *context, const char *path)
 {
     *output = (attn__output){.context = context, .path = path, .descriptor = -1};
-    size_t size = strlen(path) + 64;
+    if (open_in_place(output))
+        return output->status;
+    output->status = attn__link_target(&output->target, context, path);
+    if (output->status == ATTN_OK && context->writes)
+        output->status = context->writes(context->files_user, context, path, output->target);
+    if (output->status != ATTN_OK)
+        return output->status;
+    size_t size = attn__size_add(strlen(output->target), 64);
     output->temporary = attn__alloc(context, size);
-    if (!output->temporary)
-        return output->status = ATTN_ERROR_MEMORY;
-    if (!open_in_place(output))
+    if (output->temporary)
         open_temporary(output, size);
+    else
+        output->status = ATTN_ERROR_MEMORY;
     return output->status;
 }
 
@@ -111,8 +156,8 @@ static void keep_mode(attn__output *output)
  * cannot flush folders. */
 static void flush_folder(attn__output *output)
 {
-    size_t folder = folder_length(output->path);
-    memcpy(output->temporary, folder ? output->path : ".", folder ? folder : 1);
+    size_t folder = folder_length(output->target);
+    memcpy(output->temporary, folder ? output->target : ".", folder ? folder : 1);
     output->temporary[folder ? folder : 1] = '\0';
     int descriptor = open(output->temporary, O_RDONLY | O_CLOEXEC);
     if (descriptor >= 0) {
@@ -123,7 +168,7 @@ static void flush_folder(attn__output *output)
 
 static void put_into_place(attn__output *output)
 {
-    if (output->status == ATTN_OK && rename(output->temporary, output->path) != 0)
+    if (output->status == ATTN_OK && rename(output->temporary, output->target) != 0)
         output_fail(output, "renamed into place");
     if (output->status == ATTN_OK)
         flush_folder(output);
@@ -145,7 +190,8 @@ attn_status attn__output_end(attn__output *output)
             put_into_place(output);
     }
     attn__free(output->context, output->temporary);
-    output->temporary = NULL;
+    attn__free(output->context, output->target);
+    output->temporary = output->target = NULL;
     output->descriptor = -1;
     return output->status;
 }

@@ -126,6 +126,12 @@ DIR *opendir(const char *path)
     return counts_out(IS_OURS, EIO) ? NULL : real(path);
 }
 
+struct dirent *readdir(DIR *folder)
+{
+    REAL(struct dirent *, "readdir", DIR *);
+    return counts_out(IS_OURS, EIO) ? NULL : real(folder);
+}
+
 FILE *tmpfile(void)
 {
     REAL(FILE *, "tmpfile", void);

@@ -10,7 +10,6 @@
 #include "base/context.h"
 #include "io/file.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -54,21 +53,22 @@ static bool is_leftover(const char *entry, const char *const *names)
     return false;
 }
 
-static void remove_leftovers(attn_context *context, const char *directory, const char *const *own_files)
+static attn_status remove_leftovers(attn_context *context, const char *directory, const char *const *own_files)
 {
     static const char *const names[] = {"checkpoint.safetensors", "model.safetensors", "history.tsv",
                                         "training.json",          "config.json",       "adapter_model.safetensors",
                                         "adapter_config.json",    "base.safetensors",  NULL};
-    DIR *entries = opendir(directory);
-    struct dirent *entry;
-    while (entries && (entry = readdir(entries))) {
+    attn_entries entries;
+    attn_status status = attn__directory_read(&entries, context, directory, true);
+    for (int64_t i = 0; i < entries.n && status == ATTN_OK; i++) {
         char path[ATTN__PATH];
-        if ((is_leftover(entry->d_name, names) || is_leftover(entry->d_name, own_files)) &&
-            attn__path(context, path, directory, entry->d_name) == ATTN_OK)
+        const char *name = entries.names[i];
+        if ((is_leftover(name, names) || is_leftover(name, own_files)) &&
+            (status = attn__path(context, path, directory, name)) == ATTN_OK)
             unlink(path);
     }
-    if (entries)
-        closedir(entries);
+    attn_entries_free(context, &entries);
+    return status;
 }
 
 attn_status attn__directory_lock(attn_context *context, const char *directory, const char *const *own_files, int *lock)
@@ -84,9 +84,12 @@ attn_status attn__directory_lock(attn_context *context, const char *directory, c
         close(file);
         return attn__fail(context, ATTN_ERROR_BUSY, "%s: another training is at work in this directory", directory);
     }
-    remove_leftovers(context, directory, own_files);
-    *lock = file;
-    return ATTN_OK;
+    status = remove_leftovers(context, directory, own_files);
+    if (status != ATTN_OK)
+        close(file);
+    else
+        *lock = file;
+    return status;
 }
 
 void attn__directory_unlock(int lock)

@@ -97,9 +97,9 @@ static attn_status read_frame(attn__clip *clip, const char *folder, const char *
 
 attn_status attn__clip_of_folder(attn__clip *clip, attn_context *context, const char *folder, int channels, bool sized)
 {
-    attn__names names;
+    attn_entries names;
     *clip = (attn__clip){.context = context};
-    attn_status status = attn__names_read(&names, context, folder);
+    attn_status status = attn__directory_read(&names, context, folder, false);
     if (status == ATTN_OK && names.n > 0)
         qsort(names.names, (size_t)names.n, sizeof *names.names, in_order);
     for (int64_t i = 0; i < names.n && status == ATTN_OK; i++) {
@@ -111,7 +111,7 @@ attn_status attn__clip_of_folder(attn__clip *clip, attn_context *context, const 
             status = clip->passed_first ? ATTN_OK : ATTN_ERROR_MEMORY;
         }
     }
-    attn__names_free(&names, context);
+    attn_entries_free(context, &names);
     return status == ATTN_OK ? check_count(clip, folder, "pictures") : status;
 }
 

@@ -99,9 +99,9 @@ static attn_status add_video(walk *w, const char *folder, const char *name)
 static attn_status add_class(walk *w, const char *folder, const char *class_name, int32_t label)
 {
     attn_context *context = w->source->context;
-    attn__names names = {0};
+    attn_entries names = {0};
     char *path = attn__join(context, folder, class_name);
-    attn_status status = path ? attn__names_read(&names, context, path) : ATTN_ERROR_MEMORY;
+    attn_status status = path ? attn__directory_read(&names, context, path, false) : ATTN_ERROR_MEMORY;
     int64_t count = 0;
     for (int64_t i = 0; status == ATTN_OK && i < names.n; i++) {
         if (attn__is_image_name(names.names[i])) {
@@ -115,12 +115,12 @@ static attn_status add_class(walk *w, const char *folder, const char *class_name
         status =
             attn__fail(context, ATTN_ERROR_FORMAT,
                        "%s: no .png, .jpg, .jpeg, .jfif, .webp, .bmp, .ppm, .pgm or .pnm files; " KNOWN_FOLDERS, path);
-    attn__names_free(&names, context);
+    attn_entries_free(context, &names);
     attn__free(context, path);
     return status;
 }
 
-static bool has_images(const attn__names *names)
+static bool has_images(const attn_entries *names)
 {
     bool has = false;
     for (int64_t i = 0; i < names->n; i++)
@@ -130,9 +130,9 @@ static bool has_images(const attn__names *names)
 
 /* Lists the folders in a folder. If `unlabelled` is true, and the folder contains pictures but no folders, the list
  * has the folder itself, as ".". */
-static attn_status classes_of(attn__names *classes, attn_context *context, const char *folder, bool unlabelled)
+static attn_status classes_of(attn_entries *classes, attn_context *context, const char *folder, bool unlabelled)
 {
-    attn_status status = attn__names_read(classes, context, folder);
+    attn_status status = attn__directory_read(classes, context, folder, false);
     bool itself = unlabelled && has_images(classes);
     int64_t kept = 0;
     for (int64_t i = 0; status == ATTN_OK && i < classes->n; i++) {
@@ -158,7 +158,7 @@ static attn_status classes_of(attn__names *classes, attn_context *context, const
 
 /* Checks that a folder has the same classes as the training part. If not, the error names a class that one of the
  * two lacks. */
-static attn_status compare_classes(attn__image_source *s, const attn__names *classes, const char *folder)
+static attn_status compare_classes(attn__image_source *s, const attn_entries *classes, const char *folder)
 {
     for (int64_t i = 0; i < s->nclasses || i < classes->n; i++) {
         const char *known = i < s->nclasses ? s->classes[i] : NULL, *here = i < classes->n ? classes->names[i] : NULL;
@@ -176,7 +176,7 @@ static attn_status compare_classes(attn__image_source *s, const attn__names *cla
 static attn_status read_part(attn__image_source *s, const char *folder, const attn__image_wish *wish,
                              attn_image_set **set)
 {
-    attn__names classes;
+    attn_entries classes;
     walk w = {.source = s, .wish = wish, .set = set};
     attn_status status = classes_of(&classes, s->context, folder, wish->unlabelled && !wish->videos);
     if (status == ATTN_OK && classes.n == 0)
@@ -191,7 +191,7 @@ static attn_status read_part(attn__image_source *s, const char *folder, const at
     for (int64_t i = 0; status == ATTN_OK && i < classes.n; i++)
         status = wish->videos ? add_video(&w, folder, classes.names[i])
                               : add_class(&w, folder, classes.names[i], (int32_t)i);
-    attn__names_free(&classes, s->context);
+    attn_entries_free(s->context, &classes);
     attn__free(s->context, w.first);
     return status;
 }
@@ -205,19 +205,19 @@ static const char *const held_names[] = {"test", "val", "valid", "validation", N
 static bool is_folder_of_name(const attn__image_source *s, const char *folder, const char *name, const char *expected,
                               attn_status *status)
 {
-    attn__names inside = {0};
+    attn_entries inside = {0};
     if (strcasecmp(name, expected) != 0 || !attn__is_directory(folder))
         return false;
     if (strcmp(name, expected) != 0)
         *status = classes_of(&inside, s->context, folder, false);
     bool found = *status == ATTN_OK && (inside.n > 0 || strcmp(name, expected) == 0);
-    attn__names_free(&inside, s->context);
+    attn_entries_free(s->context, &inside);
     return found;
 }
 
 /* Returns the path of the first folder in `path` that has one of the names. The caller frees it. Returns NULL if no
  * such folder exists. If there is an error, sets *status and returns NULL. */
-static char *find_folder(const attn__image_source *s, const char *path, const attn__names *names,
+static char *find_folder(const attn__image_source *s, const char *path, const attn_entries *names,
                          const char *const *wanted, attn_status *status)
 {
     for (size_t i = 0; wanted[i]; i++)
@@ -232,7 +232,7 @@ static char *find_folder(const attn__image_source *s, const char *path, const at
 }
 
 /* Counts the folders next to train/ that are not read. */
-static attn_status count_unread(attn__image_source *s, const char *path, const attn__names *names, const char *train,
+static attn_status count_unread(attn__image_source *s, const char *path, const attn_entries *names, const char *train,
                                 const char *held)
 {
     attn_status status = ATTN_OK;
@@ -250,18 +250,18 @@ static attn_status count_unread(attn__image_source *s, const char *path, const a
  * a test folder is a test part and not a class if it contains folders. */
 static attn_status refuse_alone(const attn__image_source *s, const char *path, const char *held)
 {
-    attn__names inside = {0};
+    attn_entries inside = {0};
     attn_status status = classes_of(&inside, s->context, held, false);
     if (status == ATTN_OK && inside.n > 0)
         status = attn__fail(s->context, ATTN_ERROR_FORMAT,
                             "%s: there is %s/ with class folders in it, but no train/ beside it", path,
                             strrchr(held, '/') + 1);
-    attn__names_free(&inside, s->context);
+    attn_entries_free(s->context, &inside);
     return status;
 }
 
 /* Reads a folder that contains one folder per class. If labels are not used, it may also contain pictures directly. */
-static attn_status read_alone(attn__image_source *s, const char *path, const attn__names *names,
+static attn_status read_alone(attn__image_source *s, const char *path, const attn_entries *names,
                               const attn__image_wish *wish, bool *found)
 {
     attn_status status = ATTN_OK;
@@ -276,7 +276,7 @@ static attn_status read_alone(attn__image_source *s, const char *path, const att
 }
 
 /* Reads train/ and the test folder next to it. If there is no train/, reads one folder with all images. */
-attn_status attn__read_folders(attn__image_source *s, const char *path, const attn__names *names,
+attn_status attn__read_folders(attn__image_source *s, const char *path, const attn_entries *names,
                                const attn__image_wish *wish, bool *found)
 {
     attn_status status = ATTN_OK;

@@ -56,7 +56,7 @@ static bool ends_in(const char *name, const char *ending)
 
 /* Sets the names of the classes. They are read from classes.txt, or from CIFAR's own batches.meta.txt. If neither
  * file exists, the names are numbers. */
-static attn_status name_classes(attn__image_source *s, const char *folder, const attn__names *names,
+static attn_status name_classes(attn__image_source *s, const char *folder, const attn_entries *names,
                                 const attn__image_wish *wish)
 {
     attn_status status = ATTN_OK;
@@ -111,7 +111,7 @@ static attn_status bring(attn__image_source *s, attn_image_set **set, const attn
     return status;
 }
 
-static attn_status finish(attn__image_source *s, const char *path, const attn__names *names,
+static attn_status finish(attn__image_source *s, const char *path, const attn_entries *names,
                           const attn__image_wish *wish)
 {
     attn_status status = name_classes(s, path, names, wish);
@@ -124,7 +124,7 @@ static attn_status finish(attn__image_source *s, const char *path, const attn__n
 
 /* ------------------------------------------------------------------------------------------------ IDX */
 
-static const char *starting_with(const attn__names *names, const char *start)
+static const char *starting_with(const attn_entries *names, const char *start)
 {
     for (int64_t i = 0; i < names->n; i++) {
         if (strncmp(names->names[i], start, strlen(start)) == 0)
@@ -133,7 +133,7 @@ static const char *starting_with(const attn__names *names, const char *start)
     return NULL;
 }
 
-static attn_status read_pair(attn__image_source *s, const char *path, const attn__names *names, const char *part,
+static attn_status read_pair(attn__image_source *s, const char *path, const attn_entries *names, const char *part,
                              int64_t classes, attn_image_set **set)
 {
     char images[32], labels[32];
@@ -156,7 +156,7 @@ static attn_status read_pair(attn__image_source *s, const char *path, const attn
     return status;
 }
 
-attn_status attn__read_idx(attn__image_source *s, const char *path, const attn__names *names,
+attn_status attn__read_idx(attn__image_source *s, const char *path, const attn_entries *names,
                            const attn__image_wish *wish, bool *found)
 {
     attn_status status = read_pair(s, path, names, "train", wish->nclasses, &s->train);
@@ -188,7 +188,7 @@ static attn_status add_records(attn__image_source *s, const char *path, const ch
     return status;
 }
 
-attn_status attn__read_cifar(attn__image_source *s, const char *path, const attn__names *names,
+attn_status attn__read_cifar(attn__image_source *s, const char *path, const attn_entries *names,
                              const attn__image_wish *wish, bool *found)
 {
     attn_status status = ATTN_OK;

@@ -7,67 +7,10 @@
 #include "base/context.h"
 #include "base/utf8.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---------------------------------------------------------------------------------------------- names */
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static attn_status append_name(attn__names *names, attn_context *context, const char *name)
-{
-    char **longer = attn__grow(context, names->names, names->n, sizeof *longer);
-    if (!longer)
-        return ATTN_ERROR_MEMORY;
-    names->names = longer;
-    longer[names->n] = attn__strdup(context, name);
-    if (!longer[names->n])
-        return ATTN_ERROR_MEMORY;
-    names->n++; /* increased after the name was allocated, so that the list never contains NULL */
-    return ATTN_OK;
-}
-
-attn_status attn__names_read(attn__names *names, attn_context *context, const char *folder)
-{
-    *names = (attn__names){0};
-    DIR *entries = opendir(folder);
-    if (!entries)
-        return attn__fail(context, errno == ENOENT ? ATTN_ERROR_NOT_FOUND : ATTN_ERROR_IO,
-                          "%s: cannot be opened as a folder: %s", folder, strerror(errno));
-    attn_status status = ATTN_OK;
-    struct dirent *entry;
-    while (status == ATTN_OK && (entry = readdir(entries))) {
-        if (entry->d_name[0] != '.' && strcmp(entry->d_name, "__MACOSX") != 0)
-            status = append_name(names, context, entry->d_name);
-    }
-    closedir(entries);
-    if (names->n > 0)
-        qsort(names->names, (size_t)names->n, sizeof *names->names, by_name);
-    return status;
-}
-
-void attn__names_free(attn__names *names, attn_context *context)
-{
-    for (int64_t i = 0; i < names->n; i++)
-        attn__free(context, names->names[i]);
-    attn__free(context, names->names);
-    *names = (attn__names){0};
-}
-
-char *attn__join(attn_context *context, const char *folder, const char *name)
-{
-    size_t a = strlen(folder), b = strlen(name);
-    char *path = attn__alloc(context, a + b + 2);
-    if (path)
-        snprintf(path, a + b + 2, "%s/%s", folder, name);
-    return path;
-}
 
 attn_status attn__class_add(attn__image_source *source, const char *name, size_t length)
 {
@@ -210,12 +153,12 @@ static attn_status check_classes(const attn__image_source *s, const attn__image_
  * them. */
 static attn_status read_folder(attn__image_source *source, const char *path, const attn__image_wish *wish)
 {
-    static attn_status (*const kinds[])(attn__image_source *, const char *, const attn__names *,
+    static attn_status (*const kinds[])(attn__image_source *, const char *, const attn_entries *,
                                         const attn__image_wish *,
                                         bool *) = {attn__read_idx, attn__read_cifar, attn__read_folders};
-    attn__names names;
+    attn_entries names;
     bool found = false;
-    attn_status status = attn__names_read(&names, source->context, path);
+    attn_status status = attn__directory_read(&names, source->context, path, false);
     for (size_t i = wish->videos ? 2 : 0; status == ATTN_OK && !found && i < sizeof kinds / sizeof *kinds; i++)
         status = kinds[i](source, path, &names, wish, &found);
     if (status == ATTN_OK && !found)
@@ -225,7 +168,7 @@ static attn_status read_folder(attn__image_source *source, const char *path, con
                                          : "%s: no images: neither IDX files (train-images..., train-labels...), nor "
                                            "CIFAR's *.bin, nor folders of images, one a class",
                             path);
-    attn__names_free(&names, source->context);
+    attn_entries_free(source->context, &names);
     return status;
 }
 
@@ -248,9 +191,9 @@ void attn__image_source_free(attn__image_source *s)
 {
     attn_image_set_destroy(s->train);
     attn_image_set_destroy(s->test);
-    attn__names classes = {s->classes, s->nclasses};
+    attn_entries classes = {s->nclasses, s->classes};
     if (s->context) {
-        attn__names_free(&classes, s->context);
+        attn_entries_free(s->context, &classes);
         attn__free(s->context, s->passed_first);
     }
     *s = (attn__image_source){0};

@@ -6,6 +6,7 @@
 #ifndef ATTN_APPS_IMAGE_SOURCE_H
 #define ATTN_APPS_IMAGE_SOURCE_H
 
+#include "io/directory.h"
 #include "attn/config.h"
 #include "attn/image.h"
 #include "data/images.h"
@@ -79,18 +80,8 @@ bool attn__is_array(const char *path); /* Reports whether the path ends in .npy.
 
 /* ----------------------------------------------------------------------- between the files of this reader */
 
-/* The sorted names of the entries of a folder. __MACOSX and names that begin with a dot are left out. */
-typedef struct attn__names {
-    char **names;
-    int64_t n;
-} attn__names;
-attn_status attn__names_read(attn__names *names, attn_context *context, const char *folder);
-void attn__names_free(attn__names *names, attn_context *context);
-
 /* Reports whether a file's name ends like a picture's, such as .png. */
 bool attn__is_image_name(const char *name);
-/* Returns the path "folder/name". The caller frees it. Returns NULL if there is no memory. */
-char *attn__join(attn_context *context, const char *folder, const char *name);
 attn_status attn__class_add(attn__image_source *source, const char *name, size_t length);
 /* Adds a picture, or the frames of a video, to *set, converted to the requested form. If *set is NULL, it is created
  * with the shape of this picture or video. `first` is the path of the first file, for messages. */
@@ -99,11 +90,11 @@ attn_status attn__image_source_add(attn__image_source *source, attn_image_set **
                                    const char *first);
 
 /* Each of these functions reads one kind of data. If the folder contains another kind, *found becomes false. */
-attn_status attn__read_idx(attn__image_source *source, const char *path, const attn__names *names,
+attn_status attn__read_idx(attn__image_source *source, const char *path, const attn_entries *names,
                            const attn__image_wish *wish, bool *found);
-attn_status attn__read_cifar(attn__image_source *source, const char *path, const attn__names *names,
+attn_status attn__read_cifar(attn__image_source *source, const char *path, const attn_entries *names,
                              const attn__image_wish *wish, bool *found);
-attn_status attn__read_folders(attn__image_source *source, const char *path, const attn__names *names,
+attn_status attn__read_folders(attn__image_source *source, const char *path, const attn_entries *names,
                                const attn__image_wish *wish, bool *found);
 /* Reads videos from a .npy file. */
 attn_status attn__read_array(attn__image_source *source, const char *path, const attn__image_wish *wish);
