@@ -566,6 +566,46 @@ static void keywords_of_mmcif_count_in_any_case(void **state)
     attn_structure_destroy(s);
 }
 
+#if defined __GLIBC__ && !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ && !defined __clang__
+#define COUNTED_MALLOC
+void *__libc_malloc(size_t size);
+
+/* Number of the calls of malloc until the one that fails; 0: none fails. C++ gets its memory from malloc, and the
+ * context from another function. */
+static long until_failure;
+
+__attribute__((visibility("default"))) void *malloc(size_t size);
+void *malloc(size_t size)
+{
+    return until_failure > 0 && --until_failure == 0 ? NULL : __libc_malloc(size);
+}
+#endif
+
+/* An exception of C++ that has no memory becomes an error. */
+static void every_allocation_of_gemmi_may_fail(void **state)
+{
+#ifdef COUNTED_MALLOC
+    static const char *const texts[] = {pdb, cif};
+    attn_context *c = *state;
+    for (int i = 0; i < 2; i++) {
+        long failures = 0;
+        for (attn_status status = ATTN_ERROR_MEMORY; status != ATTN_OK; failures++) {
+            attn_structure *s = NULL;
+            attn_context_clear_error(c);
+            until_failure = failures + 1;
+            status = attn_structure_parse(&s, c, texts[i], strlen(texts[i]), "f", NULL);
+            bool failed = until_failure == 0;
+            until_failure = 0;
+            assert_int_equal(status, failed ? ATTN_ERROR_MEMORY : ATTN_OK);
+            attn_structure_destroy(s);
+        }
+        assert_true(failures > 20);
+    }
+#else
+    (void)state;
+#endif
+}
+
 static attn_status read_and_map(attn_context *context, void *user)
 {
     attn_structure *s = NULL;
@@ -646,7 +686,7 @@ static void a_modified_residue_of_an_entity_keeps_its_place(void **state)
         "loop_\n_atom_site.group_PDB\n_atom_site.label_atom_id\n_atom_site.label_comp_id\n"
         "_atom_site.label_asym_id\n_atom_site.label_entity_id\n_atom_site.label_seq_id\n_atom_site.auth_seq_id\n"
         "_atom_site.Cartn_x\n_atom_site.Cartn_y\n_atom_site.Cartn_z\n"
-        "ATOM CA ALA A 1 1 1 0 0 0\nHETATM CA ZZZ A 1 2 2 4 0 0\nATOM CA GLY A 1 3 3 8 0 0\n"
+        "HETATM CA QQQ A 2 . 9 60 0 0\nATOM CA ALA A 1 1 1 0 0 0\nHETATM CA ZZZ A 1 2 2 4 0 0\nATOM CA GLY A 1 3 3 8 0 0\n"
         "HETATM CA ZZZ A 2 . 2 40 0 0\nHETATM CA MSE A 2 . 4 50 0 0\n";
     check_letters(c, text, "AHG");
     assert_int_equal(positions_in(c, text), 3);
@@ -751,7 +791,8 @@ int main(void)
                                        TEST_WITH_CONTEXT(residue_numbers_may_jump_where_bonds_continue),
                                        TEST_WITH_CONTEXT(conformations_grouped_by_letter_are_one_chain),
                                        TEST_WITH_CONTEXT(keywords_of_mmcif_count_in_any_case),
-                                       TEST(every_allocation_may_fail)};
+                                       TEST(every_allocation_may_fail),
+                                       TEST_WITH_CONTEXT(every_allocation_of_gemmi_may_fail)};
     int failed = cmocka_run_group_tests(always, NULL, NULL);
     return attn_structures_available() ? failed + cmocka_run_group_tests(tests, NULL, NULL) : failed;
 }

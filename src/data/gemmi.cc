@@ -239,7 +239,7 @@ std::string used_records(attn__gemmi &file, const char *text, size_t size)
         std::replace(line.begin(), line.end(), '\0', ' ');
         at = end + (end + 1 < size && text[end] == '\r' && text[end + 1] == '\n' ? 2 : 1);
         number++;
-        if (is_record(line, "ATOM") || is_record(line, "HETATM")) {
+        if (is_record(line, "ATOM ") || is_record(line, "HETATM")) {
             take_atom(line, number, ++atoms, out);
         } else if (is_record(line, "SEQRES")) {
             line.resize(80, ' ');

@@ -134,6 +134,8 @@ static attn_status add(attn_structure *s, const char *source, const char *wanted
     attn__chain *chain = chain_of(s, atom);
     if (!chain)
         return ATTN_ERROR_MEMORY;
+    if (!chain->sure && !atom->doubtful)
+        chain->key = atom->key; /* a ligand that comes first has another entity */
     chain->sure |= !atom->doubtful;
     if (wanted && strcmp(atom->chain, wanted) != 0)
         return ATTN_OK;
