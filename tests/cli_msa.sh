@@ -46,6 +46,35 @@ printf '>a\nAC1\n' > broken/g.a3m
 expect 2 "broken/g.a3m:2: '1' at column 3 is no residue" "$attn" train msa --data broken --out nothing --quiet
 [ ! -e nothing ] || fail "a run that could not begin left a directory"
 
+# ---- what is no alignment is passed over and counted; .A3M and a file without an ending count by what they are
+cp -r families mixed
+mv mixed/f2.a3m mixed/f2.A3M
+gzip -c mixed/f3.a3m > mixed/f3 && rm mixed/f3.a3m
+printf '# Families\n\nThree of them.\n' > mixed/README.md
+cp f1.pdb mixed/f1.pdb
+printf 'Query         f1\nMatch_columns 30\n' > mixed/f1.hhr
+: > mixed/notes
+# shellcheck disable=SC2086
+expect 0 '4 files are passed over, no alignment by its ending or its content: the first is mixed/' \
+    "$attn" train msa --data mixed --out with-others $small --epochs 1
+same "alignments beside other files" "2 alignments to train on, 1 for validation; 24 sequences" \
+    "$(sed -n 's/^attn: \(.* sequences\)$/\1/p' err.txt)"
+mkdir others
+cp mixed/README.md mixed/f1.hhr others
+expect 2 "others: none of its 2 files is an alignment; the first is others/" \
+    "$attn" train msa --data others --out nothing --quiet
+printf 'Query         f1\n' > others/f1.a3m
+expect 2 "others/f1.a3m:1: neither '>' nor" "$attn" train msa --data others --out nothing --quiet
+[ ! -e nothing ] || fail "a run without alignments left a directory"
+
+# ---- --depth limits the rows that a step sees: two rows cost less than eight
+# shellcheck disable=SC2086
+"$attn" train msa --data families --out shallow $small --depth 2 --quiet >/dev/null
+# shellcheck disable=SC2086
+"$attn" train msa --data families --out shallow-too $small --max-tokens 62 --quiet >/dev/null
+cmp -s shallow/model.safetensors shallow-too/model.safetensors || fail "--depth 2 is not two rows of 31 tokens"
+cmp -s shallow/model.safetensors whole/model.safetensors && fail "--depth 2 changes nothing"
+
 # ---- a model with random weights, to try things with
 # shellcheck disable=SC2086
 expect 0 'The model is in random' "$attn" train msa --data families --out random $small --epochs 0
@@ -80,6 +109,25 @@ same "trained numbers of both" "$("$attn" info whole | grep 'trained numbers')" 
 cp families/f1.a3m f1.a3m
 "$attn" contacts f1.a3m --model fitted -o out --least 0 --quiet > said
 grep -q "out/f1.contacts.tsv" said || fail "the table is not named"
+# A structure in the folder that is another protein, damaged, or compressed; and none at all.
+mkdir beside
+cp families/f2.a3m beside
+cp f1.pdb beside/f2.pdb
+expect 0 "^attn: warning: beside/f2.pdb: chain A is another protein: .*; no distances are given" \
+    "$attn" contacts beside/f2.a3m --model fitted -o beside/out --least 0
+head -1 beside/out/f2.contacts.tsv | grep -q distance && fail "distances of another protein"
+expect 2 "beside/f2.pdb: chain A is another protein" "$attn" contacts beside/f2.a3m --model fitted -o beside/out \
+    --structure beside/f2.pdb --quiet
+expect 2 "beside/f2.pdb: no chain 'Q'" "$attn" contacts beside/f2.a3m --model fitted -o beside/out --chain Q --quiet
+printf 'ATOM  damaged\n' > beside/f2.pdb
+expect 0 "^attn: warning: beside/f2.pdb:1: an atom's record of less than 54 columns; no distances" \
+    "$attn" contacts beside/f2.a3m --model fitted -o beside/out
+gzip -c f1.pdb > beside/f1.pdb.gz
+cp families/f1.a3m beside/f1.A3M
+expect 0 "chain A: 30 of the query's 30 residues aligned" "$attn" contacts beside/f1.A3M --model fitted -o beside/out
+head -1 beside/out/f1.contacts.tsv | grep -q distance || fail "f1.pdb.gz was not found beside f1.A3M"
+"$attn" contacts beside/f1.A3M --model fitted -o beside/out --structure none > out.txt 2> err.txt
+grep -q "chain A\|precision" out.txt err.txt && fail "--structure none reads a structure"
 mkdir -p blocked/f1.contacts.tsv
 expect 2 'blocked/f1.contacts.tsv' "$attn" contacts f1.a3m --model fitted -o blocked --quiet
 grep -q "precision" said || fail "f1.pdb was not found beside f1.a3m"

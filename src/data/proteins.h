@@ -59,6 +59,10 @@ typedef struct attn_alignment attn_alignment;
  */
 attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *context, const char *text, size_t size,
                                  const char *name, const attn_alignment_options *options);
+/* Returns whether a text begins like an alignment whose format is recognized by the content. */
+bool attn_alignment_is(const char *text, size_t size);
+/* Returns the length of the ending of an alignment's file name, such as ".a3m" or ".A3M.gz", or 0 if it has none. */
+size_t attn_alignment_ending(const char *name);
 void attn_alignment_destroy(attn_alignment *alignment); /* NULL is allowed */
 /* returns the format of the file that was read */
 attn_alignment_format attn_alignment_origin(const attn_alignment *alignment);
