@@ -311,6 +311,30 @@ second=A
 [ "$fourth" = A ] && second=C
 "$attn" score f1.a3m "${residue}3$other" "${fourth}4$second" "${residue}3$other:${fourth}4$second" --model fitted --quiet > scores
 awk -F'\t' 'NR > 1 { d += NR < 4 ? $2 : -$2 } END { exit !(NR == 4 && d < 1e-5 && d > -1e-5) }' scores || fail "scores do not add up"
+# The same mutations from files: a list, and tables in the form of ProteinGym.
+printf '%s\r\n\n%s \n%s' "${residue}3$other" "${fourth}4$second" "${residue}3$other:${fourth}4$second" > list.txt
+printf 'mutant,mutated_sequence,DMS_score\n%s,AC,0.5\n"%s","A,C",0\n%s,AC,-1\n' "${residue}3$other" \
+    "${fourth}4$second" "${residue}3$other:${fourth}4$second" > table.csv
+awk -F'\t' '{ print "x\t" $1 "\t" $2 }' scores | sed 's/mutation/Mutant/' > table.tsv
+gzip -c table.csv > table.csv.gz
+for file in list.txt table.csv table.tsv table.csv.gz; do
+    "$attn" score f1.a3m --mutations $file --model fitted --quiet | cmp -s - scores || fail "--mutations $file: other scores"
+done
+same "words come before the file's mutations" 5 "$("$attn" score f1.a3m "${fourth}4$second" --mutations list.txt \
+    --model fitted --quiet | wc -l)"
+printf '%s3%s\nA3\n' "$residue" "$other" > odd.txt
+expect 2 'odd.txt:2: "A3" is no mutation' "$attn" score f1.a3m --mutations odd.txt --model fitted --quiet
+printf '%s3%s\n%s3%s\n' "$residue" "$other" "$other" "$residue" > odd.txt
+expect 2 "odd.txt:2: ${other}3$residue: residue 3 of the query is $residue" "$attn" score f1.a3m --mutations odd.txt \
+    --model fitted --quiet
+printf 'variant,score\nA3C,1\n' > odd.txt
+expect 2 'odd.txt:1: several fields, but the first line has no column "mutant"' "$attn" score f1.a3m \
+    --mutations odd.txt --model fitted --quiet
+printf 'score,mutant\n1\n' > odd.txt
+expect 2 'odd.txt:2: the line has no field 2' "$attn" score f1.a3m --mutations odd.txt --model fitted --quiet
+printf 'mutant\n' > odd.txt
+expect 2 'odd.txt: no mutations in it' "$attn" score f1.a3m --mutations odd.txt --model fitted --quiet
+expect 2 'No such file' "$attn" score f1.a3m --mutations absent.txt --model fitted --quiet
 expect 2 "replaces residue 3 twice" "$attn" score f1.a3m "${residue}3$other:${residue}3$other" --model fitted --quiet
 expect 2 "is no mutation" "$attn" score f1.a3m "${residue}3$other:" --model fitted --quiet
 expect 2 '"S1Z": Z is none of the 20 amino acids' "$attn" score f1.a3m S1Z --model fitted --quiet
