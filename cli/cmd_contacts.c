@@ -17,7 +17,8 @@ static const cli_option options[] = {
     CLI_WRITES(TEXT, "out", 'o', "DIR", ".", "the directory that gets the results"),
     CLI_TEXT(
         "structure", 's', "FILE", "",
-        "PDB or mmCIF file to compare with; default: NAME.pdb or NAME.cif in the alignment's folder, if there is one"),
+        "PDB or mmCIF file to compare with, plain or gzip; none: no comparison; default: NAME.pdb or NAME.cif in the "
+        "alignment's folder, if there is one"),
     CLI_TEXT("chain", 0, "NAME", "", "chain of the structure; default: the one that fits the query best"),
     CLI_FLAG("imputed_beta", 0,
              "place every C-beta by ideal geometry, as ESM measures; default: C-beta, C-alpha of glycine"),
@@ -70,7 +71,7 @@ static const int64_t divisors[] = {1, 2, 5};
 /* ------------------------------------------------------------------------------------------ the structure */
 
 /* Finds the structure: the file of --structure, or else a file in the alignment's folder that is named like the
- * alignment. Returns false if --structure is not given and there is no such file. */
+ * alignment. Returns false if --structure is "none", or is not given and there is no such file. */
 static bool find_structure(const contacts *c, char *path)
 {
     static const char *const endings[] = {".pdb", ".cif", ".ent", ".mmcif"};
@@ -79,12 +80,12 @@ static bool find_structure(const contacts *c, char *path)
     char stem[256];
     if (given && *given) {
         snprintf(path, 4096, "%s", given);
-        return true;
+        return strcmp(given, "none") != 0;
     }
     int folder = slash ? (int)(slash + 1 - c->family.path) : 0;
     cli_family_stem(c->family.path, stem);
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        snprintf(path, 4096, "%.*s%s%s", folder, c->family.path, stem, endings[i]);
+    for (size_t i = 0; i < 2 * sizeof endings / sizeof *endings; i++) {
+        snprintf(path, 4096, "%.*s%s%s%s", folder, c->family.path, stem, endings[i / 2], i % 2 ? ".gz" : "");
         if (attn_file_exists(path))
             return true;
     }
@@ -136,8 +137,9 @@ static int compare_with_structure(contacts *c)
     char path[4096];
     if (!find_structure(c, path))
         return CLI_OK;
-    int code = cli_family_measure(&c->family, path, *chain ? chain : NULL, beta, &c->structure);
-    if (code != CLI_OK)
+    bool required = *cli_text(cli, "structure") || *chain;
+    int code = cli_family_measure(&c->family, path, required, *chain ? chain : NULL, beta, &c->structure);
+    if (code != CLI_OK || !c->structure.distances)
         return code;
     c->distances = by_residues(c, c->structure.distances);
     if (!c->distances)

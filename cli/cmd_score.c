@@ -4,26 +4,33 @@
 #include "family.h"
 #include "progress.h"
 
+#include "data/lines.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 static const cli_option options[] = {
     CLI_FAMILY_OPTIONS,
     CLI_WRITES(TEXT, "out", 'o', "FILE", "-", "the file for the table; -: standard output"),
+    CLI_TEXT("mutations", 0, "FILE", "",
+             "a file of mutations, one in a line, or a table (csv, tsv) with the column mutant, as ProteinGym's"),
     CLI_FLAG("every", 0, "score every mutation of every residue"),
     CLI_INT("offset", 0, "0", -1000000, 1000000, "the number that the query's first residue has in MUTATION, less one"),
 };
 
-static const char *const usage[] = {"FILE MUTATION... --model PATH", "FILE --every --model PATH", NULL};
+static const char *const usage[] = {"FILE MUTATION... --model PATH", "FILE --mutations FILE --model PATH",
+                                    "FILE --every --model PATH", NULL};
 
 static const char description[] =
     "FILE is an alignment whose first sequence is the protein. MUTATION is like A42G: the residue that is there, its "
     "number, and the residue that replaces it. Several that happen together are joined by colons (A42G:L50P). Numbers "
-    "count the residues of the first sequence from 1, without its gaps.\n"
+    "count the residues of the first sequence from 1, without its gaps. A file of --mutations has one in each line; if "
+    "its first line is a header with the column mutant, it is a table of comma- or tab-separated fields.\n"
     "\n"
     "The score is the masked marginal of Meier et al. 2021: each mutated residue is hidden in the first sequence (the "
     "query), and the score is log p(new) - log p(old) there, summed over a mutation's parts. A score below 0: the model "
@@ -31,11 +38,17 @@ static const char description[] =
 
 static const char *const examples[] = {
     "attn score family.a3m A42G L50P A42G:L50P --model esm_msa1b_t12_100M_UR50S.pt",
+    "attn score family.a3m --mutations mutants.csv --model msa1b -o scores.tsv",
     "attn score family.a3m --every --model msa1b -o scores.tsv",
     NULL,
 };
 
 static const char amino_acids[] = "ACDEFGHIKLMNPQRSTVWY";
+
+typedef struct listed_mutation {
+    char *text;
+    int64_t line; /* number of its line in the file of mutations; 0: the mutation is a word of the command */
+} listed_mutation;
 
 typedef struct scoring {
     cli_family family;
@@ -47,7 +60,10 @@ typedef struct scoring {
     /* log-probabilities of the letters at each residue, computed while this residue is masked */
     float (*logp)[ATTN_RESIDUE_COUNT];
     bool *known;
-    FILE *out; /* stream of the results: standard output, or a stream that collects them in `text` */
+    listed_mutation *mutations;
+    int64_t nmutations;
+    char place[512]; /* file and line of the mutation that is read, for errors; "": a word of the command */
+    FILE *out;       /* stream of the results: standard output, or a stream that collects them in `text` */
     char *text;
     size_t size;
 } scoring;
@@ -67,26 +83,26 @@ static int read_change(const scoring *s, const char *whole, const char **at, cha
                   (end[1] == 0 || (end[1] == ':' && end[2]));
     char odd = !formed || !strchr(amino_acids, text[0]) ? text[0] : *end;
     if (formed && !strchr(amino_acids, odd))
-        return cli_fail(CLI_BAD, "\"%.60s\": %c is none of the 20 amino acids, %s%s", whole, odd, amino_acids,
-                        islower((unsigned char)odd) ? "; write capitals" : "");
+        return cli_fail(CLI_BAD, "%s\"%.60s\": %c is none of the 20 amino acids, %s%s", s->place, whole, odd,
+                        amino_acids, islower((unsigned char)odd) ? "; write capitals" : "");
     if (!formed)
-        return cli_fail(CLI_BAD, "\"%.60s\" is no mutation; A42G is, and A42G:L50P", whole);
+        return cli_fail(CLI_BAD, "%s\"%.60s\" is no mutation; A42G is, and A42G:L50P", s->place, whole);
     c->to = *end;
     c->residue = number - 1 - cli_int(s->family.cli, "offset");
     *at = end + 1 + (end[1] == ':');
     if (c->residue < 0 || c->residue >= s->n)
-        return cli_fail(CLI_BAD, "%.60s: the query has residues %lld to %lld", whole,
+        return cli_fail(CLI_BAD, "%s%.60s: the query has residues %lld to %lld", s->place, whole,
                         (long long)cli_int(s->family.cli, "offset") + 1,
                         (long long)s->n + (long long)cli_int(s->family.cli, "offset"));
     char there = s->query[c->residue];
     if (there != c->from)
-        return cli_fail(CLI_BAD, "%.60s: residue %lld of the query is %c, not %c", whole, (long long)number, there,
-                        c->from);
+        return cli_fail(CLI_BAD, "%s%.60s: residue %lld of the query is %c, not %c", s->place, whole, (long long)number,
+                        there, c->from);
     if (s->column[c->residue] < 0)
         return cli_fail(CLI_BAD,
-                        "%.60s: residue %lld of the query is an insertion (lower case in an a3m), which the model does "
-                        "not read",
-                        whole, (long long)number);
+                        "%s%.60s: residue %lld of the query is an insertion (lower case in an a3m), which the model "
+                        "does not read",
+                        s->place, whole, (long long)number);
     return CLI_OK;
 }
 
@@ -170,20 +186,141 @@ static int check_parts(const scoring *s, const char *whole)
         while (code == CLI_OK && before < here) {
             (void)read_change(s, whole, &before, &earlier);
             if (earlier.residue == c.residue)
-                code = cli_fail(CLI_BAD, "%.60s replaces residue %lld twice", whole,
+                code = cli_fail(CLI_BAD, "%s%.60s replaces residue %lld twice", s->place, whole,
                                 (long long)c.residue + 1 + (long long)cli_int(s->family.cli, "offset"));
         }
     }
     return code;
 }
 
-/* Reads all mutations before the first run of the model, so that a spelling mistake is reported at once. */
-static int check_all(const scoring *s)
+/* -------------------------------------------------------------------------------------- files of mutations */
+
+static int add_mutation(scoring *s, const char *text, size_t length, int64_t line)
+{
+    if ((s->nmutations & (s->nmutations + 1)) == 0) { /* there is room for one less than a power of two */
+        listed_mutation *more = realloc(s->mutations, (size_t)(2 * s->nmutations + 1) * sizeof *more);
+        if (!more)
+            return cli_fail(CLI_FAILED, "out of memory");
+        s->mutations = more;
+    }
+    char *copy = malloc(length + 1);
+    if (!copy)
+        return cli_fail(CLI_FAILED, "out of memory");
+    memcpy(copy, text, length);
+    copy[length] = 0;
+    s->mutations[s->nmutations++] = (listed_mutation){copy, line};
+    return CLI_OK;
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t';
+}
+
+/* Takes the next field of a table's line, without quotes and outer spaces. Returns false if there is no field left. */
+static bool next_field(const char **line, size_t *left, char separator, const char **field, size_t *length)
+{
+    if (!*line)
+        return false;
+    const char *at = *line, *end = at + *left;
+    bool quoted = false;
+    while (at < end && (quoted || *at != separator))
+        quoted ^= *at++ == '"';
+    *field = *line;
+    *length = (size_t)(at - *line);
+    *left = at < end ? (size_t)(end - at) - 1 : 0;
+    *line = at < end ? at + 1 : NULL;
+    while (*length > 0 && is_space((*field)[*length - 1]))
+        --*length;
+    while (*length > 0 && is_space(**field)) {
+        ++*field;
+        --*length;
+    }
+    if (*length > 1 && **field == '"' && (*field)[*length - 1] == '"') {
+        ++*field;
+        *length -= 2;
+    }
+    return true;
+}
+
+static char separator_of(const char *line, size_t length)
+{
+    return memchr(line, '\t', length) ? '\t' : ',';
+}
+
+/* Returns the index of the column of mutations, or -1 if the line is no header with such a column. */
+static int mutant_column(const char *line, size_t length)
+{
+    const char separator = separator_of(line, length), *field;
+    size_t n;
+    for (int column = 0; next_field(&line, &length, separator, &field, &n); column++) {
+        if ((n == 6 && strncasecmp(field, "mutant", n) == 0) || (n == 8 && strncasecmp(field, "mutation", n) == 0))
+            return column;
+    }
+    return -1;
+}
+
+/* Adds the mutation of a line. If the file is a table, `column` is its column of mutations, otherwise it is -1. */
+static int take_line(scoring *s, const char *path, const char *line, size_t length, int64_t number, int column)
+{
+    const char separator = separator_of(line, length), *field = line;
+    size_t n = 0;
+    for (int i = 0; i <= (column < 0 ? 0 : column); i++) {
+        if (!next_field(&line, &length, separator, &field, &n))
+            return cli_fail(CLI_BAD, "%s:%lld: the line has no field %d, which the header calls mutant", path,
+                            (long long)number, column + 1);
+    }
+    if (column < 0 && line)
+        return cli_fail(CLI_BAD, "%s:%lld: several fields, but the first line has no column \"mutant\"", path,
+                        (long long)number);
+    return add_mutation(s, field, n, number);
+}
+
+static int read_mutations(scoring *s, const char *path)
 {
     const cli_call *cli = s->family.cli;
+    attn_bytes bytes = {0};
+    const char *line;
+    size_t length, at = 0;
+    int64_t number = 0;
+    int column = -2; /* -2: no line was read */
+    if (attn_file_read(&bytes, cli->context, path, 0) != ATTN_OK)
+        return cli_failed(cli, NULL);
+    int64_t before = s->nmutations;
+    int code = CLI_OK;
+    while (code == CLI_OK && attn__next_line(bytes.data, bytes.size, &at, &line, &length)) {
+        number++;
+        while (length > 0 && is_space(line[length - 1]))
+            length--;
+        if (length == 0)
+            continue;
+        bool first = column == -2;
+        column = first ? mutant_column(line, length) : column;
+        if (!first || column < 0)
+            code = take_line(s, path, line, length, number, column);
+    }
+    attn_bytes_free(cli->context, &bytes);
+    if (code == CLI_OK && s->nmutations == before)
+        code = cli_fail(CLI_BAD, "%s: no mutations in it", path);
+    return code;
+}
+
+/* Collects the mutations of the command's words and of the file, and reads them before the first run of the model, so
+ * that a spelling mistake is reported at once. */
+static int check_all(scoring *s)
+{
+    const cli_call *cli = s->family.cli;
+    const char *path = cli_text(cli, "mutations");
     int code = CLI_OK;
     for (int i = 1; i < cli->nwords && code == CLI_OK; i++)
-        code = check_parts(s, cli->words[i]);
+        code = add_mutation(s, cli->words[i], strlen(cli->words[i]), 0);
+    if (code == CLI_OK && *path)
+        code = read_mutations(s, path);
+    for (int64_t i = 0; i < s->nmutations && code == CLI_OK; i++) {
+        if (s->mutations[i].line > 0)
+            snprintf(s->place, sizeof s->place, "%.480s:%lld: ", path, (long long)s->mutations[i].line);
+        code = check_parts(s, s->mutations[i].text);
+    }
     return code;
 }
 
@@ -199,8 +336,10 @@ static int score_all(scoring *s)
         return code;
     cli_note(cli, "about %s of memory", cli_bytes(cli_family_memory(&s->family, &plan), planned));
     fprintf(s->out, "mutation\tscore\n");
-    for (int i = 1; i < cli->nwords && code == CLI_OK; i++)
-        code = score_mutation(s, cli->words[i]);
+    for (int64_t i = 0; i < s->nmutations && code == CLI_OK; i++) {
+        cli_watch_work("mutations", i, s->nmutations);
+        code = score_mutation(s, s->mutations[i].text);
+    }
     return code == CLI_OK && cli_flag(cli, "every") ? score_every(s) : code;
 }
 
@@ -267,8 +406,8 @@ static int close_out(scoring *s, int code)
 static int run(cli_call *cli)
 {
     scoring s = {.how = {.logits = true}};
-    if (cli->nwords < 2 && !cli_flag(cli, "every"))
-        return cli_fail(CLI_BAD, "score needs mutations, or --every");
+    if (cli->nwords < 2 && !*cli_text(cli, "mutations") && !cli_flag(cli, "every"))
+        return cli_fail(CLI_BAD, "score needs mutations, --mutations FILE, or --every");
     attn_context_set_inference(cli->context, true);
     int code = cli_family_bounds(cli, &s.how);
     if (code == CLI_OK)
@@ -285,6 +424,9 @@ static int run(cli_call *cli)
     free(s.column);
     free(s.logp);
     free(s.known);
+    for (int64_t i = 0; i < s.nmutations; i++)
+        free(s.mutations[i].text);
+    free(s.mutations);
     cli_family_free(&s.family);
     attn_msa_destroy(s.msa);
     return code;

@@ -44,7 +44,7 @@ static const double WEAK = 3;
 static int measure(const fitting *f, int i, const char *path, const char *chain)
 {
     attn_cbeta beta = cli_flag(f->cli, "imputed_beta") ? ATTN_CBETA_IMPUTED : ATTN_CBETA_ATOM;
-    int code = cli_family_measure(&f->families[i], path, chain, beta, &f->structures[i]);
+    int code = cli_family_measure(&f->families[i], path, true, chain, beta, &f->structures[i]);
     f->examples[i] = (attn_contact_example){f->families[i].chosen, f->structures[i].distances};
     return code;
 }

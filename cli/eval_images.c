@@ -98,7 +98,7 @@ int cli_eval_images(const cli_call *cli, const char *data, attn_split part, cons
     if (attn_classifier_evaluate(classifier, data, part, &score) != ATTN_OK)
         code = cli_failed(cli, NULL);
     else
-        cli_training_passed_over(cli, score.passed_over, NULL);
+        cli_training_passed_over(cli, score.passed_over, false, NULL);
     if (code == CLI_OK && cli->json)
         code = print_json(cli, classifier, part_name, &score);
     else if (code == CLI_OK)

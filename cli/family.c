@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 const char *const cli_family_selects[] = {"diverse", "first", "random", "weighted", NULL};
 const char *const cli_family_formats[] = {"auto", "a3m", "fasta", "a2m", "stockholm", "clustal", NULL};
@@ -202,7 +203,21 @@ static attn_status fit_structure(const cli_family *family, const attn_structure 
     return ATTN_OK;
 }
 
-int cli_family_measure(const cli_family *family, const char *path, const char *chain, attn_cbeta beta,
+/* Reports that a structure cannot be used. Returns an exit code. */
+static int without_structure(const cli_family *family, const char *where, bool required, cli_structure *structure)
+{
+    const attn_context *context = family->cli->context;
+    if (required || attn_context_status(context) == ATTN_ERROR_MEMORY)
+        return cli_failed(family->cli, where);
+    cli_note(family->cli, "warning: %s%s%s; no distances are given (--structure names another file, or none)",
+             where ? where : "", where ? ": " : "", attn_context_error(context));
+    cli_forgive(family->cli);
+    free(structure->distances);
+    *structure = (cli_structure){NULL};
+    return CLI_OK;
+}
+
+int cli_family_measure(const cli_family *family, const char *path, bool required, const char *chain, attn_cbeta beta,
                        cli_structure *structure)
 {
     const cli_call *cli = family->cli;
@@ -216,9 +231,9 @@ int cli_family_measure(const cli_family *family, const char *path, const char *c
     int code = room ? CLI_OK : cli_fail(CLI_FAILED, "%s: out of memory", path);
     if (code == CLI_OK && (attn_file_read(&bytes, cli->context, path, 0) != ATTN_OK ||
                            attn_structure_parse(&read, cli->context, bytes.data, bytes.size, path, chain) != ATTN_OK))
-        code = cli_failed(cli, NULL);
-    if (code == CLI_OK && room && fit_structure(family, read, beta, residues, to, structure) != ATTN_OK)
-        code = cli_failed(cli, path);
+        code = without_structure(family, NULL, required, structure);
+    else if (code == CLI_OK && fit_structure(family, read, beta, residues, to, structure) != ATTN_OK)
+        code = without_structure(family, path, required, structure);
     attn_structure_destroy(read);
     attn_bytes_free(cli->context, &bytes);
     free(to);
@@ -289,15 +304,13 @@ int cli_family_run(const cli_family *family, attn_msa *msa, const attn_msa_optio
 
 const char *cli_family_stem(const char *path, char *out)
 {
-    static const char *const endings[] = {".gz",  ".a3m", ".a2m", ".fasta", ".fas", ".fa",
-                                          ".afa", ".pir", ".sto", ".stk",   ".aln", NULL};
     const char *name = strrchr(path, '/');
     snprintf(out, 256, "%s", name ? name + 1 : path);
-    for (int i = 0; endings[i]; i++) {
-        size_t n = strlen(out), m = strlen(endings[i]);
-        if (n > m && strcmp(out + n - m, endings[i]) == 0)
-            out[n - m] = 0;
-    }
+    size_t n = strlen(out), ending = attn_alignment_ending(out);
+    if (ending == 0 && n > 3 && strcasecmp(out + n - 3, ".gz") == 0)
+        ending = 3;
+    if (n > ending)
+        out[n - ending] = 0;
     return out;
 }
 

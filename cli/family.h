@@ -62,13 +62,14 @@ typedef struct cli_structure {
     /* distances [columns, columns], where NAN means an unknown position; NULL: there is no structure */
     float *distances;
     int64_t resolved;
-    char chain[16];
+    char chain[64];
     double identity, coverage;
 } cli_structure;
 
 /* Reads the structure. Prints the name of the chain and how well it matches the query. If `chain` is NULL, uses the
- * chain that matches best. Returns an exit code. */
-int cli_family_measure(const cli_family *family, const char *path, const char *chain, attn_cbeta beta,
+ * chain that matches best. If the structure is not required and cannot be used, prints a warning, and
+ * structure->distances is NULL. Returns an exit code. */
+int cli_family_measure(const cli_family *family, const char *path, bool required, const char *chain, attn_cbeta beta,
                        cli_structure *structure);
 /* Writes chain, residues with positions, identity and coverage as members of an object. */
 void cli_structure_json(attn_json *json, const cli_structure *structure);

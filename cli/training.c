@@ -89,13 +89,15 @@ void cli_training_left_out(void *user, int64_t line, const char *error)
     training->bad.tell(training->bad.user, line, error);
 }
 
-void cli_training_passed_over(const cli_call *cli, int64_t n, const char *first)
+void cli_training_passed_over(const cli_call *cli, int64_t n, bool alignments, const char *first)
 {
     char count[32];
     if (n > 0)
-        cli_note(cli, "%s %s passed over, no picture by its ending or no folder that is read%s%s", cli_count(n, count),
-                 n > 1 ? "files or folders are" : "file or folder is", first ? ": the first is " : "",
-                 first ? first : "");
+        cli_note(cli, "%s %s%s passed over, %s%s%s", cli_count(n, count), n > 1 ? "files" : "file",
+                 alignments ? (n > 1 ? " are" : " is") : (n > 1 ? " or folders are" : " or folder is"),
+                 alignments ? "no alignment by its ending or its content"
+                            : "no picture by its ending or no folder that is read",
+                 first ? ": the first is " : "", first ? first : "");
 }
 
 /* Prints how many parameters a fine-tuning took from its checkpoint, and the names of all others. */
@@ -119,7 +121,8 @@ static void note_taken(const cli_call *cli, const char *table)
 void cli_training_announce(cli_training *training, const attn_trainer_plan *plan)
 {
     char count[32];
-    cli_training_passed_over(training->cli, cli_training_size(training, "passed_over"), plan->passed_first);
+    cli_training_passed_over(training->cli, cli_training_size(training, "passed_over"),
+                             strcmp(training->kind, "msa") == 0, plan->passed_first);
     if (plan->taken)
         note_taken(training->cli, plan->taken);
     training->parameters = plan->parameters;

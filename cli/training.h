@@ -50,9 +50,9 @@ int cli_training_run(cli_call *cli, int (*train)(cli_call *cli, const attn_confi
 /* Runs the training that `job` describes. This function sets the callbacks of `job`. Errors have been printed.
  * Returns an exit code. */
 int cli_train(const cli_call *cli, attn_trainer_job *job, cli_training *training);
-/* Prints a line about n files that are not read: files in class folders that are not pictures, and folders next to
- * train/. `first` is the path of the first one, or NULL. */
-void cli_training_passed_over(const cli_call *cli, int64_t n, const char *first);
+/* Prints a line about n files that are not read: files that are no alignments, or files in class folders that are not
+ * pictures, and folders next to train/. `first` is the path of the first one, or NULL. */
+void cli_training_passed_over(const cli_call *cli, int64_t n, bool alignments, const char *first);
 /* Checks that a training resumed by --resume has the same settings as before, except settings that may change.
  * Errors have been printed. */
 int cli_training_unchanged(const cli_call *cli, const attn_config *settings, const char *directory);

@@ -46,6 +46,35 @@ printf '>a\nAC1\n' > broken/g.a3m
 expect 2 "broken/g.a3m:2: '1' at column 3 is no residue" "$attn" train msa --data broken --out nothing --quiet
 [ ! -e nothing ] || fail "a run that could not begin left a directory"
 
+# ---- what is no alignment is passed over and counted; .A3M and a file without an ending count by what they are
+cp -r families mixed
+mv mixed/f2.a3m mixed/f2.A3M
+gzip -c mixed/f3.a3m > mixed/f3 && rm mixed/f3.a3m
+printf '# Families\n\nThree of them.\n' > mixed/README.md
+cp f1.pdb mixed/f1.pdb
+printf 'Query         f1\nMatch_columns 30\n' > mixed/f1.hhr
+: > mixed/notes
+# shellcheck disable=SC2086
+expect 0 '4 files are passed over, no alignment by its ending or its content: the first is mixed/' \
+    "$attn" train msa --data mixed --out with-others $small --epochs 1
+same "alignments beside other files" "2 alignments to train on, 1 for validation; 24 sequences" \
+    "$(sed -n 's/^attn: \(.* sequences\)$/\1/p' err.txt)"
+mkdir others
+cp mixed/README.md mixed/f1.hhr others
+expect 2 "others: none of its 2 files is an alignment; the first is others/" \
+    "$attn" train msa --data others --out nothing --quiet
+printf 'Query         f1\n' > others/f1.a3m
+expect 2 "others/f1.a3m:1: neither '>' nor" "$attn" train msa --data others --out nothing --quiet
+[ ! -e nothing ] || fail "a run without alignments left a directory"
+
+# ---- --depth limits the rows that a step sees: two rows cost less than eight
+# shellcheck disable=SC2086
+"$attn" train msa --data families --out shallow $small --depth 2 --quiet >/dev/null
+# shellcheck disable=SC2086
+"$attn" train msa --data families --out shallow-too $small --max-tokens 62 --quiet >/dev/null
+cmp -s shallow/model.safetensors shallow-too/model.safetensors || fail "--depth 2 is not two rows of 31 tokens"
+cmp -s shallow/model.safetensors whole/model.safetensors && fail "--depth 2 changes nothing"
+
 # ---- a model with random weights, to try things with
 # shellcheck disable=SC2086
 expect 0 'The model is in random' "$attn" train msa --data families --out random $small --epochs 0
@@ -80,6 +109,25 @@ same "trained numbers of both" "$("$attn" info whole | grep 'trained numbers')" 
 cp families/f1.a3m f1.a3m
 "$attn" contacts f1.a3m --model fitted -o out --least 0 --quiet > said
 grep -q "out/f1.contacts.tsv" said || fail "the table is not named"
+# A structure in the folder that is another protein, damaged, or compressed; and none at all.
+mkdir beside
+cp families/f2.a3m beside
+cp f1.pdb beside/f2.pdb
+expect 0 "^attn: warning: beside/f2.pdb: chain A is another protein: .*; no distances are given" \
+    "$attn" contacts beside/f2.a3m --model fitted -o beside/out --least 0
+head -1 beside/out/f2.contacts.tsv | grep -q distance && fail "distances of another protein"
+expect 2 "beside/f2.pdb: chain A is another protein" "$attn" contacts beside/f2.a3m --model fitted -o beside/out \
+    --structure beside/f2.pdb --quiet
+expect 2 "beside/f2.pdb: no chain 'Q'" "$attn" contacts beside/f2.a3m --model fitted -o beside/out --chain Q --quiet
+printf 'ATOM  damaged\n' > beside/f2.pdb
+expect 0 "^attn: warning: beside/f2.pdb:1: an atom's record of less than 54 columns; no distances" \
+    "$attn" contacts beside/f2.a3m --model fitted -o beside/out
+gzip -c f1.pdb > beside/f1.pdb.gz
+cp families/f1.a3m beside/f1.A3M
+expect 0 "chain A: 30 of the query's 30 residues aligned" "$attn" contacts beside/f1.A3M --model fitted -o beside/out
+head -1 beside/out/f1.contacts.tsv | grep -q distance || fail "f1.pdb.gz was not found beside f1.A3M"
+"$attn" contacts beside/f1.A3M --model fitted -o beside/out --structure none > out.txt 2> err.txt
+grep -q "chain A\|precision" out.txt err.txt && fail "--structure none reads a structure"
 mkdir -p blocked/f1.contacts.tsv
 expect 2 'blocked/f1.contacts.tsv' "$attn" contacts f1.a3m --model fitted -o blocked --quiet
 grep -q "precision" said || fail "f1.pdb was not found beside f1.a3m"
@@ -263,6 +311,30 @@ second=A
 [ "$fourth" = A ] && second=C
 "$attn" score f1.a3m "${residue}3$other" "${fourth}4$second" "${residue}3$other:${fourth}4$second" --model fitted --quiet > scores
 awk -F'\t' 'NR > 1 { d += NR < 4 ? $2 : -$2 } END { exit !(NR == 4 && d < 1e-5 && d > -1e-5) }' scores || fail "scores do not add up"
+# The same mutations from files: a list, and tables in the form of ProteinGym.
+printf '%s\r\n\n%s \n%s' "${residue}3$other" "${fourth}4$second" "${residue}3$other:${fourth}4$second" > list.txt
+printf 'mutant,mutated_sequence,DMS_score\n%s,AC,0.5\n"%s","A,C",0\n%s,AC,-1\n' "${residue}3$other" \
+    "${fourth}4$second" "${residue}3$other:${fourth}4$second" > table.csv
+awk -F'\t' '{ print "x\t" $1 "\t" $2 }' scores | sed 's/mutation/Mutant/' > table.tsv
+gzip -c table.csv > table.csv.gz
+for file in list.txt table.csv table.tsv table.csv.gz; do
+    "$attn" score f1.a3m --mutations $file --model fitted --quiet | cmp -s - scores || fail "--mutations $file: other scores"
+done
+same "words come before the file's mutations" 5 "$("$attn" score f1.a3m "${fourth}4$second" --mutations list.txt \
+    --model fitted --quiet | wc -l)"
+printf '%s3%s\nA3\n' "$residue" "$other" > odd.txt
+expect 2 'odd.txt:2: "A3" is no mutation' "$attn" score f1.a3m --mutations odd.txt --model fitted --quiet
+printf '%s3%s\n%s3%s\n' "$residue" "$other" "$other" "$residue" > odd.txt
+expect 2 "odd.txt:2: ${other}3$residue: residue 3 of the query is $residue" "$attn" score f1.a3m --mutations odd.txt \
+    --model fitted --quiet
+printf 'variant,score\nA3C,1\n' > odd.txt
+expect 2 'odd.txt:1: several fields, but the first line has no column "mutant"' "$attn" score f1.a3m \
+    --mutations odd.txt --model fitted --quiet
+printf 'score,mutant\n1\n' > odd.txt
+expect 2 'odd.txt:2: the line has no field 2' "$attn" score f1.a3m --mutations odd.txt --model fitted --quiet
+printf 'mutant\n' > odd.txt
+expect 2 'odd.txt: no mutations in it' "$attn" score f1.a3m --mutations odd.txt --model fitted --quiet
+expect 2 'No such file' "$attn" score f1.a3m --mutations absent.txt --model fitted --quiet
 expect 2 "replaces residue 3 twice" "$attn" score f1.a3m "${residue}3$other:${residue}3$other" --model fitted --quiet
 expect 2 "is no mutation" "$attn" score f1.a3m "${residue}3$other:" --model fitted --quiet
 expect 2 '"S1Z": Z is none of the 20 amino acids' "$attn" score f1.a3m S1Z --model fitted --quiet

@@ -48,6 +48,8 @@ static void a3m_drops_insertions_and_extra_records(void **state)
     const char *text = "#A3M#\n>ss_pred\nHHHH12\n>ss_conf\n9999\n>query one\nACD\nE-\n>sequence_consensus\nACDE\n"
                        ">b\r\nAaCc..D*E-\r\n>c\n-C-EG\n";
     check_rows(text, "x.a3m", NONE, ATTN_ALIGNMENT_A3M, "ACDE- ACDE- -C-EG");
+    check_rows(text, "X.A3M.GZ", NONE, ATTN_ALIGNMENT_A3M, "ACDE- ACDE- -C-EG");
+    check_rows(">a\nACdE\n>b\nAC-e\n", "X.A3M", NONE, ATTN_ALIGNMENT_A3M, "ACE AC-");
     check_rows(text, "x", NONE, ATTN_ALIGNMENT_A3M, "ACDE- ACDE- -C-EG");
     check_rows(text, "x.a3m.gz", (attn_alignment_options){.max_rows = 2}, ATTN_ALIGNMENT_A3M, "ACDE- ACDE-");
     check_rows(text, "x", (attn_alignment_options){.query_columns = true}, ATTN_ALIGNMENT_A3M, "ACDE ACDE -C-E");

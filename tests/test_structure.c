@@ -296,27 +296,30 @@ static void errors_say_where(void **state)
                 "f:1: columns 31 to 54 are no coordinates: '  11.104   6.13x  -6.504'");
     check_error("ATOM      1  N   ALA A   x      11.104   6.134  -6.504\n", ATTN_ERROR_FORMAT,
                 "f:1: columns 23 to 26 are no residue number: '   x'");
-    check_error("ATOM      1  N   ALA AA000      11.104   6.134  -6.504\n", ATTN_ERROR_FORMAT,
-                "f:1: columns 23 to 26 are no residue number: 'A000'");
+    check_error("ATOM      1  N   ALA Aa000      11.104   6.134  -6.504\n", ATTN_ERROR_FORMAT,
+                "f:1: columns 23 to 26 are no residue number: 'a000'");
 #define HEAD                                                                                                           \
     "data_X\nloop_\n_atom_site.label_atom_id\n_atom_site.label_comp_id\n_atom_site.label_asym_id\n"                    \
     "_atom_site.auth_seq_id\n_atom_site.Cartn_x\n_atom_site.Cartn_y\n_atom_site.Cartn_z\n"
-    check_error(HEAD "CA ALA A 1x 0 0 0\n", ATTN_ERROR_FORMAT, "f:10: a residue number is no number: '1x'");
-    check_error(HEAD "CA ALA A 1 0 y 0\n", ATTN_ERROR_FORMAT, "f:10: an atom's coordinate is no number: 'y'");
+    check_error(HEAD "CA ALA A x1 0 0 0\n", ATTN_ERROR_FORMAT, "f: _atom_site: a residue number is no number: 'x1'");
+    check_error(HEAD "CA ALA A 1 0 y 0\n", ATTN_ERROR_FORMAT, "f: _atom_site: an atom's coordinate is no number: 'y'");
     check_error(HEAD "CA ALA A 1 0 0 0\nCA GLY A 1 3 0 0\n", ATTN_ERROR_FORMAT,
-                "f:11: residue 1 of chain 'A' begins again (GLY; ALA in line 10): numbers repeat; each residue needs a "
-                "number or an insertion code of its own");
-#undef HEAD
+                "f: residue 1 of chain 'A' begins again (ALA, then GLY): numbers repeat; each residue needs a number "
+                "or an insertion code of its own");
     check_error("ATOM      1  CA  ALA A   7B      1.000   0.000   0.000\n"
                 "ATOM      2  CA  ALA A   7B      4.000   0.000   0.000\n",
                 ATTN_ERROR_FORMAT,
-                "f:2: residue 7B of chain 'A' begins again (ALA; ALA in line 1): numbers repeat; each residue needs a "
-                "number or an insertion code of its own");
+                "f: residue 7B of chain 'A' begins again (ALA, then ALA): numbers repeat; each residue needs a number "
+                "or an insertion code of its own");
     check_error("data_X\nloop_\n_atom_site.id\n_atom_site.Cartn_x\n1 2\n", ATTN_ERROR_FORMAT,
-                "f:5: the loop over _atom_site lacks a column (atom, residue, chain, number, x, y or z)");
+                "f: _atom_site lacks a column (atom, residue, chain, number, x, y or z)");
     attn_context *c = *state;
     attn_structure *s = NULL;
     int64_t to[3];
+    static const char odd[] = HEAD "CA ALA A 1 0 0\n";
+    assert_refused(c, attn_structure_parse(&s, c, odd, sizeof odd - 1, "f", NULL), ATTN_ERROR_FORMAT,
+                   "f: gemmi says: f:");
+#undef HEAD
     assert_int_equal(attn_structure_parse(&s, c, pdb, sizeof pdb - 1, "f", NULL), ATTN_OK);
     assert_int_equal(attn_structure_map(s, "WWW", 3, to, NULL), ATTN_ERROR_FORMAT);
     attn_structure_destroy(s);
@@ -563,6 +566,46 @@ static void keywords_of_mmcif_count_in_any_case(void **state)
     attn_structure_destroy(s);
 }
 
+#if defined __GLIBC__ && !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ && !defined __clang__
+#define COUNTED_MALLOC
+void *__libc_malloc(size_t size);
+
+/* Number of the calls of malloc until the one that fails; 0: none fails. C++ gets its memory from malloc, and the
+ * context from another function. */
+static long until_failure;
+
+__attribute__((visibility("default"))) void *malloc(size_t size);
+void *malloc(size_t size)
+{
+    return until_failure > 0 && --until_failure == 0 ? NULL : __libc_malloc(size);
+}
+#endif
+
+/* An exception of C++ that has no memory becomes an error. */
+static void every_allocation_of_gemmi_may_fail(void **state)
+{
+#ifdef COUNTED_MALLOC
+    static const char *const texts[] = {pdb, cif};
+    attn_context *c = *state;
+    for (int i = 0; i < 2; i++) {
+        long failures = 0;
+        for (attn_status status = ATTN_ERROR_MEMORY; status != ATTN_OK; failures++) {
+            attn_structure *s = NULL;
+            attn_context_clear_error(c);
+            until_failure = failures + 1;
+            status = attn_structure_parse(&s, c, texts[i], strlen(texts[i]), "f", NULL);
+            bool failed = until_failure == 0;
+            until_failure = 0;
+            assert_int_equal(status, failed ? ATTN_ERROR_MEMORY : ATTN_OK);
+            attn_structure_destroy(s);
+        }
+        assert_true(failures > 20);
+    }
+#else
+    (void)state;
+#endif
+}
+
 static attn_status read_and_map(attn_context *context, void *user)
 {
     attn_structure *s = NULL;
@@ -585,14 +628,171 @@ static void every_allocation_may_fail(void **state)
     }
 }
 
-RUN_TESTS(TEST(both_formats_give_the_same_chain), TEST_WITH_CONTEXT(first_of_two_residues_at_one_place_is_taken),
-          TEST_WITH_CONTEXT(the_likeliest_alternative_is_taken), TEST_WITH_CONTEXT(atoms_of_a_residue_may_stand_apart),
-          TEST_WITH_CONTEXT(nucleotides_are_skipped), TEST(a_byte_order_mark_is_no_text),
-          TEST_WITH_CONTEXT(a_chain_without_a_name_is_named_in_words),
-          TEST_WITH_CONTEXT(distances_follow_the_rule_asked_for), TEST_WITH_CONTEXT(an_imputed_beta_has_ideal_geometry),
-          TEST_WITH_CONTEXT(precision_counts_the_best_pairs), TEST_WITH_CONTEXT(errors_say_where),
-          TEST_WITH_CONTEXT(absent_residues_stay_absent), TEST_WITH_CONTEXT(another_protein_is_refused),
-          TEST_WITH_CONTEXT(the_chain_that_fits_best_is_taken),
-          TEST_WITH_CONTEXT(residue_numbers_may_jump_where_bonds_continue),
-          TEST_WITH_CONTEXT(conformations_grouped_by_letter_are_one_chain),
-          TEST_WITH_CONTEXT(keywords_of_mmcif_count_in_any_case), TEST(every_allocation_may_fail))
+/* Writes an extended chain of N, CA and C. Residue i, counted from 0, is at `at` angstrom times i. */
+static char *write_backbone(char *to, const char *record, const char *name, int number, double at)
+{
+    static const char *const atoms[] = {"N", "CA", "C"};
+    static const double shift[] = {0, 1.2, 2.4};
+    for (int i = 0; i < 3; i++)
+        to += sprintf(to, "%-6s%5d  %-3s %3s A%4d    %8.3f%8.3f%8.3f  1.00  0.00\n", record, number, atoms[i], name,
+                      number, at + shift[i], 0.0, 0.0);
+    return to;
+}
+
+static void check_letters(attn_context *c, const char *text, const char *letters)
+{
+    attn_structure *s = NULL;
+    char found[MOST] = "";
+    assert_ok(c, attn_structure_parse(&s, c, text, strlen(text), "f", NULL));
+    for (int64_t i = 0; i < attn_structure_size(s); i++)
+        found[i] = attn_structure_residue(s, i)->letter;
+    attn_structure_destroy(s);
+    assert_string_equal(found, letters);
+}
+
+/* ZZZ is a name that no list has, CSS one of a modified cysteine. */
+static void a_modified_residue_of_hetatm_keeps_its_place(void **state)
+{
+    attn_context *c = *state;
+    char text[8192], *to;
+    static const char *const heads[] = {"", "MODRES 1ABC ZZZ A    3  TRP  MODIFIED\n",
+                                        "SEQRES   1 A    5  ALA GLY CSS ALA GLY\n"};
+    static const char *const names_of_third[] = {"ZZZ", "ZZZ", "CSS"}, *const letters[] = {"AGXAG", "AGWAG", "AGCAG"};
+    for (int k = 0; k < 3; k++) {
+        for (int bound = 0; bound < 2; bound++) {
+            to = text + sprintf(text, "%s", heads[k]);
+            to = write_backbone(to, "ATOM", "ALA", 1, 0);
+            to = write_backbone(to, "ATOM", "GLY", 2, 3.8);
+            to = write_backbone(to, "HETATM", names_of_third[k], 3, bound ? 7.6 : 107.6);
+            to = write_backbone(to, "ATOM", "ALA", 4, 11.4);
+            to = write_backbone(to, "ATOM", "GLY", 5, 15.2);
+            to = write_backbone(to, "HETATM", "HEM", 3, 40);
+            to = write_backbone(to, "HETATM", "QQQ", 3, 50);
+            write_backbone(to, "HETATM", "GLY", 5, 60);
+            check_letters(c, text, bound || k > 0 ? letters[k] : "AGAG");
+        }
+    }
+}
+
+/* In mmCIF, the number in the entity's sequence says that a residue belongs to the chain. */
+static void a_modified_residue_of_an_entity_keeps_its_place(void **state)
+{
+    attn_context *c = *state;
+    static const char text[] =
+        "data_x\nloop_\n_entity_poly_seq.entity_id\n_entity_poly_seq.num\n_entity_poly_seq.mon_id\n"
+        "1 1 ALA 1 2 ZZZ 1 3 GLY\n"
+        "loop_\n_pdbx_struct_mod_residue.id\n_pdbx_struct_mod_residue.label_comp_id\n"
+        "_pdbx_struct_mod_residue.parent_comp_id\n1 ZZZ HIS\n"
+        "loop_\n_atom_site.group_PDB\n_atom_site.label_atom_id\n_atom_site.label_comp_id\n"
+        "_atom_site.label_asym_id\n_atom_site.label_entity_id\n_atom_site.label_seq_id\n_atom_site.auth_seq_id\n"
+        "_atom_site.Cartn_x\n_atom_site.Cartn_y\n_atom_site.Cartn_z\n"
+        "HETATM CA QQQ A 2 . 9 60 0 0\nATOM CA ALA A 1 1 1 0 0 0\nHETATM CA ZZZ A 1 2 2 4 0 0\nATOM CA GLY A 1 3 3 8 0 0\n"
+        "HETATM CA ZZZ A 2 . 2 40 0 0\nHETATM CA MSE A 2 . 4 50 0 0\n";
+    check_letters(c, text, "AHG");
+    assert_int_equal(positions_in(c, text), 3);
+}
+
+/* Names that CHARMM and AMBER give to states of protonation. */
+static void names_of_force_fields_are_residues(void **state)
+{
+    static const char *const names_of[] = {"HSD", "HSE", "HSP", "HID", "HIE", "HIP", "CYX", "CYM", "ASH", "GLH", "LYN"};
+    attn_context *c = *state;
+    for (int hetero = 0; hetero < 2; hetero++) {
+        char text[8192], *to = text;
+        for (int i = 0; i < 11; i++)
+            to = write_backbone(to, hetero ? "HETATM" : "ATOM", names_of[i], i + 1, 3.8 * i);
+        check_letters(c, text, "HHHHHHCCDEK");
+    }
+}
+
+/* mmCIF files whose numbers, columns and coordinates are unusual, and residue numbers of PDB above 9999. */
+static void what_gemmi_reads_is_read(void **state)
+{
+    attn_context *c = *state;
+    static const char *const rows[] = {"CA ALA A 1 1 0(2) 0 0 CA GLY A 2 2 3.8(12) 0 0 CA GLY A 3 3 7.6 0 0",
+                                       "CA ALA A . 1 0 0 0 CA GLY A . 2 3.8 0 0 CA GLY A ? 3 7.6 0 0",
+                                       "CA ALA A 7 1 0 0 0 CA GLY A 7 2 3.8 0 0 CA GLY A 7 3 7.6 0 0",
+                                       "CA ALA A 7A 1 0 0 0 CA GLY A 7B 2 3.8 0 0 CA GLY A 8 3 7.6 0 0"};
+    for (size_t k = 0; k < 5; k++) {
+        char text[8192] = "data_x\nloop_\n", *to = text + strlen(text);
+        static const char *const tags[] = {"label_atom_id", "label_comp_id", "label_asym_id", "auth_seq_id",
+                                           "label_seq_id",  "Cartn_x",       "Cartn_y",       "Cartn_z"};
+        int more = k == 4 ? 70 : 0;
+        for (int i = 0; i < 8; i++)
+            to += sprintf(to, "_atom_site.%s\n", tags[i]);
+        for (int i = 0; i < more; i++)
+            to += sprintf(to, "_atom_site.more_%d\n", i);
+        const char *row = rows[k % 4];
+        for (int word = 1; *row; row++) {
+            *to++ = *row;
+            if (*row == ' ' && word++ % 8 == 0)
+                for (int i = 0; i < more; i++)
+                    to += sprintf(to, "%d ", i);
+        }
+        for (int i = 0; i < more; i++)
+            to += sprintf(to, " %d", i);
+        strcpy(to, "\n");
+        check_letters(c, text, "AGG");
+        attn_structure *s = NULL;
+        assert_ok(c, attn_structure_parse(&s, c, text, strlen(text), "f", NULL));
+        for (int i = 0; i < 3; i++)
+            assert_true(fabs(attn_structure_residue(s, i)->ca[0] - 3.8 * i) < 1e-12);
+        attn_structure_destroy(s);
+    }
+    attn_structure *s = NULL;
+    static const char hybrid[] = "ATOM      1  CA  ALA A9999      11.104   6.134  -6.504\n"
+                                 "ATOM      2  CA  GLY AA000      14.904   6.134  -6.504\n";
+    assert_ok(c, attn_structure_parse(&s, c, hybrid, strlen(hybrid), "f", NULL));
+    assert_int_equal(attn_structure_size(s), 2);
+    assert_int_equal(attn_structure_residue(s, 1)->number, 10000);
+    attn_structure_destroy(s);
+}
+
+/* A record that ends early must not take over residues of the record before it. */
+static void a_short_seqres_record_is_as_long_as_it_is(void **state)
+{
+    static const char text[] = "SEQRES   1 A   15  ALA GLY SER THR VAL LEU ILE MET PHE TRP TYR HIS LYS\n"
+                               "SEQRES   2 A   15  PRO CYS\n"
+                               "ATOM      1  CA  ALA A   1      11.104   6.134  -6.504\n";
+    assert_int_equal(positions_in(*state, text), 15);
+}
+
+static void a_build_without_gemmi_refuses_in_words(void **state)
+{
+    attn_context *c = *state;
+    attn_structure *s = NULL;
+    if (!attn_structures_available())
+        assert_refused(c, attn_structure_parse(&s, c, pdb, sizeof pdb - 1, "f", NULL), ATTN_ERROR_UNSUPPORTED,
+                       "f: this build of attn has no gemmi");
+}
+
+int main(void)
+{
+    const struct CMUnitTest always[] = {TEST_WITH_CONTEXT(precision_counts_the_best_pairs),
+                                        TEST_WITH_CONTEXT(a_build_without_gemmi_refuses_in_words)};
+    const struct CMUnitTest tests[] = {TEST(both_formats_give_the_same_chain),
+                                       TEST_WITH_CONTEXT(first_of_two_residues_at_one_place_is_taken),
+                                       TEST_WITH_CONTEXT(the_likeliest_alternative_is_taken),
+                                       TEST_WITH_CONTEXT(atoms_of_a_residue_may_stand_apart),
+                                       TEST_WITH_CONTEXT(nucleotides_are_skipped),
+                                       TEST(a_byte_order_mark_is_no_text),
+                                       TEST_WITH_CONTEXT(a_chain_without_a_name_is_named_in_words),
+                                       TEST_WITH_CONTEXT(distances_follow_the_rule_asked_for),
+                                       TEST_WITH_CONTEXT(an_imputed_beta_has_ideal_geometry),
+                                       TEST_WITH_CONTEXT(errors_say_where),
+                                       TEST_WITH_CONTEXT(a_modified_residue_of_hetatm_keeps_its_place),
+                                       TEST_WITH_CONTEXT(a_modified_residue_of_an_entity_keeps_its_place),
+                                       TEST_WITH_CONTEXT(names_of_force_fields_are_residues),
+                                       TEST_WITH_CONTEXT(what_gemmi_reads_is_read),
+                                       TEST_WITH_CONTEXT(a_short_seqres_record_is_as_long_as_it_is),
+                                       TEST_WITH_CONTEXT(absent_residues_stay_absent),
+                                       TEST_WITH_CONTEXT(another_protein_is_refused),
+                                       TEST_WITH_CONTEXT(the_chain_that_fits_best_is_taken),
+                                       TEST_WITH_CONTEXT(residue_numbers_may_jump_where_bonds_continue),
+                                       TEST_WITH_CONTEXT(conformations_grouped_by_letter_are_one_chain),
+                                       TEST_WITH_CONTEXT(keywords_of_mmcif_count_in_any_case),
+                                       TEST(every_allocation_may_fail),
+                                       TEST_WITH_CONTEXT(every_allocation_of_gemmi_may_fail)};
+    int failed = cmocka_run_group_tests(always, NULL, NULL);
+    return attn_structures_available() ? failed + cmocka_run_group_tests(tests, NULL, NULL) : failed;
+}

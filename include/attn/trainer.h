@@ -50,11 +50,11 @@ typedef struct attn_trainer_plan {
      *              "mix"), judged_pairs (pairs of valid_pairs that are translated after each epoch)
      *   classify   train_images, valid_images, test_images, width, height, channels, passed_over, classes
      *   images     train_images, valid_images, test_images, width, height, channels, passed_over, levels
-     *   msa        train_alignments, valid_alignments, sequences
+     *   msa        train_alignments, valid_alignments, sequences, passed_over
      *   detect     train_images, valid_images, objects (in both parts, or in training if validation has its own
      *              data), classes, queries, size (pixels of the short side; 0: not resized)
      * passed_over: files in class folders without the ending of a picture, and folders next to train/ that are not
-     * read. */
+     * read; files that are no alignments. */
     const attn_config *sizes;
     int64_t parameters;
     /* first_epoch: number of the epoch with which this run begins; epochs count from 1 */

@@ -51,6 +51,7 @@ void attn__records_clear(attn__records *records);
 attn_status attn__records_read(attn__records *records, const char *text, size_t size, int64_t most);
 attn_status attn__records_read_stockholm(attn__records *records, const char *text, size_t size, int64_t most);
 attn_status attn__records_read_clustal(attn__records *records, const char *text, size_t size, int64_t most);
+bool attn__is_records(const char *text, size_t size); /* whether the first record begins with '>' */
 bool attn__is_clustal(const char *text, size_t size);
 bool attn__is_stockholm(const char *text, size_t size);
 

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 static bool is_lower(char c)
 {
@@ -33,7 +34,7 @@ static bool is_insertion(char c)
 static bool ends_with(const char *text, const char *end)
 {
     size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
+    return n >= m && strcasecmp(text + n - m, end) == 0;
 }
 
 static bool name_says(const char *source, const char *end)
@@ -41,6 +42,23 @@ static bool name_says(const char *source, const char *end)
     char zipped[16];
     snprintf(zipped, sizeof zipped, "%s.gz", end);
     return ends_with(source, end) || ends_with(source, zipped);
+}
+
+size_t attn_alignment_ending(const char *name)
+{
+    static const char *const endings[] = {".a3m", ".a2m", ".fasta", ".fas", ".fa",
+                                          ".afa", ".pir", ".sto",   ".stk", ".aln"};
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        if (name_says(name, endings[i]))
+            return strlen(endings[i]) + (ends_with(name, ".gz") ? 3 : 0);
+    }
+    return 0;
+}
+
+bool attn_alignment_is(const char *text, size_t size)
+{
+    size = attn__without_final_nuls(text, size);
+    return attn__is_stockholm(text, size) || attn__is_clustal(text, size) || attn__is_records(text, size);
 }
 
 /* Determines the format from the name or from the rows. If rows differ in length, the format is A3M. If rows have

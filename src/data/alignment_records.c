@@ -204,6 +204,20 @@ static attn_status take_line(reading *r, const char *line, size_t length)
     return take_residues(r, line, length);
 }
 
+bool attn__is_records(const char *text, size_t size)
+{
+    const reading r = {.line = 0};
+    const char *line;
+    size_t length, at = 0, blank = 0;
+    while (attn__next_line(text, size, &at, &line, &length)) {
+        for (blank = 0; blank < length && is_space(line[blank]);)
+            blank++;
+        if (blank < length && !is_comment(&r, line, length))
+            return line[0] == '>';
+    }
+    return false;
+}
+
 attn_status attn__records_read(attn__records *records, const char *text, size_t size, int64_t most)
 {
     reading r = {.records = records, .most = most};

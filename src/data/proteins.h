@@ -59,6 +59,10 @@ typedef struct attn_alignment attn_alignment;
  */
 attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *context, const char *text, size_t size,
                                  const char *name, const attn_alignment_options *options);
+/* Returns whether a text begins like an alignment whose format is recognized by the content. */
+bool attn_alignment_is(const char *text, size_t size);
+/* Returns the length of the ending of an alignment's file name, such as ".a3m" or ".A3M.gz", or 0 if it has none. */
+size_t attn_alignment_ending(const char *name);
 void attn_alignment_destroy(attn_alignment *alignment); /* NULL is allowed */
 /* returns the format of the file that was read */
 attn_alignment_format attn_alignment_origin(const attn_alignment *alignment);
@@ -160,11 +164,16 @@ typedef struct attn_residue {
 
 typedef struct attn_structure attn_structure; /* chains of residues, read from a file */
 
-/* Reads PDB or mmCIF text (recognized by the content). Only the first model and the first alternative locations are
- * used. Selenomethionine and other common variants count as their parent residues; nucleotides are ignored. Sequences
- * (SEQRES, _entity_poly_seq) are read too. If `chain` is NULL, every chain that has residues is read.
- * ATTN_ERROR_FORMAT: the file is invalid; the message begins with `name:line:`. ATTN_ERROR_NOT_FOUND: there is no such
- * chain; the message lists the chains. ATTN_ERROR_MEMORY: there is no memory. */
+/* Returns whether this library can read structures. It was then built with gemmi. */
+bool attn_structures_available(void);
+/* Reads PDB or mmCIF text (recognized by the content) with gemmi. Only the first model is used, and of alternative
+ * locations the one with the highest occupancy. Modified residues count as their parent residues, also in HETATM
+ * records: if they have a place in the file's sequence (_entity_poly_seq), if MODRES names them, if they are known and
+ * SEQRES has them or is absent, or if a peptide bond binds them to a residue of the chain. Nucleotides are ignored.
+ * Sequences (SEQRES, _entity_poly_seq) are read too. If `chain` is NULL, every chain that has residues is read.
+ * ATTN_ERROR_FORMAT: the file is invalid; the message begins with `name:`. ATTN_ERROR_NOT_FOUND: there is no such
+ * chain; the message lists the chains. ATTN_ERROR_MEMORY: there is no memory. ATTN_ERROR_UNSUPPORTED: the library was
+ * built without gemmi. */
 attn_status attn_structure_parse(attn_structure **structure, attn_context *context, const char *text, size_t size,
                                  const char *name, const char *chain);
 void attn_structure_destroy(attn_structure *structure); /* NULL is allowed */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * sentencepiece.h - C functions of the SentencePiece library (Kudo and Richardson 2018, arXiv:1808.06226). Only
- * sentencepiece.cc, the only C++ file, uses the library. No function throws an exception. If the result is not
+ * sentencepiece.cc uses the library. No function throws an exception. If the result is not
  * ATTN__SPM_OK, `message`, a buffer of ATTN__SPM_MESSAGE bytes, describes the error. */
 #ifndef ATTN_DATA_SENTENCEPIECE_H
 #define ATTN_DATA_SENTENCEPIECE_H

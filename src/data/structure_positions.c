@@ -29,6 +29,26 @@ static bool follows(const attn_residue *a, const attn_residue *b)
     return a->has_ca && b->has_ca ? apart(a->ca, b->ca) < NEIGHBOURS : b->number - a->number <= 1;
 }
 
+static bool is_bound(const attn__built_residue *a, const attn__built_residue *b)
+{
+    return a->at.has_c && b->at.has_n && apart(a->at.c, b->at.n) < BOND;
+}
+
+void attn__chain_drop_unbound(attn__chain *chain)
+{
+    attn__built_residue *r = chain->built;
+    int64_t kept = 0;
+    for (int64_t i = 1; i < chain->n; i++)
+        r[i].doubtful = r[i].doubtful && !(r[i].at.has_ca && !r[i - 1].doubtful && is_bound(&r[i - 1], &r[i]));
+    for (int64_t i = chain->n - 1; i > 0; i--)
+        r[i - 1].doubtful = r[i - 1].doubtful && !(r[i - 1].at.has_ca && !r[i].doubtful && is_bound(&r[i - 1], &r[i]));
+    for (int64_t i = 0; i < chain->n; i++) {
+        if (!r[i].doubtful)
+            r[kept++] = r[i];
+    }
+    chain->n = kept;
+}
+
 static int64_t absent_between(const attn__built_residue *a, const attn__built_residue *b)
 {
     bool labelled = a->label > 0 && b->label > 0;
@@ -101,34 +121,33 @@ static int64_t place_by_labels(const attn__chain *chain, int64_t *where, int64_t
     return chain->n;
 }
 
-static attn_status place_by_alignment(attn_context *context, const attn__chain *chain,
-                                      const attn__chain_sequence *sequence, int64_t *where, int64_t *placed)
+static attn_status place_by_alignment(attn_context *context, const attn__chain *chain, const char *letters, int64_t n,
+                                      int64_t *where, int64_t *placed)
 {
     int64_t score;
-    attn_status status =
-        attn__structure_align(context, sequence->letters, sequence->n, chain->positions, chain->length, where, &score);
-    for (int64_t k = 0; status == ATTN_OK && k < sequence->n; k++) {
+    attn_status status = attn__structure_align(context, letters, n, chain->positions, chain->length, where, &score);
+    for (int64_t k = 0; status == ATTN_OK && k < n; k++) {
         const attn__position *p = where[k] >= 0 ? &chain->positions[where[k]] : NULL;
-        where[k] = p && p->letter == sequence->letters[k] ? p->residue : -1;
+        where[k] = p && p->letter == letters[k] ? p->residue : -1;
         *placed += where[k] >= 0;
     }
     return status;
 }
 
-static attn_status arrange_by_sequence(attn_context *context, attn__chain *chain, const attn__chain_sequence *sequence)
+static attn_status arrange_by_sequence(attn_context *context, attn__chain *chain, const char *letters, int64_t n)
 {
-    int64_t n = sequence->n, placed = 0;
+    int64_t placed = 0;
     int64_t *where = attn__alloc(context, attn__size_mul((size_t)n, sizeof *where));
     attn__position *to = attn__alloc_zero(context, attn__size_mul((size_t)n, sizeof *to));
     attn_status status = where && to ? ATTN_OK : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK && is_labelled(chain, n))
         placed = place_by_labels(chain, where, n);
     else if (status == ATTN_OK)
-        status = place_by_alignment(context, chain, sequence, where, &placed);
+        status = place_by_alignment(context, chain, letters, n, where, &placed);
     /* if at most half of the residues fit, the sequence belongs to another chain and is not used */
     bool used = status == ATTN_OK && 2 * placed > chain->n;
     for (int64_t k = 0; used && k < n; k++)
-        to[k] = (attn__position){.letter = sequence->letters[k], .residue = where[k]};
+        to[k] = (attn__position){.letter = letters[k], .residue = where[k]};
     attn__free(context, used ? (void *)chain->positions : (void *)to);
     if (used) {
         chain->positions = to;
@@ -138,10 +157,10 @@ static attn_status arrange_by_sequence(attn_context *context, attn__chain *chain
     return status;
 }
 
-attn_status attn__chain_arrange(const attn__structure_reading *reading, attn__chain *chain)
+attn_status attn__chain_arrange(attn_context *context, const attn__gemmi *file, attn__chain *chain)
 {
-    attn_context *context = reading->structure->context;
-    const attn__chain_sequence *sequence = attn__structure_sequence(reading, chain->key);
+    int64_t n = 0;
+    const char *letters = attn__gemmi_sequence(file, chain->key, &n);
     attn_status status = arrange_by_numbers(context, chain);
-    return status == ATTN_OK && sequence ? arrange_by_sequence(context, chain, sequence) : status;
+    return status == ATTN_OK && letters ? arrange_by_sequence(context, chain, letters, n) : status;
 }

@@ -187,6 +187,7 @@ def proteins(directory, random_numbers):
                    "pdbx_PDB_ins_code Cartn_x Cartn_y Cartn_z auth_seq_id auth_asym_id pdbx_PDB_model_num").split()
         write(directory, f"{name}.cif", "data_x\nloop_\n" + "".join(f"_atom_site.{c}\n" for c in columns) + "".join(
             f"ATOM {n} C CA . {r} A {n} ? {x:.3f} {y:.3f} 0.000 {n} A 1\n" for n, r, x, y in atoms(query)) + "#\n")
+    write(directory, "mutants.csv", "mutant,DMS_score\nA42G,0.5\nA42G:L50P,-1.5\n")
     checkpoint(directory, random_numbers)
 
 

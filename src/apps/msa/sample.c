@@ -16,6 +16,8 @@ attn__msa_part attn__msa_part_of(const attn__msa_sampling *sampling, const attn_
     int64_t columns = attn_alignment_columns(alignment), taken = attn__min(columns, sampling->max_columns);
     attn__rng rng = {.seed = sampling->seed, .stream = stream * STREAMS + OF_COLUMNS};
     int64_t depth = sampling->max_tokens / (taken + 1);
+    if (sampling->max_rows > 0)
+        depth = attn__min(depth, sampling->max_rows);
     return (attn__msa_part){.alignment = alignment,
                             .stream = stream,
                             .columns = taken,

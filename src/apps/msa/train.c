@@ -32,6 +32,7 @@ static const attn_setting keys[] = {
     ATTN__INT("steps", "100", 1, 1e9, "steps of an epoch; each draws new parts of the alignments"),
     ATTN__INT("max_tokens", "4096", 4, 1 << 24, "residues of an alignment that a step sees: rows times columns"),
     ATTN__INT("max_columns", "256", 1, 1023, "of a longer alignment a stretch is seen"),
+    ATTN__INT("depth", "0", 0, 1024, "rows of an alignment that a step sees at most; 0: as many as max-tokens allows"),
     ATTN__REAL("mask", "0.15", 0.001, 0.9, "share of the residues that are hidden"),
     /* model */
     ATTN__INT("layers", "4", 1, 64, "axial layers"),
@@ -59,6 +60,8 @@ typedef struct training {
     attn_entries names;
     attn_alignment **alignments; /* the alignments for training, followed by the alignments for validation */
     int64_t n, train, sequences;
+    int64_t passed_over; /* files of the folder that are no alignments */
+    char *passed_first;  /* path of the first of these files; NULL: there is none */
     attn__msa_sampling sampling;
     attn__msa_part *parts; /* the parts of alignments on which one step trains */
     int64_t batch;
@@ -67,6 +70,19 @@ typedef struct training {
 
 /* ------------------------------------------------------------------------------------------------- data */
 
+static attn_status parse_one(training *t, const char *name, const char *path, const attn_bytes *bytes)
+{
+    attn_status status =
+        attn_alignment_parse(&t->alignments[t->n], t->run.context, bytes->data, bytes->size, path, NULL);
+    if (status != ATTN_OK)
+        return status;
+    t->run.fingerprint =
+        attn__hash_bytes(attn__hash_bytes(t->run.fingerprint, name, strlen(name)), bytes->data, bytes->size);
+    t->sequences += attn_alignment_rows(t->alignments[t->n++]);
+    return ATTN_OK;
+}
+
+/* Reads a file. If neither its name nor its content is that of an alignment, the file is passed over. */
 static attn_status read_one(training *t, const char *name)
 {
     attn_context *context = t->run.context;
@@ -75,12 +91,11 @@ static attn_status read_one(training *t, const char *name)
     attn_status status = attn__path(context, path, t->run.data, name);
     if (status == ATTN_OK)
         status = attn_file_read(&bytes, context, path, 0);
-    if (status == ATTN_OK)
-        status = attn_alignment_parse(&t->alignments[t->n], context, bytes.data, bytes.size, path, NULL);
-    if (status == ATTN_OK) {
-        t->run.fingerprint =
-            attn__hash_bytes(attn__hash_bytes(t->run.fingerprint, name, strlen(name)), bytes.data, bytes.size);
-        t->sequences += attn_alignment_rows(t->alignments[t->n++]);
+    if (status == ATTN_OK && (attn_alignment_ending(name) > 0 || attn_alignment_is(bytes.data, bytes.size))) {
+        status = parse_one(t, name, path, &bytes);
+    } else if (status == ATTN_OK && t->passed_over++ == 0) {
+        t->passed_first = attn__strdup(context, path);
+        status = t->passed_first ? ATTN_OK : ATTN_ERROR_MEMORY;
     }
     attn_bytes_free(context, &bytes);
     return status;
@@ -93,7 +108,7 @@ static uint64_t rank_of(const training *t, const char *name)
     return attn__mix64(attn__hash_bytes((uint64_t)attn_config_int(t->run.settings, "seed", 1), name, strlen(name)));
 }
 
-/* Sorts the names by falling rank. The names at the end, which have the lowest ranks, are used for validation. */
+/* Sorts the names by falling rank. The alignments at the end, which have the lowest ranks, are used for validation. */
 static void order_names(training *t)
 {
     for (int64_t i = 1; i < t->names.n; i++) {
@@ -103,10 +118,13 @@ static void order_names(training *t)
             t->names.names[at] = t->names.names[at - 1];
         t->names.names[at] = name;
     }
+}
+
+static int64_t count_valid(const training *t)
+{
     double share = attn_config_real(t->run.settings, "valid", 0);
-    int64_t valid = (int64_t)(share * (double)t->names.n);
-    valid = valid == 0 && share > 0 && t->names.n > 1 ? 1 : valid;
-    t->train = t->names.n - valid;
+    int64_t valid = (int64_t)(share * (double)t->n);
+    return valid == 0 && share > 0 && t->n > 1 ? 1 : valid;
 }
 
 static attn_status read_all(training *t)
@@ -124,6 +142,10 @@ static attn_status read_all(training *t)
     t->run.fingerprint = ATTN__HASH_BEGIN;
     for (int64_t i = 0; i < t->names.n && status == ATTN_OK; i++)
         status = read_one(t, t->names.names[i]);
+    if (status == ATTN_OK && t->n == 0)
+        status = attn__fail(context, ATTN_ERROR_FORMAT, "%s: none of its %lld files is an alignment; the first is %s",
+                            t->run.data, (long long)t->passed_over, t->passed_first);
+    t->train = t->n - count_valid(t);
     return status;
 }
 
@@ -335,6 +357,7 @@ static attn_status run_prepare(attn__run *run)
     t->batch = attn_config_int(run->settings, "batch", 1);
     t->sampling = (attn__msa_sampling){.max_tokens = attn_config_int(run->settings, "max_tokens", 4096),
                                        .max_columns = attn_config_int(run->settings, "max_columns", 256),
+                                       .max_rows = attn_config_int(run->settings, "depth", 0),
                                        .share = attn_config_real(run->settings, "mask", 0.15),
                                        .seed = (uint64_t)attn_config_int(run->settings, "seed", 1)};
     t->parts = attn__alloc(run->context, attn__size_mul((size_t)t->batch, sizeof *t->parts));
@@ -350,9 +373,11 @@ static attn_status run_write(const attn__run *run)
 static attn_status run_measure_data(const attn__run *run, attn_config *sizes, attn_trainer_plan *plan)
 {
     const training *t = run->self;
-    const attn__run_size list[] = {
-        {"train_alignments", t->train}, {"valid_alignments", t->n - t->train}, {"sequences", t->sequences}};
-    (void)plan;
+    const attn__run_size list[] = {{"train_alignments", t->train},
+                                   {"valid_alignments", t->n - t->train},
+                                   {"sequences", t->sequences},
+                                   {"passed_over", t->passed_over}};
+    plan->passed_first = t->passed_first;
     return attn__run_set_sizes(sizes, list, sizeof list / sizeof *list);
 }
 
@@ -363,6 +388,7 @@ static void run_release(void *self)
         attn_alignment_destroy(t->alignments[i]);
     attn__free(t->run.context, t->alignments);
     attn__free(t->run.context, t->parts);
+    attn__free(t->run.context, t->passed_first);
     attn_entries_free(t->run.context, &t->names);
 }
 
