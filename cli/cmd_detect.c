@@ -255,31 +255,66 @@ static int draw_one(const search *s, const char *to, const attn_image *image, in
     return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
 }
 
-/* Finds the id of a picture. It is the id that the data set of --data gives to this file name. Without --data, the
- * file name itself must be the id. */
-static bool image_id(const search *s, const char *path, int64_t *id)
+/* Returns the number of components, from the last one on, in which two paths agree. */
+static int common_end(const char *a, const char *b)
+{
+    const char *x = a + strlen(a), *y = b + strlen(b);
+    int n = 0;
+    while (x > a && y > b && x[-1] == y[-1]) {
+        x--;
+        y--;
+        n += *x == '/';
+    }
+    return n + ((x == a || x[-1] == '/') && (y == b || y[-1] == '/') && *x != '/');
+}
+
+/* Finds the id of a picture in the data set of --data: that of the file whose path agrees with the picture's in the most
+ * components from the end. */
+static int known_id(const search *s, const char *path, int64_t *id)
+{
+    const char *found = NULL, *second = NULL;
+    int most = 0;
+    for (int64_t i = 0; i < s->known->nimages; i++) {
+        const char *file = s->known->images[i].file;
+        int n = file ? common_end(file, path) : 0;
+        if (n == 0 || n < most)
+            continue;
+        second = n == most ? file : NULL;
+        if (n > most) {
+            most = n;
+            found = file;
+            *id = s->known->images[i].id;
+        }
+    }
+    if (!found)
+        return cli_fail(CLI_BAD, "%s: %s has no picture of this name", path, cli_text(s->cli, "data"));
+    return second ? cli_fail(CLI_BAD, "%s: %s has two pictures whose paths fit: %s and %s", path,
+                             cli_text(s->cli, "data"), found, second)
+                  : CLI_OK;
+}
+
+/* Finds the id of a picture. Without --data the file name, without its ending, is the id. */
+static int image_id(const search *s, const char *path, int64_t *id)
 {
     const char *base = base_of(path);
-    char *end;
-    for (int64_t i = 0; s->known && i < s->known->nimages; i++) {
-        const char *file = s->known->images[i].file;
-        *id = s->known->images[i].id;
-        if (file && strcmp(base_of(file), base) == 0)
-            return true;
-    }
-    *id = s->known ? 0 : strtoll(base, &end, 10);
-    return !s->known && end != base && *end == '.' && end - base <= 18;
+    size_t digits = strspn(base, "0123456789");
+    if (s->known)
+        return known_id(s, path, id);
+    *id = strtoll(base, NULL, 10);
+    return digits > 0 && digits <= 18 && base[digits] == '.' && !strchr(base + digits + 1, '.')
+               ? CLI_OK
+               : cli_fail(CLI_BAD,
+                          "%s: COCO's results need its id, and its name is no number; --data names the annotations, "
+                          "which have it",
+                          path);
 }
 
 static int keep_results(search *s, const char *path)
 {
-    int64_t id;
-    if (!image_id(s, path, &id))
-        return s->known ? cli_fail(CLI_BAD, "%s: %s has no picture of this name", path, cli_text(s->cli, "data"))
-                        : cli_fail(CLI_BAD,
-                                   "%s: COCO's results need its id, and its name is no number; --data names the "
-                                   "annotations, which have it",
-                                   path);
+    int64_t id = 0;
+    int code = image_id(s, path, &id);
+    if (code != CLI_OK)
+        return code;
     attn__detection *grown = realloc(s->results, (size_t)(s->nresults + s->queries) * sizeof *grown);
     if (!grown)
         return cli_fail(CLI_FAILED, "out of memory");
@@ -313,6 +348,10 @@ static int detect_one(void *user, int i)
         json_one(s, path, &image, n);
     else if (code == CLI_OK && !cli_given(cli, "coco"))
         print_one(s, path, n);
+    enum { FEW = 10 }; /* with more pictures the notes would hide the boxes */
+    if (code == CLI_OK && n == 0 && s->queries > 0 && s->files->n <= FEW && !cli_given(cli, "coco"))
+        cli_note(cli, "%s: no box has a score of %g; the best is %.4f (%s)", path, cli_real(cli, "threshold"),
+                 s->found[0].score, s->detector->classes.names[s->found[0].class]);
     attn_image_free(cli->context, &image);
     return code;
 }
@@ -384,6 +423,9 @@ static int load_and_detect(cli_call *cli, const files *f)
         s.queries = attn__detector_queries(detector);
         s.found = calloc((size_t)s.queries, sizeof *s.found);
         code = s.found ? detect_all(&s) : cli_fail(CLI_FAILED, "out of memory");
+        if (code == CLI_OK && out[0] && attn_ranks_rank(cli->context) == 0)
+            cli_note(cli, f->n == 1 ? "the boxes are drawn in %s" : "the boxes are drawn in %s, a picture a file",
+                     f->n == 1 ? f->drawn[0] : out);
         free(s.found);
         free(s.results);
     }

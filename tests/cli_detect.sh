@@ -138,6 +138,17 @@ printf 'a\n' > one.txt
 expect 2 "1 names for the model's 2 classes" "$attn" detect data/images/000001.pgm --model whole --classes one.txt
 cp data/images/000001.pgm street.pgm
 expect 2 'its name is no number' "$attn" detect street.pgm --model whole --coco results.json
+cp street.pgm 12.5.pgm && cp street.pgm +7.pgm
+expect 2 'its name is no number' "$attn" detect 12.5.pgm --model whole --coco r.json
+expect 2 'its name is no number' "$attn" detect ./+7.pgm --model whole --coco r.json
+mkdir -p cam1 cam2 && cp street.pgm cam1/1.pgm && cp street.pgm cam2/1.pgm && cp street.pgm 1.pgm
+printf '{"images": [{"id": 11, "file_name": "cam1/1.pgm"}, {"id": 12, "file_name": "cam2/1.pgm"}], "annotations": [], "categories": []}' > cams.json
+"$attn" detect cam2/1.pgm --model whole --coco r.json --data cams.json || fail "an id by the path"
+grep -q '"image_id":12,' r.json && ! grep -q '"image_id":11,' r.json || fail "cam2/1.pgm does not have its own id"
+expect 2 'has two pictures whose paths fit: cam1/1.pgm and cam2/1.pgm' "$attn" detect 1.pgm --model whole --coco r.json --data cams.json
+"$attn" detect street.pgm --model whole --threshold 1 -o none > out.txt 2> err.txt || fail "no box: $(cat err.txt)"
+grep -q 'no box has a score of 1; the best is 0\.' err.txt || fail "no box is not told: $(cat err.txt)"
+grep -q 'the boxes are drawn in none/street.png' err.txt || fail "-o does not say what it wrote: $(cat err.txt)"
 expect 2 'has no picture of this name' "$attn" detect street.pgm --model whole --coco r.json --data data/annotations.json
 expect 2 'no pictures are in it' "$attn" detect data/labels --model whole
 expect 2 'cannot be opened' "$attn" detect nothing.png --model whole
