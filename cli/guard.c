@@ -295,7 +295,7 @@ static attn_status claim(cli_guard *guard, attn_context *context, const char *pa
 int cli_claim(const cli_call *cli, const char *path, const char *from)
 {
     char *target = NULL;
-    attn__call_begin(cli->context);
+    ATTN__CALL(cli->context);
     attn_status status = attn__standard_stream(path) >= 0 ? ATTN_OK : attn__link_target(&target, cli->context, path);
     pthread_mutex_lock(&cli->guard->lock);
     if (target)

@@ -53,21 +53,96 @@ static void errors_can_be_asked_for_without_a_context(void **state)
     assert_refused(context, attn_context_status(context), ATTN_ERROR_ARGUMENT, "attn_context_create");
 }
 
-static void first_error_of_the_last_failing_call_is_told(void **state)
+static attn_status fail_twice(attn_context *c, attn_status status, const char *text)
+{
+    ATTN__CALL(c);
+    (void)attn__fail(c, status, "%s", text);
+    return attn__fail(c, ATTN_ERROR_IO, "a later error");
+}
+
+static attn_status succeed(attn_context *c)
+{
+    ATTN__CALL(c);
+    return ATTN_OK;
+}
+
+static attn_status fail_on_tape(attn_context *c, const char *text)
+{
+    ATTN__TAPE_CALL(c);
+    return attn__fail(c, ATTN_ERROR_SHAPE, "%s", text);
+}
+
+/* A call that fails, and then calls a public function to clean up. */
+static attn_status fail_and_clean_up(attn_context *c)
+{
+    ATTN__CALL(c);
+    attn_status status = attn__fail(c, ATTN_ERROR_FORMAT, "before the cleaning up");
+    assert_int_equal(succeed(c), ATTN_OK);
+    assert_int_equal(attn__call_status(c), status);
+    return status;
+}
+
+static attn_status recover(attn_context *c)
+{
+    ATTN__CALL(c);
+    (void)fail_twice(c, ATTN_ERROR_FORMAT, "of no importance");
+    attn__call_forget(c);
+    return ATTN_OK;
+}
+
+static void a_call_begins_without_the_error_of_earlier_calls(void **state)
 {
     attn_context *c = *state;
-    assert_int_equal(attn__fail(c, ATTN_ERROR_SHAPE, "row %d", 3), ATTN_ERROR_SHAPE);
-    assert_int_equal(attn__fail(c, ATTN_ERROR_IO, "later"), ATTN_ERROR_IO);
+    fail_twice(c, ATTN_ERROR_SHAPE, "row 3");
     assert_string_equal(attn_context_error(c), "row 3");
     assert_int_equal(attn_context_status(c), ATTN_ERROR_SHAPE);
-    attn__call_begin(c);
-    assert_string_equal(attn_context_error(c), "row 3");
-    assert_int_equal(attn__fail(c, ATTN_ERROR_IO, "another call"), ATTN_ERROR_IO);
+    fail_twice(c, ATTN_ERROR_FORMAT, "another call");
     assert_string_equal(attn_context_error(c), "another call");
-    assert_int_equal(attn_context_status(c), ATTN_ERROR_IO);
-    attn_context_clear_error(c);
+    assert_int_equal(attn_context_status(c), ATTN_ERROR_FORMAT);
+    succeed(c);
     assert_string_equal(attn_context_error(c), "");
     assert_int_equal(attn_context_status(c), ATTN_OK);
+    fail_and_clean_up(c);
+    assert_string_equal(attn_context_error(c), "before the cleaning up");
+    recover(c);
+    assert_int_equal(attn_context_status(c), ATTN_OK);
+    assert_string_equal(attn_context_error(c), "");
+}
+
+static void the_first_error_on_a_tape_is_kept_until_the_reset(void **state)
+{
+    attn_context *c = *state;
+    attn_tape *tape;
+    assert_int_equal(attn_tape_create(&tape, c), ATTN_OK);
+    fail_twice(c, ATTN_ERROR_FORMAT, "before the tape");
+    fail_on_tape(c, "first");
+    assert_string_equal(attn_context_error(c), "first");
+    fail_on_tape(c, "second");
+    succeed(c);
+    assert_string_equal(attn_context_error(c), "first");
+    fail_twice(c, ATTN_ERROR_FORMAT, "of a call without a tape");
+    assert_string_equal(attn_context_error(c), "of a call without a tape");
+    assert_int_equal(recover(c), ATTN_OK);
+    assert_string_equal(attn_context_error(c), "first");
+    assert_int_equal(attn_context_status(c), ATTN_ERROR_SHAPE);
+    attn_tape_reset(tape, NULL);
+    assert_int_equal(attn_context_status(c), ATTN_OK);
+    fail_on_tape(c, "third");
+    attn_tape_destroy(tape);
+    assert_string_equal(attn_context_error(c), "third");
+    attn_context_clear_error(c);
+    assert_int_equal(attn_context_status(c), ATTN_OK);
+}
+
+static void a_missing_result_is_never_reported_as_success(void **state)
+{
+    attn_context *c = *state;
+    assert_int_equal(attn__result_status(c, c), ATTN_OK);
+    assert_int_equal(attn__result_status(c, NULL), ATTN_ERROR_INTERNAL);
+    assert_refused(c, attn_context_status(c), ATTN_ERROR_INTERNAL, "a result is missing");
+    fail_twice(c, ATTN_ERROR_SHAPE, "of an earlier call");
+    ATTN__CALL(c);
+    assert_int_equal(attn__result_status(c, NULL), ATTN_ERROR_INTERNAL);
 }
 
 static void *take(void *user, size_t size, size_t align)
@@ -256,7 +331,9 @@ static void dropped_pages_take_nothing_else(void **state)
 
 RUN_TESTS(TEST(named_instruction_set_does_not_request_amx), TEST(instruction_sets_are_those_of_the_processor),
           TEST(errors_can_be_asked_for_without_a_context),
-          TEST_WITH_CONTEXT(first_error_of_the_last_failing_call_is_told), TEST(bad_options_make_no_context),
+          TEST_WITH_CONTEXT(a_call_begins_without_the_error_of_earlier_calls),
+        TEST_WITH_CONTEXT(the_first_error_on_a_tape_is_kept_until_the_reset),
+        TEST_WITH_CONTEXT(a_missing_result_is_never_reported_as_success), TEST(bad_options_make_no_context),
           TEST_WITH_CONTEXT(memory_is_aligned_counted_and_checked), TEST(every_item_runs_once),
           TEST(many_threads_do_each_item_once), TEST(items_of_a_busy_thread_are_taken_by_others),
           TEST(philox_gives_its_known_answer), TEST(numbers_have_their_moments), TEST(dropped_pages_take_nothing_else))

@@ -44,7 +44,7 @@ static attn_pairs *read_pairs(bool keep, int64_t most)
 
 static attn_status link_with(attn_pairs *pairs, const attn_pairs *kept, const char *lines)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     return attn__pairs_link(pairs, kept, ATTN_COMPAT_NONE, lines, strlen(lines), "x.align");
 }
 

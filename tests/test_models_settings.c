@@ -8,11 +8,13 @@
 #include "support/tensors.h"
 
 #include "attn/io.h"
+#include "base/rng.h"
 #include "models/msa_model.h"
 #include "tensor/parts.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Makes a model. If the settings are refused, returns NULL and leaves the error in the context. */
@@ -683,7 +685,74 @@ static void an_earlier_error_stops_no_later_call(void **state)
     attn_model_destroy(model);
 }
 
-RUN_TESTS(TEST_WITH_TAPE(an_earlier_error_stops_no_later_call), TEST_WITH_TAPE(gradients_are_the_slopes),
+/* ------------------------------------------------------------------------------------------- hostile sizes */
+
+/* Refuses blocks of more than 16 MB, so that hostile settings cost no memory. */
+static void *take_little(void *user, size_t size, size_t align)
+{
+    (void)user;
+    return size > 16000000 ? NULL : aligned_alloc(align, (size + align - 1) / align * align);
+}
+
+static void give_back(void *user, void *memory, size_t size)
+{
+    (void)user;
+    (void)size;
+    free(memory);
+}
+
+/* Makes a model with these settings, or is refused with a reason. */
+static void try_settings(attn_context *context, const attn_architecture *a, const attn_config *config)
+{
+    attn_model *model;
+    attn_status status = attn_model_create(&model, context, a->name, config, &(attn_model_options){.blank = true});
+    if (status == ATTN_ERROR_INTERNAL || (status == ATTN_OK) != (model != NULL) ||
+        status != attn_context_status(context) || (status == ATTN_OK) != (attn_context_error(context)[0] == '\0'))
+        fail_msg("%s: status %d says \"%s\"", a->name, (int)status, attn_context_error(context));
+    attn_model_destroy(model);
+}
+
+/* Sets an integer, or a list of three. Keeps the value of other keys. */
+static void set_size(attn_config *config, const attn_setting *key, int64_t size)
+{
+    attn_config_value value = {.type = key->type, .integer = size, .real = (double)size, .n = 3};
+    value.integers = (int64_t[]){size, size, size};
+    if (key->type != ATTN_CONFIG_TYPE_INT && key->type != ATTN_CONFIG_TYPE_INTS)
+        return;
+    if (key->type == ATTN_CONFIG_TYPE_INT || key->min < key->max) /* a range allows a single number */
+        value = (attn_config_value){.type = ATTN_CONFIG_TYPE_INT, .integer = size, .real = (double)size};
+    assert_int_equal(attn_config_set(config, key->name, &value), ATTN_OK);
+}
+
+/* Every architecture gets every hostile integer in each key alone, and in all keys, and 2^30 in random choices of keys.
+ * The undefined-behaviour sanitizer finds products that overflow before the sizes are refused. */
+static void hostile_sizes_make_no_model_and_no_overflow(void **state)
+{
+    enum { CHOICES = 60 };
+    static const int64_t hostile[] = {1 << 30, INT32_MAX, INT64_MAX, 0, -1};
+    enum { HOSTILE = sizeof hostile / sizeof *hostile };
+    attn_context *context;
+    attn_context_options options = {.allocator = {take_little, give_back, NULL}};
+    assert_int_equal(attn_context_create(&context, &options), ATTN_OK);
+    for (int i = 0; attn_architecture_at(i); i++) {
+        const attn_architecture *a = attn_architecture_at(i);
+        attn__rng rng = {.seed = 5, .stream = (uint64_t)i};
+        for (int choice = 0; choice < HOSTILE * (a->nkeys + 1) + CHOICES; choice++) {
+            attn_config *config = small_model_config(context, a);
+            int key = choice / HOSTILE;
+            bool random = key > a->nkeys;
+            int64_t value = random ? hostile[0] : hostile[choice % HOSTILE];
+            for (int k = 0; k < a->nkeys; k++)
+                if (random ? attn__rng_uniform(&rng) < 0.5 : key == k || key == a->nkeys)
+                    set_size(config, &a->keys[k], value);
+            try_settings(context, a, config);
+            attn_config_destroy(config);
+        }
+    }
+    end_context(context);
+}
+
+RUN_TESTS(cmocka_unit_test(hostile_sizes_make_no_model_and_no_overflow), TEST_WITH_TAPE(an_earlier_error_stops_no_later_call), TEST_WITH_TAPE(gradients_are_the_slopes),
           TEST_WITH_TAPE(weights_along_axes), TEST_WITH_TAPE(maps_alone_are_the_maps),
           TEST_WITH_TAPE(one_row_is_tied_to_itself), TEST_WITH_TAPE(wrong_settings_are_refused_in_words),
           TEST_WITH_TAPE(wrong_inputs_are_refused_in_words), TEST_WITH_TAPE(feed_forward_blocks_have_their_width),

@@ -3,8 +3,9 @@
  * tensor.h - n-dimensional arrays, operations on them, and their gradients.
  *
  * Tensors are contiguous and row-major. A tape runs operations one after the other. While a tape records, it keeps what
- * the gradients need. Errors are kept. If an operation fails, it sets the context's error and returns NULL. If an
- * operation has a NULL input, it returns NULL. So a model checks only its last result.
+ * the gradients need. If an operation fails, it sets the context's error and returns NULL. If an operation has a NULL
+ * input, it returns NULL. The first error is kept until attn_tape_reset (see attn_context_status in attn.h). So a model
+ * checks only its last result.
  *
  *     attn_tensor *h = attn_linear(tape, x, w1, b1, ATTN_ACTIVATION_RELU);
  *     attn_tensor *y = attn_linear(tape, h, w2, b2, ATTN_ACTIVATION_IDENTITY);
@@ -105,7 +106,7 @@ typedef struct attn_tape_options {
 ATTN_API attn_status attn_tape_create(attn_tape **tape, attn_context *context);
 /* Destroys a tape and its tensors. NULL is allowed. Shared tensors (attn_tensor_share) stay valid. */
 ATTN_API void attn_tape_destroy(attn_tape *tape);
-/* Destroys every tensor that the tape made, and starts a new round. Memory is kept and reused. So after a few rounds
+/* Destroys every tensor that the tape made, clears the context's error, and starts a new round. Memory is kept and reused. So after a few rounds
  * with the same shapes, nothing is allocated. If `options` is NULL, all options are zero. */
 ATTN_API void attn_tape_reset(attn_tape *tape, const attn_tape_options *options);
 

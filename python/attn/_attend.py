@@ -260,6 +260,7 @@ class _Call:
     # The field of the table of dims for each of NumPy's strides.
 
     def _place(self, name: str, steps: Sequence[int]) -> None:
+        self.problem.broadcast |= dict(c.MAY_BROADCAST).get(name, 0) if not any(steps) else 0
         for i, step in enumerate(steps):
             setattr(self.problem.dims[i], name, step)
 

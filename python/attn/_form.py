@@ -204,6 +204,9 @@ def fill(problem: Problem, form: Form, lengths: dict[str, int], tensors: dict[st
                 stride *= lengths[letter]
     place = {letter: i for i, letter in enumerate(form.letters)} if problem.relations else {}
     _relate(table, problem.relations, place, form, tensors)
+    for name, flag in c.MAY_BROADCAST:
+        if name in tensors and not any(stride for n, stride in zip(*tensors[name][1:]) if n != 1):
+            table.broadcast |= flag
     return table
 
 

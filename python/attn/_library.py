@@ -25,6 +25,7 @@ BATCH, QUERY, KEY, CONTRACT, VALUE = range(1, 6)
 FORWARD, BACKWARD = range(2)
 (WITH_BIAS, WITH_MASK, WITH_LENS, WITH_PACKED, WITH_SINKS, WITH_DLSE, WITH_BIAS_INDEX,
  WITH_BLOCKS, WITH_BF16_KEYS) = (1 << bit for bit in range(9))
+MAY_BROADCAST = (("bias", WITH_BIAS), ("mask", WITH_MASK), ("lens", WITH_LENS), ("sinks", WITH_SINKS), ("blocks", WITH_BLOCKS))
 WANT_LSE, WANT_WEIGHTS, WANT_DQ, WANT_DK, WANT_DV, WANT_DBIAS = (1 << bit for bit in range(16, 22))
 WANT_DSINKS = 1 << 24
 TYPE_NULL, TYPE_BOOL, TYPE_INT, TYPE_REAL, TYPE_TEXT, TYPE_INTS, TYPE_TEXTS, TYPE_REALS = range(8)
@@ -78,7 +79,7 @@ class Problem(c.Structure):
                 ("relatives", Relative * MAX_RELATIVE), ("npicks", c.c_int), ("picks", Pick * MAX_PICKS),
                 ("mask_fill", c.c_double), ("dropout", c.c_double), ("seed", c.c_uint64), ("stream", c.c_uint64),
                 ("weights_dropped", c.c_bool), ("accumulate", c.c_bool), ("own_grad_strides", c.c_bool),
-                ("top_k", c.c_int64), ("reserved", c.c_int64 * 15)]
+                ("top_k", c.c_int64), ("broadcast", c.c_uint64), ("reserved", c.c_int64 * 14)]
 
 
 class Arrays(c.Structure):
@@ -351,8 +352,7 @@ class Context:
         self._closed = False
         status = lib.context_create(c.byref(self.pointer), c.byref(ContextOptions(threads=threads, precision=precision)))
         if status:
-            raise error_of(status, f"no context: threads={threads}, ATTN_ISA={os.environ.get('ATTN_ISA', '')!r}: "
-                                   f"{lib.status_text(status).decode()}")
+            raise error_of(status, lib.context_error(None).decode("utf-8", "replace"))
 
     def check(self, status: int, more: str = "") -> None:
         """Raises the error, and clears it in the context. `more` is appended to the library's message."""

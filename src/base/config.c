@@ -132,6 +132,7 @@ bool attn_config_value_equal(const attn_config_value *a, const attn_config_value
 
 attn_status attn_config_create(attn_config **config, attn_context *context)
 {
+    ATTN__CALL(context);
     *config = attn__alloc_zero(context, sizeof **config);
     if (!*config)
         return ATTN_ERROR_MEMORY;
@@ -172,6 +173,7 @@ static bool has_room(attn_config *config)
 
 attn_status attn_config_set(attn_config *config, const char *key, const attn_config_value *value)
 {
+    ATTN__CALL(config->context);
     if (!key || !*key || value->n < 0 || value->type < ATTN_CONFIG_TYPE_NULL || value->type > ATTN_CONFIG_TYPE_REALS)
         return attn__fail(config->context, ATTN_ERROR_ARGUMENT, "a setting without a name or of no known type");
     attn_config_value copy;

@@ -117,22 +117,95 @@ static void hold_error(attn_context *context)
     }
 }
 
+/* Error of the last function that has no context, in this thread. */
+static _Thread_local attn__error without_context;
+
+static void record(attn__error *error, attn_status status, const char *format, va_list arguments)
+{
+    if (error->status != ATTN_OK)
+        return;
+    vsnprintf(error->text, sizeof error->text, format, arguments);
+    error->status = status;
+}
+
+static void release_error(attn_context *context)
+{
+    atomic_flag_clear(&context->noting);
+}
+
+/* Returns the error of the last call or, if it did not fail, the error that the calls with a tape have kept. */
+static const attn__error *shown(const attn_context *context)
+{
+    return context->last.status != ATTN_OK ? &context->last : &context->kept;
+}
+
+const attn__error *attn__call_error(const attn_context *context)
+{
+    if (context->depth == 0)
+        return shown(context);
+    return context->on_tape ? &context->kept : &context->last;
+}
+
 attn_status attn__fail(attn_context *context, attn_status status, const char *format, ...)
 {
-    if (!context)
-        return status;
-    hold_error(context);
-    context->failures++;
-    if (!context->noted) {
-        va_list arguments;
-        va_start(arguments, format);
-        vsnprintf(context->error, sizeof context->error, format, arguments);
-        va_end(arguments);
-        context->status = status;
-        context->noted = true;
+    va_list arguments;
+    va_start(arguments, format);
+    if (context) {
+        hold_error(context);
+        context->failures++;
+        record((attn__error *)attn__call_error(context), status, format, arguments);
+        release_error(context);
+    } else {
+        record(&without_context, status, format, arguments);
     }
-    atomic_flag_clear(&context->noting);
+    va_end(arguments);
     return status;
+}
+
+attn_context *attn__call_enter(attn_context *context, bool on_tape)
+{
+    if (!context) {
+        without_context.status = ATTN_OK;
+        return NULL;
+    }
+    hold_error(context);
+    if (context->depth++ == 0) {
+        context->on_tape = on_tape;
+        context->last.status = ATTN_OK;
+    }
+    release_error(context);
+    return context;
+}
+
+void attn__call_leave(attn_context *const *context)
+{
+    if (!*context)
+        return;
+    hold_error(*context);
+    (*context)->depth--;
+    release_error(*context);
+}
+
+void attn__call_forget(attn_context *context)
+{
+    hold_error(context);
+    ((attn__error *)attn__call_error(context))->status = ATTN_OK;
+    release_error(context);
+}
+
+void attn__kept_error_drop(attn_context *context)
+{
+    if (context->depth <= 1)
+        context->kept.status = ATTN_OK;
+}
+
+attn_status attn__result_status(attn_context *context, const void *result)
+{
+    if (result)
+        return ATTN_OK;
+    attn_status status = attn__call_status(context);
+    return status != ATTN_OK ? status
+                             : attn__fail(context, ATTN_ERROR_INTERNAL, "a result is missing, and no error says why");
 }
 
 attn_status attn__check_choice(attn_context *context, const char *what, int value, int last)
@@ -140,13 +213,6 @@ attn_status attn__check_choice(attn_context *context, const char *what, int valu
     if (value >= 0 && value <= last)
         return ATTN_OK;
     return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s is %d; it must be between 0 and %d", what, value, last);
-}
-
-void attn__call_begin(attn_context *context)
-{
-    hold_error(context);
-    context->noted = false;
-    atomic_flag_clear(&context->noting);
 }
 
 attn_status attn__check_reserved(attn_context *context, const void *reserved, size_t size, const char *type)
@@ -165,21 +231,22 @@ attn_status attn__fail_memory(attn_context *context, size_t size)
 
 attn_status attn_context_status(const attn_context *context)
 {
-    return context ? context->status : ATTN_ERROR_ARGUMENT;
+    return context ? shown(context)->status : ATTN_ERROR_ARGUMENT;
 }
 
 const char *attn_context_error(const attn_context *context)
 {
-    return context ? context->error : "no context: the status of attn_context_create says why";
+    if (context)
+        return attn__error_text(shown(context));
+    return without_context.status != ATTN_OK ? without_context.text : "there is no context";
 }
 
 void attn_context_clear_error(attn_context *context)
 {
     if (!context)
         return;
-    context->status = ATTN_OK;
-    context->error[0] = '\0';
-    context->noted = false;
+    context->last.status = ATTN_OK;
+    context->kept.status = ATTN_OK;
 }
 
 void attn_context_set_progress(attn_context *context,
@@ -242,8 +309,12 @@ static attn_status choose_isa(const char *name, attn__isa *isa)
         return ATTN_OK;
     }
     if (!attn__isa_parse(name, isa))
-        return ATTN_ERROR_NOT_FOUND;
-    return attn__isa_runs_here(*isa) ? ATTN_OK : ATTN_ERROR_UNSUPPORTED;
+        return attn__fail(NULL, ATTN_ERROR_NOT_FOUND,
+                          "attn_context_create: there is no instruction set \"%.40s\" (isa or ATTN_ISA)", name);
+    if (attn__isa_runs_here(*isa))
+        return ATTN_OK;
+    return attn__fail(NULL, ATTN_ERROR_UNSUPPORTED,
+                      "attn_context_create: this machine does not run the instruction set %s (isa or ATTN_ISA)", name);
 }
 
 static attn_status choose_precision(attn_precision given, attn_precision *precision)
@@ -251,8 +322,11 @@ static attn_status choose_precision(attn_precision given, attn_precision *precis
     const char *name = getenv("ATTN_PRECISION");
     *precision = given != ATTN_PRECISION_DEFAULT ? given : ATTN_PRECISION_F32;
     if (given == ATTN_PRECISION_DEFAULT && name && *name && !attn_precision_find(precision, name))
-        return ATTN_ERROR_ARGUMENT;
-    return (unsigned)(*precision - 1) < ATTN_PRECISION_INT8 ? ATTN_OK : ATTN_ERROR_ARGUMENT;
+        return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_context_create: there is no precision \"%.40s\" (ATTN_PRECISION)",
+                          name);
+    if ((unsigned)(*precision - 1) < ATTN_PRECISION_INT8)
+        return ATTN_OK;
+    return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_context_create: there is no precision %d", (int)given);
 }
 
 static attn_status choose_batch_invariant(bool given, bool *batch_invariant)
@@ -260,7 +334,20 @@ static attn_status choose_batch_invariant(bool given, bool *batch_invariant)
     const char *text = getenv("ATTN_BATCH_INVARIANT");
     bool set = text && *text;
     *batch_invariant = given || (set && strcmp(text, "1") == 0);
-    return given || !set || strcmp(text, "0") == 0 || strcmp(text, "1") == 0 ? ATTN_OK : ATTN_ERROR_ARGUMENT;
+    if (given || !set || strcmp(text, "0") == 0 || strcmp(text, "1") == 0)
+        return ATTN_OK;
+    return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_context_create: ATTN_BATCH_INVARIANT is \"%.40s\", not 0 or 1", text);
+}
+
+static attn_status check_options(const attn_context_options *o)
+{
+    /* Both functions must be given or none, because memory must be freed by the allocator that allocated it. */
+    if (!o->allocator.alloc != !o->allocator.release)
+        return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_context_create: the allocator has only one of alloc and release");
+    if (o->threads < 0 || o->threads > ATTN__MAX_THREADS)
+        return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_context_create: %d threads: it must be 0 to %d", o->threads,
+                          ATTN__MAX_THREADS);
+    return attn__check_reserved(NULL, o->reserved, sizeof o->reserved, "attn_context_options");
 }
 
 attn_status attn_context_create(attn_context **context, const attn_context_options *options)
@@ -268,26 +355,25 @@ attn_status attn_context_create(attn_context **context, const attn_context_optio
     static const attn_context_options defaults;
     const attn_context_options *o = options ? options : &defaults;
     attn_allocator allocator = o->allocator;
-    /* Both functions must be given or none, because memory must be freed by the allocator that allocated it. */
-    bool half = !allocator.alloc != !allocator.release;
-    if (!allocator.alloc)
-        allocator = (attn_allocator){system_alloc, system_release, NULL};
+    ATTN__CALL(NULL);
     *context = NULL;
     attn__isa isa;
-    if (half || !attn__all_zero(o->reserved, sizeof o->reserved) || o->threads < 0 || o->threads > ATTN__MAX_THREADS)
-        return ATTN_ERROR_ARGUMENT;
     attn_precision precision;
-    attn_status status = choose_isa(o->isa, &isa);
+    bool batch_invariant = false;
+    attn_status status = check_options(o);
+    if (status == ATTN_OK)
+        status = choose_isa(o->isa, &isa);
     if (status == ATTN_OK)
         status = choose_precision(o->precision, &precision);
-    bool batch_invariant = false;
     if (status == ATTN_OK)
         status = choose_batch_invariant(o->batch_invariant, &batch_invariant);
     if (status != ATTN_OK)
         return status;
+    if (!allocator.alloc)
+        allocator = (attn_allocator){system_alloc, system_release, NULL};
     attn_context *made = allocator.alloc(allocator.user, sizeof *made, ALIGN);
     if (!made)
-        return ATTN_ERROR_MEMORY;
+        return attn__fail_memory(NULL, sizeof *made);
     memset(made, 0, sizeof *made);
     atomic_flag_clear(&made->noting);
     made->allocator = allocator;

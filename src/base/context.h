@@ -15,6 +15,11 @@
 
 struct stat;
 
+typedef struct attn__error {
+    attn_status status;
+    char text[512]; /* of the newest error, also after the status has become ATTN_OK */
+} attn__error;
+
 struct attn_context {
     attn_allocator allocator;
     int threads;
@@ -23,12 +28,12 @@ struct attn_context {
     bool batch_invariant;
     bool inference; /* bf16 and int8 models created without weights in this context cannot be trained */
     attn__caches caches;
-    atomic_flag noting; /* locked while an error is recorded in the fields below */
-    /* an error of the current call is recorded; later errors of this call are not recorded */
-    bool noted;
+    atomic_flag noting; /* locked while one of the five fields below is read or written */
+    int depth;          /* number of calls (ATTN__CALL) that are in progress, one inside of the other */
+    bool on_tape;       /* the outermost of these calls takes a tape */
+    attn__error last;   /* error of the outermost call, or of the last one if none is in progress */
+    attn__error kept;   /* first error of the calls that take a tape, since attn_tape_reset */
     uint64_t failures;  /* number of all errors passed to attn__fail, recorded or not */
-    attn_status status; /* status of the last call that failed since the error was last cleared */
-    char error[512];
     /* reports progress; NULL: no progress is reported */
     bool (*work)(void *user, const char *things, int64_t done, int64_t total);
     void *work_user;
@@ -51,22 +56,41 @@ struct attn_context {
     void (*leave_ranks)(attn_context *context);
 };
 
-/* Records an error, unless the same call has recorded one before, and returns `status`. `context` may be NULL. Several
- * threads may call this at once, but no thread may read the error at that time. */
+/* Records an error, unless the outermost call has recorded one before, and returns `status`. If `context` is NULL, the
+ * error is that of a function without a context, and attn_context_error(NULL) returns it in this thread. Several threads may call this at once, but no thread may read the error at that time. */
 attn_status attn__fail(attn_context *context, attn_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Refuses an enum value outside of 0 to `last`, which a caller built for another version may pass. */
 attn_status attn__check_choice(attn_context *context, const char *what, int value, int last);
-/* Lets the next error replace the error of an earlier call. Each public function that returns a status must call this
- * first. Layers and operations on a tape do not call it, but attn_tape_reset does, so that the error of the first
- * failed operation of a pass is kept. */
-void attn__call_begin(attn_context *context);
-/* Returns the status of the error that the current call has recorded, or ATTN_OK. The context's own status may be
- * that of an earlier call. */
+
+/* Implements the rule of attn_context_status (attn.h). Each public function that can fail begins with one of these two
+ * statements. ATTN__TAPE_CALL is for functions that take a tape, and ATTN__CALL for all others. The call ends where its
+ * block ends. If the library calls a public function, the outermost call alone clears and keeps the error. */
+#define ATTN__CALL(context)      ATTN__CALL_OF(context, false)
+#define ATTN__TAPE_CALL(context) ATTN__CALL_OF(context, true)
+#define ATTN__CALL_OF(context, on_tape)                                                                                \
+    attn_context *attn__caller __attribute__((cleanup(attn__call_leave), unused)) = attn__call_enter((context), (on_tape))
+attn_context *attn__call_enter(attn_context *context, bool on_tape);
+void attn__call_leave(attn_context *const *context);
+/* Returns the error of the outermost call, whose status is ATTN_OK if nothing has failed. Outside of calls, as in a layer
+ * that a test runs alone, it is the error that attn_context_status shows. */
+const attn__error *attn__call_error(const attn_context *context);
 static inline attn_status attn__call_status(const attn_context *context)
 {
-    return context->noted ? context->status : ATTN_OK;
+    return attn__call_error(context)->status;
 }
+static inline const char *attn__error_text(const attn__error *error)
+{
+    return error->status != ATTN_OK ? error->text : "";
+}
+/* Clears the error of the outermost call. Use it where the library recovers from an error. */
+void attn__call_forget(attn_context *context);
+/* Returns the status of a function that returns `result`, or NULL if it fails. The status is that of the error of this
+ * call, and ATTN_ERROR_INTERNAL if the function returned NULL without an error. */
+attn_status attn__result_status(attn_context *context, const void *result);
+/* Discards the error that the earlier calls with a tape have kept, if the caller is the outermost call. */
+void attn__kept_error_drop(attn_context *context);
+
 /* Reports to the progress callback that `done` of `total` `things` are done. Call this only in long loops outside of
  * parallel regions. ATTN_ERROR_INTERRUPTED: the callback requested to stop. */
 attn_status attn__work(attn_context *context, const char *things, int64_t done, int64_t total);

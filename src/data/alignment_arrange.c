@@ -296,7 +296,7 @@ static attn_status check_nul(const attn__records *records, const char *text, siz
 attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *context, const char *text, size_t size,
                                  const char *name, const attn_alignment_options *options)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     static const attn_alignment_options defaults;
     const attn_alignment_options *o = options ? options : &defaults;
     *alignment = NULL;

@@ -217,7 +217,7 @@ static attn_status copy_rows(attn_alignment *to, const attn_alignment *from, con
 
 attn_status attn_alignment_select(attn_alignment **chosen, const attn_alignment *all, const attn_selection *selection)
 {
-    attn__call_begin(all->context);
+    ATTN__CALL(all->context);
     attn_context *context = all->context;
     int64_t depth = selection->depth;
     *chosen = NULL;

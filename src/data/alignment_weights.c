@@ -79,7 +79,7 @@ static attn_status compare_all(comparing *w)
 
 attn_status attn_alignment_weights(const attn_alignment *alignment, double identity, double *weights)
 {
-    attn__call_begin(alignment->context);
+    ATTN__CALL(alignment->context);
     int64_t rows = alignment->rows;
     identity = identity == 0 ? 0.8 : identity;
     if (!(identity > 0 && identity <= 1))
@@ -146,7 +146,7 @@ static double weight_of(const attn_alignment *a, int64_t r, const double *shares
 
 attn_status attn_alignment_position_weights(const attn_alignment *alignment, double *weights)
 {
-    attn__call_begin(alignment->context);
+    ATTN__CALL(alignment->context);
     attn_context *context = alignment->context;
     double *shares =
         attn__alloc_zero(context, attn__size_mul(attn__size_mul((size_t)alignment->columns, LETTERS), sizeof *shares));

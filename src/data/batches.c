@@ -190,7 +190,7 @@ static attn_status prepare(attn_batches *b)
 
 attn_status attn_batches_create(attn_batches **batches, const attn_corpus *corpus, const attn_batches_options *options)
 {
-    attn__call_begin(corpus->context);
+    ATTN__CALL(corpus->context);
     static const attn_batches_options defaults;
     *batches = NULL;
     attn_status status = check(corpus, options ? options : &defaults);

@@ -40,7 +40,7 @@ static int64_t collect(pair *pairs, const float *scores, const float *distances,
 attn_status attn_contact_precision(attn_context *context, const float *scores, const float *distances, int64_t columns,
                                    const attn_contact_range *range, double *precision, int64_t *counted)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     size_t cells = attn__size_mul((size_t)columns, (size_t)columns);
     pair *pairs = attn__alloc(context, attn__size_mul(cells, sizeof *pairs));
     if (!pairs)

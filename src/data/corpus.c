@@ -47,7 +47,7 @@ static attn_status encode_side(attn_corpus *c, const attn_pairs *pairs, attn_sid
 attn_status attn_corpus_create(attn_corpus **corpus, const attn_pairs *pairs, const attn_vocab *source,
                                const attn_vocab *target, const attn_encode_options *options)
 {
-    attn__call_begin(pairs->context);
+    ATTN__CALL(pairs->context);
     *corpus = NULL;
     int32_t bos = attn_vocab_special(target, ATTN_SPECIAL_BOS);
     if (bos < 0)

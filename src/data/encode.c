@@ -57,7 +57,7 @@ static void take_token(void *user, const char *token, size_t length)
 attn_status attn_vocab_encode(const attn_vocab *vocab, const char *text, const attn_encode_options *options,
                               int32_t *ids, int64_t capacity, int64_t *n, int64_t *unknown)
 {
-    attn__call_begin(vocab->context);
+    ATTN__CALL(vocab->context);
     bool d2l = options && options->compat == ATTN_COMPAT_D2L;
     int64_t steps = options && options->steps ? options->steps : d2l ? 9 : 128;
     sink s = {ids, capacity, 0};

@@ -69,7 +69,7 @@ static attn_status find_duplicates(const attn_pairs *all, bool *dropped)
 attn_status attn_pairs_filter(attn_pairs **kept, attn_pairs_filtered *counts, const attn_pairs *all,
                               const attn_pairs_filter_options *options)
 {
-    attn__call_begin(all->context);
+    ATTN__CALL(all->context);
     *kept = NULL;
     *counts = (attn_pairs_filtered){0};
     if (options->max_ratio != 0 && !(options->max_ratio >= 1))
@@ -94,7 +94,7 @@ attn_status attn_pairs_filter(attn_pairs **kept, attn_pairs_filtered *counts, co
 
 attn_status attn_pairs_mix(attn_pairs **mixed, const attn_pairs *own, const attn_pairs *other, int64_t n, uint64_t seed)
 {
-    attn__call_begin(own->context);
+    ATTN__CALL(own->context);
     *mixed = NULL;
     n = n < other->n ? n : other->n;
     if (n < 0)

@@ -62,7 +62,7 @@ static void fill_levels(attn_image_batches *b)
 attn_status attn_image_batches_create(attn_image_batches **batches, attn_context *context, const attn_image_set *set,
                                       const attn_image_batches_options *options)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn_image_batches_options o = options ? *options : (attn_image_batches_options){0};
     attn_image_shape shape = attn_image_set_shape(set);
     *batches = NULL;

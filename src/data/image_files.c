@@ -36,7 +36,7 @@ static attn_status check_head(attn_context *context, const attn_named_bytes *fil
 
 attn_status attn_idx_parse(attn_idx *idx, attn_context *context, const attn_named_bytes *file)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     const unsigned char *p = file->data;
     *idx = (attn_idx){0};
     attn_status status = check_head(context, file, p);
@@ -84,7 +84,7 @@ static attn_status check_label(attn_context *context, const attn_named_bytes *fi
 attn_status attn_image_set_of_idx(attn_image_set **set, attn_context *context, const attn_named_bytes *images,
                                   const attn_named_bytes *labels, int64_t classes)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn_idx i = {0}, l = {0};
     *set = NULL;
     attn_status status = attn_idx_parse(&i, context, images);
@@ -117,7 +117,7 @@ enum { PLANE = 32 * 32, RECORD = 1 + 3 * PLANE, CIFAR_CLASSES = 10 };
 attn_status attn_image_set_add_cifar(attn_image_set *set, attn_context *context, const attn_named_bytes *file,
                                      int64_t classes)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn_image_shape shape = attn_image_set_shape(set);
     unsigned char pixels[3 * PLANE];
     if (shape.width != 32 || shape.height != 32 || shape.channels != 3)

@@ -41,7 +41,7 @@ static size_t image_bytes(const attn_image_set *set)
 
 attn_status attn_image_set_create(attn_image_set **set, attn_context *context, attn_image_shape s)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     *set = NULL;
     s.frames = s.frames ? s.frames : 1;
     if (s.frames < 1 || s.frames > MOST_FRAMES)
@@ -111,7 +111,7 @@ static void append(attn_image_set *set, item it)
 
 attn_status attn_image_set_add(attn_image_set *set, const unsigned char *pixels, int32_t label, uint64_t key)
 {
-    attn__call_begin(set->context);
+    ATTN__CALL(set->context);
     if (label < 0 || label == INT32_MAX || set->is_a_part)
         return attn__fail(set->context, ATTN_ERROR_ARGUMENT, "an image with label %d added to a set%s", label,
                           set->is_a_part ? " that is a part of another" : "");
@@ -202,7 +202,7 @@ static int part_of(const item *it, uint64_t seed, double valid, double test)
 attn_status attn_image_set_split(attn_image_set **train, attn_image_set **valid, attn_image_set **test,
                                  const attn_image_set *all, uint64_t seed, double valid_share, double test_share)
 {
-    attn__call_begin(all->context);
+    ATTN__CALL(all->context);
     attn_image_set **wanted[PARTS] = {train, valid, test};
     int64_t counts[PARTS] = {0};
     attn_status status = ATTN_OK;

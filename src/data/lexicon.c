@@ -158,7 +158,7 @@ static attn_status read_line(reader *r, const char *line, size_t length)
 attn_status attn_lexicon_parse(attn_lexicon **lexicon, attn_context *context, const char *text, size_t size,
                                const char *name, const attn_vocab *source, const attn_vocab *target)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     reader r = {.lexicon = attn__lexicon_create(context, source, target), .name = name};
     attn_status status = r.lexicon ? ATTN_OK : ATTN_ERROR_MEMORY;
     const char *line;

@@ -237,7 +237,7 @@ attn_status attn__model1_lexicon(attn_lexicon **lexicon, const attn__model1 *m, 
 attn_status attn_lexicon_learn(attn_lexicon **lexicon, const attn_corpus *corpus, const attn_vocab *source,
                                const attn_vocab *target, const attn_lexicon_options *options)
 {
-    attn__call_begin(corpus->context);
+    ATTN__CALL(corpus->context);
     attn__model1 *m;
     *lexicon = NULL;
     attn_status status = attn__model1_learn(&m, corpus, source, target, options ? options->iterations : 0);

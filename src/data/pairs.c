@@ -316,8 +316,8 @@ static attn_status pass_over(const reader *r, attn_status status)
     attn_context *context = r->pairs->context;
     if (status != ATTN_ERROR_FORMAT || !r->bad.tell)
         return status;
-    r->bad.tell(r->bad.user, r->line, attn_context_error(context));
-    attn_context_clear_error(context);
+    r->bad.tell(r->bad.user, r->line, attn__error_text(attn__call_error(context)));
+    attn__call_forget(context);
     return ATTN_OK;
 }
 
@@ -351,7 +351,7 @@ static attn_status read_lines(reader *r)
 attn_status attn_pairs_parse(attn_pairs **pairs, attn_context *context, const char *text, size_t size, const char *name,
                              const attn_pairs_options *options)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     static const attn_pairs_options defaults;
     const attn_pairs_options *o = options ? options : &defaults;
     *pairs = NULL;

@@ -31,7 +31,7 @@ static double share(double given)
 attn_status attn_pairs_split(attn_pairs **train, attn_pairs **valid, attn_pairs **test, const attn_pairs *all,
                              const attn_pairs_split_options *options)
 {
-    attn__call_begin(all->context);
+    ATTN__CALL(all->context);
     static const attn_pairs_split_options defaults;
     const attn_pairs_split_options *o = options ? options : &defaults;
     rule by = {o, share(o->valid), share(o->test), o->train_examples ? o->train_examples : 512};
@@ -70,7 +70,7 @@ attn_status attn_pairs_split(attn_pairs **train, attn_pairs **valid, attn_pairs 
 
 attn_status attn_pairs_slice(attn_pairs **part, const attn_pairs *all, int64_t begin, int64_t end)
 {
-    attn__call_begin(all->context);
+    ATTN__CALL(all->context);
     *part = NULL;
     if (begin < 0 || end < begin || end > all->n)
         return attn__fail(all->context, ATTN_ERROR_ARGUMENT, "slice: pairs %" PRId64 " to %" PRId64 " of %" PRId64,

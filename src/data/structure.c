@@ -246,7 +246,7 @@ static attn_status open_file(attn__gemmi **file, attn_context *context, const ch
 attn_status attn_structure_parse(attn_structure **structure, attn_context *context, const char *text, size_t size,
                                  const char *name, const char *chain)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     *structure = NULL;
     attn_status status = attn__check_downloaded(context, name, text, size);
     if (status != ATTN_OK)

@@ -87,7 +87,7 @@ static attn_status choose(const attn_structure *s, const char *letters, int64_t 
 attn_status attn_structure_map(const attn_structure *structure, const char *query, int64_t columns, int64_t *to,
                                attn_structure_match *match)
 {
-    attn__call_begin(structure->context);
+    ATTN__CALL(structure->context);
     attn_context *context = structure->context;
     size_t places = attn__size_mul((size_t)columns, sizeof *to);
     char *letters = attn__alloc(context, (size_t)columns);

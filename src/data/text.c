@@ -119,7 +119,7 @@ static void prepare_one(prepare *p, uint32_t code, bool digit_follows)
 attn_status attn_text_normalize(attn_context *context, const char *text, size_t length, attn_compat compat, char *out,
                                 size_t size, size_t *needed)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn_status known = attn__check_choice(context, "compat", (int)compat, ATTN_COMPAT_D2L);
     if (known != ATTN_OK)
         return known;

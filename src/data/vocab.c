@@ -67,7 +67,7 @@ void attn_vocab_destroy(attn_vocab *vocab)
 
 attn_status attn_vocab_format(const attn_vocab *vocab, attn_bytes *file)
 {
-    attn__call_begin(vocab->context);
+    ATTN__CALL(vocab->context);
     size_t bytes = 0;
     const char *pieces = vocab->subword ? attn__subword_bytes(vocab->subword, &bytes) : NULL;
     for (int64_t i = 0; !pieces && i < vocab->words.n; i++)
@@ -141,7 +141,7 @@ static attn_status read_tokens(reader *r, const char *text, size_t size)
 
 attn_status attn_vocab_parse(attn_vocab **vocab, attn_context *context, const char *text, size_t size, const char *name)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     *vocab = NULL;
     reader r = {context, name, {0}};
     attn_status status = attn__words_create(&r.words, context);

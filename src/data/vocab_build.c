@@ -136,7 +136,7 @@ static attn_status build_subwords(attn_vocab **vocab, const attn_pairs *pairs, a
 attn_status attn_vocab_build(attn_vocab **vocab, const attn_pairs *pairs, attn_side side,
                              const attn_vocab_options *options)
 {
-    attn__call_begin(pairs->context);
+    ATTN__CALL(pairs->context);
     static const attn_vocab_options defaults;
     const attn_vocab_options *o = options ? options : &defaults;
     bool d2l = o->compat == ATTN_COMPAT_D2L;

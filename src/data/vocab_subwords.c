@@ -56,7 +56,7 @@ attn_status attn__vocab_of_subwords(attn_vocab **vocab, attn_context *context, a
 attn_status attn_vocab_parse_subwords(attn_vocab **vocab, attn_context *context, const char *bytes, size_t size,
                                       const char *name)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn__subword *subword;
     *vocab = NULL;
     attn_status status = attn__check_downloaded(context, name, bytes, size);

@@ -98,10 +98,17 @@ static attn_status break_with(attn_context *context, attn_status status)
     return status;
 }
 
+/* Returns the text of the context's error or, if there is none, of the status. */
+static const char *error_or(const attn_context *context, attn_status status)
+{
+    const attn__error *error = attn__call_error(context);
+    return error->status != ATTN_OK ? error->text : attn_status_text(status);
+}
+
 static void tell(const attn_context *context, attn_status status, bool leaving)
 {
     notice said = {.status = (int32_t)status, .leaving = leaving};
-    snprintf(said.text, sizeof said.text, "%s", context->error[0] ? context->error : attn_status_text(status));
+    snprintf(said.text, sizeof said.text, "%s", error_or(context, status));
     /* the result is ignored, because a rank that does not get the message still detects that this process has ended */
     (void)context->ranks->ops->tell(&said);
 }
@@ -328,14 +335,14 @@ attn_status attn_ranks_agree(attn_context *context, attn_status status, const ch
     if (asked != ATTN_OK || first == ATTN_OK)
         return asked;
     char line[512];
-    snprintf(line, sizeof line, "%s", text ? text : context->error[0] ? context->error : attn_status_text(first));
+    snprintf(line, sizeof line, "%s", text ? text : error_or(context, first));
     asked = attn__ranks_broadcast(context, line, sizeof line, failed);
     if (asked != ATTN_OK)
         return asked;
     attn__ranks_all_know(context);
     if (context->ranks->rank == failed)
         return first;
-    attn_context_clear_error(context); /* the error of the lowest failed rank replaces this rank's own error */
+    attn__call_forget(context); /* the error of the lowest failed rank replaces this rank's own error */
     line[sizeof line - 1] = '\0';
     return attn__fail(context, first, "rank %d: %.480s", failed, line);
 }
@@ -404,7 +411,7 @@ void attn_ranks_leave(attn_context *context)
     /* All ranks call attn_ranks_agree before they leave, unless they have agreed on a failure already. The other ranks
      * wait in that call. */
     if (r->broken == ATTN_OK && !r->agreed)
-        (void)attn_ranks_agree(context, context->status, NULL);
+        (void)attn_ranks_agree(context, attn_context_status(context), NULL);
     if (r->broken == ATTN_OK)
         r->ops->finish();
     else if (r->rank == 0)

@@ -103,7 +103,7 @@ attn_status attn__directory_read(attn_entries *entries, attn_context *context, c
 
 attn_status attn_directory_list(attn_entries *entries, attn_context *context, const char *path, bool directories)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn_status status = attn__directory_read(entries, context, path, false);
     int64_t kept = 0;
     for (int64_t i = 0; i < entries->n; i++) {

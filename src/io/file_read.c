@@ -137,7 +137,7 @@ static attn_status decompress(sink *s)
 
 attn_status attn_file_read(attn_bytes *bytes, attn_context *context, const char *path, size_t limit)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     *bytes = (attn_bytes){0};
     sink s = {.context = context, .name = path, .limit = limit ? limit : (size_t)1 << 30, .bytes = bytes};
     attn_status status = read_raw(&s);

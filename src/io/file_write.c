@@ -198,7 +198,7 @@ attn_status attn__output_end(attn__output *output)
 
 attn_status attn_file_write(attn_context *context, const char *path, const void *data, size_t size)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn__output output;
     attn__output_begin(&output, context, path);
     attn__output_write(&output, data, size);
@@ -221,7 +221,7 @@ bool attn__is_directory(const char *path)
 
 attn_status attn_directory_create(attn_context *context, const char *path)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     char *partial = attn__strdup(context, path);
     if (!partial)
         return ATTN_ERROR_MEMORY;

@@ -259,7 +259,7 @@ static size_t widen(const attn__input *text, char *out)
 attn_status attn_config_parse(attn_config **config, attn_context *context, const char *text, size_t size,
                               const char *name)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     enum { MAX_VALUES = 1000000 };
     *config = NULL;
     attn__input input = {context, name, (const uint8_t *)text, size};
@@ -285,7 +285,7 @@ attn_status attn_config_parse(attn_config **config, attn_context *context, const
 
 attn_status attn_config_read(attn_config **config, attn_context *context, const char *path)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     enum { MAX_BYTES = 64 << 20 };
     *config = NULL;
     attn_bytes file;

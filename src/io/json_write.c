@@ -278,7 +278,7 @@ void attn_json_free(attn_json *json)
 
 attn_status attn_config_write(const attn_config *config, attn_context *context, const char *path)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn_json json;
     const char *text;
     attn_json_begin(&json, context, true);

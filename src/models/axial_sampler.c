@@ -313,11 +313,11 @@ static void run(sampler *s)
 attn_status attn_axial_transformer_sample(attn_model *model, attn_tensor *x,
                                           const attn_axial_transformer_options *options)
 {
-    attn__call_begin(model->context);
+    ATTN__CALL(model->context);
     attn_context *context = attn_model_context(model);
     const attn__axial_transformer *m = attn__axial_transformer_of(model, context);
     if (!m || !attn__axial_transformer_takes(m, context, x, false)) {
-        return attn_context_status(context);
+        return attn__result_status(context, NULL);
     }
     /* allocated on the heap, because the caches of all blocks are too large for the stack */
     sampler *s = attn__alloc_zero(context, sizeof *s);
@@ -329,5 +329,5 @@ attn_status attn_axial_transformer_sample(attn_model *model, attn_tensor *x,
     s->options.temperature = s->options.temperature == 0 ? 1 : s->options.temperature;
     run(s);
     attn__free(context, s);
-    return attn_context_status(context);
+    return attn__call_status(context);
 }

@@ -319,12 +319,14 @@ static attn_tensor *shaped_logits(attn_model *model, attn_tape *tape, const attn
 attn_tensor *attn_axial_transformer_logits(attn_model *model, attn_tape *tape, const attn_tensor *x,
                                            const attn_tensor *slices)
 {
+    ATTN__TAPE_CALL(attn_tape_context(tape));
     return shaped_logits(model, tape, x, slices, NULL);
 }
 
 attn_tensor *attn_axial_transformer_bits(attn_model *model, attn_tape *tape, const attn_tensor *x,
                                          const attn_tensor *slices)
 {
+    ATTN__TAPE_CALL(attn_tape_context(tape));
     attn_tensor *ids, *logits = checked_logits(model, tape, x, slices, &ids, NULL);
     attn_tensor *nats = logits ? attn_cross_entropy(tape, logits, ids, &(attn_cross_entropy_options){0}) : NULL;
     return attn_affine(tape, nats, 1 / log(2), 0);

@@ -101,15 +101,13 @@ static attn_status fail_architecture(attn_context *context, const char *name)
                       near ? "; did you mean \"" : "", near ? nearest.best : "", near ? "\"?" : "");
 }
 
-/* Clears the context's error first, because layers report errors only through the context. An earlier error would be
- * taken for an error of a layer. */
 attn_status attn_model_create(attn_model **model, attn_context *context, const char *architecture,
                               const attn_config *config, const attn_model_options *options)
 {
+    ATTN__CALL(context);
     attn_model_options o = options ? *options : (attn_model_options){0};
     const attn__kind *kind = attn__kind_find(architecture);
     *model = NULL;
-    attn_context_clear_error(context);
     if (!kind) {
         return fail_architecture(context, architecture ? architecture : "");
     }
@@ -133,9 +131,9 @@ attn_status attn_model_create(attn_model **model, attn_context *context, const c
     if (m) {
         build(m, &o);
     }
-    if (attn_context_status(context) != ATTN_OK) {
+    if (attn__call_status(context) != ATTN_OK) { /* layers report errors only through the context */
         attn_model_destroy(m);
-        return attn_context_status(context);
+        return attn__call_status(context);
     }
     *model = m;
     return ATTN_OK;
@@ -201,7 +199,7 @@ attn_named_list *attn_model_parameters(const attn_model *model)
 
 attn_status attn_model_pack_weights(attn_model *model)
 {
-    attn__call_begin(model->context);
+    ATTN__CALL(model->context);
     const int64_t n = model->parameters.n;
     attn_status status = ATTN_OK;
     /* The first n iterations pack the weights whose packing frees memory. The last n iterations pack the others. */

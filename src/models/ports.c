@@ -194,30 +194,16 @@ static attn_status check_ports(const attn__call *call)
     return ATTN_OK;
 }
 
-/* Reports whether an input is NULL. An input is NULL if the operation that should compute it has failed. The error
- * of that operation is kept. */
-static bool holds_failed(const attn_named_list *inputs)
-{
-    for (int64_t i = 0; i < inputs->n; i++) {
-        if (!inputs->items[i].tensor) {
-            return true;
-        }
-    }
-    return false;
-}
-
 attn_status attn_model_forward(attn_model *model, attn_tape *tape, const attn_named_list *inputs,
                                attn_named_list *outputs)
 {
     attn__call call = {.model = model, .tape = tape, .inputs = inputs, .outputs = outputs};
     attn_context *context = attn_tape_context(tape);
-    if (!holds_failed(inputs)) {
-        attn__call_begin(context);
-    }
+    ATTN__TAPE_CALL(context);
     uint64_t failures = context->failures;
     if (check_ports(&call) == ATTN_OK && attn__model_begin(model, tape)) {
         model->kind->forward(model->self, &call);
         attn__model_end(tape);
     }
-    return context->failures == failures ? ATTN_OK : attn_context_status(context);
+    return context->failures == failures ? ATTN_OK : attn__call_status(context);
 }

@@ -103,6 +103,7 @@ attn_tensor *attn_seq2seq_forward(attn_model *model, attn_tape *tape, const attn
                                   const attn_tensor *src_lens, const attn_tensor *tgt_in,
                                   const attn_seq2seq_options *options)
 {
+    ATTN__TAPE_CALL(attn_tape_context(tape));
     if (ATTN__CHECK_RESERVED(model->context, options, attn_seq2seq_options) != ATTN_OK)
         return NULL;
     const attn__seq2seq *s = seq2seq_of(model);
@@ -180,13 +181,13 @@ static attn_decoding *begin(attn_model *model, attn_tape *tape, const attn_tenso
 attn_status attn_decoding_create(attn_decoding **decoding, attn_model *model, attn_tape *tape, const attn_tensor *src,
                                  const attn_tensor *src_lens, const attn_decoding_options *options)
 {
-    attn__call_begin(model->context);
+    ATTN__CALL(model->context);
     attn_decoding_options o = options ? *options : (attn_decoding_options){0};
     *decoding = NULL;
     if (seq2seq_of(model) && sources_fit(model->context, src, src_lens)) {
         *decoding = begin(model, tape, src, src_lens, &o);
     }
-    return *decoding ? ATTN_OK : attn_context_status(model->context);
+    return attn__result_status(model->context, *decoding);
 }
 
 void attn_decoding_destroy(attn_decoding *decoding)
@@ -205,6 +206,7 @@ void attn_decoding_destroy(attn_decoding *decoding)
 
 attn_tensor *attn_decoding_step(attn_decoding *decoding, attn_tape *tape, const attn_tensor *tokens)
 {
+    ATTN__TAPE_CALL(attn_tape_context(tape));
     attn_context *context = decoding->model->context;
     if (!is_ids(context, tokens, 1, attn_decoding_rows(decoding), "tokens of a step")) {
         return NULL;
@@ -224,7 +226,7 @@ attn_tensor *attn_decoding_step(attn_decoding *decoding, attn_tape *tape, const 
 
 attn_status attn_decoding_reorder(attn_decoding *decoding, const int64_t *rows)
 {
-    attn__call_begin(decoding->model->context);
+    ATTN__CALL(decoding->model->context);
     int64_t n = attn_decoding_rows(decoding);
     bool same = true;
     for (int64_t i = 0; i < n; i++) {

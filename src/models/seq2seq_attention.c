@@ -186,7 +186,7 @@ static attn_status begin(attn_decoding *decoding, attn_tape *tape, const attn_te
     int64_t shape[2] = {attn_decoding_rows(decoding), m->decoder.hidden};
     memory source = encode(m, tape, src, decoding->lens, hidden);
     if (!source.keys) {
-        return attn_context_status(context);
+        return attn__result_status(context, source.keys);
     }
     s->values = attn__tensor_keep(context, source.values);
     s->keys = attn__tensor_keep(context, source.keys);
@@ -197,7 +197,7 @@ static attn_status begin(attn_decoding *decoding, attn_tape *tape, const attn_te
             copy_rows(s->hidden[l], hidden[l], NULL, decoding->width);
         }
     }
-    return s->values && s->keys ? status : attn_context_status(context);
+    return s->values && s->keys ? status : attn__result_status(context, NULL);
 }
 
 static attn_tensor *step(attn_decoding *decoding, attn_tape *tape, const attn_tensor *tokens)

@@ -96,7 +96,7 @@ static attn_status begin(attn_decoding *decoding, attn_tape *tape, const attn_te
     int64_t rows = attn_decoding_rows(decoding);
     int64_t room = decoding->max_len < FIRST_ROOM ? decoding->max_len : FIRST_ROOM;
     attn_tensor *encoded = attn__transformer_encode(&t->encoder, tape, src, decoding->lens, NULL);
-    attn_status status = encoded ? ATTN_OK : attn_context_status(context);
+    attn_status status = attn__result_status(context, encoded);
     if (status == ATTN_OK && decoding->width > 1) {
         status = attn__lineage_begin(&s->lineage, context, rows, decoding->max_len);
     }

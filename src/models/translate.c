@@ -33,7 +33,7 @@ static attn_status search_with(attn_decoding *decoding, attn__beam *beam, attn_t
         attn_tensor *tokens = attn_tape_tensor(tape, ATTN_I32, 1, &rows, beam->tokens);
         attn_tensor *logits = tokens ? attn_decoding_step(decoding, tape, tokens) : NULL;
         left = logits && attn__beam_advance(beam, logits);
-        status = logits ? ATTN_OK : attn_context_status(beam->context);
+        status = attn__result_status(beam->context, logits);
         if (left) {
             status = follow(decoding, beam, places);
         }
@@ -100,7 +100,7 @@ attn_status attn__seq2seq_translate(attn_model *model, attn_tape *tape, const at
 attn_status attn_seq2seq_translate(attn_model *model, const attn_tensor *src, const attn_tensor *src_lens,
                                    const attn_beam_search_options *options, attn_hypothesis *results)
 {
-    attn__call_begin(model->context);
+    ATTN__CALL(model->context);
     if (ATTN__CHECK_RESERVED(model->context, options, attn_beam_search_options) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
     attn_tape *tape = NULL;

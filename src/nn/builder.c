@@ -60,9 +60,9 @@ static double product(const int64_t *shape, int begin, int end)
  * normal distribution. */
 static double spread_of(const attn_nn_initializer *fill, int rank, const int64_t *shape)
 {
-    double in = fill->fan_in > 0 ? (double)fill->fan_in : product(shape, 1, rank);
+    double in = fill->fan_in > 0 ? fill->fan_in : product(shape, 1, rank);
     double rows = rank > 0 ? (double)shape[0] : 1;
-    double out = fill->fan_out > 0 ? (double)fill->fan_out : rows * product(shape, 2, rank);
+    double out = fill->fan_out > 0 ? fill->fan_out : rows * product(shape, 2, rank);
     switch (fill->start) {
     case ATTN_INIT_XAVIER_UNIFORM:
         return sqrt(6 / fmax(in + out, 1));
@@ -134,7 +134,7 @@ static attn_tensor *add_tensor(attn_nn_builder *builder, attn_named_list *list, 
 {
     char full[2 * ATTN_NN_MAX_NAME];
     attn_tensor *tensor = NULL;
-    if (attn_context_status(builder->context) != ATTN_OK) {
+    if (attn__call_status(builder->context) != ATTN_OK) {
         return NULL; /* do nothing after the error of an earlier call */
     }
     if (attn__check_choice(builder->context, "attn_nn_initializer.start", (int)fill->start, ATTN_INIT_POSITIVE) ||

@@ -56,10 +56,11 @@ void attn_nn_conv_init(attn_nn_conv *layer, attn_nn_builder *builder, const attn
         (attn_conv){.spatial = options->spatial, .groups = options->groups, .activation = options->activation};
     memcpy(layer->geometry.stride, options->stride, sizeof options->stride);
     memcpy(layer->geometry.padding, options->padding, sizeof options->padding);
-    int64_t shape[5] = {options->out_channels, options->in_channels / or_one(options->groups)}, fan_in = shape[1];
+    int64_t shape[5] = {options->out_channels, options->in_channels / or_one(options->groups)};
+    double fan_in = (double)shape[1];
     for (int i = 0; i < options->spatial; i++) {
         shape[2 + i] = or_one(options->kernel[i]);
-        fan_in *= shape[2 + i];
+        fan_in *= (double)shape[2 + i];
         layer->geometry.dilation[i] = options->dilation;
     }
     layer->weight = attn_nn_parameter(builder, "weight", 2 + options->spatial, shape, weight_fill(builder, options));

@@ -23,7 +23,7 @@ void attn_nn_gru_init(attn_nn_gru *layer, attn_nn_builder *builder, int64_t in, 
                       double dropout)
 {
     bool torch = builder->policy == ATTN_POLICY_TORCH;
-    attn_nn_initializer weight = {.start = ATTN_INIT_XAVIER_UNIFORM, .fan_out = torch ? 0 : hidden};
+    attn_nn_initializer weight = {.start = ATTN_INIT_XAVIER_UNIFORM, .fan_out = torch ? 0 : (double)hidden};
     attn_nn_initializer bias = {.start = torch ? ATTN_INIT_UNIFORM : ATTN_INIT_ZEROS,
                                 .scale = 1 / sqrt(fmax((double)hidden, 1))};
     *layer = (attn_nn_gru){.layers = layers, .hidden = hidden, .dropout = dropout};

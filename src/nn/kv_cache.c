@@ -105,7 +105,7 @@ attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape
 {
     attn_context *context = attn_tape_context(tape);
     if (!attn__nn_has_rank(tape, x, 3, "what a cache keeps")) {
-        return attn_context_status(context);
+        return attn__result_status(context, NULL);
     }
     int64_t n = attn_tensor_length(x, 1), room = attn_tensor_length(cache->k, 1) - cache->length;
     if (attn_tensor_length(x, 0) != attn_tensor_length(cache->k, 0) || n > room) {
@@ -123,7 +123,7 @@ attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape
     attn_tensor *k = attn_nn_linear_forward(&layer->w_k, tape, x);
     attn_tensor *v = attn_nn_linear_forward(&layer->w_v, tape, x);
     if (!k || !v) {
-        return attn_context_status(context);
+        return attn__result_status(context, NULL);
     }
     keep(tape, cache->k, cache->length, k);
     keep(tape, cache->v, cache->length, v);

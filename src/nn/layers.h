@@ -43,7 +43,8 @@ typedef enum attn_nn_initializer_kind {
 typedef struct attn_nn_initializer {
     attn_nn_initializer_kind start;
     double scale;            /* scale of UNIFORM, NORMAL and POSITIVE; 0 means 1 */
-    int64_t fan_in, fan_out; /* fan-in and fan-out; 0: computed from the shape */
+    /* fan-in and fan-out; 0: computed from the shape. Products of settings fit a double before the sizes are checked. */
+    double fan_in, fan_out;
 } attn_nn_initializer;
 
 /* The rule for initial values that each layer follows. */

@@ -10,7 +10,7 @@ void attn_nn_linear_init(attn_nn_linear *layer, attn_nn_builder *builder, int64_
 {
     bool torch = builder->policy == ATTN_POLICY_TORCH;
     attn_nn_initializer weight = {.start = torch ? ATTN_INIT_KAIMING_UNIFORM : ATTN_INIT_XAVIER_UNIFORM};
-    attn_nn_initializer offset = {.start = torch ? ATTN_INIT_KAIMING_UNIFORM : ATTN_INIT_ZEROS, .fan_in = in};
+    attn_nn_initializer offset = {.start = torch ? ATTN_INIT_KAIMING_UNIFORM : ATTN_INIT_ZEROS, .fan_in = (double)in};
     *layer = (attn_nn_linear){0};
     layer->weight = attn__nn_linear_weight(builder, in, out, weight);
     if (bias) {

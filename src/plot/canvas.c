@@ -85,7 +85,7 @@ attn__colour attn__colour_of(attn_colours map, double share)
 
 attn_status attn_plot_format_from_path(attn_plot_format *format, attn_context *context, const char *path)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     static const struct {
         const char *ending;
         attn_plot_format format;

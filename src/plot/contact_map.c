@@ -182,7 +182,7 @@ static void draw_page(void *user, cairo_t *cr)
 attn_status attn_contact_map_render(attn_bytes *picture, attn_context *context, const attn_contact_map *map,
                                     attn_plot_format format)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     *picture = (attn_bytes){0};
     if (ATTN__CHECK_RESERVED(context, map, attn_contact_map) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;

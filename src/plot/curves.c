@@ -401,7 +401,7 @@ static void draw_page(void *user, cairo_t *cr)
 attn_status attn_curves_render(attn_bytes *picture, attn_context *context, const attn_curves *curves,
                                attn_plot_format format)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     *picture = (attn_bytes){0};
     if (ATTN__CHECK_RESERVED(context, curves, attn_curves) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;

@@ -267,7 +267,7 @@ static void put_data(attn__sink *sink, const attn_explorer *e)
 
 attn_status attn_explorer_render(attn_bytes *page, attn_context *context, const attn_explorer *explorer)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     *page = (attn_bytes){0};
     if (ATTN__CHECK_RESERVED(context, explorer, attn_explorer) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;

@@ -348,7 +348,7 @@ static void find_scale(layout *l)
 attn_status attn_heatmaps_render(attn_bytes *picture, attn_context *context, const attn_heatmaps *heatmaps,
                                  attn_plot_format format)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     *picture = (attn_bytes){0};
     if (ATTN__CHECK_RESERVED(context, heatmaps, attn_heatmaps) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;

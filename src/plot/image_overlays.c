@@ -170,7 +170,7 @@ static attn_status check(attn_context *context, const attn_overlays *overlays)
 attn_status attn_overlays_render(attn_bytes *picture, attn_context *context, const attn_overlays *overlays,
                                  attn_plot_format format)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     layout l = {.overlays = overlays, .per_line = overlays->per_line > 0 ? overlays->per_line : 5};
     *picture = (attn_bytes){0};
     if (ATTN__CHECK_RESERVED(context, overlays, attn_overlays) != ATTN_OK)

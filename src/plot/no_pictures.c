@@ -13,6 +13,7 @@
 
 static attn_status refuse(attn_bytes *picture, attn_context *context)
 {
+    ATTN__CALL(context);
     *picture = (attn_bytes){0};
     return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
                       "this build of attn draws no pictures: it was made without cairo");
@@ -20,6 +21,7 @@ static attn_status refuse(attn_bytes *picture, attn_context *context)
 
 attn_status attn_plot_format_from_path(attn_plot_format *format, attn_context *context, const char *path)
 {
+    ATTN__CALL(context);
     const char *dot = strrchr(path, '.');
     if (!dot || strcasecmp(dot, ".html") != 0)
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
@@ -32,6 +34,7 @@ attn_status attn_plot_format_from_path(attn_plot_format *format, attn_context *c
 attn_status attn_heatmaps_render(attn_bytes *picture, attn_context *context, const attn_heatmaps *heatmaps,
                                  attn_plot_format format)
 {
+    ATTN__CALL(context);
     if (format != ATTN_PLOT_HTML)
         return refuse(picture, context);
     *picture = (attn_bytes){0};

@@ -204,6 +204,7 @@ static attn_status seed(attn_tape *tape, attn_tensor *result, const attn_tensor 
 
 attn_status attn_backward_many(attn_tape *tape, attn_tensor *const *results, const attn_tensor *const *grads, int n)
 {
+    ATTN__TAPE_CALL(tape->context);
     attn_status status =
         n < 1 ? attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "backward: %d results are given", n) : ATTN_OK;
     for (int i = 0; i < n && status == ATTN_OK; i++) {
@@ -224,6 +225,7 @@ attn_status attn_backward_from(attn_tape *tape, attn_tensor *result, const attn_
 
 attn_status attn_backward(attn_tape *tape, attn_tensor *loss)
 {
+    ATTN__TAPE_CALL(tape->context);
     attn_status status = check_result(tape, loss);
     if (status != ATTN_OK)
         return status;

@@ -18,6 +18,7 @@ static bool has_room(attn_named_list *list)
 
 attn_status attn_named_add(attn_named_list *list, const char *name, attn_tensor *tensor)
 {
+    ATTN__CALL(list->context);
     char *copy = has_room(list) ? attn__strdup(list->context, name) : NULL;
     if (!copy)
         return ATTN_ERROR_MEMORY;

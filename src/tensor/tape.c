@@ -100,6 +100,7 @@ void attn__grad_drop(attn_tensor *tensor)
 
 attn_status attn_tape_create(attn_tape **tape, attn_context *context)
 {
+    ATTN__CALL(context);
     attn_tape *made = *tape = attn__alloc_zero(context, sizeof *made);
     if (!made)
         return ATTN_ERROR_MEMORY;
@@ -123,12 +124,8 @@ void attn__node_release(attn__node *node)
     }
 }
 
-void attn_tape_reset(attn_tape *tape, const attn_tape_options *options)
+static void restart(attn_tape *tape, const attn_tape_options *options)
 {
-    /* after this, the error of the first operation that fails is kept */
-    attn__call_begin(tape->context);
-    /* the status is not needed: the error is recorded, and operations then return NULL */
-    (void)ATTN__CHECK_RESERVED(tape->context, options, attn_tape_options);
     for (attn__node *node = tape->nodes; node; node = node->previous)
         attn__node_release(node);
     for (attn_tensor *tensor = tape->tensors; tensor; tensor = tensor->next)
@@ -149,6 +146,15 @@ void attn_tape_reset(attn_tape *tape, const attn_tape_options *options)
     tape->options = options ? *options : (attn_tape_options){0};
 }
 
+void attn_tape_reset(attn_tape *tape, const attn_tape_options *options)
+{
+    ATTN__TAPE_CALL(tape->context);
+    attn__kept_error_drop(tape->context);
+    /* the function returns no status: the error is kept, as that of an operation */
+    (void)ATTN__CHECK_RESERVED(tape->context, options, attn_tape_options);
+    restart(tape, options);
+}
+
 void attn_tape_compute_in(attn_tape *tape, attn_precision precision)
 {
     tape->precision = precision;
@@ -158,7 +164,7 @@ void attn_tape_destroy(attn_tape *tape)
 {
     if (!tape)
         return;
-    attn_tape_reset(tape, NULL);
+    restart(tape, NULL);
     if (tape->release_plans)
         tape->release_plans(tape);
     attn__pool_destroy(tape->pool);

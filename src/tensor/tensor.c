@@ -64,6 +64,7 @@ attn_status attn__tensor_create_empty(attn_tensor **tensor, attn_context *contex
 attn_status attn_tensor_create(attn_tensor **tensor, attn_context *context, attn_dtype dtype, int rank,
                                const int64_t *shape)
 {
+    ATTN__CALL(context);
     attn_status status;
     attn_tensor *made = own_handle(context, dtype, rank, shape, &status);
     *tensor = NULL;
@@ -82,6 +83,7 @@ attn_status attn_tensor_create(attn_tensor **tensor, attn_context *context, attn
 attn_status attn_tensor_wrap(attn_tensor **tensor, attn_context *context, attn_dtype dtype, int rank,
                              const int64_t *shape, void *data)
 {
+    ATTN__CALL(context);
     attn_status status;
     attn_tensor *made = own_handle(context, dtype, rank, shape, &status);
     *tensor = NULL;
@@ -104,6 +106,7 @@ attn_status attn_tensor_share(attn_tensor **shared, const attn_tensor *tensor)
     *shared = NULL;
     if (!tensor)
         return ATTN_ERROR_ARGUMENT;
+    ATTN__CALL(tensor->context);
     if (attn__tensor_must_have_data(tensor->context, tensor, "to share") != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
     attn__tensor_settle((attn_tensor *)tensor);

@@ -71,7 +71,7 @@ static attn_status add(attn_bleu *bleu, attn__ngrams *orders, attn_context *cont
 attn_status attn_bleu_corpus(attn_bleu *bleu, attn_context *context, const char *const *predictions,
                              const char *const *references, const int64_t *counts, int64_t n)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn__ngrams orders[ORDERS] = {{0}};
     *bleu = (attn_bleu){0};
     attn_status status = attn__reference_counts_fit(context, counts, n);

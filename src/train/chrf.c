@@ -113,7 +113,7 @@ static attn_status add(attn_context *context, const char *prediction, const char
 attn_status attn_chrf_corpus(double *chrf, attn_context *context, const char *const *predictions,
                              const char *const *references, const int64_t *counts, int64_t n)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn__ngrams orders[ORDERS] = {{0}};
     *chrf = 0;
     attn_status status = attn__reference_counts_fit(context, counts, n);

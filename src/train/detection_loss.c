@@ -194,7 +194,7 @@ void attn__detection_divisors(attn__detection_loss_options *options, int64_t que
 static attn_status begin(set_loss *s, const attn__detection_loss_options *options)
 {
     if (!s->logits || !s->boxes)
-        return attn_context_status(s->context);
+        return attn__result_status(s->context, NULL);
     attn_status status = check_shapes(s);
     if (status != ATTN_OK)
         return status;

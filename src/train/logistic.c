@@ -186,7 +186,7 @@ static attn_status check(attn_context *context, const attn_logistic *p)
 attn_status attn_logistic_fit(attn_context *context, const attn_logistic *problem, double *w, double *b,
                               int64_t *sweeps)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn_status status = check(context, problem);
     if (status != ATTN_OK)
         return status;

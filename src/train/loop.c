@@ -45,7 +45,7 @@ struct attn_training {
 attn_status attn_training_create(attn_training **training, attn_context *context, const attn_named_list *parameters,
                                  const attn_training_options *options)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     *training = NULL;
     if (options->epochs < 0 || !(options->schedule.peak > 0))
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
@@ -102,7 +102,7 @@ int64_t attn_training_epoch(const attn_training *training)
 
 attn_status attn_training_store(const attn_training *training, attn_config *config)
 {
-    attn__call_begin(training->context);
+    ATTN__CALL(training->context);
     attn_status status = attn_config_set_int(config, "optimizer_steps", attn_optimizer_steps(training->optimizer));
 #define STORE_INT(key, field)                                                                                          \
     if (status == ATTN_OK)                                                                                             \
@@ -117,7 +117,7 @@ attn_status attn_training_store(const attn_training *training, attn_config *conf
 
 attn_status attn_training_restore(attn_training *training, const attn_config *config)
 {
-    attn__call_begin(training->context);
+    ATTN__CALL(training->context);
     const attn_config_value *steps = attn_config_get(config, "optimizer_steps");
     if (!steps)
         steps = attn_config_get(config, "optimiser_steps"); /* checkpoints written before version 1.0 have this key */
@@ -179,7 +179,7 @@ static attn_status add_gradient(attn_training *training, const attn_job *job, at
 {
     if (!training->all_reduce || !job->whole) {
         loss = share < 1 ? attn_affine(tape, loss, share, 0) : loss;
-        return loss ? attn_backward(tape, loss) : attn_context_status(training->context);
+        return loss ? attn_backward(tape, loss) : attn__result_status(training->context, loss);
     }
     return last ? attn__all_reduce_backward(training->all_reduce, tape, loss, share, totals, 2)
                 : attn__all_reduce_keep(training->all_reduce, tape, loss, share);
@@ -198,7 +198,7 @@ static attn_status part_gradients(attn_training *training, const attn_job *job, 
         attn__all_reduce_begin(training->all_reduce, tape, part > 0);
     attn_tensor *loss = job->loss(job->user, tape, at->epoch, at->step * parts_of(training) + part, &counted);
     if (!loss)
-        return attn_context_status(training->context);
+        return attn__result_status(training->context, loss);
     double share = 1 / (double)parts;
     if (counted > 0) /* a batch without labels is a placeholder, whose loss must not be added */
         totals[0] += attn__number(loss, 0) * (double)counted;
@@ -272,9 +272,9 @@ static attn_status leave(attn_training *training, const attn_job *job, attn_tape
     attn__all_reduce_abandon(training->all_reduce, tape);
     if (status != ATTN_ERROR_INTERRUPTED && status != ATTN_ERROR_IO)
         return status;
-    snprintf(why, sizeof why, "%s", attn_context_error(training->context));
+    snprintf(why, sizeof why, "%s", attn__error_text(attn__call_error(training->context)));
     /* the error is cleared, so that a failure to save can record its own error */
-    attn_context_clear_error(training->context);
+    attn__call_forget(training->context);
     attn_status saved = job->save(job->user, false);
     if (saved != ATTN_OK || status == ATTN_ERROR_INTERRUPTED)
         return saved != ATTN_OK ? saved : status;
@@ -352,7 +352,7 @@ static bool out_of_patience(const attn_training *training)
 
 attn_status attn_training_run(attn_training *training, const attn_job *job)
 {
-    attn__call_begin(training->context);
+    ATTN__CALL(training->context);
     attn_tape *tape = NULL;
     bool among_ranks = job->whole && attn__ranks_many(training->context);
     attn_status status = attn_tape_create(&tape, training->context);

@@ -110,7 +110,7 @@ static attn_status add_state(attn_optimizer *optimizer)
 attn_status attn_optimizer_create(attn_optimizer **optimizer, attn_context *context, const attn_named_list *parameters,
                                   const attn_optimizer_options *options)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     *optimizer = NULL;
     if (ATTN__CHECK_RESERVED(context, options, attn_optimizer_options) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
@@ -315,6 +315,7 @@ static void drop_gradients(const attn_optimizer *optimizer)
 
 attn_status attn_optimizer_step(attn_optimizer *optimizer, double rate, double *norm)
 {
+    ATTN__CALL(optimizer->context);
     /* the norm is computed even if clipping is off, because gradients that are not finite must not change the
      * parameters */
     double length = global_norm(optimizer);

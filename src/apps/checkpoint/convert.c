@@ -24,7 +24,7 @@
 
 attn_status attn_checkpoint_kind_of(attn_checkpoint_kind *kind, attn_context *context, const char *path)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn_config *arguments = NULL;
     attn_checkpoint *weights = NULL;
     const char *names = NULL;
@@ -57,7 +57,7 @@ static attn_status save_weights(const attn_model *model, const char *directory)
 
 attn_status attn_model_save(const attn_model *model, const char *directory)
 {
-    attn__call_begin(attn_model_context(model));
+    ATTN__CALL(attn_model_context(model));
     attn_config *config = NULL;
     attn_status status = attn_directory_create(attn_model_context(model), directory);
     if (status == ATTN_OK)
@@ -107,7 +107,7 @@ static attn_status write_classifier(const attn_model *model, const attn_config *
 attn_status attn_vit_convert(attn_context *context, const char *path, const attn_vit_options *options,
                              const attn_pixel_scale *scale, const char *directory)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn__vit_config beside;
     attn__pixels pixels;
     attn_model *model = NULL;
@@ -134,7 +134,7 @@ attn_status attn_vit_convert(attn_context *context, const char *path, const attn
 
 attn_status attn_marian_convert(attn_context *context, const char *path, const char *directory)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     char weights[ATTN__PATH];
     attn_translator *t;
     attn_status status = attn_translator_load(&t, context, path, NULL);
@@ -156,7 +156,7 @@ attn_status attn_marian_convert(attn_context *context, const char *path, const c
 attn_status attn_weights_convert(attn_context *context, const char *path, const char *to, int64_t *tensors,
                                  attn_bytes *report)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn_named_list list = {.context = context, .owns = true};
     attn_weights_options how = {.keep_types = true};
     attn_config *metadata = NULL;
@@ -211,7 +211,7 @@ attn_status attn__model_files_copy(attn_context *context, const char *directory,
 
 attn_status attn_model_merge_adapter(attn_context *context, const char *directory, const char *to)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     char path[ATTN__PATH];
     attn_named_list list = {.context = context, .owns = true};
     attn_weights_options how = {.keep_types = true};

@@ -182,7 +182,7 @@ static attn_status write(const store *s, const char *directory, const char *to)
 
 attn_status attn_model_quantize(attn_context *context, const char *directory, const char *to, attn_precision precision)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn_model *model = NULL;
     store s = {context, precision, {.context = context, .owns = true}, {.context = context, .owns = true}, NULL};
     if (precision != ATTN_PRECISION_BF16 && precision != ATTN_PRECISION_INT8)

@@ -61,7 +61,7 @@ attn_config *attn__model_config_try(attn_context *context, const char *directory
     /* If config.json cannot be read, the kind of the directory is unknown. This is an error only if there was no
      * memory. */
     if (!read && attn__call_status(context) != ATTN_ERROR_MEMORY)
-        attn_context_clear_error(context); /* the error is not lost, because loading the model reports it again */
+        attn__call_forget(context); /* the error is not lost, because loading the model reports it again */
     return read ? config : NULL;
 }
 

@@ -100,7 +100,7 @@ void attn__directory_unlock(int lock)
 
 attn_status attn_directory_clear(attn_context *context, const char *path, const char *const *names)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     int lock = -1;
     if (!attn__is_directory(path))
         return ATTN_OK;

@@ -49,7 +49,7 @@ static attn_status load(attn_model **model, attn_context *context, const char *p
 attn_status attn_model_load(attn_model **model, attn_context *context, const char *path,
                             const attn_model_load_options *options)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     static const attn_model_load_options defaults;
     const attn_model_load_options *o = options ? options : &defaults;
     attn__foreign from = {0};

@@ -214,7 +214,7 @@ static attn_status interpolate(const checkpoint *c, const float *from, float *to
     if (map)
         memcpy(to, attn_tensor_data(map), (size_t)(grid[0] * grid[1] * width) * sizeof *to);
     attn_tape_destroy(tape);
-    return map ? ATTN_OK : attn_context_status(c->context);
+    return attn__result_status(c->context, map);
 }
 
 /* Interpolates positions in the same way as Hugging Face or as timm. timm's filter becomes wider when the map
@@ -317,7 +317,7 @@ attn_status attn__vit_load(attn_model **model, attn_context *context, const char
 
 attn_status attn_vit_load(attn_model **model, attn_context *context, const char *path, const attn_vit_options *options)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn__vit_config beside;
     attn_status status = attn__vit_load(model, context, path, options, &beside);
     attn__vit_config_close(&beside);

@@ -225,7 +225,7 @@ static attn_status load_parts(attn_classifier *c, const char *path, const char *
 attn_status attn_classifier_load(attn_classifier **classifier, attn_context *context, const char *path,
                                  const char *names)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     *classifier = NULL;
     attn_classifier *made = attn__alloc_zero(context, sizeof *made);
     if (!made)

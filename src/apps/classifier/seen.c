@@ -91,7 +91,7 @@ static int outside(const attn__seen *seen, const double found[ATTN__SEEN])
 
 attn_status attn_classifier_compare(const attn_classifier *c, const attn_image *image, attn_likeness *likeness)
 {
-    attn__call_begin(c->context);
+    ATTN__CALL(c->context);
     attn_image fitted = {0};
     double found[ATTN__SEEN];
     *likeness = (attn_likeness){0};

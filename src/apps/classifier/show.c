@@ -65,7 +65,7 @@ attn_status attn_classifier_render_attention(attn_classifier *c, const attn_imag
                                              const attn_classifier_view *view, attn_plot_format format,
                                              attn_bytes *picture, attn_prediction *guess)
 {
-    attn__call_begin(c->context);
+    ATTN__CALL(c->context);
     attn_image fitted = {0}, large = {0};
     attn_classifier_view plain = {0};
     attn_prediction unwanted;

@@ -75,7 +75,7 @@ attn_status attn__classifier_measure(attn_model *model, attn_tape *tape, attn_im
             continue;
         attn_tensor *logits = attn__classifier_logits(model, tape, shape, batch.x, batch.size);
         if (!logits)
-            return attn_context_status(context);
+            return attn__result_status(context, logits);
         const float *row = attn_tensor_data(logits);
         for (int64_t i = 0; i < batch.size; i++, row += classes) {
             int64_t best;
@@ -137,7 +137,7 @@ static attn_status choose(attn_classifier *c, const attn__image_source *source, 
 attn_status attn_classifier_evaluate(attn_classifier *c, const char *data, attn_split part,
                                      attn_classifier_score *score)
 {
-    attn__call_begin(c->context);
+    ATTN__CALL(c->context);
     attn__image_wish wish = {
         .shape = c->shape, .fitting = c->pixels.fitting, .classes = c->classes, .nclasses = c->nclasses};
     attn__image_source source;
@@ -222,7 +222,7 @@ static attn_status classify_batch(attn_classifier *c, attn_tape *tape, const att
     attn_tensor *logits = attn__classifier_logits(c->model, tape, c->shape, x, n);
     const float *row = logits ? attn_tensor_data(logits) : NULL;
     if (!row)
-        return attn_context_status(c->context);
+        return attn__result_status(c->context, row);
     for (int64_t i = 0; i < n && status == ATTN_OK; i++)
         status = rank(c->context, row + i * c->nclasses, c->nclasses, top, guesses + i * top);
     return status;
@@ -231,7 +231,7 @@ static attn_status classify_batch(attn_classifier *c, attn_tape *tape, const att
 attn_status attn_classifier_classify(attn_classifier *c, const attn_image *images, int64_t n, int64_t top,
                                      attn_prediction *guesses)
 {
-    attn__call_begin(c->context);
+    ATTN__CALL(c->context);
     if (top < 1 || top > c->nclasses)
         return attn__fail(c->context, ATTN_ERROR_ARGUMENT, "the %lld likeliest of %lld classes are asked for",
                           (long long)top, (long long)c->nclasses);

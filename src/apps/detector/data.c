@@ -257,7 +257,7 @@ static attn_status read_image(const attn__boxed_data *data, const attn__boxed_pa
     const attn__boxed_image *its = &part->set->images[index];
     char *path = path_of(data, part, index);
     attn_status status = path ? attn_image_read(image, data->context, path, &(attn_image_options){.channels = 3})
-                              : attn_context_status(data->context);
+                              : attn__result_status(data->context, path);
     if (status == ATTN_OK && (image->width != its->width || image->height != its->height))
         status = attn__fail(
             data->context, ATTN_ERROR_FORMAT, "%s: %lld x %lld pixels, but its annotations say %lld x %lld", path,
@@ -282,7 +282,7 @@ static attn_status read_batch(attn__boxed_data *data, const attn__boxed_part *pa
     }
     if (status == ATTN_OK) {
         batch->x = attn__view_batch(&data->view, tape, images, n, batch->sides, &batch->mask);
-        status = batch->x ? ATTN_OK : attn_context_status(data->context);
+        status = attn__result_status(data->context, batch->x);
     }
     for (int64_t i = 0; images && i < n; i++)
         attn_image_free(data->context, &images[i]);
@@ -429,7 +429,7 @@ static attn_status check_image(attn__boxed_data *data, const attn__boxed_part *p
 {
     attn__boxed_image *image = &part->set->images[index];
     char *path = path_of(data, part, index);
-    attn_status status = path ? ATTN_OK : attn_context_status(data->context);
+    attn_status status = attn__result_status(data->context, path);
     if (status == ATTN_OK && !attn_file_exists(path))
         status = attn__fail(data->context, ATTN_ERROR_NOT_FOUND,
                             "%s: there is no such file; the setting images names the folder", path);

@@ -21,7 +21,7 @@ attn_status attn__detector_run(attn_model *model, attn_tape *tape, attn_tensor *
     attn_context *context = attn_model_context(model);
     attn_named_list in = {.context = context}, out = {.context = context};
     *outputs = (attn__set_outputs){0};
-    attn_status status = x ? attn_named_add(&in, "x", x) : attn_context_status(context);
+    attn_status status = x ? attn_named_add(&in, "x", x) : attn__result_status(context, x);
     if (status == ATTN_OK && mask)
         status = attn_named_add(&in, "mask", mask);
     if (status == ATTN_OK && aux)

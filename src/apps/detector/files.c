@@ -279,7 +279,7 @@ static attn_status load(attn__detector *d, const char *path, const char *names, 
 attn_status attn__detector_load(attn__detector **detector, attn_context *context, const char *path, const char *names,
                                 const char *class_names)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     *detector = NULL;
     attn__detector *made = attn__alloc_zero(context, sizeof *made);
     if (!made)

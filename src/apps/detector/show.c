@@ -52,7 +52,7 @@ static attn_status run(drawing *w, const attn_image *image)
     attn_tensor *x =
         status == ATTN_OK ? attn__view_batch(&w->d->view, w->attention.tape, &prepared, 1, NULL, &mask) : NULL;
     if (status == ATTN_OK)
-        status = x ? attn_named_add(&inputs, "x", x) : attn_context_status(context);
+        status = x ? attn_named_add(&inputs, "x", x) : attn__result_status(context, x);
     if (status == ATTN_OK)
         status = attn__attention_run(&w->attention, w->d->model, &inputs);
     if (status == ATTN_OK)
@@ -209,7 +209,7 @@ static attn_status draw(drawing *w, const attn_image *image, attn_plot_format fo
 attn_status attn__detector_show(attn__detector *d, const attn_image *image, const attn__detector_view *view,
                                 attn_plot_format format, attn_bytes *picture)
 {
-    attn__call_begin(d->context);
+    ATTN__CALL(d->context);
     *picture = (attn_bytes){0};
     drawing *w = attn__alloc_zero(d->context, sizeof *w);
     if (!w)

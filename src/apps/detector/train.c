@@ -109,7 +109,7 @@ static attn_status validate_image(training *t, attn_tape *tape, int64_t index, r
         status = attn__detector_run(t->run.model, tape, batch.x, batch.mask, t->aux, &out);
     attn_tensor *loss = status == ATTN_OK ? loss_of(t, tape, &out, &batch) : NULL;
     if (!loss)
-        return status == ATTN_OK ? attn_context_status(t->run.context) : status;
+        return status == ATTN_OK ? attn__result_status(t->run.context, loss) : status;
     r->losses[index] = (double)*(const float *)attn_tensor_data(loss);
     return keep(t, &out, index, r);
 }

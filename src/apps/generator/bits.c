@@ -41,7 +41,7 @@ attn_status attn__generator_bits(attn_model *model, attn_tape *tape, attn_image_
         attn_tensor *x = attn__generator_numbers(tape, &batch, shape, levels);
         attn_tensor *loss = x ? attn_axial_transformer_bits(model, tape, x, NULL) : NULL;
         if (!loss)
-            return attn_context_status(context);
+            return attn__result_status(context, loss);
         sums[0] += (double)*(const float *)attn_tensor_data(loss) * (double)batch.size;
         sums[1] += (double)batch.size;
         if (status == ATTN_OK)
@@ -143,7 +143,7 @@ static attn_status measure_part(attn_generator *g, const attn__image_source *sou
 
 attn_status attn_generator_evaluate(attn_generator *g, const char *data, attn_split part, attn_generator_score *score)
 {
-    attn__call_begin(g->context);
+    ATTN__CALL(g->context);
     attn__image_wish wish = {
         .shape = g->shape, .videos = g->shape.frames > 1, .fitting = {ATTN_IMAGE_FILTER_BICUBIC}, .unlabelled = true};
     attn__image_source source;

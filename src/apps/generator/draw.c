@@ -83,7 +83,7 @@ static attn_status draw_group(attn_generator *g, attn_image *images, int64_t n,
 
 attn_status attn_generator_draw(attn_generator *g, int64_t n, const attn_generator_options *options, attn_image *images)
 {
-    attn__call_begin(g->context);
+    ATTN__CALL(g->context);
     if (ATTN__CHECK_RESERVED(g->context, options, attn_generator_options) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
     attn_generator_options plain = {0};
@@ -167,7 +167,7 @@ static attn_status check_given(const attn_generator *g, int64_t frames, int64_t 
 attn_status attn_generator_complete(attn_generator *g, const attn_image *given, int64_t rows,
                                     const attn_generator_options *options, attn_image *done)
 {
-    attn__call_begin(g->context);
+    ATTN__CALL(g->context);
     attn_generator_options plain = {0};
     int64_t all = g->shape.frames, frames = all > 1 && options ? options->frames : all > 1 ? 0 : 1;
     for (int64_t f = 0; f < all; f++)

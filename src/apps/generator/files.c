@@ -76,7 +76,7 @@ static attn_status load_parts(attn_generator *g, const char *path, const char *n
 
 attn_status attn_generator_load(attn_generator **generator, attn_context *context, const char *path, const char *names)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     *generator = NULL;
     attn_generator *made = attn__alloc_zero(context, sizeof *made);
     if (!made)

@@ -214,7 +214,7 @@ attn_status attn_generator_render_attention(attn_generator *g, const attn_image 
                                             const attn_generator_view *view, attn_plot_format format,
                                             attn_bytes *picture, attn_generator_prediction *found)
 {
-    attn__call_begin(g->context);
+    ATTN__CALL(g->context);
     attn__generator_look look;
     *picture = (attn_bytes){0};
     attn_status status = attn__generator_look_at(&look, g, images, n, view);

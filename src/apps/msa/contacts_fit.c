@@ -194,7 +194,7 @@ attn_status attn_contacts_fit(attn_msa *msa, const attn_contact_example *example
 {
     const attn_config *config = attn_model_config(attn_msa_model(msa));
     fitting f = {.context = attn_model_context(attn_msa_model(msa)), .msa = msa};
-    attn__call_begin(f.context);
+    ATTN__CALL(f.context);
     f.options = options ? *options : (attn_contacts_fit_options){0};
     f.options.min_separation = f.options.min_separation > 0 ? f.options.min_separation : 6;
     f.options.cutoff = f.options.cutoff > 0 ? f.options.cutoff : 8;

@@ -51,7 +51,7 @@ static attn_status done(attn_msa **msa, attn_status status)
 
 attn_status attn_msa_create(attn_msa **msa, attn_context *context, const attn_config *config, uint64_t seed)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn_status status = start(msa, context);
     if (status == ATTN_OK)
         status = attn__msa_build(*msa, config, &(attn_model_options){.seed = seed});
@@ -71,7 +71,7 @@ bool attn_msa_is_at(attn_context *context, const char *path)
 
 attn_status attn_msa_load(attn_msa **msa, attn_context *context, const char *path, const attn_msa_load_options *options)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     *msa = NULL;
     if (ATTN__CHECK_RESERVED(context, options, attn_msa_load_options) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
@@ -129,7 +129,7 @@ attn_status attn__msa_write_config(const attn_model *model, const char *regressi
 
 attn_status attn_msa_save(const attn_msa *msa, const char *directory)
 {
-    attn__call_begin(msa->context);
+    ATTN__CALL(msa->context);
     char path[ATTN__PATH];
     attn_named_list rest = {.context = msa->context};
     const attn_named_list *all = attn_model_parameters(msa->model);

@@ -135,7 +135,7 @@ static attn_status choose(const attn_msa *msa, const needs *n, attn_msa_cost *pl
 attn_status attn_msa_estimate(const attn_msa *msa, int64_t batch, int64_t rows, int64_t cols,
                               const attn_msa_options *options, attn_msa_cost *plan)
 {
-    attn__call_begin(msa->context);
+    ATTN__CALL(msa->context);
     if (ATTN__CHECK_RESERVED(msa->context, options, attn_msa_options) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
     const attn__msa *m = attn__msa_of(msa->model);
@@ -183,7 +183,7 @@ attn_status attn_msa_estimate(const attn_msa *msa, int64_t batch, int64_t rows, 
 attn_status attn_msa_run(attn_msa *msa, const int32_t *tokens, int64_t batch, int64_t rows, int64_t cols,
                          const attn_msa_options *options, attn_msa_result *result)
 {
-    attn__call_begin(msa->context);
+    ATTN__CALL(msa->context);
     attn_msa_options o = options ? *options : (attn_msa_options){0};
     attn_msa_cost plan;
     *result = (attn_msa_result){0};
@@ -207,7 +207,7 @@ attn_status attn_msa_run(attn_msa *msa, const int32_t *tokens, int64_t batch, in
         attn__model_end(msa->tape);
     }
     if (!done)
-        return attn_context_status(msa->context);
+        return attn__result_status(msa->context, NULL);
     *result = (attn_msa_result){.logits = made.logits,
                                 .contacts = made.contacts,
                                 .row_maps = made.row_maps,

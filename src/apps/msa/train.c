@@ -311,7 +311,7 @@ static attn_status validate_part(training *t, attn_tape *tape, int64_t i, uint64
     t->parts[0] = attn__msa_part_of(&t->sampling, t->alignments[i], UINT64_MAX / 8 + (uint64_t)i * VALID_PARTS + part);
     attn_tensor *mean = batch_loss(t, tape, 1, 0, 1, &hidden, &logits, &labels);
     if (!mean)
-        return attn_context_status(t->run.context);
+        return attn__result_status(t->run.context, mean);
     sums[0] += (double)*(const float *)attn_tensor_data(mean) * (double)hidden;
     sums[1] += (double)hidden;
     sums[2] += (double)found(logits, labels);

@@ -136,7 +136,7 @@ static attn_status make_factors(const attn__run *run, adapted *item)
                                                 (attn_nn_initializer){.start = ATTN_INIT_ZEROS}),
                          .scale = attn_config_real(run->settings, "lora_alpha", (double)rank) / (double)rank};
     w->low_rank = &item->low_rank;
-    return attn_context_status(run->context);
+    return attn__call_status(run->context);
 }
 
 static attn_status make_adapters(attn__run *run)

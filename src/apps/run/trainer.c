@@ -53,7 +53,7 @@ static const attn__run_kind *need(attn_context *context, const char *name)
 
 attn_status attn_train(attn_context *context, const attn_trainer_job *job)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     const attn__run_kind *kind = need(context, job->kind);
     if (!kind)
         return ATTN_ERROR_NOT_FOUND;
@@ -74,7 +74,7 @@ attn_status attn_train(attn_context *context, const attn_trainer_job *job)
 attn_status attn_trainer_settings(attn_config **settings, attn_context *context, const char *kind,
                                   const attn_config *given)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     *settings = NULL;
     const attn__run_kind *found = need(context, kind);
     return found ? attn__keys_resolve(settings, context, found->keys, given, NULL) : ATTN_ERROR_NOT_FOUND;

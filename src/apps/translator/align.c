@@ -173,8 +173,9 @@ static attn_status align_batch(const attn_translator *t, attn_tape *tape, attn__
     tensors x;
     attn_tape_reset(tape, &(attn_tape_options){0});
     attn_status status = stack(t, tape, a, n, &x);
-    if (status == ATTN_OK && !attn_seq2seq_forward(t->model, tape, x.source, x.lens, x.input, &options))
-        status = attn_context_status(t->context);
+    if (status == ATTN_OK)
+        status = attn__result_status(t->context,
+                                     attn_seq2seq_forward(t->model, tape, x.source, x.lens, x.input, &options));
     if (status == ATTN_OK)
         status = align_with(t, &weights, a, n);
     attn_named_clear(&weights);

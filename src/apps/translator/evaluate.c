@@ -281,7 +281,7 @@ attn_status attn__translator_judge(attn_translator *t, const attn_pairs *pairs, 
 attn_status attn_translator_evaluate(attn_translator *t, const attn_pairs_source *data, attn_split part,
                                      const attn_translator_judging *judging, attn_translator_score *score)
 {
-    attn__call_begin(t->context);
+    ATTN__CALL(t->context);
     *score = (attn_translator_score){0};
     attn_pairs *all = NULL, *chosen = NULL;
     attn_status status = attn__translator_part(t, data, part, &all, &chosen);

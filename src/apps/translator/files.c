@@ -257,7 +257,7 @@ static attn_status load_parts(attn_translator *t, const char *directory, const c
 attn_status attn_translator_load(attn_translator **translator, attn_context *context, const char *directory,
                                  const char *names)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     *translator = NULL;
     attn_translator *made = attn__alloc_zero(context, sizeof *made);
     if (!made)

@@ -78,7 +78,7 @@ attn_status attn__guided_wanted(const attn__translator_training *t, attn_tape *t
     attn_tensor *map =
         attn_tape_tensor(tape, ATTN_F32, 3, (int64_t[]){batch->size, batch->target_steps, batch->source_steps}, NULL);
     if (!map)
-        return attn_context_status(t->run.context);
+        return attn__result_status(t->run.context, map);
     if (attn__corpus_guide(t->train_corpus, batch, attn_tensor_data(map)))
         *wanted = map;
     return ATTN_OK;

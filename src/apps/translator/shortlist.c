@@ -78,7 +78,7 @@ attn_status attn__sentence_allow(const attn_translator *t, const attn_translator
 
 attn_status attn_translator_lexicon(attn_lexicon **lexicon, const attn_translator *t, const char *path)
 {
-    attn__call_begin(t->context);
+    ATTN__CALL(t->context);
     attn_bytes bytes = {0};
     *lexicon = NULL;
     attn_status status = attn_file_read(&bytes, t->context, path, 0);
@@ -110,7 +110,7 @@ static attn_status align(const attn_translator *t, const attn__model1 *model, co
 attn_status attn_translator_learn_lexicon(attn_lexicon **lexicon, attn_translator *t, const attn_pairs_source *data,
                                           attn_split part, const attn_lexicon_options *options, int64_t *pairs)
 {
-    attn__call_begin(t->context);
+    ATTN__CALL(t->context);
     attn_pairs *all = NULL, *chosen = NULL;
     attn_corpus *corpus = NULL;
     attn__model1 *model = NULL;

@@ -280,8 +280,7 @@ static attn_status collect(picture *p, const int32_t *source, int64_t n, const i
     if (status != ATTN_OK)
         return status;
     attn_seq2seq_options options = {.weights = weights};
-    return attn_seq2seq_forward(t->model, p->tape, src, lens, input, &options) ? ATTN_OK
-                                                                               : attn_context_status(t->context);
+    return attn__result_status(t->context, attn_seq2seq_forward(t->model, p->tape, src, lens, input, &options));
 }
 
 static attn_status encode_ids(const attn_translator *t, const char *text, int32_t **ids, int64_t *n)
@@ -378,7 +377,7 @@ static attn_status render(const picture *p, const char *text, const char *said, 
 attn_status attn_translator_render_attention(attn_translator *t, const char *sentence, unsigned kinds,
                                              attn_plot_format format, attn_bytes *out, attn_bytes *translation)
 {
-    attn__call_begin(t->context);
+    ATTN__CALL(t->context);
     char *text = NULL;
     attn_translation said = {0};
     *out = (attn_bytes){0};

@@ -80,11 +80,11 @@ attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batch
         if (batch.stands_in)
             continue;
         if (!attn__batch_on_tape(tape, &batch, &t))
-            return attn_context_status(context);
+            return attn__result_status(context, NULL);
         attn_tensor *logits = attn_seq2seq_forward(model, tape, t.source, t.source_lens, t.input, &options);
         attn_tensor *mean = attn_cross_entropy(tape, logits, t.labels, &counted);
         if (!mean)
-            return attn_context_status(context);
+            return attn__result_status(context, mean);
         sums[0] += (double)*(const float *)attn_tensor_data(mean) * (double)batch.target_tokens;
         sums[1] += (double)batch.target_tokens;
     }

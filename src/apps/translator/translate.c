@@ -464,7 +464,7 @@ static attn_status translate_lines(attn_translator *t, const char *const *lines,
 attn_status attn_translator_translate(attn_translator *t, const char *const *lines, int64_t n,
                                       const attn_translator_options *options, attn_translation *results)
 {
-    attn__call_begin(t->context);
+    ATTN__CALL(t->context);
     if (ATTN__CHECK_RESERVED(t->context, options, attn_translator_options) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
     attn_translator_options resolved;

@@ -120,7 +120,7 @@ static attn_status draw_heads(drawing *d, const attn__block_attention *b, int64_
     int64_t keys = attn__block_keys(b), queries = attn__block_queries(b);
     attn_overlay *panel = add_panel(d, b->under ? b->under : d->picture, b->rows, b->cols);
     if (!panel)
-        return attn_context_status(d->context);
+        return attn__result_status(d->context, panel);
     float *map = d->maps[d->n - 1];
     snprintf(d->titles[d->n - 1], sizeof *d->titles, "%s", title);
     place_query(d, b, panel);

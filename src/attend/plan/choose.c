@@ -263,7 +263,7 @@ static attn_status read_line(attn_context *context, const char *line, size_t len
 
 attn_status attn_wisdom_import(attn_context *context, const char *text)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     size_t head = sizeof header - 1;
     if (strncmp(text, header, head) != 0)
         return attn__fail(context, ATTN_ERROR_FORMAT, "wisdom line 1 is not 'attn-wisdom 2'");
@@ -380,10 +380,10 @@ static const attn__solver *fastest(attn_context *context, const attn__canonical 
     scratch s = {.context = context};
     attn_arrays arrays = {0};
     make_arrays(&s, canonical, &arrays);
-    bool clean = attn_context_status(context) == ATTN_OK;
+    bool clean = attn__call_status(context) == ATTN_OK;
     const attn__solver *best = s.failed ? NULL : time_solvers(context, canonical, &arrays);
     if (best && clean) /* clears errors of solvers without enough memory, which were skipped */
-        attn_context_clear_error(context);
+        attn__call_forget(context);
     for (int i = 0; i < s.n; i++)
         attn__free(context, s.blocks[i]);
     return best;

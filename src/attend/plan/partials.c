@@ -119,7 +119,7 @@ static attn_status check(attn_context *context, const attn_partials *s, int64_t 
 
 static attn_status run(attn_context *context, const attn_partials *shape, job *j, const void *const *needed, int n)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn_status status = check(context, shape, &j->rows);
     if (status != ATTN_OK)
         return status;

@@ -102,7 +102,7 @@ attn_status attn_plan_create(attn_plan **plan, attn_context *context, const attn
 {
     static const attn_plan_options defaults;
     *plan = NULL;
-    attn__call_begin(context);
+    ATTN__CALL(context);
     options = options ? options : &defaults;
     if (options->threads < 0 || options->threads > ATTN__MAX_THREADS)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "%d threads: it must be 0 to %d", options->threads,
@@ -273,7 +273,7 @@ static attn_status execute(const attn_plan *plan, const attn_arrays *arrays, voi
 
 attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, void *workspace)
 {
-    attn__call_begin(plan->context);
+    ATTN__CALL(plan->context);
     if (!attn__all_zero(arrays->reserved, sizeof arrays->reserved))
         return attn__fail(plan->context, ATTN_ERROR_ARGUMENT, "attn_arrays: a reserved field is not NULL");
     return execute(plan, arrays, workspace);
@@ -284,6 +284,6 @@ attn_status attn__plan_execute(const attn_plan *plan, const attn_arrays *arrays,
 {
     attn_arrays shard = *arrays;
     shard.reserved[0] = rows;
-    attn__call_begin(plan->context);
+    ATTN__CALL(plan->context);
     return execute(plan, &shard, workspace);
 }

@@ -125,6 +125,52 @@ static attn_status check_wishes(attn_context *context, const attn_problem *p)
     return ATTN_OK;
 }
 
+/* Checks that an operand with one element for each index has a stride in at least one dim. If it has none, all indices
+ * read its first element, and the strides were forgotten unless the caller says that the operand is a broadcast one. */
+static attn_status check_moves(attn_context *context, const attn_problem *p, attn__operand op, unsigned flag)
+{
+    /* if the bias is read through an index, the strides of BATCH dims are those of the table */
+    bool indexed = op == ATTN__OP_BIAS && (p->flags & ATTN_WITH_BIAS_INDEX);
+    int still = -1;
+    for (int i = 0; i < p->ndims; i++) {
+        if (!(attn__operand_table[op].roles >> p->dims[i].role & 1) || (indexed && p->dims[i].role == ATTN_ROLE_BATCH))
+            continue;
+        if (p->dims[i].n == 0 || attn__stride(&p->dims[i], op) != 0)
+            return ATTN_OK;
+        still = p->dims[i].n > 1 ? i : still;
+    }
+    if (still < 0 || !attn__operand_used(p, op) || (p->broadcast & flag))
+        return ATTN_OK;
+    return attn__fail(context, ATTN_ERROR_SHAPE,
+                      "dim %d (%s, length %lld): %s has no stride here or in any other dim, so only its first element is "
+                      "read; set attn_dim.%s, or attn_problem.broadcast if it has a single element",
+                      still, attn__role_name(p->dims[still].role), (long long)p->dims[still].n,
+                      attn__operand_table[op].name, attn__operand_table[op].name);
+}
+
+static attn_status check_strides(attn_context *context, const attn_problem *p)
+{
+    static const struct {
+        attn__operand op;
+        unsigned flag;
+    } operands[] = {{ATTN__OP_BIAS, ATTN_WITH_BIAS},
+                    {ATTN__OP_MASK, ATTN_WITH_MASK},
+                    {ATTN__OP_LENS, ATTN_WITH_LENS},
+                    {ATTN__OP_SINKS, ATTN_WITH_SINKS},
+                    {ATTN__OP_BLOCKS, ATTN_WITH_BLOCKS}};
+    enum { N = sizeof operands / sizeof *operands };
+    uint64_t known = 0;
+    attn_status status = ATTN_OK;
+    for (int i = 0; i < N; i++)
+        known |= operands[i].flag;
+    if (p->broadcast & ~known)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "broadcast has unknown bits 0x%llx",
+                          (unsigned long long)(p->broadcast & ~known));
+    for (int i = 0; status == ATTN_OK && i < N; i++)
+        status = check_moves(context, p, operands[i].op, operands[i].flag);
+    return status;
+}
+
 /* Checks the strides of w. They must not all be 0, because all channels would then share a single number. */
 static attn_status check_w(attn_context *context, const attn_problem *p)
 {
@@ -173,6 +219,9 @@ static attn_status check_dims(attn_context *context, const attn_problem *p)
 {
     if (!attn__all_zero(p->reserved, sizeof p->reserved))
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "the problem: a reserved field is not zero");
+    if (p->ndims == 0)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "the problem has no dims; attn_problem_heads and the similar functions fill them");
     return check_each(context, p, p->ndims, check_dim);
 }
 
@@ -411,6 +460,10 @@ static attn_status check_bias_index(attn_context *context, const attn_problem *p
     if (p->bias_index.rows < 1 || p->bias_index.rows > INT32_MAX)
         return attn__fail(context, ATTN_ERROR_SHAPE, "bias_index.rows is %lld; a table has 1 to 2^31 - 1 rows",
                           (long long)p->bias_index.rows);
+    if (p->bias_index.rows > 1 && p->bias_index.row_stride == 0)
+        return attn__fail(context, ATTN_ERROR_SHAPE,
+                          "bias_index.rows is %lld, but bias_index.row_stride is 0, so only the first row is read",
+                          (long long)p->bias_index.rows);
     if (!reach_fits(&p->bias_index) || !spread_fits(p))
         return attn__fail(context, ATTN_ERROR_SHAPE, "the size of the bias that bias_index spreads out overflows");
     if (p->direction == ATTN_DIRECTION_BACKWARD && (p->flags & ATTN_WANT_DBIAS) && p->accumulate)
@@ -430,6 +483,10 @@ static attn_status check_table(attn_context *context, const attn_problem *p, int
                           (int)r->kind);
     if (r->rows < 0)
         return attn__fail(context, ATTN_ERROR_SHAPE, "relative table %d has %lld rows", i, (long long)r->rows);
+    if (r->rows > 1 && r->row_stride == 0)
+        return attn__fail(context, ATTN_ERROR_SHAPE,
+                          "relative table %d has %lld rows, but row_stride is 0, so only its first row is read", i,
+                          (long long)r->rows);
     bool all = r->begin == 0 && r->end == 0;
     if (!all && (r->begin < 0 || r->begin > r->end || r->end > n))
         return attn__fail(context, ATTN_ERROR_SHAPE,
@@ -848,7 +905,10 @@ static attn_status check_gradients(attn_context *context, const attn_problem *p)
     static const struct {
         attn__operand wanted, like;
     } pairs[] = {{ATTN__OP_DQ, ATTN__OP_Q}, {ATTN__OP_DK, ATTN__OP_K}, {ATTN__OP_DV, ATTN__OP_V}};
-    attn_status status = ATTN_OK;
+    /* the forward pass wrote o and lse, so their rows do not share elements here either */
+    attn_status status = check_output(context, p, ATTN__OP_O, "o", false);
+    if (status == ATTN_OK && attn__operand_used(p, ATTN__OP_LSE))
+        status = check_output(context, p, ATTN__OP_LSE, "lse", false);
     for (size_t i = 0; status == ATTN_OK && i < sizeof pairs / sizeof *pairs; i++) {
         attn__operand op = p->own_grad_strides ? pairs[i].wanted : pairs[i].like;
         if (attn__operand_used(p, pairs[i].wanted))
@@ -882,7 +942,7 @@ static attn_status check_outputs(attn_context *context, const attn_problem *p)
 attn_status attn__check_problem(attn_context *context, const attn_problem *problem)
 {
     static attn_status (*const parts[])(attn_context *, const attn_problem *) = {
-        check_counts, check_numbers, check_wishes, check_dims,  check_w,          check_windows,    check_relations,
+        check_counts, check_numbers, check_wishes, check_dims,  check_strides, check_w,          check_windows,    check_relations,
         check_packed, check_blocks,  check_tables, check_sizes, check_bias_index, check_table_rows, check_outputs,
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {

@@ -643,7 +643,7 @@ static attn_status read_features(reader *r)
 
 attn_status attn_problem_parse(attn_problem *problem, attn_context *context, const char *text, attn_direction direction)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     grammar_phrase phrase = {.taps_x = -1};
     reader r = {.context = context, .text = text, .at = text, .phrase = &phrase};
     *problem = (attn_problem){0};

@@ -3,9 +3,42 @@
  * over an image. */
 #include "attn/attn.h"
 
+#include "base/context.h"
 #include "base/integers.h"
 
 #include <math.h>
+#include <stdio.h>
+
+/* ----------------------------------------------------------------------------------------------------- checks */
+
+typedef struct size_of {
+    const char *name;
+    int64_t n, least;
+} size_of;
+
+/* Checks sizes, and that the product of the first `nproduct` of them, the number of elements, cannot overflow. Sizes of
+ * 0 count as 1, because strides are products of some of the sizes. */
+static attn_status check_sizes(const char *what, const size_of *sizes, int n, int nproduct)
+{
+    const int64_t most = INT64_C(1) << 40;
+    double product = 1;
+    for (int i = 0; i < n; i++) {
+        if (sizes[i].n < sizes[i].least || sizes[i].n > most)
+            return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "%s: %s is %lld; it must be %lld to 2^40", what, sizes[i].name,
+                              (long long)sizes[i].n, (long long)sizes[i].least);
+        product *= i < nproduct && sizes[i].n ? (double)sizes[i].n : 1;
+    }
+    return product <= 0x1p60 ? ATTN_OK
+                             : attn__fail(NULL, ATTN_ERROR_ARGUMENT, "%s: arrays of %g elements; at most 2^60 are possible",
+                                          what, product);
+}
+
+static attn_status check_enum(const char *what, const char *name, int value, int last)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%s: %s", what, name);
+    return attn__check_choice(NULL, text, value, last);
+}
 
 /* ----------------------------------------------------------------------------------------------------- heads */
 
@@ -29,19 +62,53 @@ static steps steps_of(const attn_heads *h, int64_t heads, int64_t tokens, int64_
     return (steps){tokens * row, dim, row};
 }
 
-static bool heads_are_sound(const attn_heads *h)
+static attn_status check_heads(const attn_heads *h)
 {
-    const int64_t most = INT64_C(1) << 40;
-    const int64_t sizes[] = {h->batch,    h->heads,     h->queries,        h->keys,       h->dim,
-                             h->kv_heads, h->dim_value, h->packed_queries, h->packed_keys};
-    double product = 1;
-    for (int i = 0; i < 9; i++) {
-        if (sizes[i] < 0 || sizes[i] > most)
-            return false;
-        product *= i < 5 && sizes[i] ? (double)sizes[i] : 1;
-    }
-    return h->lens_per >= 0 && h->lens_per <= 2 && product < 0x1p100 &&
-           (unsigned)h->causal <= ATTN_CAUSAL_BOTTOM_RIGHT && (unsigned)h->layout <= ATTN_LAYOUT_BHTD;
+    static const char what[] = "attn_heads";
+    const int64_t furthest = INT64_C(1) << 40;
+    int64_t queries = attn__max(h->queries, h->packed_queries), keys = attn__max(h->keys, h->packed_keys);
+    int64_t dim = attn__max(h->dim, h->dim_value);
+    const size_of sizes[] = {
+        {"batch", h->batch, 0},
+        {"heads", h->heads, 1},
+        {"dim", h->dim, 1},
+        {"queries", h->queries, 0},
+        {"keys", h->keys, 0},
+        {"kv_heads", h->kv_heads, 0},
+        {"dim_value", h->dim_value, 0},
+        {"packed_queries", h->packed_queries, 0},
+        {"packed_keys", h->packed_keys, 0},
+        {"q_row", h->q_row, -furthest},
+        {"k_row", h->k_row, -furthest},
+        {"v_row", h->v_row, -furthest},
+        {"o_row", h->o_row, -furthest},
+    };
+    /* The largest arrays: tokens of heads * dim numbers, or of rows of the caller's length, and the weights. */
+    int64_t row = 0, given[] = {h->q_row, h->k_row, h->v_row, h->o_row};
+    for (int i = 0; i < 4; i++)
+        row = attn__max(row, given[i] < 0 && given[i] >= -furthest ? -given[i] : given[i]);
+    const size_of tokens[] = {{"batch", h->batch, 0}, {"heads", h->heads, 0}, {"tokens", attn__max(queries, keys), 0}, {"dim", dim, 0}};
+    const size_of rows[] = {{"batch", h->batch, 0}, {"tokens", attn__max(queries, keys), 0}, {"row", row, 0}};
+    const size_of weights[] = {{"batch", h->batch, 0}, {"heads", h->heads, 0}, {"queries", queries, 0}, {"keys", keys, 0}};
+    attn_status status = check_sizes(what, sizes, sizeof sizes / sizeof *sizes, 0);
+    if (status == ATTN_OK)
+        status = check_sizes(what, tokens, 4, 4);
+    if (status == ATTN_OK)
+        status = check_sizes(what, rows, 3, 3);
+    if (status == ATTN_OK)
+        status = check_sizes(what, weights, 4, 4);
+    if (status == ATTN_OK)
+        status = check_enum(what, "lens_per", h->lens_per, 2);
+    if (status == ATTN_OK)
+        status = check_enum(what, "causal", (int)h->causal, ATTN_CAUSAL_BOTTOM_RIGHT);
+    if (status == ATTN_OK)
+        status = check_enum(what, "layout", (int)h->layout, ATTN_LAYOUT_BHTD);
+    if (status == ATTN_OK)
+        status = attn__check_reserved(NULL, h->reserved, sizeof h->reserved, what);
+    if (status == ATTN_OK && h->kv_heads && h->heads % h->kv_heads)
+        status = attn__fail(NULL, ATTN_ERROR_SHAPE, "attn_heads: kv_heads %lld does not divide heads %lld",
+                            (long long)h->kv_heads, (long long)h->heads);
+    return status;
 }
 
 static void add_rows(attn_problem *p, const attn_heads *h, steps q, steps o, int query)
@@ -102,11 +169,11 @@ static void fill_heads(attn_problem *p, const attn_heads *h)
 
 attn_status attn_problem_heads(attn_problem *problem, const attn_heads *heads)
 {
+    ATTN__CALL(NULL);
     *problem = (attn_problem){0};
-    if (!heads_are_sound(heads) || !attn__all_zero(heads->reserved, sizeof heads->reserved))
-        return ATTN_ERROR_ARGUMENT;
-    if (heads->kv_heads && heads->heads % heads->kv_heads)
-        return ATTN_ERROR_SHAPE;
+    attn_status status = check_heads(heads);
+    if (status != ATTN_OK)
+        return status;
     fill_heads(problem, heads);
     if (heads->lens_per)
         problem->flags |= ATTN_WITH_LENS;
@@ -117,17 +184,31 @@ attn_status attn_problem_heads(attn_problem *problem, const attn_heads *heads)
 
 /* -------------------------------------------------------------------------------------------------- one axis */
 
-static bool axis_is_sound(const attn_axis *a)
+static attn_status check_axis(const attn_axis *a)
 {
-    if (a->rank < 2 || a->rank > 8 || a->axis < 0 || a->axis >= a->rank || a->channel_axis < 0 ||
-        a->channel_axis >= a->rank || a->axis == a->channel_axis || (unsigned)a->causal > ATTN_CAUSAL_BOTTOM_RIGHT)
-        return false;
-    int64_t elements = 1;
-    for (int i = 0; i < a->rank; i++) {
-        if (a->shape[i] < 0 || __builtin_mul_overflow(elements, a->shape[i] ? a->shape[i] : 1, &elements))
-            return false;
-    }
-    return a->heads > 0;
+    static const char what[] = "attn_axis";
+    size_of sizes[8];
+    if (a->rank < 2 || a->rank > 8)
+        return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_axis: rank is %d; it must be 2 to 8", a->rank);
+    attn_status status = check_enum(what, "axis", a->axis, a->rank - 1);
+    if (status == ATTN_OK)
+        status = check_enum(what, "channel_axis", a->channel_axis, a->rank - 1);
+    if (status == ATTN_OK)
+        status = check_enum(what, "causal", (int)a->causal, ATTN_CAUSAL_BOTTOM_RIGHT);
+    if (status != ATTN_OK)
+        return status;
+    if (a->axis == a->channel_axis)
+        return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_axis: axis and channel_axis are both %d", a->axis);
+    for (int i = 0; i < a->rank; i++)
+        sizes[i] = (size_of){i == a->channel_axis ? "the channels of shape" : "a length of shape", a->shape[i],
+                             i == a->channel_axis};
+    status = check_sizes(what, sizes, a->rank, a->rank);
+    if (status == ATTN_OK && a->heads < 1)
+        return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_axis: heads is %lld; it must be at least 1", (long long)a->heads);
+    if (status == ATTN_OK && a->shape[a->channel_axis] % a->heads)
+        return attn__fail(NULL, ATTN_ERROR_SHAPE, "attn_axis: heads %lld does not divide the %lld channels",
+                          (long long)a->heads, (long long)a->shape[a->channel_axis]);
+    return status;
 }
 
 static void add_moving(attn_problem *p, attn_role role, int64_t n, int64_t stride)
@@ -163,12 +244,12 @@ static void number_rows(attn_problem *p)
 
 attn_status attn_problem_axis(attn_problem *problem, const attn_axis *axis)
 {
+    ATTN__CALL(NULL);
     *problem = (attn_problem){0};
-    if (!axis_is_sound(axis))
-        return ATTN_ERROR_ARGUMENT;
-    if (axis->shape[axis->channel_axis] % axis->heads)
-        return ATTN_ERROR_SHAPE;
-    int64_t stride[8], next = 1;
+    attn_status status = check_axis(axis);
+    if (status != ATTN_OK)
+        return status;
+    int64_t stride[8] = {0}, next = 1;
     for (int i = axis->rank - 1; i >= 0; i--) {
         stride[i] = next;
         next *= axis->shape[i];
@@ -195,12 +276,13 @@ attn_status attn_problem_axis(attn_problem *problem, const attn_axis *axis)
 attn_status attn_problem_tied_rows(attn_problem *problem, int64_t rows, int64_t cols, int64_t batch, int64_t heads,
                                    int64_t dim)
 {
+    const size_of sizes[] = {{"rows", rows, 0}, {"cols", cols, 0}, {"batch", batch, 0}, {"heads", heads, 1}, {"dim", dim, 1}};
+    ATTN__CALL(NULL);
     *problem = (attn_problem){0};
-    int64_t head, token, row, elements;
-    if (rows < 0 || cols < 0 || batch < 0 || heads < 0 || dim < 0 || __builtin_mul_overflow(heads, dim, &head) ||
-        __builtin_mul_overflow(batch, head, &token) || __builtin_mul_overflow(cols, token, &row) ||
-        __builtin_mul_overflow(rows, row, &elements))
-        return ATTN_ERROR_ARGUMENT;
+    attn_status status = check_sizes("attn_problem_tied_rows", sizes, 5, 5);
+    if (status != ATTN_OK)
+        return status;
+    int64_t head = heads * dim, token = batch * head, row = cols * token;
     add_moving(problem, ATTN_ROLE_BATCH, heads, dim);
     add_moving(problem, ATTN_ROLE_BATCH, batch, head);
     add_moving(problem, ATTN_ROLE_QUERY, cols, token);
@@ -217,21 +299,23 @@ attn_status attn_problem_tied_rows(attn_problem *problem, int64_t rows, int64_t 
 
 /* ------------------------------------------------------------------------------------ a window over an image */
 
-static bool window_is_sound(const attn_window2d *w)
+static attn_status check_window(const attn_window2d *w)
 {
-    int64_t elements = 1;
-    const int64_t sizes[] = {w->batch, w->height, w->width, w->heads, w->dim, w->window_y, w->window_x};
-    for (int i = 0; i < 7; i++)
-        if (sizes[i] < 0 || __builtin_mul_overflow(elements, sizes[i] ? sizes[i] : 1, &elements))
-            return false;
-    return w->step >= 0 && w->dilation >= 0 && (unsigned)w->border <= ATTN_BORDER_SHIFT;
+    static const char what[] = "attn_window2d";
+    const size_of sizes[] = {{"batch", w->batch, 0},       {"height", w->height, 0},     {"width", w->width, 0},
+                             {"heads", w->heads, 1},       {"dim", w->dim, 1},           {"window_y", w->window_y, 1},
+                             {"window_x", w->window_x, 1}, {"dilation", w->dilation, 0}, {"step", w->step, 0}};
+    attn_status status = check_sizes(what, sizes, 9, 7);
+    return status == ATTN_OK ? check_enum(what, "border", (int)w->border, ATTN_BORDER_SHIFT) : status;
 }
 
 attn_status attn_problem_window2d(attn_problem *problem, const attn_window2d *w)
 {
+    ATTN__CALL(NULL);
     *problem = (attn_problem){0};
-    if (!window_is_sound(w))
-        return ATTN_ERROR_ARGUMENT;
+    attn_status status = check_window(w);
+    if (status != ATTN_OK)
+        return status;
     int64_t step = w->step ? w->step : 1, dilation = w->dilation ? w->dilation : 1;
     int64_t ny = w->height / step + (w->height % step != 0), nx = w->width / step + (w->width % step != 0);
     int64_t token = w->heads * w->dim, row = w->width * token, q_row = nx * token;

@@ -17,7 +17,7 @@ void attn_image_free(attn_context *context, attn_image *image)
 
 attn_status attn_image_alloc(attn_image *image, attn_context *context, int64_t width, int64_t height, int channels)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     *image = (attn_image){0};
     if (width < 1 || height < 1 || width > ATTN__IMAGE_SIDE || height > ATTN__IMAGE_SIDE ||
         (channels != 1 && channels != 3))
@@ -98,7 +98,7 @@ static attn_status convert(attn_image *to, attn_context *context, const attn__ra
 
 attn_status attn_image_convert(attn_image *to, attn_context *context, const attn_image *from, int channels)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn__raster raster = {from->width, from->height, from->channels, from->pixels};
     return convert(to, context, &raster, channels);
 }
@@ -140,7 +140,7 @@ static attn_status decode(attn__raster *raster, const attn__input *input, int64_
 attn_status attn_image_parse(attn_image *image, attn_context *context, const void *data, size_t size, const char *name,
                              const attn_image_options *options)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn_image_options o = options ? *options : (attn_image_options){0};
     attn__input input = {.context = context, .name = name, .data = data, .size = size};
     attn__raster raster = {0};
@@ -159,7 +159,7 @@ attn_status attn_image_parse(attn_image *image, attn_context *context, const voi
 attn_status attn_image_read(attn_image *image, attn_context *context, const char *path,
                             const attn_image_options *options)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn_bytes bytes = {0};
     *image = (attn_image){0};
     attn_status status = attn_file_read(&bytes, context, path, 0);

@@ -123,7 +123,7 @@ static void filter_columns(const taps *t, const attn_image *from, attn_image *to
 attn_status attn_image_resize(attn_image *to, attn_context *context, const attn_image *from, int64_t width,
                               int64_t height, attn_image_filter filter)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     taps across = {0}, down = {0};
     attn_image between = {0};
     *to = (attn_image){0};
@@ -188,7 +188,7 @@ attn_status attn__resize_map(attn_context *context, const float *from, const int
 attn_status attn_image_crop(attn_image *to, attn_context *context, const attn_image *from, int64_t x, int64_t y,
                             int64_t width, int64_t height)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     *to = (attn_image){0};
     if (x < 0 || y < 0 || width > from->width - x || height > from->height - y)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "%lld x %lld pixels at (%lld, %lld) do not lie in %lld x %lld",
@@ -230,6 +230,6 @@ attn_status attn__image_fit(attn_image *to, attn_context *context, const attn_im
 attn_status attn_image_fit(attn_image *to, attn_context *context, const attn_image *from, int64_t width, int64_t height,
                            attn_image_filter filter)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     return attn__image_fit(to, context, from, width, height, &(attn__image_fitting){.filter = filter});
 }

@@ -34,7 +34,7 @@ static void place(attn_image *sheet, const attn_image *image, int64_t x0, int64_
 attn_status attn_image_sheet(attn_image *sheet, attn_context *context, const attn_image *images, int64_t n,
                              int64_t columns, int64_t gap, int64_t zoom)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     *sheet = (attn_image){0};
     attn_status status = check(context, images, n, gap, zoom);
     if (status != ATTN_OK)

@@ -20,7 +20,7 @@ typedef struct writer {
 static void on_error(png_structp png, png_const_charp message)
 {
     writer *w = png_get_error_ptr(png);
-    if (attn_context_status(w->context) == ATTN_OK)
+    if (attn__call_status(w->context) == ATTN_OK)
         attn__fail(w->context, ATTN_ERROR_INTERNAL, "png: %s", message);
     longjmp(w->jump, 1);
 }
@@ -74,15 +74,15 @@ static bool guarded(writer *w)
 
 attn_status attn_image_png(attn_bytes *png, attn_context *context, const attn_image *image)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     writer w = {.context = context, .image = image};
     *png = (attn_bytes){0};
     bool done = guarded(&w);
     png_destroy_write_struct(&w.png, &w.info);
     if (!done) {
         attn_bytes_free(context, &w.out);
-        return attn_context_status(context) != ATTN_OK
-                   ? attn_context_status(context)
+        return attn__call_status(context) != ATTN_OK
+                   ? attn__call_status(context)
                    : attn__fail(context, ATTN_ERROR_INTERNAL, "png: libpng does not start");
     }
     *png = w.out;
@@ -103,7 +103,7 @@ static attn_status write_pnm(attn_context *context, const attn_image *image, con
 
 attn_status attn_image_write(attn_context *context, const attn_image *image, const char *path)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     const char *ending = strrchr(path, '.');
     ending = ending ? ending : "";
     bool pgm = strcasecmp(ending, ".pgm") == 0, ppm = strcasecmp(ending, ".ppm") == 0;

@@ -33,7 +33,7 @@ static void on_error(png_structp png, png_const_charp message)
     reader *r = png_get_error_ptr(png);
     /* if memory ran out, the allocator has already recorded this error */
     r->status =
-        attn_context_status(r->input->context) == ATTN_ERROR_MEMORY
+        attn__call_status(r->input->context) == ATTN_ERROR_MEMORY
             ? ATTN_ERROR_MEMORY
             : attn__fail(r->input->context, ATTN_ERROR_FORMAT, "%s: byte %zu: png: %s", r->input->name, r->at, message);
     longjmp(r->jump, 1);
@@ -174,8 +174,8 @@ static attn_status guarded(reader *r)
     r->png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, r, on_error, on_warning, context, on_alloc, on_free);
     r->info = r->png ? png_create_info_struct(r->png) : NULL;
     if (!r->info)
-        return attn_context_status(context) != ATTN_OK
-                   ? attn_context_status(context)
+        return attn__call_status(context) != ATTN_OK
+                   ? attn__call_status(context)
                    : attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: libpng does not start", r->input->name);
     read_header(r);
     read_pixels(r);

@@ -36,7 +36,7 @@ static attn_status add_frame(WebPAnimEncoder *encoder, attn_context *context, co
     if (!WebPConfigInit(&lossless) || !WebPConfigLosslessPreset(&lossless, 6))
         return fail(context, path, "another version");
     bool done = import(&picture, context, image);
-    attn_status status = done ? ATTN_OK : attn_context_status(context);
+    attn_status status = done ? ATTN_OK : attn__call_status(context);
     if (done && !WebPAnimEncoderAdd(encoder, &picture, at, &lossless))
         status = fail(context, path, WebPAnimEncoderGetError(encoder));
     else if (!done && status == ATTN_OK)

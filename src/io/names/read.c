@@ -362,7 +362,7 @@ static attn_status take_lines(attn_name_map *names, char *text)
 attn_status attn_name_map_parse(attn_name_map **names, attn_context *context, const char *text, size_t size,
                                 const char *name)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     *names = NULL;
     if (size > SIZE_MOST || memchr(text, 0, size))
         return attn__fail(context, ATTN_ERROR_FORMAT, "%s: no names file: more than a million bytes, or a 0 among them",
@@ -391,7 +391,7 @@ attn_status attn_name_map_parse(attn_name_map **names, attn_context *context, co
 
 attn_status attn_name_map_read(attn_name_map **names, attn_context *context, const char *path)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn__input input;
     const char *text;
     size_t size;

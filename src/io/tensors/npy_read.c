@@ -230,7 +230,7 @@ attn_status attn__npy_find(attn__array *array, const attn__input *input)
 
 attn_status attn_npy_parse(attn_tensor **tensor, attn_context *context, const void *data, size_t size, const char *name)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     static const attn_weights_options keep = {.keep_types = true};
     static char no_name[] = "array";
     attn__input input = {context, name, data, size};
@@ -247,7 +247,7 @@ attn_status attn_npy_parse(attn_tensor **tensor, attn_context *context, const vo
 
 attn_status attn_npy_read(attn_tensor **tensor, attn_context *context, const char *path)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn__input input;
     *tensor = NULL;
     attn_status status = attn__file_map(&input, context, path);

@@ -55,7 +55,7 @@ static void write_widened(attn__output *output, const uint16_t *x, int64_t n)
 
 attn_status attn_npy_write(const attn_tensor *tensor, attn_context *context, const char *path)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     char header[512];
     attn_dtype dtype = attn_tensor_dtype(tensor);
     attn__output output;

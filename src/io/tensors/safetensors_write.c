@@ -147,5 +147,6 @@ attn_status attn__safetensors_write(const attn_named_list *list, const bool *int
 
 attn_status attn_safetensors_write(const attn_named_list *list, const char *path, const attn_config *metadata)
 {
+    ATTN__CALL(list->context);
     return attn__safetensors_write(list, NULL, path, metadata);
 }

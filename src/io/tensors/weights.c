@@ -221,7 +221,7 @@ static attn_status read_into_list(find_function finder, const attn__input *input
 static attn_status parse(find_function finder, attn_named_list *list, const void *data, size_t size, const char *name,
                          const attn_weights_options *options, attn_config *metadata, attn_bytes *report)
 {
-    attn__call_begin(list->context);
+    ATTN__CALL(list->context);
     attn__input input = {list->context, name, data, size};
     return read_into_list(finder, &input, list, options, metadata, report);
 }
@@ -272,7 +272,7 @@ attn_status attn_weights_read(attn_named_list *list, const char *path, const att
 {
     attn__weights_files files;
     attn__findings findings;
-    attn__call_begin(list->context);
+    ATTN__CALL(list->context);
     if (report)
         *report = (attn_bytes){0};
     attn_status status = attn__weights_find(&findings, &files, list->context, path, options, metadata);
@@ -290,7 +290,7 @@ attn_status attn_weights_load(attn_named_list *parameters, const char *path, con
 {
     attn__weights_files files;
     attn__findings findings;
-    attn__call_begin(parameters->context);
+    ATTN__CALL(parameters->context);
     if (report)
         *report = (attn_bytes){0};
     attn_status status = attn__weights_find(&findings, &files, parameters->context, path, options, metadata);
@@ -305,7 +305,7 @@ attn_status attn_weights_load(attn_named_list *parameters, const char *path, con
 
 attn_status attn_weights_bound(attn_context *context, const char *path, size_t *bytes)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn__weights_files files = {.find = find_any};
     attn__findings findings = {.arrays = {.context = context}};
     attn_status status = attn__weights_files_open(&files, context, path);
@@ -347,7 +347,7 @@ static attn_status add_tensor(attn__arrays *arrays, const attn_named *named)
 attn_status attn__weights_assign(attn_named_list *parameters, const attn_named_list *source, const char *file,
                                  const attn_weights_options *options, attn_bytes *report)
 {
-    attn__call_begin(parameters->context);
+    ATTN__CALL(parameters->context);
     if (report)
         *report = (attn_bytes){0};
     attn__arrays arrays = {.context = parameters->context, .file = file};
@@ -365,7 +365,7 @@ attn_status attn_weights_assign(attn_named_list *parameters, const attn_named_li
 {
     if (report)
         *report = (attn_bytes){0};
-    attn__call_begin(parameters->context);
+    ATTN__CALL(parameters->context);
     attn__findings findings;
     attn_status status = prepare(&findings, parameters->context, "tensors", options, NULL);
     return status == ATTN_OK ? attn__weights_assign(parameters, source, "tensors", options, report) : status;

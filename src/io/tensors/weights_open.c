@@ -14,7 +14,7 @@ struct attn_checkpoint {
 attn_status attn_checkpoint_open(attn_checkpoint **weights, attn_context *context, const char *path,
                                  const attn_weights_options *options, attn_config *metadata)
 {
-    attn__call_begin(context);
+    ATTN__CALL(context);
     attn_checkpoint *w = attn__alloc_zero(context, sizeof *w);
     *weights = NULL;
     if (!w)
@@ -80,6 +80,7 @@ bool attn_checkpoint_at(const attn_checkpoint *weights, int64_t i, attn_checkpoi
 
 attn_status attn_checkpoint_tensor(attn_tensor **tensor, const attn_checkpoint *weights, int64_t i)
 {
+    ATTN__CALL(weights->findings.arrays.context);
     const attn__arrays *arrays = &weights->findings.arrays;
     *tensor = NULL;
     if (i < 0 || i >= arrays->n)

@@ -15,6 +15,7 @@ static void activate_backward(attn_tape *tape, attn__node *node)
 
 attn_tensor *attn_activate(attn_tape *tape, attn_tensor *x, attn_activation activation)
 {
+    ATTN__TAPE_CALL(tape->context);
     if (!attn__op_accepts(tape, "activate", 1, x))
         return NULL;
     if (!attn__activation_exists((int)activation)) {

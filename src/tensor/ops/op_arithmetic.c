@@ -107,16 +107,19 @@ static attn_tensor *binary(attn_tape *tape, const char *op, attn__binary kind, a
 
 attn_tensor *attn_add(attn_tape *tape, attn_tensor *a, attn_tensor *b)
 {
+    ATTN__TAPE_CALL(tape->context);
     return binary(tape, "add", ATTN__BINARY_ADD, a, b);
 }
 
 attn_tensor *attn_sub(attn_tape *tape, attn_tensor *a, attn_tensor *b)
 {
+    ATTN__TAPE_CALL(tape->context);
     return binary(tape, "sub", ATTN__BINARY_SUB, a, b);
 }
 
 attn_tensor *attn_mul(attn_tape *tape, attn_tensor *a, attn_tensor *b)
 {
+    ATTN__TAPE_CALL(tape->context);
     return binary(tape, "mul", ATTN__BINARY_MUL, a, b);
 }
 
@@ -131,6 +134,7 @@ static void affine_backward(attn_tape *tape, attn__node *node)
 
 attn_tensor *attn_affine(attn_tape *tape, attn_tensor *x, double scale, double shift)
 {
+    ATTN__TAPE_CALL(tape->context);
     if (!attn__op_accepts(tape, "affine", 1, x))
         return NULL;
     attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, x->shape);

@@ -556,6 +556,7 @@ static attn_tensor *attend_narrow(attn_tape *tape, const attn_attention *a, attn
 
 attn_tensor *attn_attend(attn_tape *tape, const attn_attention *a)
 {
+    ATTN__TAPE_CALL(tape->context);
     attn_tensor *inputs[INPUTS] = {a->q.tensor, a->k.tensor, a->v.tensor, a->bias, a->w, a->w2};
     attn__hold rounded[INPUTS] = {{0}};
     memcpy(inputs + TABLES, a->table, sizeof a->table);

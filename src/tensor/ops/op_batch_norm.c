@@ -197,6 +197,7 @@ static bool accepts(attn_tape *tape, const attn_tensor *x, attn_tensor *const *v
 attn_tensor *attn_batch_norm(attn_tape *tape, attn_tensor *x, attn_tensor *g, attn_tensor *b, attn_tensor *running_mean,
                              attn_tensor *running_var, double momentum, double eps)
 {
+    ATTN__TAPE_CALL(tape->context);
     if (!attn__op_accepts(tape, "batch_norm", 5, x, g, b, running_mean, running_var) ||
         !accepts(tape, x, (attn_tensor *[]){g, b, running_mean, running_var}))
         return NULL;

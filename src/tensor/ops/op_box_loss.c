@@ -147,6 +147,7 @@ double attn__box_giou(const double *box, const double *target)
 
 attn_tensor *attn_box_loss(attn_tape *tape, attn_tensor *boxes, const attn_tensor *target, double l1, double giou)
 {
+    ATTN__TAPE_CALL(tape->context);
     attn__node *node;
     if (!accepts(tape, boxes, target))
         return NULL;

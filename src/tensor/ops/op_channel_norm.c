@@ -211,6 +211,7 @@ static void save(attn__node *node, const channel_job *job, const attn__hold numb
 attn_tensor *attn_channel_norm(attn_tape *tape, attn_tensor *x, int axis, attn_tensor *g, attn_tensor *b, double eps,
                                attn_norm kind)
 {
+    ATTN__TAPE_CALL(tape->context);
     channel_job job = {.kind = kind, .eps = eps, .kernel = attn__channel_norm_for(tape->context->isa)};
     if (!attn__op_accepts(tape, "channel_norm", 3, x, g, b) ||
         attn__check_choice(tape->context, "the kind of channel_norm", (int)kind, ATTN_NORM_DEVIATION) ||

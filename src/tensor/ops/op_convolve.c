@@ -530,12 +530,14 @@ static attn_tensor *convolve(attn_tape *tape, const convolution *c, const attn_c
 
 attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, const attn_conv *conv)
 {
+    ATTN__TAPE_CALL(tape->context);
     return convolve(tape, &(convolution){.x = x, .w = w, .b = b}, conv);
 }
 
 attn_tensor *attn_convolve_scaled(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *scale,
                                   attn_tensor *shift, attn_tensor *addend, const attn_conv *conv)
 {
+    ATTN__TAPE_CALL(tape->context);
     convolution c = {.x = x, .w = w, .b = shift, .addend = addend, .scale = scale};
     if (!w || !scale || !shift)
         return NULL;

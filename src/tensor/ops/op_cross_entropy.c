@@ -107,6 +107,7 @@ static void total(attn_tensor *loss, const void *rows, int64_t n, double divisor
 attn_tensor *attn_cross_entropy(attn_tape *tape, attn_tensor *logits, const attn_tensor *labels,
                                 const attn_cross_entropy_options *options)
 {
+    ATTN__TAPE_CALL(tape->context);
     if (ATTN__CHECK_RESERVED(tape->context, options, attn_cross_entropy_options) != ATTN_OK)
         return NULL;
     static const attn_cross_entropy_options defaults;

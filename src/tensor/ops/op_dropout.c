@@ -70,6 +70,7 @@ static void dropout_backward(attn_tape *tape, attn__node *node)
 
 attn_tensor *attn_dropout(attn_tape *tape, attn_tensor *x, double p)
 {
+    ATTN__TAPE_CALL(tape->context);
     if (!attn__op_accepts(tape, "dropout", 1, x) || !attn__dropout_accepts(tape, "dropout", p))
         return NULL;
     attn__dropout dropout = attn__dropout_site(tape, x, p);

@@ -191,6 +191,7 @@ static bool accepts(attn_tape *tape, const attn_tensor *table, const attn_tensor
 attn_tensor *attn_embedding(attn_tape *tape, attn_tensor *table, const attn_tensor *ids, double scale,
                             attn_tensor *position, int64_t first)
 {
+    ATTN__TAPE_CALL(tape->context);
     if (!accepts(tape, table, position) || !ids_fit(tape, "embedding", table, ids))
         return NULL;
     if (table->rank != 2)
@@ -204,6 +205,7 @@ attn_tensor *attn_embedding(attn_tape *tape, attn_tensor *table, const attn_tens
 
 attn_tensor *attn_index_select(attn_tape *tape, attn_tensor *x, const attn_tensor *index)
 {
+    ATTN__TAPE_CALL(tape->context);
     if (!attn__op_accepts(tape, "gather", 1, x) || !ids_fit(tape, "gather", x, index))
         return NULL;
     int64_t width = 1;

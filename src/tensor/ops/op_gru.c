@@ -273,6 +273,7 @@ static void save(attn__node *node, attn__hold gates, attn__hold hidden)
 attn_tensor *attn_gru(attn_tape *tape, attn_tensor *x, attn_tensor *h0, attn_tensor *w_ih, attn_tensor *w_hh,
                       attn_tensor *b_ih, attn_tensor *b_hh)
 {
+    ATTN__TAPE_CALL(tape->context);
     attn_tensor *inputs[INPUTS] = {x, h0, w_ih, w_hh, b_ih, b_hh};
     if (!attn__op_accepts(tape, "gru", h0 ? 6 : 5, x, w_ih, w_hh, b_ih, b_hh, h0) || !shapes_fit(tape, inputs))
         return NULL;

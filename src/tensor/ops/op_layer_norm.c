@@ -174,6 +174,7 @@ static attn_tensor *normalize(attn_tape *tape, attn_tensor *x, attn_tensor *resi
 
 attn_tensor *attn_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *g, attn_tensor *b, double eps)
 {
+    ATTN__TAPE_CALL(tape->context);
     if (!attn__op_accepts(tape, "layer_norm", 3, x, g, b))
         return NULL;
     return normalize(tape, x, NULL, (attn__dropout){.scale = 1}, g, b, eps);
@@ -182,6 +183,7 @@ attn_tensor *attn_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *g, at
 attn_tensor *attn_add_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *y, double p, attn_tensor *g,
                                  attn_tensor *b, double eps)
 {
+    ATTN__TAPE_CALL(tape->context);
     if (!attn__op_accepts(tape, "add_layer_norm", 4, x, y, g, b) || !attn__dropout_accepts(tape, "add_layer_norm", p))
         return NULL;
     return normalize(tape, x, y, attn__dropout_site(tape, x, p), g, b, eps);

@@ -123,6 +123,7 @@ static bool run(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
 
 attn_tensor *attn_linear(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, attn_activation activation)
 {
+    ATTN__TAPE_CALL(tape->context);
     bool adapted = attn__op_is_adapted(w);
     if (adapted && activation == ATTN_ACTIVATION_IDENTITY)
         return attn_linear_between(tape, x, -1, -1, w, b);

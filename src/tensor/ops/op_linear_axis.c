@@ -170,6 +170,7 @@ static attn_tensor *with_low_rank(attn_tape *tape, attn_tensor *x, int from, int
 
 attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int to, attn_tensor *w, attn_tensor *b)
 {
+    ATTN__TAPE_CALL(tape->context);
     if (attn__op_is_adapted(w))
         return with_low_rank(tape, x, from, to, w, b);
     axis_detail d;
@@ -202,5 +203,6 @@ attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int 
 
 attn_tensor *attn_linear_axis(attn_tape *tape, attn_tensor *x, int axis, attn_tensor *w, attn_tensor *b)
 {
+    ATTN__TAPE_CALL(tape->context);
     return attn_linear_between(tape, x, axis, axis, w, b);
 }

@@ -8,6 +8,7 @@
 
 attn_tensor *attn_tape_tensor(attn_tape *tape, attn_dtype dtype, int rank, const int64_t *shape, const void *data)
 {
+    ATTN__TAPE_CALL(tape->context);
     attn_tensor *y = attn__op_result(tape, dtype, rank, shape);
     if (!y)
         return NULL;
@@ -54,6 +55,7 @@ static bool resolve_shape(attn_tape *tape, const attn_tensor *x, int rank, const
 
 attn_tensor *attn_reshape(attn_tape *tape, attn_tensor *x, int rank, const int64_t *shape)
 {
+    ATTN__TAPE_CALL(tape->context);
     int64_t resolved[ATTN_MAX_RANK];
     if (!x || !resolve_shape(tape, x, rank, shape, resolved))
         return NULL;
@@ -141,6 +143,7 @@ static bool is_real(attn_dtype dtype)
 
 attn_tensor *attn_cast(attn_tape *tape, attn_tensor *x, attn_dtype dtype)
 {
+    ATTN__TAPE_CALL(tape->context);
     if (!x || attn__tensor_must_have_data(tape->context, x, "to cast") != ATTN_OK)
         return NULL;
     if (!castable(dtype) || !castable(x->dtype)) {

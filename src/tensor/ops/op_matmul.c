@@ -119,6 +119,7 @@ static bool plan(attn_tape *tape, const attn_tensor *a, const attn_tensor *b, ma
 
 attn_tensor *attn_matmul(attn_tape *tape, attn_tensor *a, attn_tensor *b, bool transpose_a, bool transpose_b)
 {
+    ATTN__TAPE_CALL(tape->context);
     matmul_detail d = {.ta = transpose_a, .tb = transpose_b};
     if (!attn__op_accepts(tape, "matmul", 2, a, b) || !plan(tape, a, b, &d))
         return NULL;

@@ -115,10 +115,12 @@ static attn_tensor *pool(attn_tape *tape, const char *op, attn_tensor *x, int sp
 attn_tensor *attn_max_pool(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel, const int64_t *stride,
                            const int64_t *padding)
 {
+    ATTN__TAPE_CALL(tape->context);
     return pool(tape, "max_pool", x, spatial, kernel, stride, padding, true);
 }
 
 attn_tensor *attn_avg_pool(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel, const int64_t *stride)
 {
+    ATTN__TAPE_CALL(tape->context);
     return pool(tape, "avg_pool", x, spatial, kernel, stride, NULL, false);
 }

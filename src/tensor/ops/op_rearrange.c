@@ -67,6 +67,7 @@ static bool copyable(attn_tape *tape, const char *op, const attn_tensor *x)
 
 attn_tensor *attn_permute(attn_tape *tape, attn_tensor *x, const int *axes)
 {
+    ATTN__TAPE_CALL(tape->context);
     if (!copyable(tape, "permute", x))
         return NULL;
     if (!is_permutation(x->rank, axes))
@@ -125,6 +126,7 @@ static void slice_backward(attn_tape *tape, attn__node *node)
 
 attn_tensor *attn_slice(attn_tape *tape, attn_tensor *x, int axis, int64_t begin, int64_t end)
 {
+    ATTN__TAPE_CALL(tape->context);
     if (!copyable(tape, "slice", x))
         return NULL;
     axis = attn__op_axis(tape, "slice", x, axis);
@@ -178,6 +180,7 @@ static bool concat_shape(attn_tape *tape, attn_tensor *const *xs, int n, int axi
 
 attn_tensor *attn_concat(attn_tape *tape, attn_tensor *const *xs, int n, int axis)
 {
+    ATTN__TAPE_CALL(tape->context);
     int64_t shape[ATTN_MAX_RANK];
     if (n < 1)
         return attn__op_shape_error(tape, "concat: nothing to join");

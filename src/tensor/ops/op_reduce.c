@@ -54,10 +54,12 @@ static attn_tensor *reduce(attn_tape *tape, const char *op, attn_tensor *x, int 
 
 attn_tensor *attn_sum(attn_tape *tape, attn_tensor *x, int axis)
 {
+    ATTN__TAPE_CALL(tape->context);
     return reduce(tape, "sum", x, axis, false);
 }
 
 attn_tensor *attn_mean(attn_tape *tape, attn_tensor *x, int axis)
 {
+    ATTN__TAPE_CALL(tape->context);
     return reduce(tape, "mean", x, axis, true);
 }

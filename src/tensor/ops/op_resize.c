@@ -138,6 +138,7 @@ static resize_job sizes_of(const attn_tensor *x, int axis, int64_t n)
 
 attn_tensor *attn_interpolate(attn_tape *tape, attn_tensor *x, int axis, int64_t n, attn_interpolation kind)
 {
+    ATTN__TAPE_CALL(tape->context);
     if (!attn__op_accepts(tape, "resize", 1, x))
         return NULL;
     axis = attn__op_axis(tape, "resize", x, axis);

@@ -180,6 +180,7 @@ static void average(attn_tape *tape, const attn__hold half[HALVES], const attn_t
 
 attn_tensor *attn_reversible(attn_tape *tape, attn_tensor *x, const attn_reversible_block *blocks, int n)
 {
+    ATTN__TAPE_CALL(tape->context);
     if (!attn__op_accepts(tape, "reversible", 1, x))
         return NULL;
     if (n < 0 || (n > 0 && !blocks))

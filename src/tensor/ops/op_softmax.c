@@ -42,6 +42,7 @@ static int64_t rows_of_a_length(attn_tape *tape, const attn_tensor *x, const att
 
 attn_tensor *attn_softmax(attn_tape *tape, attn_tensor *x, const attn_tensor *lens, double fill)
 {
+    ATTN__TAPE_CALL(tape->context);
     if (!attn__op_accepts(tape, "softmax", 1, x))
         return NULL;
     if (x->rank == 0)

@@ -113,6 +113,7 @@ static bool accepts(attn_tape *tape, const attn_tensor *weights, const attn_tens
 attn_tensor *attn_weights_cross_entropy(attn_tape *tape, attn_tensor *weights, const attn_tensor *wanted,
                                         double divisor)
 {
+    ATTN__TAPE_CALL(tape->context);
     attn__node *node;
     if (!accepts(tape, weights, wanted, divisor))
         return NULL;
