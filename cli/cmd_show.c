@@ -5,6 +5,7 @@
 #include "family.h"
 #include "foreign.h"
 #include "picture.h"
+#include "shortlist.h"
 #include "show.h"
 
 static const cli_option options[] = {
@@ -14,6 +15,9 @@ static const cli_option options[] = {
         "kinds", 'k', "LIST", "",
         "which attentions, with commas between: encoder,decoder,cross of a translator; rows,columns of an alignment"),
     CLI_FLAG("words", 'w', "of a translator of pieces: a row and a column for each word instead of each piece"),
+    CLI_BEAM,
+    CLI_LENGTH_PENALTY,
+    CLI_SHORTLIST,
     CLI_INT("layer", 0, "0", 0, 1000,
             "which layer or block of a model of pictures or of alignments, from 1; 0: all (vit: their rollout)"),
     CLI_INT("head", 0, "0", 0, 1000, "of a picture: which head of the layer, from 1; 0: all"),
@@ -28,6 +32,10 @@ static const cli_option options[] = {
     CLI_CLIP_OPTION,
     CLI_CHOICE("colours", cli_colour_names, "heat",
                "of heatmaps; diverging: blue below 0 and red above. A page has blue for blues and red for the others"),
+    CLI_TEXT(
+        "range", 0, "LOW,HIGH", "",
+        "of heatmaps: the numbers at the ends of the colour scale, which are the same in each picture then, as 0,1; "
+        "default: 0, or the least number where that is below 0, and the greatest"),
     CLI_TEXT("title", 't', "TEXT", "", "of an array: above the picture; default: the file and its sizes"),
     CLI_TEXT("x_label", 0, "TEXT", "", "of an array: what its columns are; default: Keys"),
     CLI_TEXT("y_label", 0, "TEXT", "", "of an array: what its rows are; default: Queries"),
@@ -40,7 +48,7 @@ static const char *const usage[] = {
     "MODEL ALIGNMENT [--kinds rows] [--layer N] [-o FILE]", "WEIGHTS.npy [-o FILE]", NULL};
 
 static const char description[] =
-    "A translator: translates SENTENCE and draws what each word attends to: a row of panels for each layer, a panel for each "
+    "A translator: translates SENTENCE, as attn translate does with the same --beam, --length-penalty and --shortlist, and draws what each word attends to: a row of panels for each layer, a panel for each "
     "head, all in one colour scale. \"encoder\" is how the words of SENTENCE attend to each other, \"decoder\" how those of the "
     "translation do, \"cross\" how the translation attends to SENTENCE. Models with a single attention have \"cross\" "
     "only. With --words the pieces of a word are joined: as a query it has the mean of their weights, as a key "
@@ -93,7 +101,13 @@ static int show_as(cli_call *cli, unsigned shown, const char *what, int (*show)(
         unsigned by;
     } reads[] = {{"kinds", SENTENCE | ALIGNMENT},
                  {"words", SENTENCE},
+                 {"beam", SENTENCE},
+                 {"length_penalty", SENTENCE},
+                 {"shortlist", SENTENCE},
+                 {"shortlist_first", SENTENCE},
+                 {"shortlist_best", SENTENCE},
                  {"colours", SENTENCE | ALIGNMENT | ARRAY},
+                 {"range", SENTENCE | ALIGNMENT | ARRAY},
                  {"title", ARRAY},
                  {"x_label", ARRAY},
                  {"y_label", ARRAY},
@@ -111,7 +125,9 @@ static int show_as(cli_call *cli, unsigned shown, const char *what, int (*show)(
             return cli_fail(CLI_BAD, "show %s: --%s is not for %s", cli->words[0], cli_option_spell(&option, name),
                             what);
         }
-    return show(cli);
+    double low, high;
+    int code = cli_range(cli, &low, &high);
+    return code == CLI_OK ? show(cli) : code;
 }
 
 static int run(cli_call *cli)
