@@ -32,8 +32,9 @@ typedef struct frame {
     const attn_curves *curves;
     axis x, y;
     int64_t panels;
-    double step; /* distance from one panel to the next, in points */
+    double step, gap; /* distance from one panel to the next, and between two panels, in points */
     double width, height, left, right, top;
+    double beside; /* x of the end of the y axis' name, to the left of all other texts */
     int hue_of[MOST_CURVES], nhues;
     double legend_x[MOST_COLOURS], legend_y[MOST_COLOURS]; /* positions of the curves' names in the legend, in points */
 } frame;
@@ -221,10 +222,10 @@ static const attn_curve *named(const frame *f, int hue)
     return NULL;
 }
 
-/* Returns the width that the name of a curve may have in the legend. */
-static double legend_room(const frame *f)
+/* Returns the style of a curve's name in the legend. A name that is too wide has several lines. */
+static attn__text_style legend_style(const frame *f)
 {
-    return f->width - f->right - f->left - MARK - 4;
+    return (attn__text_style){.size = TEXT, .width = f->width - f->right - f->left - MARK - 4, .bold = true};
 }
 
 /* Arranges the legend in lines that fit the page's width. Returns the y position of the legend's end. */
@@ -232,13 +233,16 @@ static double place_legend(frame *f, double y, cairo_t *cr)
 {
     double x = f->left;
     bool any = false;
+    const attn__text_style style = legend_style(f);
     for (int h = 0; h < f->nhues; h++) {
         const attn_curve *curve = named(f, h);
-        double width = curve ? MARK + 4 + attn__text_extent(cr, curve->name, TEXT, true, legend_room(f)) + 16 : 0;
+        double width = curve ? MARK + 4 + attn__text_extent(cr, curve->name, TEXT, true, style.width) + 16 : 0;
         if (x > f->left && x + width - 16 > f->width - f->right)
             x = f->left, y += LINE;
         f->legend_x[h] = x, f->legend_y[h] = y;
         x += width;
+        if (curve)
+            y += fmax(attn__text_lines(cr, 0, 0, curve->name, &style, false) - 1, 0) * attn__leading(TEXT);
         any = any || curve;
     }
     return any ? y + LINE : y;
@@ -252,7 +256,7 @@ static attn__text_style title_style(const frame *f)
 
 static attn__text_style x_style(const frame *f)
 {
-    return (attn__text_style){.size = TEXT, .width = f->width - 2 * EDGE, .anchor = ATTN_CENTRE};
+    return (attn__text_style){.size = TEXT, .width = f->width - EDGE - f->beside, .anchor = ATTN_CENTRE};
 }
 
 static attn__text_style y_style(const frame *f)
@@ -279,13 +283,14 @@ static void measure_width(frame *f, cairo_t *cr)
     double across = widest_tick(&f->x, cr) / 2 + EDGE, panels = (double)f->panels;
     const attn__text_style down = y_style(f);
     int lines = attn__text_lines(cr, 0, 0, curves->y_name, &down, false);
-    f->left = widest_tick(&f->y, cr) + 16 + (lines > 0 ? TEXT + 4 + (lines - 1) * attn__leading(TEXT) : 0);
-    f->left = fmax(f->left, across);
+    f->beside = lines > 0 ? TEXT + 8 + (lines - 1) * attn__leading(TEXT) : EDGE;
+    f->left = fmax(f->beside + widest_tick(&f->y, cr) + 12, across);
     f->right = fmax(RIGHT, across);
-    double width = panels > 1 ? f->left + f->right + panels * PANEL - GAP : WIDTH;
-    f->width = fmax(curves->width > 0 ? curves->width : width, f->left + f->right + panels * (LEAST + GAP) - GAP);
-    f->step = (f->width - f->left - f->right + GAP) / panels;
-    f->x.from = f->left, f->x.to = f->left + f->step - GAP;
+    f->gap = fmax(GAP, 2 * across);
+    double width = panels > 1 ? f->left + f->right + panels * PANEL - f->gap : WIDTH;
+    f->width = fmax(curves->width > 0 ? curves->width : width, f->left + f->right + panels * (LEAST + f->gap) - f->gap);
+    f->step = (f->width - f->left - f->right + f->gap) / panels;
+    f->x.from = f->left, f->x.to = f->left + f->step - f->gap;
 }
 
 /* Sets the sizes. The picture is larger than requested if its texts would leave no room for the curves. */
@@ -395,7 +400,7 @@ static void draw_curve(const frame *f, const attn_curve *curve, int hue, cairo_t
 
 static void draw_legend(const frame *f, cairo_t *cr)
 {
-    attn__font(cr, TEXT, true);
+    const attn__text_style style = legend_style(f);
     for (int h = 0; h < f->nhues; h++) {
         const attn_curve *curve = named(f, h);
         if (!curve)
@@ -411,7 +416,7 @@ static void draw_legend(const frame *f, cairo_t *cr)
         }
         cairo_set_dash(cr, NULL, 0, 0);
         attn__set_colour(cr, hues[h]);
-        attn__text_fitted(cr, x + MARK + 4, f->legend_y[h], curve->name, legend_room(f), ATTN_LEFT, 0);
+        attn__text_lines(cr, x + MARK + 4, f->legend_y[h], curve->name, &style, true);
     }
 }
 
@@ -434,12 +439,12 @@ static void draw_panel(const frame *first, int64_t panel, cairo_t *cr)
     }
 }
 
-/* Returns the middle of an axis' name: that of the axis, or the nearest with which the name is inside the picture, which
- * has room for `most` points of text. */
-static double middle(cairo_t *cr, const char *name, double wanted, double most)
+/* Returns the middle of an axis' name: that of the axis, or the nearest with which the name is inside its room, which
+ * begins at `from` and has `most` points. */
+static double middle(cairo_t *cr, const char *name, double wanted, double from, double most)
 {
     double half = attn__text_extent(cr, name, TEXT, false, most) / 2;
-    return fmin(fmax(wanted, EDGE + half), EDGE + most - half);
+    return fmin(fmax(wanted, from + half), from + most - half);
 }
 
 static void draw_page(void *user, cairo_t *cr)
@@ -452,9 +457,10 @@ static void draw_page(void *user, cairo_t *cr)
     for (int64_t p = 0; p < f->panels; p++)
         draw_panel(f, p, cr);
     attn__set_colour(cr, attn__ink);
-    attn__text_lines(cr, middle(cr, curves->x_name, (f->left + f->width - f->right) / 2, x.width), f->y.from + 36,
-                     curves->x_name, &x, true);
-    attn__text_lines(cr, 14, middle(cr, curves->y_name, (f->top + f->y.from) / 2, y.width), curves->y_name, &y, true);
+    double across = middle(cr, curves->x_name, (f->left + f->width - f->right) / 2, f->beside, x.width);
+    attn__text_lines(cr, across, f->y.from + 36, curves->x_name, &x, true);
+    double down = middle(cr, curves->y_name, (f->top + f->y.from) / 2, EDGE, y.width);
+    attn__text_lines(cr, 14, down, curves->y_name, &y, true);
     draw_legend(f, cr);
 }
 

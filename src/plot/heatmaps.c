@@ -28,15 +28,15 @@ static const double MARGIN = 14, GAP = 12, LABEL = 8.5, NAME = 9, TITLE = 10, HE
 enum { LONGEST_LABEL = 96 };
 
 typedef struct laid_row {
-    double cell;             /* side of the square that shows one weight, in points */
-    double cells_w, cells_h; /* size of the largest panel */
-    double left;             /* width of the area left of a panel, for the queries' labels and the axis name */
-    double above;            /* height of the area above a panel, for its title */
-    double labels, below;    /* height below a panel of the keys' labels, and of these and the axis name */
-    double width, height;    /* size of the area of a panel, which texts may make larger than the panel */
-    double content;          /* width of all panels of a line with `left` */
-    double title;            /* height of the row's title */
-    int64_t lines;           /* number of lines that the row's panels fill */
+    double cell;          /* side of the square that shows one weight, in points */
+    double cells_h;       /* height of the largest panel */
+    double left;          /* width of the area left of a panel, for the queries' labels and the axis name */
+    double above;         /* height of the area above a panel, for its title */
+    double labels, below; /* height below a panel of the keys' labels, and of these and the axis name */
+    double width, height; /* size of the area of a panel, which texts may make larger than the panel */
+    double content;       /* width of all panels of a line with `left` */
+    double title;         /* height of the row's title */
+    int64_t lines;        /* number of lines that the row's panels fill */
     double x, y;
 } laid_row;
 
@@ -133,9 +133,8 @@ static void measure_row(const layout *l, const attn_panel_row *row, laid_row *la
         cols = row->panels[i].cols > cols ? row->panels[i].cols : cols;
     }
     laid->cell = cell_size(row, rows, cols);
-    laid->cells_w = laid->cell * (double)cols;
     laid->cells_h = laid->cell * (double)rows;
-    laid->width = fmax(laid->cells_w, attn__text_extent(cr, col_name(row), NAME, false, LONGEST_NAME));
+    laid->width = fmax(laid->cell * (double)cols, attn__text_extent(cr, col_name(row), NAME, false, LONGEST_NAME));
     for (int64_t i = 0; i < row->n; i++)
         laid->width = fmax(laid->width, attn__text_extent(cr, row->panels[i].title, LABEL, false, LONGEST_NAME));
     laid->height = fmax(laid->cells_h, attn__text_extent(cr, row_name(row), NAME, false, LONGEST_NAME));
@@ -327,7 +326,8 @@ static void draw_row(const layout *l, const attn_panel_row *row, const laid_row 
     for (int64_t i = 0; i < row->n; i++) {
         const attn_panel *panel = &row->panels[i];
         int64_t column = i % l->per_line, line = i / l->per_line;
-        double x = laid->x + laid->left + (double)column * (laid->width + GAP) + (laid->width - laid->cells_w) / 2;
+        double width = laid->cell * (double)panel->cols;
+        double x = laid->x + laid->left + (double)column * (laid->width + GAP) + (laid->width - width) / 2;
         double top = laid->y + laid->title + (double)line * line_height(laid) + laid->above;
         draw_panel_title(laid, panel, x, top, cr);
         draw_cells(l, panel, laid->cell, x, top, cr);
