@@ -116,8 +116,8 @@ static void draw_frame(const page *p, cairo_t *cr)
 static void draw_axes(const page *p, cairo_t *cr)
 {
     double bottom = p->top + SIDE + attn__positions_height();
-    attn__positions_draw(cr, p->map->n, p->cell, p->left, p->top, true);
-    attn__positions_draw(cr, p->map->n, p->cell, p->left, p->top + SIDE, false);
+    attn__positions_draw(cr, 1, p->map->n, p->cell, p->left, p->top, true);
+    attn__positions_draw(cr, 1, p->map->n, p->cell, p->left, p->top + SIDE, false);
     attn__set_colour(cr, attn__grey);
     attn__font(cr, NAME, false);
     attn__text(cr, p->left + SIDE / 2, bottom + NAME + 4, "Residue", ATTN_CENTRE, 0);

@@ -286,7 +286,7 @@ static void draw_row_labels(const attn_panel_row *row, const laid_row *laid, con
         attn__text_fitted(cr, x - 4, y + ((double)r + 0.5) * laid->cell + LABEL * 0.36, row->row_labels[r],
                           LONGEST_LABEL, ATTN_RIGHT, 0);
     if (!row->row_labels)
-        attn__positions_draw(cr, panel->rows, laid->cell, x, y, true);
+        attn__positions_draw(cr, 0, panel->rows, laid->cell, x, y, true);
     const attn__text_style style = row_style(laid);
     attn__set_colour(cr, attn__grey);
     attn__text_lines(cr, laid->x + NAME, y + laid->height / 2, row_name(row), &style, true);
@@ -302,7 +302,7 @@ static void draw_col_labels(const attn_panel_row *row, const laid_row *laid, con
         attn__text_fitted(cr, x + ((double)c + 0.5) * laid->cell + LABEL * 0.36, bottom + 4, row->col_labels[c],
                           LONGEST_LABEL, ATTN_RIGHT, -M_PI / 2);
     if (!row->col_labels)
-        attn__positions_draw(cr, panel->cols, laid->cell, x, bottom, false);
+        attn__positions_draw(cr, 0, panel->cols, laid->cell, x, bottom, false);
     const attn__text_style style = col_style(laid);
     attn__set_colour(cr, attn__grey);
     attn__text_lines(cr, x + (double)panel->cols * laid->cell / 2, bottom + laid->labels + NAME + 2, col_name(row),

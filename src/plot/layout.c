@@ -178,14 +178,15 @@ static int64_t step_of(double cell, double room)
     }
 }
 
-void attn__positions_draw(cairo_t *cr, int64_t n, double cell, double x, double y, bool down)
+void attn__positions_draw(cairo_t *cr, int64_t first, int64_t n, double cell, double x, double y, bool down)
 {
     int64_t step = step_of(cell, down ? NUMBER * 1.45 : attn__positions_width(cr, n) + 2);
     attn__set_colour(cr, attn__ink);
     attn__font(cr, NUMBER, false);
-    for (int64_t i = step <= n ? step : 1; i <= n; i += step) {
+    int64_t from = (first + step - 1) / step * step;
+    for (int64_t i = from < first + n ? from : first; i < first + n; i += step) {
         char text[32];
-        double at = ((double)i - 0.5) * cell;
+        double at = ((double)(i - first) + 0.5) * cell;
         snprintf(text, sizeof text, "%lld", (long long)i);
         if (down)
             attn__text(cr, x - 4, y + at + NUMBER * 0.36, text, ATTN_RIGHT, 0);

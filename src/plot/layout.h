@@ -35,9 +35,9 @@ typedef struct attn__scale {
 double attn__scale_width(cairo_t *cr, const attn__scale *scale); /* width of the bar with its numbers and name */
 void attn__scale_draw(cairo_t *cr, const attn__scale *scale, double x, double y, double height);
 
-/* Draws the numbers of n positions, which are `cell` points apart and count from 1. They are centred below y if `down`
- * is false; otherwise they are to the left of x. If there is no room for all numbers, round ones are drawn. */
-void attn__positions_draw(cairo_t *cr, int64_t n, double cell, double x, double y, bool down);
+/* Draws the numbers of n positions, which are `cell` points apart and count from `first`. They are centred below y if
+ * `down` is false; otherwise they are to the left of x. If there is no room for all numbers, round ones are drawn. */
+void attn__positions_draw(cairo_t *cr, int64_t first, int64_t n, double cell, double x, double y, bool down);
 /* Returns the width of the area for the numbers of n rows. */
 double attn__positions_width(cairo_t *cr, int64_t n);
 /* Returns the height of the area for the numbers of columns. */
