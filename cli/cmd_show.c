@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * attn show: draws the attention of a model. */
+#include "classified.h"
 #include "commands.h"
 #include "drawing.h"
 #include "family.h"
@@ -18,6 +19,8 @@ static const cli_option options[] = {
     CLI_BEAM,
     CLI_LENGTH_PENALTY,
     CLI_SHORTLIST,
+    CLI_FLAG("prefix", 0,
+             "SENTENCE may be followed by a tab and a forced prefix, the words that begin its translation"),
     CLI_INT("layer", 0, "0", 0, 1000,
             "which layer or block of a model of pictures or of alignments, from 1; 0: all (vit: their rollout)"),
     CLI_INT("head", 0, "0", 0, 1000, "of a picture: which head of the layer, from 1; 0: all"),
@@ -26,6 +29,8 @@ static const cli_option options[] = {
         "of a picture: the patch or pixel that is the query, from 1,1, in the grid of the layer (without one, of the first); "
         "default: the class token, or the middle"),
     CLI_REAL("threshold", "0.7", 0, 1, "of a detector: the least score of a box that gets a panel"),
+    CLI_DETECTED_SIZE,
+    CLI_CLASSIFIED_OPTIONS,
     CLI_INT("channel", 0, "0", 0, 3, "of a model that draws images: which channel is predicted, from 1; 0: the last"),
     CLI_INT("frame", 0, "0", 0, 4096,
             "of a model that draws videos: which frame is predicted, from 1; 0: the last that VIDEO has"),
@@ -48,7 +53,7 @@ static const char *const usage[] = {
     "MODEL ALIGNMENT [--kinds rows] [--layer N] [-o FILE]", "WEIGHTS.npy [-o FILE]", NULL};
 
 static const char description[] =
-    "A translator: translates SENTENCE, as attn translate does with the same --beam, --length-penalty and --shortlist, and draws what each word attends to: a row of panels for each layer, a panel for each "
+    "A translator: translates SENTENCE, as attn translate does with the same --beam, --length-penalty, --prefix and --shortlist, and draws what each word attends to: a row of panels for each layer, a panel for each "
     "head, all in one colour scale. \"encoder\" is how the words of SENTENCE attend to each other, \"decoder\" how those of the "
     "translation do, \"cross\" how the translation attends to SENTENCE. Models with a single attention have \"cross\" "
     "only. With --words the pieces of a word are joined: as a query it has the mean of their weights, as a key "
@@ -104,6 +109,7 @@ static int show_as(cli_call *cli, unsigned shown, const char *what, int (*show)(
                  {"beam", SENTENCE},
                  {"length_penalty", SENTENCE},
                  {"shortlist", SENTENCE},
+                 {"prefix", SENTENCE},
                  {"shortlist_first", SENTENCE},
                  {"shortlist_best", SENTENCE},
                  {"colours", SENTENCE | ALIGNMENT | ARRAY},
@@ -115,6 +121,9 @@ static int show_as(cli_call *cli, unsigned shown, const char *what, int (*show)(
                  {"head", IMAGE | DRAWN | OBJECTS},
                  {"query", IMAGE | DRAWN | OBJECTS},
                  {"threshold", OBJECTS},
+                 {"size", OBJECTS},
+                 {"invert", IMAGE},
+                 {"channels", IMAGE},
                  {"channel", DRAWN},
                  {"frame", DRAWN},
                  {"clip", DRAWN}};

@@ -8,6 +8,7 @@
 #include "shortlist.h"
 #include "show.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Parses a list of kinds of attention. Prints an error and returns 0 for an unknown name. */
@@ -50,13 +51,13 @@ static int print_result(const cli_call *cli, const char *path, const char *trans
     return cli_print_json(cli, &json);
 }
 
-static int draw(cli_call *cli, attn_translator *translator, const attn_translator_view *view, attn_plot_format format)
+static int draw(cli_call *cli, attn_translator *translator, const char *sentence, const attn_translator_view *view,
+                attn_plot_format format)
 {
     const char *path = cli_text(cli, "out");
     attn_bytes picture = {0};
     attn_bytes translation = {0};
-    attn_status status =
-        attn_translator_render_attention(translator, cli->words[1], view, format, &picture, &translation);
+    attn_status status = attn_translator_render_attention(translator, sentence, view, format, &picture, &translation);
     if (status == ATTN_OK)
         status = attn_file_write(cli->context, path, picture.data, picture.size);
     int code = status == ATTN_OK ? print_result(cli, path, translation.data) : cli_failed(cli, NULL);
@@ -71,11 +72,19 @@ static int show(cli_call *cli, attn_translator *translator, attn_translator_view
     attn_translator_search own = attn_translator_own_search(translator);
     attn_translator_options how = {.beam = cli_beam(cli, &own), .length_penalty = cli_real(cli, "length_penalty")};
     attn_lexicon *lexicon = NULL;
-    int code = cli_shortlist(cli, translator, &how, &lexicon);
+    char *sentence = strdup(cli->words[1]);
+    char *tab = sentence && (cli_flag(cli, "prefix") || own.prefixed) ? strchr(sentence, '\t') : NULL;
+    const char *prefix = tab ? tab + 1 : NULL;
+    int code = sentence ? cli_shortlist(cli, translator, &how, &lexicon) : cli_fail(CLI_FAILED, "out of memory");
+    if (tab) {
+        *tab = '\0';
+        how.prefixes = &prefix;
+    }
     view->search = &how;
     if (code == CLI_OK)
-        code = draw(cli, translator, view, format);
+        code = draw(cli, translator, sentence, view, format);
     attn_lexicon_destroy(lexicon);
+    free(sentence);
     return code;
 }
 

@@ -42,7 +42,7 @@ same "panels" 3 "$(lines panels.svg)"
 # The scale of a heatmap has 128 steps.
 expect 0 'scale.svg' "$attn" show five.npy -o scale.svg
 [ "$(grep -oE 'rgb\([^)]*\)' scale.svg | sort -u | wc -l)" -gt 100 ] || fail "the scale of a heatmap has too few colours"
-# The darkest colour belongs to the largest number, unless --range says which numbers the ends of the scale have.
+# The largest number has the darkest colour, unless --range sets another end of the scale.
 darkest() { tr -d ' ' < "$1" | grep -c 'rgb(33%,2%,14%)'; }
 expect 0 'range.svg' "$attn" show five.npy --range 0,4 -o range.svg
 [ "$(darkest scale.svg)" -ge 1 ] && [ "$(darkest range.svg)" = 0 ] || fail "the scale does not follow the data, or not --range"

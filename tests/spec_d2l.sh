@@ -22,8 +22,8 @@ for side, name in enumerate(("source", "target")):
         sys.exit("FAILED: %s.vocab: %d words, not %d; %s" % (name, len(got), len(wanted), set(got) ^ set(wanted)))
 END
 
-# What `attn show` draws is what translated, for the book's choices and for attn's, whole and cut translations, one hypothesis
-# and several.
+# The pictures of `attn show` have the weights of the translation. The models have the book's choices and attn's, and translations are
+# whole and cut, by one hypothesis and by several.
 for model in transformer bahdanau; do
     for compat in d2l none; do
         "$attn" train translate --data "$root/data/phrasebook.tsv" --model $model --compat $compat --epochs 3 --num-hiddens 16 \

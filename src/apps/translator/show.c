@@ -6,12 +6,13 @@
 #include "base/context.h"
 #include "data/token_words.h"
 #include "data/vocab.h"
+#include "models/model_keys.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { LAYERS = 64, LABEL = 128 };
+enum { LAYERS = 3 * ATTN__MAX_BLOCKS, LABEL = 128 };
 
 /* The labels of tokens. If the pieces of each word are joined, the labels are words. */
 typedef struct labels {
