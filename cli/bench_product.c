@@ -88,7 +88,7 @@ attn_status bench_product_run(bench_product *p)
     attn_tape_compute_in(p->tape, p->precision);
     p->result = linear ? attn_linear(p->tape, p->a, p->b, NULL, ATTN_ACTIVATION_IDENTITY)
                        : attn_matmul(p->tape, p->a, p->b, p->shape.transpose_a, false);
-    return p->result ? ATTN_OK : attn_context_status(attn_tape_context(p->tape));
+    return attn__result_status(attn_tape_context(p->tape), p->result);
 }
 
 void bench_product_close(bench_product *p)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * attn classify: classifies pictures. */
+#include "classified.h"
 #include "commands.h"
 #include "failures.h"
 #include "foreign.h"
@@ -12,10 +13,8 @@
 
 static const cli_option options[] = {
     CLI_INT("top", 't', "5", 1, 1e6, "print this many classes, the likeliest first"),
-    CLI_FLAG("invert", 0,
-             "take the negative of each picture, for dark on bright where the training had bright on dark"),
+    CLI_CLASSIFIED_OPTIONS,
     CLI_NAMES_LONG,
-    CLI_INT("channels", 0, "0", 0, 3, "1: the pictures are read as grey, 3: in colour; 0: as they are"),
     CLI_STRICT_OPTION,
 };
 
@@ -65,13 +64,6 @@ typedef struct question {
     attn_json *json; /* JSON output; NULL: plain text */
 } question;
 
-static void invert(attn_image *image)
-{
-    int64_t n = image->width * image->height * image->channels;
-    for (int64_t i = 0; i < n; i++)
-        image->pixels[i] = (unsigned char)(255 - image->pixels[i]);
-}
-
 static attn_status compare(const question *q, const char *path, const attn_image *image)
 {
     attn_likeness l;
@@ -89,11 +81,8 @@ static int classify(void *user, int i)
     const question *q = user;
     const cli_call *cli = q->cli;
     const char *path = cli->words[i + 1];
-    attn_image_options how = {.channels = (int)cli_int(cli, "channels")};
     attn_image image = {0};
-    attn_status status = attn_image_read(&image, cli->context, path, &how);
-    if (status == ATTN_OK && cli_flag(cli, "invert"))
-        invert(&image);
+    attn_status status = cli_classified_read(cli, path, &image);
     if (status == ATTN_OK)
         status = compare(q, path, &image);
     if (status == ATTN_OK)

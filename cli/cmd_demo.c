@@ -212,7 +212,7 @@ static int draw(const cli_call *cli, attn_translator *translator, const char *te
     for (int format = ATTN_PLOT_PNG; format <= ATTN_PLOT_SVG; format++) {
         attn_bytes picture = {0};
         attn_status status =
-            attn_translator_render_attention(translator, text, 0, (attn_plot_format)format, &picture, NULL);
+            attn_translator_render_attention(translator, text, NULL, (attn_plot_format)format, &picture, NULL);
         if (status == ATTN_OK)
             status =
                 attn_file_write(cli->context, in_directory(path, directory, names[format]), picture.data, picture.size);

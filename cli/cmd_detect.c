@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * attn detect: finds objects in pictures. */
 #include "commands.h"
+#include "drawing.h"
 #include "failures.h"
 #include "foreign.h"
 
@@ -11,7 +12,6 @@
 #include "io/file.h"
 #include "plot/boxes.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,8 +25,7 @@ static const cli_option options[] = {
     CLI_CHOICE("format", formats, "png", "of the pictures drawn"),
     CLI_WRITES(TEXT, "coco", 0, "FILE", "", "write all boxes as COCO's results, whatever their score"),
     CLI_TEXT("data", 0, "FILE", "", "COCO's annotations: the ids of the pictures in --coco, by their names"),
-    CLI_INT("size", 's', "0", 0, 65536,
-            "pixels to which a picture's short side is resized; 0: those of the model's config"),
+    CLI_DETECTED_SIZE,
     CLI_TEXT("classes", 0, "FILE", "", "names of the model's classes, a line each"),
     CLI_NAMES_LONG,
     CLI_STRICT_OPTION,
@@ -397,13 +396,6 @@ static int detect_all(search *s)
     return code;
 }
 
-static void set_size(attn__picture_view *view, int64_t size)
-{
-    double longest = view->size > 0 ? (double)view->longest * (double)size / (double)view->size : 0;
-    view->longest = view->size > 0 ? llround(longest) : view->longest;
-    view->size = size;
-}
-
 static int load_and_detect(cli_call *cli, const files *f)
 {
     const char *classes = cli_text(cli, "classes"), *data = cli_text(cli, "data"), *out = cli_text(cli, "out");
@@ -419,7 +411,7 @@ static int load_and_detect(cli_call *cli, const files *f)
     if (code == CLI_OK) {
         search s = {.cli = cli, .detector = detector, .files = f, .known = known};
         if (cli_int(cli, "size") > 0)
-            set_size(&detector->view, cli_int(cli, "size"));
+            attn__view_resize(&detector->view, cli_int(cli, "size"));
         s.queries = attn__detector_queries(detector);
         s.found = calloc((size_t)s.queries, sizeof *s.found);
         code = s.found ? detect_all(&s) : cli_fail(CLI_FAILED, "out of memory");

@@ -29,7 +29,7 @@ static const cli_option options[] = {
     CLI_INT("samples", 'n', "0", 0, 1e9, "print this many translations with their references"),
     CLI_NAMES_LONG,
     CLI_BEAM,
-    CLI_REAL("length_penalty", "0", 0, 10, "how much the search favours longer translations, as of attn translate"),
+    CLI_LENGTH_PENALTY,
     CLI_MBR,
     CLI_FLAG("all_references", 0,
              "a sentence that is in several pairs is translated once and compared with all their translations"),

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * attn show: draws the attention of a model. */
+#include "classified.h"
 #include "commands.h"
 #include "drawing.h"
 #include "family.h"
 #include "foreign.h"
 #include "picture.h"
+#include "shortlist.h"
 #include "show.h"
 
 static const cli_option options[] = {
@@ -14,6 +16,11 @@ static const cli_option options[] = {
         "kinds", 'k', "LIST", "",
         "which attentions, with commas between: encoder,decoder,cross of a translator; rows,columns of an alignment"),
     CLI_FLAG("words", 'w', "of a translator of pieces: a row and a column for each word instead of each piece"),
+    CLI_BEAM,
+    CLI_LENGTH_PENALTY,
+    CLI_SHORTLIST,
+    CLI_FLAG("prefix", 0,
+             "SENTENCE may be followed by a tab and a forced prefix, the words that begin its translation"),
     CLI_INT("layer", 0, "0", 0, 1000,
             "which layer or block of a model of pictures or of alignments, from 1; 0: all (vit: their rollout)"),
     CLI_INT("head", 0, "0", 0, 1000, "of a picture: which head of the layer, from 1; 0: all"),
@@ -22,12 +29,18 @@ static const cli_option options[] = {
         "of a picture: the patch or pixel that is the query, from 1,1, in the grid of the layer (without one, of the first); "
         "default: the class token, or the middle"),
     CLI_REAL("threshold", "0.7", 0, 1, "of a detector: the least score of a box that gets a panel"),
+    CLI_DETECTED_SIZE,
+    CLI_CLASSIFIED_OPTIONS,
     CLI_INT("channel", 0, "0", 0, 3, "of a model that draws images: which channel is predicted, from 1; 0: the last"),
     CLI_INT("frame", 0, "0", 0, 4096,
             "of a model that draws videos: which frame is predicted, from 1; 0: the last that VIDEO has"),
     CLI_CLIP_OPTION,
     CLI_CHOICE("colours", cli_colour_names, "heat",
                "of heatmaps; diverging: blue below 0 and red above. A page has blue for blues and red for the others"),
+    CLI_TEXT(
+        "range", 0, "LOW,HIGH", "",
+        "of heatmaps: the numbers at the ends of the colour scale, which are the same in each picture then, as 0,1; "
+        "default: 0, or the least number where that is below 0, and the greatest"),
     CLI_TEXT("title", 't', "TEXT", "", "of an array: above the picture; default: the file and its sizes"),
     CLI_TEXT("x_label", 0, "TEXT", "", "of an array: what its columns are; default: Keys"),
     CLI_TEXT("y_label", 0, "TEXT", "", "of an array: what its rows are; default: Queries"),
@@ -40,7 +53,7 @@ static const char *const usage[] = {
     "MODEL ALIGNMENT [--kinds rows] [--layer N] [-o FILE]", "WEIGHTS.npy [-o FILE]", NULL};
 
 static const char description[] =
-    "A translator: translates SENTENCE and draws what each word attends to: a row of panels for each layer, a panel for each "
+    "A translator: translates SENTENCE, as attn translate does with the same --beam, --length-penalty, --prefix and --shortlist, and draws what each word attends to: a row of panels for each layer, a panel for each "
     "head, all in one colour scale. \"encoder\" is how the words of SENTENCE attend to each other, \"decoder\" how those of the "
     "translation do, \"cross\" how the translation attends to SENTENCE. Models with a single attention have \"cross\" "
     "only. With --words the pieces of a word are joined: as a query it has the mean of their weights, as a key "
@@ -93,7 +106,14 @@ static int show_as(cli_call *cli, unsigned shown, const char *what, int (*show)(
         unsigned by;
     } reads[] = {{"kinds", SENTENCE | ALIGNMENT},
                  {"words", SENTENCE},
+                 {"beam", SENTENCE},
+                 {"length_penalty", SENTENCE},
+                 {"shortlist", SENTENCE},
+                 {"prefix", SENTENCE},
+                 {"shortlist_first", SENTENCE},
+                 {"shortlist_best", SENTENCE},
                  {"colours", SENTENCE | ALIGNMENT | ARRAY},
+                 {"range", SENTENCE | ALIGNMENT | ARRAY},
                  {"title", ARRAY},
                  {"x_label", ARRAY},
                  {"y_label", ARRAY},
@@ -101,6 +121,9 @@ static int show_as(cli_call *cli, unsigned shown, const char *what, int (*show)(
                  {"head", IMAGE | DRAWN | OBJECTS},
                  {"query", IMAGE | DRAWN | OBJECTS},
                  {"threshold", OBJECTS},
+                 {"size", OBJECTS},
+                 {"invert", IMAGE},
+                 {"channels", IMAGE},
                  {"channel", DRAWN},
                  {"frame", DRAWN},
                  {"clip", DRAWN}};
@@ -111,7 +134,9 @@ static int show_as(cli_call *cli, unsigned shown, const char *what, int (*show)(
             return cli_fail(CLI_BAD, "show %s: --%s is not for %s", cli->words[0], cli_option_spell(&option, name),
                             what);
         }
-    return show(cli);
+    double low, high;
+    int code = cli_range(cli, &low, &high);
+    return code == CLI_OK ? show(cli) : code;
 }
 
 static int run(cli_call *cli)

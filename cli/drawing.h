@@ -23,6 +23,10 @@
  * chooses. The caller frees the clip, even after a failure. Returns an exit code. */
 int cli_drawing_read(const cli_call *cli, const attn_generator *generator, const char *path, attn__clip *clip);
 
+#define CLI_DETECTED_SIZE                                                                                              \
+    CLI_INT("size", 's', "0", 0, 65536,                                                                                \
+            "pixels to which a picture's short side is resized for a detector; 0: those of the model's config")
+
 typedef struct cli_drawing {
     const cli_call *cli;
     bool terminal, drawn;

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "picture.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 const char *const cli_colour_names[] = {"heat", "blues", "reds", "diverging", NULL};
 
@@ -12,6 +15,26 @@ attn_colours cli_colours(const cli_call *cli)
     while (cli_colour_names[i + 1] && strcmp(cli_colour_names[i], name) != 0)
         i++;
     return (attn_colours)i;
+}
+
+int cli_range(const cli_call *cli, double *low, double *high)
+{
+    const char *text = cli_text(cli, "range"), *ending = strrchr(cli_text(cli, "out"), '.');
+    char *end;
+    *low = *high = 0;
+    if (!text[0])
+        return CLI_OK;
+    if (ending && strcasecmp(ending, ".html") == 0)
+        return cli_fail(CLI_BAD, "--range is for .png, .svg and .pdf: a page has a scale for each head or for all");
+    *low = strtod(text, &end);
+    if (end != text && *end == ',') {
+        const char *second = end + 1;
+        *high = strtod(second, &end);
+        if (end != second && !*end && isfinite(*low) && isfinite(*high) && *low < *high)
+            return CLI_OK;
+    }
+    return cli_fail(CLI_BAD, "--range: \"%.60s\" is not LOW,HIGH, two numbers of which the first is less, as 0,1",
+                    text);
 }
 
 static int tell(const cli_call *cli, const char *path)
@@ -33,8 +56,12 @@ int cli_picture_write(const cli_call *cli, attn_heatmaps *heatmaps, const attn_c
     const char *path = cli_text(cli, "out");
     attn_plot_format format;
     attn_bytes picture = {0};
-    if (heatmaps)
+    if (heatmaps) {
         heatmaps->colours = cli_colours(cli);
+        int code = cli_range(cli, &heatmaps->low, &heatmaps->high);
+        if (code != CLI_OK)
+            return code;
+    }
     attn_status status = attn_plot_format_from_path(&format, cli->context, path);
     if (status == ATTN_OK)
         status = heatmaps ? attn_heatmaps_render(&picture, cli->context, heatmaps, format)

@@ -11,8 +11,12 @@
 
 extern const char *const cli_colour_names[]; /* Names of attn_colours, in this order; NULL-terminated. */
 attn_colours cli_colours(const cli_call *cli);
+/* Reads the ends of the colour scale from --range. Both become 0 if it is not given. Returns an exit code. Errors have
+ * been printed. */
+int cli_range(const cli_call *cli, double *low, double *high);
 
-/* Draws the heatmaps, or the curves if `heatmaps` is NULL, in the colours of --colours. Writes the file of --out and
+/* Draws the heatmaps, or the curves if `heatmaps` is NULL, in the colours of --colours. Heatmaps have
+ * the scale of --range. Writes the file of --out and
  * prints its name. Returns an exit code. */
 int cli_picture_write(const cli_call *cli, attn_heatmaps *heatmaps, const attn_curves *curves);
 

@@ -13,6 +13,9 @@
         "beam", 'b', "0", 0, 64,                                                                                       \
         "hypotheses kept while searching; 1 is greedy, and 0 takes as many as a published model's files say, else 1")
 
+#define CLI_LENGTH_PENALTY                                                                                             \
+    CLI_REAL("length_penalty", "0", 0, 10, "how much the search favours longer translations, as of attn translate")
+
 #define CLI_MBR                                                                                                          \
     CLI_FLAG(                                                                                                            \
         "mbr", 0,                                                                                                        \

@@ -2,6 +2,7 @@
  *
  * attn show: draws the attention of a classifier, a detector, or a generator of images.
  */
+#include "classified.h"
 #include "drawing.h"
 #include "foreign.h"
 #include "show.h"
@@ -46,7 +47,7 @@ static int show(const cli_call *cli, attn_classifier *classifier, const attn_cla
     attn_bytes picture = {0};
     attn_image image = {0};
     attn_prediction guess = {0};
-    attn_status status = attn_image_read(&image, cli->context, cli->words[1], NULL);
+    attn_status status = cli_classified_read(cli, cli->words[1], &image);
     if (status == ATTN_OK)
         status = attn_classifier_render_attention(classifier, &image, view, format, &picture, &guess);
     if (status == ATTN_OK)
@@ -184,6 +185,8 @@ int cli_show_detector(cli_call *cli)
         return code;
     if (attn__detector_load(&detector, cli->context, cli->words[0], cli_names(cli), NULL) != ATTN_OK)
         return cli_failed(cli, NULL);
+    if (cli_int(cli, "size") > 0)
+        attn__view_resize(&detector->view, cli_int(cli, "size"));
     code = show_objects(cli, detector, &view, format);
     attn__detector_destroy(detector);
     return code;

@@ -5,8 +5,10 @@
 #include "foreign.h"
 #include "sentences.h"
 #include "picture.h"
+#include "shortlist.h"
 #include "show.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Parses a list of kinds of attention. Prints an error and returns 0 for an unknown name. */
@@ -49,18 +51,40 @@ static int print_result(const cli_call *cli, const char *path, const char *trans
     return cli_print_json(cli, &json);
 }
 
-static int show(cli_call *cli, attn_translator *translator, unsigned kinds, attn_plot_format format)
+static int draw(cli_call *cli, attn_translator *translator, const char *sentence, const attn_translator_view *view,
+                attn_plot_format format)
 {
     const char *path = cli_text(cli, "out");
     attn_bytes picture = {0};
     attn_bytes translation = {0};
-    attn_status status =
-        attn_translator_render_attention(translator, cli->words[1], kinds, format, &picture, &translation);
+    attn_status status = attn_translator_render_attention(translator, sentence, view, format, &picture, &translation);
     if (status == ATTN_OK)
         status = attn_file_write(cli->context, path, picture.data, picture.size);
     int code = status == ATTN_OK ? print_result(cli, path, translation.data) : cli_failed(cli, NULL);
     attn_bytes_free(cli->context, &picture);
     attn_bytes_free(cli->context, &translation);
+    return code;
+}
+
+/* Translates with the same search as attn translate. */
+static int show(cli_call *cli, attn_translator *translator, attn_translator_view *view, attn_plot_format format)
+{
+    attn_translator_search own = attn_translator_own_search(translator);
+    attn_translator_options how = {.beam = cli_beam(cli, &own), .length_penalty = cli_real(cli, "length_penalty")};
+    attn_lexicon *lexicon = NULL;
+    char *sentence = strdup(cli->words[1]);
+    char *tab = sentence && (cli_flag(cli, "prefix") || own.prefixed) ? strchr(sentence, '\t') : NULL;
+    const char *prefix = tab ? tab + 1 : NULL;
+    int code = sentence ? cli_shortlist(cli, translator, &how, &lexicon) : cli_fail(CLI_FAILED, "out of memory");
+    if (tab) {
+        *tab = '\0';
+        how.prefixes = &prefix;
+    }
+    view->search = &how;
+    if (code == CLI_OK)
+        code = draw(cli, translator, sentence, view, format);
+    attn_lexicon_destroy(lexicon);
+    free(sentence);
     return code;
 }
 
@@ -73,11 +97,13 @@ int cli_show_sentence(cli_call *cli)
     unsigned kinds = code == CLI_OK ? kinds_of(list && *list ? list : "encoder,decoder,cross") : 0;
     if (kinds == 0)
         return CLI_BAD;
-    kinds |= (cli_flag(cli, "words") ? ATTN_SHOW_WORDS : 0) + ATTN_SHOW_COLOURS * (unsigned)cli_colours(cli);
+    attn_translator_view view = {.kinds = kinds, .words = cli_flag(cli, "words"), .colours = cli_colours(cli)};
+    if (cli_range(cli, &view.low, &view.high) != CLI_OK)
+        return CLI_BAD;
     if (attn_plot_format_from_path(&format, cli->context, cli_text(cli, "out")) != ATTN_OK ||
         attn_translator_load(&translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
-    code = show(cli, translator, kinds, format);
+    code = show(cli, translator, &view, format);
     attn_translator_destroy(translator);
     return code;
 }

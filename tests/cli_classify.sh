@@ -181,6 +181,11 @@ show_all() {
     expect 0 "$1.svg" "$attn" show "$1" data/test/lying/003.pgm --query 2,1 -o "$1.svg"
     expect 0 "$1-head.svg" "$attn" show "$1" data/test/lying/003.pgm --layer "$2" --head "$3" -o "$1-head.svg"
     expect 0 "$1.html" "$attn" show "$1" data/test/lying/003.pgm -o "$1.html"
+    # The picture shows the classification, of the negative too.
+    for how in --invert=false --invert; do
+        same "$1, $how: drawn and classified" "$("$attn" classify "$1" data/test/lying/003.pgm $how -q 2> /dev/null | cut -f 2)" \
+            "$("$attn" show "$1" data/test/lying/003.pgm $how -o drawn.svg | head -n 1)"
+    done
     grep -q "\"image\":{\"width\":8,\"height\":8,\"rows\":[0-9]*,\"columns\":[0-9]*}" "$1.html" ||
         fail "$1.html has no picture"
     same "$1: layers in the page" "$2" "$(grep -o '"name":"[^"]*","kind":"attention","layers":[0-9]*' "$1.html" |

@@ -99,6 +99,12 @@ grep -q '<svg' boxes.svg || fail "no SVG of the boxes"
 expect 0 '"picture": "place.png"' "$attn" show whole data/images/000001.pgm --query 1,2 -o place.png --json
 expect 0 'page.html' "$attn" show whole data/images/000001.pgm -o page.html
 expect 2 'no box has a score of 1; the best is' "$attn" show whole data/images/000001.pgm --threshold 1
+# The picture shows the boxes that were found, at the size of the model and at another.
+for size in 0 48; do
+    best=$("$attn" detect data/images/000001.pgm --model whole --threshold 0 --size $size | sort -t '	' -k 3 -g | tail -n 1 | cut -f 3)
+    said=$("$attn" show whole data/images/000001.pgm --threshold 1 --size $size 2>&1 | sed 's/.*with \([0-9.]*\):.*/\1/')
+    awk "BEGIN { d = $best - $said; exit !(d * d < 1e-6) }" || fail "size $size: show finds $said, detect $best"
+done
 expect 2 'there are 2 and 2, from 1' "$attn" show whole data/images/000001.pgm --threshold 0 --layer 3
 expect 2 'query: "1;2" is no row and column' "$attn" show whole data/images/000001.pgm --query '1;2'
 expect 2 'is not for a detector' "$attn" show whole data/images/000001.pgm --words

@@ -42,6 +42,10 @@ same "panels" 3 "$(lines panels.svg)"
 # The scale of a heatmap has 128 steps.
 expect 0 'scale.svg' "$attn" show five.npy -o scale.svg
 [ "$(grep -oE 'rgb\([^)]*\)' scale.svg | sort -u | wc -l)" -gt 100 ] || fail "the scale of a heatmap has too few colours"
+# The largest number has the darkest colour, unless --range sets another end of the scale.
+darkest() { tr -d ' ' < "$1" | grep -c 'rgb(33%,2%,14%)'; }
+expect 0 'range.svg' "$attn" show five.npy --range 0,4 -o range.svg
+[ "$(darkest scale.svg)" -ge 1 ] && [ "$(darkest range.svg)" = 0 ] || fail "the scale does not follow the data, or not --range"
 # Curves of one name from two files are called by the file too.
 printf 'x\ty\n1\t2\n2\t3\n' > first.tsv
 printf 'x\ty\n1\t4\n2\t1\n' > second.tsv
@@ -90,6 +94,10 @@ expect 2 '5 x 7 points; each side must be 120 to 4096' "$attn" plot table.tsv --
 expect 2 'no page to explore' "$attn" plot table.tsv -o a.html
 expect 2 'must end in .png' "$attn" plot table.tsv -o a.gif
 expect 2 'colours cannot be "green"; it is one of heat|blues|reds|diverging' "$attn" show five.npy --colours green
+expect 2 'range: "1" is not LOW,HIGH' "$attn" show five.npy --range 1
+expect 2 'range: "1,1" is not LOW,HIGH' "$attn" show five.npy --range 1,1
+expect 2 'range: "0,1x" is not LOW,HIGH' "$attn" show five.npy --range 0,1x
+expect 2 'range is for .png, .svg and .pdf' "$attn" show five.npy --range 0,1 -o a.html
 [ ! -e curves.png ] || rm curves.png
 for file in attention.png curves.png a.html a.gif; do
     [ ! -e $file ] || fail "$file was written"

@@ -30,6 +30,15 @@ cmp -s own.txt its.txt || fail "translate by a names file says something else"
 "$attn" show model 'Is the door open?' -o own.svg > /dev/null && "$attn" show foreign 'Is the door open?' -o its.svg --names words.names > /dev/null ||
     fail "show --names fails"
 cmp -s own.svg its.svg || fail "show by a names file draws something else"
+# The picture shows the translation, with a forced prefix too.
+line=$(printf 'Where is the station?\tla')
+same "shown and translated behind a prefix" "$("$attn" translate model --prefix "$line" -q)" \
+    "$("$attn" show model --prefix "$line" -o prefixed.svg -q | head -n 1)"
+# The largest weight has the darkest colour, unless --range sets another end of the scale.
+darkest() { tr -d ' ' < "$1" | grep -c 'rgb(33%,2%,14%)'; }
+expect 0 'ranged.svg' "$attn" show model 'Is the door open?' --kinds cross --range 0,2 -o ranged.svg
+expect 0 'cross.svg' "$attn" show model 'Is the door open?' --kinds cross -o cross.svg
+[ "$(darkest cross.svg)" -ge 1 ] && [ "$(darkest ranged.svg)" = 0 ] || fail "the scale of show does not follow the weights, or not --range"
 "$attn" eval model --data phrasebook --part all --json | grep -v second > own.txt
 "$attn" eval foreign --data phrasebook --part all --json --names words.names | grep -v second > its.txt
 cmp -s own.txt its.txt || fail "eval by a names file says something else: $(diff own.txt its.txt)"

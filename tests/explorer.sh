@@ -161,6 +161,11 @@ const fits = () => document.documentElement.scrollWidth <= innerWidth;
   const drawn = canvas => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some(x => x > 0 && x < 255);
   seen.push(tiles().length + " maps, drawn: " + tiles().filter(t => drawn(t.firstChild)).length + ", fit: " + fits());
   seen.push("svg: " + (drawingAsSvg().match(/<image/g) || []).length + " maps");
+  const sees = e => { const r = e.getBoundingClientRect(); return r.width > 0 && r.top >= 0 && r.bottom <= innerHeight && r.left >= 0 && r.right <= innerWidth; };
+  for (const side of [".names:not(.keys)", ".keys"]) {
+    const words = document.querySelector(side);
+    seen.push("words in sight: " + (words ? [...words.children].filter(sees).map(e => e.textContent).join(" ") : ""));
+  }
   seen.push("used: " + (Math.max(...tiles().map(t => t.getBoundingClientRect().right)) > 0.8 * innerWidth));
   tiles()[1].click(); await wait();
   seen.push("head " + (document.getElementById("head").selectedIndex + 1) + ": beside: "
@@ -175,11 +180,15 @@ window=1280,900
 cat > "$dir/expected" <<'TEXT'
 8 maps, drawn: 8, fit: true
 svg: 8 maps
+words in sight: je suis chez moi . &lt;eos&gt;
+words in sight: i'm home after an extraord… . &lt;eos&gt;
 used: true
 head 2: beside: true, fit: true
 Encoder-decoder attention, Layer 1, head 2
 4 maps, drawn: 4, fit: true
 svg: 4 maps
+words in sight: 
+words in sight: 
 used: true
 head 2: beside: true, fit: true
 Windows, Layer 3, head 2

@@ -22,6 +22,20 @@ for side, name in enumerate(("source", "target")):
         sys.exit("FAILED: %s.vocab: %d words, not %d; %s" % (name, len(got), len(wanted), set(got) ^ set(wanted)))
 END
 
+# The pictures of `attn show` have the weights of the translation. The models have the book's choices and attn's, and translations are
+# whole and cut, by one hypothesis and by several.
+for model in transformer bahdanau; do
+    for compat in d2l none; do
+        "$attn" train translate --data "$root/data/phrasebook.tsv" --model $model --compat $compat --epochs 3 --num-hiddens 16 \
+            $([ $model = transformer ] && echo --ffn-num-hiddens 32 || echo --embed-size 12) --max-tokens 9 --out shown -q > /dev/null
+        for beam in 1 4; do
+            python3 "$root/tests/shown_weights.py" "$attn" shown $beam 'go .' "i'm home ." 'where is the station ?' \
+                'is the door open now , my old friend ?' || fail "$model, compat $compat, beam $beam: attn show draws other weights"
+        done
+        rm -r shown
+    done
+done
+
 # The book's split has no test part: a request for it gets a message about the other, and the command's hint names that
 # one.
 expect 0 'attn eval hinted --part valid' "$attn" train translate --data "$root/data/phrasebook.tsv" --compat d2l --epochs 1 \

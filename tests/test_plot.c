@@ -380,6 +380,209 @@ static void overlays_render(void **state)
     assert_int_equal(attn_overlays_render(&picture, context, &overlays, ATTN_PLOT_PNG), ATTN_ERROR_ARGUMENT);
 }
 
+/* A glyph of a text in an SVG, whose position is in points. */
+typedef struct glyph {
+    double x, y;
+} glyph;
+
+enum { GLYPHS = 4096 };
+
+/* Copies a picture to a text that ends with a zero. The caller frees it. */
+static char *text_of(const attn_bytes *svg)
+{
+    char *text = malloc(svg->size + 1);
+    assert_non_null(text);
+    memcpy(text, svg->data, svg->size);
+    text[svg->size] = '\0';
+    return text;
+}
+
+static int64_t glyphs_of(const attn_bytes *svg, glyph *glyphs)
+{
+    int64_t n = 0;
+    char *text = text_of(svg), *at = text;
+    while ((at = strstr(at, "<use ")) != NULL && n < GLYPHS) {
+        const char *x = strstr(at, " x=\""), *y = strstr(at, " y=\"");
+        assert_true(x && y);
+        glyphs[n++] = (glyph){strtod(x + 4, NULL), strtod(y + 4, NULL)};
+        at++;
+    }
+    free(text);
+    return n;
+}
+
+static int64_t letters_of(const char *text)
+{
+    int64_t n = 0;
+    for (const char *c = text; *c; c++)
+        n += *c != ' ';
+    return n;
+}
+
+/* Every glyph must be in the picture, with the width of a letter to its right or above it. */
+static void assert_text_is_inside(const attn_bytes *svg, int64_t least)
+{
+    static glyph glyphs[GLYPHS];
+    double width, height;
+    size_of(svg, &width, &height);
+    int64_t n = glyphs_of(svg, glyphs);
+    assert_true(n >= least);
+    for (int64_t i = 0; i < n; i++) {
+        assert_true(glyphs[i].x >= 1 && glyphs[i].x <= width - 3);
+        assert_true(glyphs[i].y >= 5 && glyphs[i].y <= height - 1);
+    }
+}
+
+static const char LONG[] = "A sentence that has so many words that no small picture can hold it in one line";
+
+static attn_status render_long_heatmaps(attn_bytes *picture, attn_context *context)
+{
+    static const float values[4] = {0.1f, 0.2f, 0.3f, 0.4f};
+    attn_panel panels[2] = {{LONG, 1, 4, values}, {LONG, 2, 2, values}};
+    attn_panel_row row = {.title = LONG, .row_name = LONG, .col_name = LONG, .n = 2, .panels = panels};
+    attn_heatmaps maps = {.title = LONG, .n = 1, .rows = &row};
+    return attn_heatmaps_render(picture, context, &maps, ATTN_PLOT_SVG);
+}
+
+static attn_status render_long_overlay(attn_bytes *picture, attn_context *context)
+{
+    static const unsigned char grey[4] = {0, 80, 160, 255};
+    static const float weights[4] = {1, 0, 0, 0};
+    attn_overlay panel = {.title = LONG, .width = 2, .height = 2, .channels = 1, .pixels = grey, .rows = 2, .cols = 2};
+    panel.weights = weights;
+    attn_overlays overlays = {.title = LONG, .n = 1, .items = &panel};
+    return attn_overlays_render(picture, context, &overlays, ATTN_PLOT_SVG);
+}
+
+static attn_status render_long_curves(attn_bytes *picture, attn_context *context)
+{
+    static const double x[3] = {0, 1000000, 2000000}, y[3] = {3, 1, 2};
+    static const char *const panels[] = {LONG};
+    attn_curve lines[] = {{.name = LONG, .n = 3, .x = x, .y = y}, {.name = "short", .n = 3, .x = x, .y = x}};
+    attn_curves curves = {.title = LONG, .x_name = LONG, .y_name = LONG, .n = 2, .curves = lines};
+    curves.panel_names = panels, curves.width = 240, curves.height = 160;
+    return attn_curves_render(picture, context, &curves, ATTN_PLOT_SVG);
+}
+
+static attn_status render_long_contacts(attn_bytes *picture, attn_context *context)
+{
+    static const float probabilities[4] = {0, 0.5f, 0.5f, 0};
+    char title[sizeof LONG * 2];
+    snprintf(title, sizeof title, "%s %s", LONG, LONG);
+    attn_contact_map map = {.title = title, .n = 2, .probabilities = probabilities};
+    return attn_contact_map_render(picture, context, &map, ATTN_PLOT_SVG);
+}
+
+static attn_status render_long_box(attn_bytes *picture, attn_context *context)
+{
+    static const unsigned char pixels[6 * 4];
+    attn__drawn_box box = {.left = 1, .top = 1, .right = 5, .bottom = 3, .label = LONG, .score = 0.875};
+    attn__drawn_boxes boxes = {.width = 6, .height = 4, .channels = 1, .pixels = pixels, .n = 1, .items = &box};
+    return attn__boxes_render(picture, context, &boxes, ATTN_PLOT_SVG);
+}
+
+/* All texts of small pictures must be inside. Titles must be complete; only the label of a box is cut. */
+static void long_texts_are_inside_the_picture(void **state)
+{
+    attn_context *context = *state;
+    static const struct {
+        attn_status (*render)(attn_bytes *picture, attn_context *context);
+        int64_t texts;
+    } cases[] = {{render_long_heatmaps, 6},
+                 {render_long_overlay, 2},
+                 {render_long_curves, 5},
+                 {render_long_contacts, 2},
+                 {render_long_box, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_bytes picture;
+        assert_ok(context, cases[i].render(&picture, context));
+        char name[32];
+        snprintf(name, sizeof name, "long%zu.svg", i);
+        keep(&picture, name);
+        assert_text_is_inside(&picture, cases[i].texts * letters_of(LONG) + 4);
+        attn_bytes_free(context, &picture);
+    }
+}
+
+static attn_bytes draw_map(attn_context *context, int64_t rows, int64_t cols, const char *const *labels)
+{
+    static float values[200 * 100];
+    for (int64_t i = 0; i < rows * cols; i++)
+        values[i] = (float)(i % 7);
+    attn_panel panel = {NULL, rows, cols, values};
+    attn_panel_row row = {.row_labels = labels, .col_labels = labels, .n = 1, .panels = &panel};
+    attn_heatmaps maps = {.n = 1, .rows = &row};
+    attn_bytes picture;
+    assert_ok(context, attn_heatmaps_render(&picture, context, &maps, ATTN_PLOT_SVG));
+    return picture;
+}
+
+/* Each position has its number if there is room. Otherwise round numbers are drawn, which must not touch. */
+static void maps_without_labels_have_numbers_on_both_axes(void **state)
+{
+    attn_context *context = *state;
+    static const char *const none[] = {"", "", "", ""};
+    static glyph glyphs[GLYPHS];
+    attn_bytes numbered = draw_map(context, 3, 4, NULL), bare = draw_map(context, 3, 4, none);
+    assert_int_equal(glyphs_of(&numbered, glyphs) - glyphs_of(&bare, glyphs), 3 + 4);
+    attn_bytes_free(context, &numbered);
+    attn_bytes_free(context, &bare);
+    numbered = draw_map(context, 200, 100, NULL);
+    int64_t n = glyphs_of(&numbered, glyphs), lines = 0, columns = 0;
+    for (int64_t i = 1; i < n; i++) {
+        lines += glyphs[i].x < glyphs[i - 1].x && glyphs[i].y > glyphs[i - 1].y + 8;
+        columns += glyphs[i].y == glyphs[i - 1].y && glyphs[i].x > glyphs[i - 1].x + 12;
+    }
+    assert_true(lines >= 8 && columns >= 3);
+    attn_bytes_free(context, &numbered);
+}
+
+typedef struct frame {
+    double left, top, right, bottom;
+} frame;
+
+/* Reads the frames in an SVG, which are rectangles without filling. */
+static int64_t frames_of(const attn_bytes *svg, frame *frames, int64_t most)
+{
+    int64_t n = 0;
+    char *text = text_of(svg), *at = text;
+    while ((at = strstr(at, "<path ")) != NULL && n < most) {
+        char *end = strchr(at, '>'), *d = strstr(at, " d=\""), *fill = strstr(at, "fill");
+        frame f;
+        assert_non_null(end);
+        if (d && d < end && fill && fill < end && strstr(fill, "none") && strstr(fill, "none") < fill + 8 &&
+            sscanf(d, " d=\"M %lf %lf L %lf %*f L %*f %lf", &f.left, &f.top, &f.right, &f.bottom) == 4 &&
+            f.bottom > f.top + 1)
+            frames[n++] = f;
+        at = end;
+    }
+    free(text);
+    return n;
+}
+
+/* The picture must end soon after the scale, also below a long title. The first frame is the panel, the last one the
+ * scale. */
+static void scale_is_beside_its_panel_and_as_high(void **state)
+{
+    attn_context *context = *state;
+    float values[24];
+    for (int i = 0; i < 24; i++)
+        values[i] = (float)i;
+    attn_panel panel = {NULL, 6, 4, values};
+    attn_panel_row row = {.title = "Encoder-decoder attention, layer 1", .n = 1, .panels = &panel};
+    attn_heatmaps maps = {.title = LONG, .n = 1, .rows = &row};
+    attn_bytes picture;
+    frame frames[3];
+    double width, height;
+    assert_ok(context, attn_heatmaps_render(&picture, context, &maps, ATTN_PLOT_SVG));
+    size_of(&picture, &width, &height);
+    assert_int_equal(frames_of(&picture, frames, 3), 2);
+    assert_true(frames[1].top == frames[0].top && frames[1].bottom == frames[0].bottom);
+    assert_true(frames[1].left > frames[0].right && frames[1].left < frames[0].right + 20);
+    assert_true(frames[1].right > width / 2);
+    attn_bytes_free(context, &picture);
+}
+
 /* Draws lines, dashes and dots in two panels, which the SVG must contain. */
 static void curves_render(void **state)
 {
@@ -595,7 +798,10 @@ RUN_TESTS(TEST_WITH_CONTEXT(heatmaps_render_in_every_format), TEST_WITH_CONTEXT(
           TEST_WITH_CONTEXT(glyphs_of_no_font_are_drawn_as_code_points),
           TEST_WITH_CONTEXT(noncharacters_are_drawn_as_code_points), TEST_WITH_CONTEXT(heatmaps_render_as_a_page),
           TEST_WITH_CONTEXT(explorer_page_holds_every_map), TEST_WITH_CONTEXT(overlays_render),
-          TEST_WITH_CONTEXT(boxes_are_drawn_in_the_picture), TEST_WITH_CONTEXT(the_picture_of_boxes_has_its_colours),
-          TEST_WITH_CONTEXT(curves_render), TEST_WITH_CONTEXT(logarithmic_axes_are),
-          TEST_WITH_CONTEXT(wrong_curves_are_refused), TEST_WITH_CONTEXT(heatmaps_have_the_colours_chosen),
-          TEST_WITH_CONTEXT(contacts_render), TEST_WITH_CONTEXT(wrong_pictures_are_refused))
+          TEST_WITH_CONTEXT(long_texts_are_inside_the_picture),
+          TEST_WITH_CONTEXT(maps_without_labels_have_numbers_on_both_axes),
+          TEST_WITH_CONTEXT(scale_is_beside_its_panel_and_as_high), TEST_WITH_CONTEXT(boxes_are_drawn_in_the_picture),
+          TEST_WITH_CONTEXT(the_picture_of_boxes_has_its_colours), TEST_WITH_CONTEXT(curves_render),
+          TEST_WITH_CONTEXT(logarithmic_axes_are), TEST_WITH_CONTEXT(wrong_curves_are_refused),
+          TEST_WITH_CONTEXT(heatmaps_have_the_colours_chosen), TEST_WITH_CONTEXT(contacts_render),
+          TEST_WITH_CONTEXT(wrong_pictures_are_refused))

@@ -138,6 +138,8 @@ typedef struct attn_seq2seq_options {
     /* A quirk of Dive into Deep Learning: its decoder is not causal outside of training, so that its validation loss
      * sees tokens that should be predicted. If false, the decoder is always causal. */
     bool see_future;
+    /* Another quirk of that book: while it translates, every target token has position 0. */
+    bool first_position;
     /* If not NULL, this list gets the attention weights, whose tensors the tape owns. Their names and shapes are
      * "encoder.0" [B,H,Ts,Ts], "decoder.0" [B,H,Tt,Tt], "cross.0" [B,H,Tt,Ts], and so on for each layer. A model with
      * one attention has only "cross.0" [B,1,Tt,Ts]. */

@@ -45,8 +45,8 @@ typedef struct attn_panel {
 /* Maps side by side that have the same labels, such as the heads of one layer. */
 typedef struct attn_panel_row {
     const char *title; /* title above the row; NULL: none */
-    /* labels of the queries (`rows` labels) and of the keys (`cols` labels); NULL: no labels. A label "" leaves its
-     * position without a label. Panels grow to fit the labels. */
+    /* labels of the queries (`rows` labels) and of the keys (`cols` labels); NULL: positions, which count from 0. A label
+     * "" leaves its position without a label. Panels grow to fit the labels. */
     const char *const *row_labels, *const *col_labels;
     const char *row_name, *col_name; /* titles of the axes; NULL: "Queries" and "Keys" */
     int64_t n;
@@ -106,7 +106,7 @@ typedef struct attn_explorer_map {
     /* true: values are probabilities of pairs; false: values are attention weights that sum to 1 */
     bool contacts;
     int64_t layers, heads, rows, cols;        /* queries are rows, and keys are columns */
-    const char *const *queries, *const *keys; /* labels; NULL: positions counted from 1 */
+    const char *const *queries, *const *keys; /* labels; NULL: positions counted from 0 */
     /* layers * heads pointers to maps [rows, cols]; NaN marks a missing weight */
     const float *const *weights;
     int64_t first_layer; /* number of the first layer; 0 means 1 */
@@ -181,7 +181,8 @@ typedef struct attn_curves {
     int64_t panels;                 /* number of panels; 0 means 1 */
     const char *const *panel_names; /* title above each panel; NULL: none */
     bool log_x, log_y;
-    /* width and height of the picture in points; 0: 480 x 300, or for several panels 210 times their number x 250 */
+    /* width and height of the picture in points; 0: 480 x 300, or for several panels 210 times their number x 250. The
+     * picture is larger if its texts would leave no room for the curves. */
     double width, height;
     int64_t reserved[4];
 } attn_curves;

@@ -116,20 +116,29 @@ ATTN_API void attn_lexicon_destroy(attn_lexicon *lexicon); /* Destroys a lexicon
 typedef enum attn_attention_kind {
     ATTN_SHOW_ENCODER = 1 << 0,
     ATTN_SHOW_DECODER = 1 << 1,
-    ATTN_SHOW_CROSS = 1 << 2,
-    /* draws words instead of pieces; the weights of a word are the mean over its queries and the sum over its keys */
-    ATTN_SHOW_WORDS = 1 << 3,
-    /* colours of the heatmaps: add ATTN_SHOW_COLOURS times a value of attn_colours */
-    ATTN_SHOW_COLOURS = 1 << 4
+    ATTN_SHOW_CROSS = 1 << 2
 } attn_attention_kind;
 
-/* Draws the attention during the translation of `sentence`. Each head has a panel, and each layer and kind has a row
- * of panels. All panels have token labels and one colour scale. `kinds` is a sum of ATTN_SHOW_*. If the sum has no
- * kind, all kinds are shown. `translation`, which may be NULL, gets the words of the translation. Free it with
- * attn_bytes_free. ATTN_ERROR_ARGUMENT: the sentence is empty. */
-ATTN_API attn_status attn_translator_render_attention(attn_translator *translator, const char *sentence, unsigned kinds,
-                                                      attn_plot_format format, attn_bytes *picture,
-                                                      attn_bytes *translation);
+/* How attention is drawn. Zero means the default. */
+typedef struct attn_translator_view {
+    unsigned kinds; /* sum of ATTN_SHOW_*; 0: all kinds */
+    /* draws words instead of pieces; the weights of a word are the mean over its queries and the sum over its keys */
+    bool words;
+    attn_colours colours;
+    double low, high; /* the range of the colour scale, as in attn_heatmaps */
+    /* options of the translation, of which the best one is shown; NULL: the model's own settings */
+    const attn_translator_options *search;
+    int64_t reserved[4];
+} attn_translator_view;
+
+/* Draws the attention during the translation of `sentence`: the weights of the computation with which
+ * attn_translator_translate makes this translation with the options view->search. Each head has a panel, and each layer
+ * and kind has a row of panels. All panels have token labels and one colour scale. `view` may be NULL. `translation`,
+ * which may be NULL, gets the words of the translation. Free it with attn_bytes_free. ATTN_ERROR_ARGUMENT: the sentence
+ * is empty. Otherwise returns the errors of attn_translator_translate and attn_heatmaps_render. */
+ATTN_API attn_status attn_translator_render_attention(attn_translator *translator, const char *sentence,
+                                                      const attn_translator_view *view, attn_plot_format format,
+                                                      attn_bytes *picture, attn_bytes *translation);
 
 #ifdef __cplusplus
 }

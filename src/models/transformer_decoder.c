@@ -36,13 +36,25 @@ void attn__transformer_decoder_build(attn__transformer_decoder *decoder, attn_nn
     attn_nn_pop(builder);
 }
 
+/* Embeds the target tokens. If all of them have position 0, each is embedded as a sequence of its own. */
+static attn_tensor *embed(const attn__transformer_decoder *decoder, attn_tape *tape, const attn_tensor *tokens,
+                          bool first_position)
+{
+    if (!tokens || !first_position)
+        return attn__transformer_front_forward(&decoder->front, tape, tokens, 0);
+    int64_t rows = attn_tensor_length(tokens, 0), steps = attn_tensor_length(tokens, 1);
+    attn_tensor *alone = attn_tape_tensor(tape, ATTN_I32, 2, (int64_t[]){rows * steps, 1}, attn_tensor_data(tokens));
+    attn_tensor *x = alone ? attn__transformer_front_forward(&decoder->front, tape, alone, 0) : NULL;
+    return attn_reshape(tape, x, 3, (int64_t[]){rows, steps, -1});
+}
+
 attn_tensor *attn__transformer_decode(const attn__transformer_decoder *decoder, attn_tape *tape,
                                       const attn_tensor *tokens, attn_tensor *encoded, const attn_tensor *lens,
                                       const attn_seq2seq_options *options)
 {
     attn_nn_mask own = {.causal = options->see_future ? ATTN_CAUSAL_NONE : ATTN_CAUSAL_TOP_LEFT, .fill = decoder->fill};
     attn_nn_mask cross = {.valid_lens = lens, .fill = decoder->fill};
-    attn_tensor *x = attn__transformer_front_forward(&decoder->front, tape, tokens, 0);
+    attn_tensor *x = embed(decoder, tape, tokens, options->first_position);
     bool maps = options->weights != NULL;
     for (int i = 0; i < decoder->blocks; i++) {
         const attn_nn_decoder_block *block = &decoder->block[i];

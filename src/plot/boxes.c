@@ -3,7 +3,7 @@
 
 #include "base/context.h"
 #include "base/real.h"
-#include "plot/canvas.h"
+#include "plot/layout.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 /* Minimum and maximum length of the picture's longer side, in points. A smaller picture is enlarged to LEAST, so that
  * labels have room. */
 static const double LEAST = 240, MOST = 800;
-static const double LINE = 1.6, TEXT = 8, PAD = 2;
+static const double LINE = 1.6, TEXT = 8, PAD = 2, HIGH = 12; /* HIGH: height of a label, TEXT + 2 * PAD */
 enum { LARGEST = 32767 }; /* maximum width and height of a picture in cairo, in pixels */
 
 typedef struct page {
@@ -64,25 +64,30 @@ static double within(double value, double most)
     return fmin(fmax(value, 0), most);
 }
 
-/* Draws a box's label above the box, or inside the box if there is no room above. */
+/* Draws a box's label above the box, or inside the box if there is no room above. If the label is wider than the
+ * picture, the name is cut, and the score is drawn whole. */
 static void draw_label(cairo_t *cr, const page *p, const attn__drawn_box *box, double left, double top)
 {
-    char text[160];
-    int n = snprintf(text, sizeof text, "%.120s", box->label ? box->label : "");
+    const char *name = box->label ? box->label : "";
+    char score[32] = "";
     if (!isnan(box->score)) {
-        snprintf(text + n, sizeof text - (size_t)n, "%s%.2f", n ? " " : "", box->score);
-        attn__text_points(text + n);
+        snprintf(score, sizeof score, "%s%.2f", name[0] ? " " : "", box->score);
+        attn__text_points(score);
     }
-    if (!text[0])
+    if (!name[0] && !score[0])
         return;
-    attn__font(cr, TEXT, false);
-    double width = attn__text_width(cr, text) + 2 * PAD, height = TEXT + 2 * PAD;
-    double x = within(left - LINE / 2, fmax(p->width - width, 0)), y = top >= height ? top - height : top;
+    double number = attn__text_extent(cr, score, TEXT, false, INFINITY);
+    double most = fmax(p->width - number - 2 * PAD, 0), named = attn__text_extent(cr, name, TEXT, false, most);
+    double width = named + number + 2 * PAD;
+    double x = within(left - LINE / 2, fmax(p->width - width, 0));
+    double y = within(top >= HIGH ? top - HIGH : top, fmax(p->height - HIGH, 0));
     attn__set_colour(cr, colour_of(box));
-    cairo_rectangle(cr, x, y, width, height);
+    cairo_rectangle(cr, x, y, width, HIGH);
     cairo_fill(cr);
     cairo_set_source_rgb(cr, 1, 1, 1);
-    attn__text(cr, x + PAD, y + height - PAD - 1, text, ATTN_LEFT, 0);
+    if (name[0])
+        attn__text_fitted(cr, x + PAD, y + HIGH - PAD - 1, name, named + 0.01, ATTN_LEFT, 0);
+    attn__text(cr, x + PAD + named, y + HIGH - PAD - 1, score, ATTN_LEFT, 0);
 }
 
 static void draw_box(cairo_t *cr, const page *p, const attn__drawn_box *box)

@@ -130,6 +130,7 @@ static cairo_status_t draw_on(cairo_surface_t *surface, attn__sink *out, attn_pl
 {
     /* an error of the surface is also an error of cr, and is checked below */
     cairo_t *cr = cairo_create(surface);
+    attn__font_metrics(cr);
     if (format == ATTN_PLOT_PNG)
         cairo_scale(cr, PIXELS_PER_POINT, PIXELS_PER_POINT);
     cairo_set_source_rgb(cr, 1, 1, 1);

@@ -20,6 +20,8 @@ extern const attn__colour attn__ink, attn__grey, attn__absent;
 attn_status attn__canvas_render(attn_bytes *picture, attn_context *context, attn_plot_format format, double width,
                                 double height, void (*draw)(void *user, cairo_t *cr), void *user);
 
+/* Gives texts the same widths on every kind of surface, so that they can be measured before they are drawn. */
+void attn__font_metrics(cairo_t *cr);
 /* Returns a cairo context that is used only to measure text. Free it with cairo_destroy. */
 cairo_t *attn__measuring(void);
 

@@ -6,13 +6,14 @@
 #include "attn/plot.h"
 
 #include "base/context.h"
-#include "plot/canvas.h"
+#include "plot/layout.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-static const double SIDE = 430, LEFT = 46, TOP = 40, BELOW = 62, RIGHT = 78, LABEL = 8.5, NAME = 9.5, HEAD = 13;
+static const double SIDE = 430, MARGIN = 14, LABEL = 8.5, NAME = 9.5, HEAD = 13;
+static const attn__scale scale = {.colours = ATTN_COLOURS_HEAT, .low = 0, .high = 1, .name = "Probability"};
 static const attn__colour right = {0.05, 0.35, 0.75}, wrong = {0.85, 0.25, 0.15}, known = {0.80, 0.80, 0.80};
 enum { MOST = 4096 };
 
@@ -26,6 +27,7 @@ typedef struct page {
     pair *best;
     int64_t nbest;
     double cell, cutoff;
+    double left, top, legend, width, height; /* legend: y of the legend's first line */
 } page;
 
 static int compare(const void *left, const void *other)
@@ -61,7 +63,8 @@ static double place(const page *p, int64_t i)
 static void fill_cell(const page *p, cairo_t *cr, int64_t row, int64_t column, attn__colour colour)
 {
     attn__set_colour(cr, colour);
-    cairo_rectangle(cr, LEFT + (double)column * p->cell, TOP + (double)row * p->cell, p->cell + 0.15, p->cell + 0.15);
+    cairo_rectangle(cr, p->left + (double)column * p->cell, p->top + (double)row * p->cell, p->cell + 0.15,
+                    p->cell + 0.15);
     cairo_fill(cr);
 }
 
@@ -82,7 +85,7 @@ static void draw_cells(const page *p, cairo_t *cr)
 static void draw_pair(const page *p, cairo_t *cr, const pair *best)
 {
     const attn_contact_map *m = p->map;
-    double x = LEFT + place(p, best->j), y = TOP + place(p, best->i), r = fmax(1.3, fmin(3.2, p->cell * 0.42));
+    double x = p->left + place(p, best->j), y = p->top + place(p, best->i), r = fmax(1.3, fmin(3.2, p->cell * 0.42));
     float distance = m->distances ? m->distances[best->i * m->n + best->j] : NAN;
     if (isnan(distance) || (double)distance < p->cutoff) {
         attn__set_colour(cr, m->distances && isnan(distance) ? attn__grey : right);
@@ -99,84 +102,75 @@ static void draw_pair(const page *p, cairo_t *cr, const pair *best)
     cairo_stroke(cr);
 }
 
-static void draw_frame(cairo_t *cr)
+static void draw_frame(const page *p, cairo_t *cr)
 {
     attn__set_colour(cr, attn__grey);
     cairo_set_line_width(cr, 0.7);
-    cairo_rectangle(cr, LEFT, TOP, SIDE, SIDE);
-    cairo_move_to(cr, LEFT, TOP);
-    cairo_line_to(cr, LEFT + SIDE, TOP + SIDE);
+    cairo_rectangle(cr, p->left, p->top, SIDE, SIDE);
+    cairo_move_to(cr, p->left, p->top);
+    cairo_line_to(cr, p->left + SIDE, p->top + SIDE);
     cairo_stroke(cr);
 }
 
 /* Draws the axes. Residues are numbered from 1, as is usual in biology. */
 static void draw_axes(const page *p, cairo_t *cr)
 {
-    double ticks[12];
-    int n = attn__ticks(1, (double)p->map->n, ticks);
-    attn__set_colour(cr, attn__ink);
-    attn__font(cr, LABEL, false);
-    for (int t = 0; t < n; t++) {
-        if (ticks[t] < 1 || ticks[t] > (double)p->map->n || ticks[t] != floor(ticks[t]))
-            continue;
-        char text[32];
-        attn__tick_text(ticks[t], n > 1 ? ticks[1] - ticks[0] : 1, text, sizeof text);
-        double at = place(p, (int64_t)ticks[t] - 1);
-        attn__text(cr, LEFT + at, TOP + SIDE + LABEL + 6, text, ATTN_CENTRE, 0);
-        attn__text(cr, LEFT - 5, TOP + at + LABEL * 0.36, text, ATTN_RIGHT, 0);
-    }
+    double bottom = p->top + SIDE + attn__positions_height();
+    attn__positions_draw(cr, 1, p->map->n, p->cell, p->left, p->top, true);
+    attn__positions_draw(cr, 1, p->map->n, p->cell, p->left, p->top + SIDE, false);
     attn__set_colour(cr, attn__grey);
     attn__font(cr, NAME, false);
-    attn__text(cr, LEFT + SIDE / 2, TOP + SIDE + LABEL + 22, "Residue", ATTN_CENTRE, 0);
-    attn__text(cr, NAME + 3, TOP + SIDE / 2, "Residue", ATTN_CENTRE, -M_PI / 2);
+    attn__text(cr, p->left + SIDE / 2, bottom + NAME + 4, "Residue", ATTN_CENTRE, 0);
+    attn__text(cr, NAME + 3, p->top + SIDE / 2, "Residue", ATTN_CENTRE, -M_PI / 2);
 }
 
-static void draw_scale(cairo_t *cr)
+static void write_legend(const page *p, char text[96])
 {
-    enum { STEPS = 128 };
-    double x = LEFT + SIDE + 18, height = SIDE / 2, width = 12, y = TOP + SIDE - height;
-    for (int i = 0; i < STEPS; i++) {
-        attn__set_colour(cr, attn__colour_of(ATTN_COLOURS_HEAT, 1 - (i + 0.5) / STEPS));
-        cairo_rectangle(cr, x, y + height * i / STEPS, width, height / STEPS + 0.3);
-        cairo_fill(cr);
-    }
-    attn__set_colour(cr, attn__ink);
-    attn__font(cr, LABEL, false);
-    for (int i = 0; i <= 5; i++) {
-        char text[32];
-        attn__tick_text(i * 0.2, 0.2, text, sizeof text);
-        attn__text(cr, x + width + 4, y + height * (1 - i * 0.2) + LABEL * 0.36, text, ATTN_LEFT, 0);
-    }
-    attn__set_colour(cr, attn__grey);
-    attn__text(cr, x + width + 30, y + height / 2, "Probability", ATTN_CENTRE, -M_PI / 2);
-}
-
-static void draw_legend(const page *p, cairo_t *cr)
-{
-    char text[96];
     const char *words = p->map->distances ? "best pairs above the diagonal: dot true, cross not; grey: contacts"
                                           : "best pairs above the diagonal";
-    snprintf(text, sizeof text, "%lld %s", (long long)p->nbest, words);
-    attn__set_colour(cr, attn__grey);
-    attn__font(cr, LABEL, false);
-    attn__text(cr, LEFT + SIDE / 2, TOP + SIDE + LABEL + 38, text, ATTN_CENTRE, 0);
+    snprintf(text, 96, "%lld %s", (long long)p->nbest, words);
+}
+
+/* Styles of the texts. The measuring and the drawing of a text use the same style. */
+static attn__text_style head_style(const page *p)
+{
+    return (attn__text_style){.size = HEAD, .width = p->width - p->left - MARGIN, .bold = true};
+}
+
+static attn__text_style legend_style(void)
+{
+    return (attn__text_style){.size = LABEL, .width = SIDE, .anchor = ATTN_CENTRE};
+}
+
+static void measure(page *p, cairo_t *cr)
+{
+    char text[96];
+    write_legend(p, text);
+    p->left = NAME + 10 + attn__positions_width(cr, p->map->n);
+    p->width = p->left + SIDE + MARGIN + attn__scale_width(cr, &scale) + MARGIN;
+    const attn__text_style head = head_style(p), legend = legend_style();
+    int lines = attn__text_lines(cr, 0, 0, p->map->title, &head, false);
+    p->top = MARGIN + lines * attn__leading(HEAD) + (lines > 0 ? 4 : 0);
+    p->legend = p->top + SIDE + attn__positions_height() + attn__leading(NAME) + 8 + LABEL;
+    p->height = p->legend + attn__text_lines(cr, 0, 0, text, &legend, false) * attn__leading(LABEL);
 }
 
 static void draw_page(void *user, cairo_t *cr)
 {
     const page *p = user;
-    if (p->map->title) {
-        attn__set_colour(cr, attn__ink);
-        attn__font(cr, HEAD, true);
-        attn__text(cr, LEFT, TOP - 14, p->map->title, ATTN_LEFT, 0);
-    }
+    char text[96];
+    const attn__text_style head = head_style(p), legend = legend_style();
+    attn__set_colour(cr, attn__ink);
+    attn__text_lines(cr, p->left, MARGIN + HEAD, p->map->title, &head, true);
     draw_cells(p, cr);
-    draw_frame(cr);
+    draw_frame(p, cr);
     for (int64_t i = p->nbest; i-- > 0;)
         draw_pair(p, cr, &p->best[i]);
     draw_axes(p, cr);
-    draw_scale(cr);
-    draw_legend(p, cr);
+    attn__scale_draw(cr, &scale, p->left + SIDE + MARGIN, p->top, SIDE);
+    write_legend(p, text);
+    attn__set_colour(cr, attn__grey);
+    attn__text_lines(cr, p->left + SIDE / 2, p->legend, text, &legend, true);
 }
 
 attn_status attn_contact_map_render(attn_bytes *picture, attn_context *context, const attn_contact_map *map,
@@ -194,8 +188,10 @@ attn_status attn_contact_map_render(attn_bytes *picture, attn_context *context, 
     if (!p.best)
         return ATTN_ERROR_MEMORY;
     rank(&p);
-    attn_status status =
-        attn__canvas_render(picture, context, format, LEFT + SIDE + RIGHT, TOP + SIDE + BELOW, draw_page, &p);
+    cairo_t *measuring = attn__measuring();
+    measure(&p, measuring);
+    cairo_destroy(measuring);
+    attn_status status = attn__canvas_render(picture, context, format, p.width, p.height, draw_page, &p);
     attn__free(context, p.best);
     return status;
 }

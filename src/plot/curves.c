@@ -4,13 +4,14 @@
 #include "attn/plot.h"
 
 #include "base/context.h"
-#include "plot/canvas.h"
+#include "plot/layout.h"
 
 #include <math.h>
 #include <string.h>
 
 static const double WIDTH = 480, HEIGHT = 300, PANEL = 210, PANEL_HEIGHT = 250, RIGHT = 16, GAP = 18, TEXT = 9,
-                    MARK = 18, TITLE = 12, LINE = 14;
+                    MARK = 18, TITLE = 12, LINE = 14, EDGE = 4, LEAST = 40;
+/* EDGE: distance of texts from the picture's border; LEAST: minimum width and height of a panel */
 enum { MOST_COLOURS = 8, MOST_CURVES = 256, MOST_PANELS = 32, TICKS = 12 };
 
 /* Colours that differ in lightness as well as in hue, so that colour-blind readers can distinguish them. */
@@ -31,8 +32,9 @@ typedef struct frame {
     const attn_curves *curves;
     axis x, y;
     int64_t panels;
-    double step; /* distance from one panel to the next, in points */
-    double width, height, left, top;
+    double step, gap; /* distance from one panel to the next, and between two panels, in points */
+    double width, height, left, right, top;
+    double beside; /* x of the end of the y axis' name, to the left of all other texts */
     int hue_of[MOST_CURVES], nhues;
     double legend_x[MOST_COLOURS], legend_y[MOST_COLOURS]; /* positions of the curves' names in the legend, in points */
 } frame;
@@ -220,39 +222,95 @@ static const attn_curve *named(const frame *f, int hue)
     return NULL;
 }
 
+/* Returns the style of a curve's name in the legend. A name that is too wide has several lines. */
+static attn__text_style legend_style(const frame *f)
+{
+    return (attn__text_style){.size = TEXT, .width = f->width - f->right - f->left - MARK - 4, .bold = true};
+}
+
 /* Arranges the legend in lines that fit the page's width. Returns the y position of the legend's end. */
 static double place_legend(frame *f, double y, cairo_t *cr)
 {
     double x = f->left;
     bool any = false;
-    attn__font(cr, TEXT, true);
+    const attn__text_style style = legend_style(f);
     for (int h = 0; h < f->nhues; h++) {
         const attn_curve *curve = named(f, h);
-        double width = curve ? MARK + 4 + attn__text_width(cr, curve->name) + 16 : 0;
-        if (x > f->left && x + width - 16 > f->width - RIGHT)
+        double width = curve ? MARK + 4 + attn__text_extent(cr, curve->name, TEXT, true, style.width) + 16 : 0;
+        if (x > f->left && x + width - 16 > f->width - f->right)
             x = f->left, y += LINE;
         f->legend_x[h] = x, f->legend_y[h] = y;
         x += width;
+        if (curve)
+            y += fmax(attn__text_lines(cr, 0, 0, curve->name, &style, false) - 1, 0) * attn__leading(TEXT);
         any = any || curve;
     }
     return any ? y + LINE : y;
 }
 
+/* Styles of the texts. The measuring and the drawing of a text use the same style. */
+static attn__text_style title_style(const frame *f)
+{
+    return (attn__text_style){.size = TITLE, .width = f->width - f->left - EDGE, .bold = true};
+}
+
+static attn__text_style x_style(const frame *f)
+{
+    return (attn__text_style){.size = TEXT, .width = f->width - EDGE - f->beside, .anchor = ATTN_CENTRE};
+}
+
+static attn__text_style y_style(const frame *f)
+{
+    return (attn__text_style){.size = TEXT, .width = f->height - 2 * EDGE, .anchor = ATTN_CENTRE, .angle = -M_PI / 2};
+}
+
+static attn__text_style panel_style(const frame *f)
+{
+    return (attn__text_style){.size = TEXT, .width = f->step - EDGE, .bold = true, .anchor = ATTN_CENTRE};
+}
+
+static int panel_lines(const frame *f, int64_t panel, cairo_t *cr)
+{
+    const attn__text_style style = panel_style(f);
+    return attn__text_lines(cr, 0, 0, f->curves->panel_names[panel], &style, false);
+}
+
+/* Places the panels side by side. */
+static void measure_width(frame *f, cairo_t *cr)
+{
+    const attn_curves *curves = f->curves;
+    attn__font(cr, TEXT, false);
+    double across = widest_tick(&f->x, cr) / 2 + EDGE, panels = (double)f->panels;
+    const attn__text_style down = y_style(f);
+    int lines = attn__text_lines(cr, 0, 0, curves->y_name, &down, false);
+    f->beside = lines > 0 ? TEXT + 8 + (lines - 1) * attn__leading(TEXT) : EDGE;
+    f->left = fmax(f->beside + widest_tick(&f->y, cr) + 12, across);
+    f->right = fmax(RIGHT, across);
+    f->gap = fmax(GAP, 2 * across);
+    double width = panels > 1 ? f->left + f->right + panels * PANEL - f->gap : WIDTH;
+    f->width = fmax(curves->width > 0 ? curves->width : width, f->left + f->right + panels * (LEAST + f->gap) - f->gap);
+    f->step = (f->width - f->left - f->right + f->gap) / panels;
+    f->x.from = f->left, f->x.to = f->left + f->step - f->gap;
+}
+
+/* Sets the sizes. The picture is larger than requested if its texts would leave no room for the curves. */
 static void measure(frame *f, cairo_t *cr)
 {
     const attn_curves *curves = f->curves;
     find_ticks(&f->x);
     find_ticks(&f->y);
-    attn__font(cr, TEXT, false);
-    f->left = widest_tick(&f->y, cr) + 12 + (curves->y_name ? TEXT + 8 : 4);
-    double width = f->panels > 1 ? f->left + RIGHT + (double)f->panels * PANEL - GAP : WIDTH;
-    f->width = curves->width > 0 ? curves->width : width;
     f->height = curves->height > 0 ? curves->height : f->panels > 1 ? PANEL_HEIGHT : HEIGHT;
-    f->top = place_legend(f, curves->title ? TITLE + 20 : LINE + 2, cr) + (curves->panel_names ? LINE : 0) - 6;
-    f->step = (f->width - f->left - RIGHT + GAP) / (double)f->panels;
-    f->x.from = f->left, f->x.to = fmax(f->left + f->step - GAP, f->left + 1);
-    f->y.from = f->height - (curves->x_name ? 46 : 30);
-    f->top = fmin(f->top, f->y.from - 1);
+    measure_width(f, cr);
+    const attn__text_style title = title_style(f), across = x_style(f);
+    int titles = attn__text_lines(cr, 0, 0, curves->title, &title, false), names = 0;
+    int below = attn__text_lines(cr, 0, 0, curves->x_name, &across, false);
+    for (int64_t p = 0; curves->panel_names && p < f->panels; p++)
+        names = panel_lines(f, p, cr) > names ? panel_lines(f, p, cr) : names;
+    double legend = titles > 0 ? TITLE + 20 + (titles - 1) * attn__leading(TITLE) : LINE + 2;
+    f->top = place_legend(f, legend, cr) + (names > 0 ? LINE + (names - 1) * attn__leading(TEXT) : 0) - 6;
+    double bottom = below > 0 ? 46 + (below - 1) * attn__leading(TEXT) : 30;
+    f->height = fmax(f->height, f->top + LEAST + bottom);
+    f->y.from = f->height - bottom;
     f->y.to = f->top;
 }
 
@@ -342,7 +400,7 @@ static void draw_curve(const frame *f, const attn_curve *curve, int hue, cairo_t
 
 static void draw_legend(const frame *f, cairo_t *cr)
 {
-    attn__font(cr, TEXT, true);
+    const attn__text_style style = legend_style(f);
     for (int h = 0; h < f->nhues; h++) {
         const attn_curve *curve = named(f, h);
         if (!curve)
@@ -358,7 +416,7 @@ static void draw_legend(const frame *f, cairo_t *cr)
         }
         cairo_set_dash(cr, NULL, 0, 0);
         attn__set_colour(cr, hues[h]);
-        attn__text(cr, x + MARK + 4, f->legend_y[h], curve->name, ATTN_LEFT, 0);
+        attn__text_lines(cr, x + MARK + 4, f->legend_y[h], curve->name, &style, true);
     }
 }
 
@@ -370,31 +428,39 @@ static void draw_panel(const frame *first, int64_t panel, cairo_t *cr)
     attn__font(cr, TEXT, false);
     draw_x_axis(&f, cr);
     draw_y_axis(&f, panel == 0, cr);
-    attn__font(cr, TEXT, true);
-    if (f.curves->panel_names && f.curves->panel_names[panel])
-        attn__text(cr, (f.x.from + f.x.to) / 2, f.top - 6, f.curves->panel_names[panel], ATTN_CENTRE, 0);
+    if (f.curves->panel_names) {
+        const attn__text_style style = panel_style(&f);
+        double up = (panel_lines(&f, panel, cr) - 1) * attn__leading(TEXT);
+        attn__text_lines(cr, (f.x.from + f.x.to) / 2, f.top - 6 - up, f.curves->panel_names[panel], &style, true);
+    }
     for (int64_t c = 0; c < f.curves->n; c++) {
         if (f.curves->curves[c].panel == panel)
             draw_curve(&f, &f.curves->curves[c], f.hue_of[c], cr);
     }
 }
 
+/* Returns the middle of an axis' name: that of the axis, or the nearest with which the name is inside its room, which
+ * begins at `from` and has `most` points. */
+static double middle(cairo_t *cr, const char *name, double wanted, double from, double most)
+{
+    double half = attn__text_extent(cr, name, TEXT, false, most) / 2;
+    return fmin(fmax(wanted, from + half), from + most - half);
+}
+
 static void draw_page(void *user, cairo_t *cr)
 {
     const frame *f = user;
     const attn_curves *curves = f->curves;
+    const attn__text_style title = title_style(f), x = x_style(f), y = y_style(f);
     attn__set_colour(cr, attn__ink);
-    attn__font(cr, TITLE, true);
-    if (curves->title)
-        attn__text(cr, f->left, 18, curves->title, ATTN_LEFT, 0);
+    attn__text_lines(cr, f->left, 18, curves->title, &title, true);
     for (int64_t p = 0; p < f->panels; p++)
         draw_panel(f, p, cr);
     attn__set_colour(cr, attn__ink);
-    attn__font(cr, TEXT, false);
-    if (curves->x_name)
-        attn__text(cr, (f->left + f->width - RIGHT) / 2, f->height - 10, curves->x_name, ATTN_CENTRE, 0);
-    if (curves->y_name)
-        attn__text(cr, 14, (f->top + f->y.from) / 2, curves->y_name, ATTN_CENTRE, -M_PI / 2);
+    double across = middle(cr, curves->x_name, (f->left + f->width - f->right) / 2, f->beside, x.width);
+    attn__text_lines(cr, across, f->y.from + 36, curves->x_name, &x, true);
+    double down = middle(cr, curves->y_name, (f->top + f->y.from) / 2, EDGE, y.width);
+    attn__text_lines(cr, 14, down, curves->y_name, &y, true);
     draw_legend(f, cr);
 }
 

@@ -11,11 +11,21 @@
 
 static const char USUAL[] = "DejaVu Sans";
 
+void attn__font_metrics(cairo_t *cr)
+{
+    cairo_font_options_t *options = cairo_font_options_create();
+    cairo_get_font_options(cr, options);
+    cairo_font_options_set_hint_metrics(options, CAIRO_HINT_METRICS_OFF);
+    cairo_set_font_options(cr, options);
+    cairo_font_options_destroy(options);
+}
+
 cairo_t *attn__measuring(void)
 {
     cairo_surface_t *surface = cairo_recording_surface_create(CAIRO_CONTENT_COLOR, NULL);
     cairo_t *cr = cairo_create(surface);
     cairo_surface_destroy(surface);
+    attn__font_metrics(cr);
     return cr;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Draws heatmaps on a grid. All sizes are computed before anything is drawn, because the margins depend on the labels.
- * The page looks like this:
+ * Draws heatmaps on a grid. All sizes are computed before anything is drawn, because they depend on the texts. The
+ * page looks like this:
  *
  *     title
  *     row title
@@ -12,24 +12,31 @@
 #include "attn/plot.h"
 
 #include "base/context.h"
-#include "plot/canvas.h"
 #include "plot/heatmaps.h"
+#include "plot/layout.h"
 
 #include <math.h>
 #include <string.h>
 
-static const double MARGIN = 14, GAP = 12, LABEL = 8.5, NAME = 9, TITLE = 10, HEAD = 13, SCALE_WIDTH = 12, FOLD = 26,
+static const double MARGIN = 14, GAP = 12, LABEL = 8.5, NAME = 9, TITLE = 10, HEAD = 13, FOLD = 26,
                     /* FOLD: gap between columns of rows; TALLEST: maximum ratio of height to width of a page with
                      * one column */
-    TALLEST = 1.25;
+    TALLEST = 1.25,
+                    /* NARROWEST: width that titles have even above narrower panels; LONGEST_NAME: width of a panel's
+                     * area that its title and the name of an axis may need; SHORTEST: least height of the scale */
+    NARROWEST = 230, LONGEST_NAME = 120, SHORTEST = 48;
 enum { LONGEST_LABEL = 96 };
 
 typedef struct laid_row {
-    double cell;  /* side of the square that shows one weight, in points */
-    double left;  /* width of the area left of a panel, for the queries' labels and the axis name */
-    double below; /* height of the area below a panel, for the keys' labels and the axis name */
-    double width, height;
-    int64_t lines; /* number of lines that the row's panels fill */
+    double cell;          /* side of the square that shows one weight, in points */
+    double cells_h;       /* height of the largest panel */
+    double left;          /* width of the area left of a panel, for the queries' labels and the axis name */
+    double above;         /* height of the area above a panel, for its title */
+    double labels, below; /* height below a panel of the keys' labels, and of these and the axis name */
+    double width, height; /* size of the area of a panel, which texts may make larger than the panel */
+    double content;       /* width of all panels of a line with `left` */
+    double title;         /* height of the row's title */
+    int64_t lines;        /* number of lines that the row's panels fill */
     double x, y;
 } laid_row;
 
@@ -37,17 +44,60 @@ typedef struct layout {
     const attn_heatmaps *maps;
     laid_row *rows;
     int64_t per_line;
-    double low, high;
+    attn__scale scale;
     double width, height;
-    double scale_x;
+    double column; /* width of a column of rows */
+    double scale_x, scale_y, scale_height;
 } layout;
 
 static double widest(cairo_t *cr, const char *const *labels, int64_t n)
 {
     double most = 0;
-    for (int64_t i = 0; labels && i < n; i++)
-        most = fmax(most, attn__text_width(cr, labels[i]));
-    return fmin(most, LONGEST_LABEL);
+    for (int64_t i = 0; i < n; i++)
+        most = fmax(most, attn__text_extent(cr, labels[i], LABEL, false, LONGEST_LABEL));
+    return most;
+}
+
+static const char *row_name(const attn_panel_row *row)
+{
+    return row->row_name ? row->row_name : "Queries";
+}
+
+static const char *col_name(const attn_panel_row *row)
+{
+    return row->col_name ? row->col_name : "Keys";
+}
+
+/* Styles of the texts. The measuring and the drawing of a text use the same style. */
+static attn__text_style head_style(const layout *l)
+{
+    return (attn__text_style){.size = HEAD, .width = l->width - 2 * MARGIN, .bold = true};
+}
+
+static attn__text_style title_style(const layout *l)
+{
+    return (attn__text_style){.size = TITLE, .width = fmax(l->column, NARROWEST), .bold = true};
+}
+
+static attn__text_style panel_style(const laid_row *laid)
+{
+    return (attn__text_style){.size = LABEL, .width = laid->width, .anchor = ATTN_CENTRE};
+}
+
+static attn__text_style col_style(const laid_row *laid)
+{
+    return (attn__text_style){.size = NAME, .width = laid->width, .anchor = ATTN_CENTRE};
+}
+
+static attn__text_style row_style(const laid_row *laid)
+{
+    return (attn__text_style){.size = NAME, .width = laid->height, .anchor = ATTN_CENTRE, .angle = -M_PI / 2};
+}
+
+/* Returns the height of a text above the things below it. */
+static double height_of(cairo_t *cr, const char *text, const attn__text_style *style)
+{
+    return attn__text_lines(cr, 0, 0, text, style, false) * attn__leading(style->size);
 }
 
 /* Returns the smallest distance between two labels in cells, or 0 if there are fewer than two labels. Empty labels do
@@ -77,42 +127,37 @@ static double cell_size(const attn_panel_row *row, int64_t rows, int64_t cols)
 
 static void measure_row(const layout *l, const attn_panel_row *row, laid_row *laid, cairo_t *cr)
 {
-    int64_t rows = 0, cols = 0;
+    int64_t rows = 0, cols = 0, side_by_side = row->n < l->per_line ? row->n : l->per_line;
     for (int64_t i = 0; i < row->n; i++) {
         rows = row->panels[i].rows > rows ? row->panels[i].rows : rows;
         cols = row->panels[i].cols > cols ? row->panels[i].cols : cols;
     }
-    attn__font(cr, LABEL, false);
     laid->cell = cell_size(row, rows, cols);
-    laid->width = fmax(laid->cell * (double)cols, 40);
-    laid->height = laid->cell * (double)rows;
-    laid->left = widest(cr, row->row_labels, rows) + NAME + 10;
-    laid->below = widest(cr, row->col_labels, cols) + NAME + 12;
+    laid->cells_h = laid->cell * (double)rows;
+    laid->width = fmax(laid->cell * (double)cols, attn__text_extent(cr, col_name(row), NAME, false, LONGEST_NAME));
+    for (int64_t i = 0; i < row->n; i++)
+        laid->width = fmax(laid->width, attn__text_extent(cr, row->panels[i].title, LABEL, false, LONGEST_NAME));
+    laid->height = fmax(laid->cells_h, attn__text_extent(cr, row_name(row), NAME, false, LONGEST_NAME));
+    const attn__text_style panel = panel_style(laid), down = row_style(laid), across = col_style(laid);
+    laid->above = 0;
+    for (int64_t i = 0; i < row->n; i++)
+        laid->above = fmax(laid->above, height_of(cr, row->panels[i].title, &panel) + 4);
+    laid->left = (row->row_labels ? widest(cr, row->row_labels, rows) : attn__positions_width(cr, rows)) +
+                 height_of(cr, row_name(row), &down) + 8;
+    laid->labels = row->col_labels ? widest(cr, row->col_labels, cols) + 4 : attn__positions_height();
+    laid->below = laid->labels + height_of(cr, col_name(row), &across) + 4;
     laid->lines = (row->n + l->per_line - 1) / l->per_line;
-}
-
-static double row_title_height(const attn_panel_row *row)
-{
-    return row->title ? TITLE + 10 : 0;
+    laid->content = laid->left + (double)side_by_side * (laid->width + GAP) - GAP;
 }
 
 static double line_height(const laid_row *laid)
 {
-    return TITLE + 4 + laid->height + laid->below + GAP;
+    return laid->above + fmax(laid->cells_h + laid->below, laid->height) + GAP;
 }
 
 static double row_height(const layout *l, int64_t i)
 {
-    return row_title_height(&l->maps->rows[i]) + (double)l->rows[i].lines * line_height(&l->rows[i]);
-}
-
-static double row_width(const layout *l, int64_t i, cairo_t *cr)
-{
-    const attn_panel_row *row = &l->maps->rows[i];
-    int64_t side_by_side = row->n < l->per_line ? row->n : l->per_line;
-    double width = l->rows[i].left + (double)side_by_side * (l->rows[i].width + GAP);
-    attn__font(cr, TITLE, true);
-    return row->title ? fmax(width, attn__text_width(cr, row->title)) : width;
+    return l->rows[i].title + (double)l->rows[i].lines * line_height(&l->rows[i]);
 }
 
 /* Places the rows one below the other. If a column would be higher than `most`, starts a new column. Returns the number
@@ -169,21 +214,41 @@ static int64_t fold(layout *l, double top, double width, double *bottom)
     return columns;
 }
 
+/* Places the scale to the right of the first row of the last column, as high as a panel of this row. */
+static void place_scale(layout *l, cairo_t *cr)
+{
+    const laid_row *beside = &l->rows[0];
+    for (int64_t i = 1; i < l->maps->n; i++)
+        beside = l->rows[i].x > beside->x ? &l->rows[i] : beside;
+    l->scale_x = beside->x + beside->content + GAP;
+    l->scale_y = beside->y + beside->title + beside->above;
+    l->scale_height = fmax(beside->cells_h, SHORTEST);
+    l->width = fmax(l->width, l->scale_x + attn__scale_width(cr, &l->scale) + MARGIN);
+    l->height = fmax(l->height, l->scale_y + l->scale_height + MARGIN);
+}
+
 static void measure(layout *l, cairo_t *cr)
 {
-    double top = MARGIN + (l->maps->title ? HEAD + 10 : 0), column_width = 0, bottom = top;
     for (int64_t i = 0; i < l->maps->n; i++) {
         measure_row(l, &l->maps->rows[i], &l->rows[i], cr);
-        column_width = fmax(column_width, row_width(l, i, cr));
+        l->column = fmax(l->column, l->rows[i].content);
     }
-    int64_t columns = fold(l, top, column_width, &bottom);
-    double width = (double)columns * (column_width + FOLD) - FOLD;
-    attn__font(cr, HEAD, true);
-    if (l->maps->title)
-        width = fmax(width, attn__text_width(cr, l->maps->title));
-    l->scale_x = MARGIN + width + 6;
-    l->width = l->scale_x + SCALE_WIDTH + 34 + MARGIN;
-    l->height = fmax(bottom, 190) + MARGIN / 2;
+    const attn__text_style title = title_style(l);
+    for (int64_t i = 0; i < l->maps->n; i++) {
+        const char *text = l->maps->rows[i].title;
+        l->rows[i].title = text ? height_of(cr, text, &title) + 6 : 0;
+        l->column = fmax(l->column, attn__text_extent(cr, text, TITLE, true, title.width));
+    }
+    /* The width of the page is that of its columns, in which the title is broken into lines. */
+    double bottom;
+    int64_t columns = fold(l, 0, l->column, &bottom);
+    l->width = fmax((double)columns * (l->column + FOLD) - FOLD, NARROWEST) + 2 * MARGIN;
+    place_scale(l, cr);
+    const attn__text_style head = head_style(l);
+    double top = MARGIN + (l->maps->title ? height_of(cr, l->maps->title, &head) + 6 : 0);
+    fold(l, top, l->column, &bottom);
+    l->height = bottom;
+    place_scale(l, cr);
 }
 
 /* --------------------------------------------------------------------------------------------- drawing */
@@ -195,9 +260,10 @@ static void draw_cells(const layout *l, const attn_panel *panel, double cell, do
     for (int64_t r = 0; r < panel->rows; r++) {
         for (int64_t c = 0; c < panel->cols; c++) {
             double value = (double)panel->values[r * panel->cols + c];
-            attn__set_colour(cr, !isfinite(value)
-                                     ? attn__absent
-                                     : attn__colour_of(l->maps->colours, (value - l->low) / (l->high - l->low)));
+            attn__set_colour(
+                cr, !isfinite(value)
+                        ? attn__absent
+                        : attn__colour_of(l->scale.colours, (value - l->scale.low) / (l->scale.high - l->scale.low)));
             /* cells are a little larger than their distance, because viewers that smooth edges would show white lines
              * between cells */
             cairo_rectangle(cr, x + (double)c * cell, y + (double)r * cell, cell + 0.15, cell + 0.15);
@@ -211,35 +277,19 @@ static void draw_cells(const layout *l, const attn_panel *panel, double cell, do
     cairo_stroke(cr);
 }
 
-/* Draws a label. If it is too long, it is cut after a whole character and ends in an ellipsis. */
-static void draw_label(cairo_t *cr, double x, double y, const char *text, double angle)
-{
-    char cut[256];
-    size_t length = strlen(text);
-    if (attn__text_width(cr, text) > LONGEST_LABEL || length >= sizeof cut) {
-        length = length < sizeof cut - 4 ? length : sizeof cut - 4;
-        do {
-            while (length > 0 && ((unsigned char)text[length] & 0xC0) == 0x80)
-                length--;
-            memcpy(cut, text, length); /* NOLINT: the next line adds the terminating zero */
-            memcpy(cut + length, "\xE2\x80\xA6", 4);
-        } while (attn__text_width(cr, cut) > LONGEST_LABEL && length-- > 1);
-        text = cut;
-    }
-    attn__text(cr, x, y, text, ATTN_RIGHT, angle);
-}
-
 static void draw_row_labels(const attn_panel_row *row, const laid_row *laid, const attn_panel *panel, double x,
                             double y, cairo_t *cr)
 {
     attn__set_colour(cr, attn__ink);
     attn__font(cr, LABEL, false);
     for (int64_t r = 0; row->row_labels && r < panel->rows; r++)
-        draw_label(cr, x - 4, y + ((double)r + 0.5) * laid->cell + LABEL * 0.36, row->row_labels[r], 0);
+        attn__text_fitted(cr, x - 4, y + ((double)r + 0.5) * laid->cell + LABEL * 0.36, row->row_labels[r],
+                          LONGEST_LABEL, ATTN_RIGHT, 0);
+    if (!row->row_labels)
+        attn__positions_draw(cr, 0, panel->rows, laid->cell, x, y, true);
+    const attn__text_style style = row_style(laid);
     attn__set_colour(cr, attn__grey);
-    attn__font(cr, NAME, false);
-    attn__text(cr, x - laid->left + NAME, y + (double)panel->rows * laid->cell / 2,
-               row->row_name ? row->row_name : "Queries", ATTN_CENTRE, -M_PI / 2);
+    attn__text_lines(cr, laid->x + NAME, y + laid->height / 2, row_name(row), &style, true);
 }
 
 static void draw_col_labels(const attn_panel_row *row, const laid_row *laid, const attn_panel *panel, double x,
@@ -249,29 +299,37 @@ static void draw_col_labels(const attn_panel_row *row, const laid_row *laid, con
     attn__set_colour(cr, attn__ink);
     attn__font(cr, LABEL, false);
     for (int64_t c = 0; row->col_labels && c < panel->cols; c++)
-        draw_label(cr, x + ((double)c + 0.5) * laid->cell + LABEL * 0.36, bottom + 4, row->col_labels[c], -M_PI / 2);
+        attn__text_fitted(cr, x + ((double)c + 0.5) * laid->cell + LABEL * 0.36, bottom + 4, row->col_labels[c],
+                          LONGEST_LABEL, ATTN_RIGHT, -M_PI / 2);
+    if (!row->col_labels)
+        attn__positions_draw(cr, 0, panel->cols, laid->cell, x, bottom, false);
+    const attn__text_style style = col_style(laid);
     attn__set_colour(cr, attn__grey);
-    attn__font(cr, NAME, false);
-    attn__text(cr, x + (double)panel->cols * laid->cell / 2, bottom + laid->below - 4,
-               row->col_name ? row->col_name : "Keys", ATTN_CENTRE, 0);
+    attn__text_lines(cr, x + (double)panel->cols * laid->cell / 2, bottom + laid->labels + NAME + 2, col_name(row),
+                     &style, true);
+}
+
+static void draw_panel_title(const laid_row *laid, const attn_panel *panel, double x, double top, cairo_t *cr)
+{
+    const attn__text_style style = panel_style(laid);
+    double lines = attn__text_lines(cr, 0, 0, panel->title, &style, false);
+    attn__set_colour(cr, attn__ink);
+    attn__text_lines(cr, x + laid->cell * (double)panel->cols / 2, top - 4 - (lines - 1) * attn__leading(LABEL),
+                     panel->title, &style, true);
 }
 
 static void draw_row(const layout *l, const attn_panel_row *row, const laid_row *laid, cairo_t *cr)
 {
+    const attn__text_style style = title_style(l);
     attn__set_colour(cr, attn__ink);
-    attn__font(cr, TITLE, true);
-    if (row->title)
-        attn__text(cr, laid->x, laid->y + TITLE, row->title, ATTN_LEFT, 0);
-    double y = laid->y + row_title_height(row);
+    attn__text_lines(cr, laid->x, laid->y + TITLE, row->title, &style, true);
     for (int64_t i = 0; i < row->n; i++) {
         const attn_panel *panel = &row->panels[i];
         int64_t column = i % l->per_line, line = i / l->per_line;
-        double x = laid->x + laid->left + (double)column * (laid->width + GAP);
-        double top = y + (double)line * line_height(laid) + TITLE + 4;
-        attn__set_colour(cr, attn__ink);
-        attn__font(cr, LABEL, false);
-        if (panel->title)
-            attn__text(cr, x + laid->cell * (double)panel->cols / 2, top - 4, panel->title, ATTN_CENTRE, 0);
+        double width = laid->cell * (double)panel->cols;
+        double x = laid->x + laid->left + (double)column * (laid->width + GAP) + (laid->width - width) / 2;
+        double top = laid->y + laid->title + (double)line * line_height(laid) + laid->above;
+        draw_panel_title(laid, panel, x, top, cr);
         draw_cells(l, panel, laid->cell, x, top, cr);
         draw_col_labels(row, laid, panel, x, top, cr);
         if (column == 0)
@@ -279,55 +337,24 @@ static void draw_row(const layout *l, const attn_panel_row *row, const laid_row 
     }
 }
 
-static void draw_scale_ticks(const layout *l, double y, double height, cairo_t *cr)
-{
-    double ticks[12];
-    int n = attn__ticks(l->low, l->high, ticks);
-    attn__set_colour(cr, attn__ink);
-    attn__font(cr, LABEL, false);
-    for (int i = 0; i < n; i++) {
-        char text[32];
-        attn__tick_text(ticks[i], n > 1 ? ticks[1] - ticks[0] : 1, text, sizeof text);
-        double at = y + height * (1 - (ticks[i] - l->low) / (l->high - l->low));
-        attn__text(cr, l->scale_x + SCALE_WIDTH + 4, at + LABEL * 0.36, text, ATTN_LEFT, 0);
-    }
-}
-
-static void draw_scale(const layout *l, double y, cairo_t *cr)
-{
-    enum { STEPS = 128 };
-    double height = fmin(220, l->height - y - 2 * MARGIN);
-    for (int i = 0; i < STEPS; i++) {
-        attn__set_colour(cr, attn__colour_of(l->maps->colours, 1 - (i + 0.5) / STEPS));
-        cairo_rectangle(cr, l->scale_x, y + height * i / STEPS, SCALE_WIDTH, height / STEPS + 0.3);
-        cairo_fill(cr);
-    }
-    attn__set_colour(cr, attn__grey);
-    cairo_set_line_width(cr, 0.6);
-    cairo_rectangle(cr, l->scale_x, y, SCALE_WIDTH, height);
-    cairo_stroke(cr);
-    draw_scale_ticks(l, y, height, cr);
-}
-
 static void draw_page(void *user, cairo_t *cr)
 {
     const layout *l = user;
-    if (l->maps->title) {
-        attn__set_colour(cr, attn__ink);
-        attn__font(cr, HEAD, true);
-        attn__text(cr, MARGIN, MARGIN + HEAD, l->maps->title, ATTN_LEFT, 0);
-    }
+    const attn__text_style style = head_style(l);
+    attn__set_colour(cr, attn__ink);
+    attn__text_lines(cr, MARGIN, MARGIN + HEAD, l->maps->title, &style, true);
     for (int64_t i = 0; i < l->maps->n; i++)
         draw_row(l, &l->maps->rows[i], &l->rows[i], cr);
-    draw_scale(l, l->rows[0].y + row_title_height(&l->maps->rows[0]) + TITLE + 4, cr);
+    attn__scale_draw(cr, &l->scale, l->scale_x, l->scale_y, l->scale_height);
 }
 
 /* Sets the range of the colour scale. If the caller gave no range, it is computed from the values. */
 static void find_scale(layout *l)
 {
     const attn_heatmaps *maps = l->maps;
+    l->scale.colours = maps->colours;
     if (maps->high > maps->low) {
-        l->low = maps->low, l->high = maps->high;
+        l->scale.low = maps->low, l->scale.high = maps->high;
         return;
     }
     double least = 0, most = 0;
@@ -342,7 +369,7 @@ static void find_scale(layout *l)
     }
     if (maps->colours == ATTN_COLOURS_DIVERGING)
         most = fmax(most, -least), least = -most;
-    l->low = least, l->high = most > least ? most : least + 1;
+    l->scale.low = least, l->scale.high = most > least ? most : least + 1;
 }
 
 attn_status attn_heatmaps_render(attn_bytes *picture, attn_context *context, const attn_heatmaps *heatmaps,

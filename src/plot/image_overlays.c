@@ -5,18 +5,20 @@
 
 #include "base/context.h"
 #include "base/real.h"
-#include "plot/canvas.h"
+#include "plot/layout.h"
 
 #include <math.h>
 #include <stdio.h>
 
-static const double MARGIN = 14, GAP = 12, TITLE = 10, HEAD = 13, PANEL = 168, LEGEND = 26;
+static const double MARGIN = 14, GAP = 12, TITLE = 10, HEAD = 13, PANEL = 168, BAR = 100;
+static const char LEGEND[] = "0 to the panel's largest weight";
 enum { MOST = 4096 };
 
 typedef struct layout {
     const attn_overlays *overlays;
     int64_t per_line, lines;
-    double panel_height, width, height;
+    double top, above, panel_height, line_height; /* above: height of the titles of a line of panels */
+    double width, height;
 } layout;
 
 /* Chooses the grey of a pixel of the picture. The picture is grey, so that only the map has colours. If there is a map,
@@ -76,13 +78,39 @@ static void mark_query(cairo_t *cr, const attn_overlay *o, double width, double 
     }
 }
 
-/* Prints the largest weight of this panel, which has the strongest colour. */
-static void tell_largest(cairo_t *cr, const attn_overlay *o)
+/* Writes the largest weight of a panel, which has the strongest colour. */
+static void write_largest(const attn_overlay *o, char text[32])
 {
-    char text[32];
     double share = 100 * largest(o);
-    snprintf(text, sizeof text, share < 9.95 ? "to %.1f %%" : "to %.0f %%", share);
+    snprintf(text, 32, share < 9.95 ? "to %.1f %%" : "to %.0f %%", share);
     attn__text_points(text);
+}
+
+/* Returns the style of a panel's title, to the right of which there is room for the largest weight. */
+static attn__text_style title_style(const attn_overlay *o, cairo_t *cr)
+{
+    char text[32] = "";
+    if (o->weights)
+        write_largest(o, text);
+    double room = attn__text_extent(cr, text, TITLE - 1, false, PANEL / 2);
+    return (attn__text_style){.size = TITLE, .width = PANEL - (room > 0 ? room + 6 : 0)};
+}
+
+static attn__text_style head_style(const layout *l)
+{
+    return (attn__text_style){.size = HEAD, .width = l->width - 2 * MARGIN, .bold = true};
+}
+
+static void draw_titles(cairo_t *cr, const attn_overlay *o)
+{
+    const attn__text_style style = title_style(o, cr);
+    char text[32];
+    int lines = attn__text_lines(cr, 0, 0, o->title, &style, false);
+    attn__set_colour(cr, attn__ink);
+    attn__text_lines(cr, 0, -5 - (lines - 1) * attn__leading(TITLE), o->title, &style, true);
+    if (!o->weights)
+        return;
+    write_largest(o, text);
     attn__set_colour(cr, attn__grey);
     attn__font(cr, TITLE - 1, false);
     attn__text(cr, PANEL, -5, text, ATTN_RIGHT, 0);
@@ -91,12 +119,7 @@ static void tell_largest(cairo_t *cr, const attn_overlay *o)
 static void draw_overlay(cairo_t *cr, const attn_overlay *o)
 {
     double scale = PANEL / (double)o->width;
-    attn__set_colour(cr, attn__ink);
-    attn__font(cr, TITLE, false);
-    if (o->title)
-        attn__text(cr, 0, -5, o->title, ATTN_LEFT, 0);
-    if (o->weights)
-        tell_largest(cr, o);
+    draw_titles(cr, o);
     /* antialiasing would leave visible seams between neighbouring pixels */
     cairo_set_antialias(cr, CAIRO_ANTIALIAS_NONE);
     for (int64_t y = 0; y < o->height; y++) {
@@ -114,38 +137,51 @@ static void draw_overlay(cairo_t *cr, const attn_overlay *o)
 /* Draws the colour scale, with the opacity of the overlay, over medium grey. */
 static void draw_legend(cairo_t *cr, double top)
 {
-    const double width = 100, height = 8;
+    const double height = 8;
     cairo_set_source_rgb(cr, 0.5, 0.5, 0.5);
-    cairo_rectangle(cr, MARGIN, top, width, height);
+    cairo_rectangle(cr, MARGIN, top, BAR, height);
     cairo_fill(cr);
     cairo_set_antialias(cr, CAIRO_ANTIALIAS_NONE);
     for (int i = 0; i < 50; i++) {
         set_colour(cr, i / 49.0);
-        cairo_rectangle(cr, MARGIN + i * width / 50, top, width / 50, height);
+        cairo_rectangle(cr, MARGIN + i * BAR / 50, top, BAR / 50, height);
         cairo_fill(cr);
     }
     cairo_set_antialias(cr, CAIRO_ANTIALIAS_DEFAULT);
     attn__set_colour(cr, attn__grey);
     attn__font(cr, TITLE - 1, false);
-    attn__text(cr, MARGIN + width + 6, top + height, "0 to the panel's largest weight", ATTN_LEFT, 0);
+    attn__text(cr, MARGIN + BAR + 6, top + height, LEGEND, ATTN_LEFT, 0);
+}
+
+static void measure(layout *l, cairo_t *cr)
+{
+    double legend = BAR + 6 + attn__text_extent(cr, LEGEND, TITLE - 1, false, INFINITY);
+    l->width = fmax((double)l->per_line * (PANEL + GAP) - GAP, legend) + 2 * MARGIN;
+    const attn__text_style head = head_style(l);
+    int lines = attn__text_lines(cr, 0, 0, l->overlays->title, &head, false);
+    l->top = MARGIN + lines * attn__leading(HEAD) + (lines > 0 ? GAP - 4 : 0);
+    for (int64_t i = 0; i < l->overlays->n; i++) {
+        const attn_overlay *o = &l->overlays->items[i];
+        const attn__text_style style = title_style(o, cr);
+        int titles = attn__text_lines(cr, 0, 0, o->title, &style, false);
+        l->above = fmax(l->above, (titles > 1 ? titles : 1) * attn__leading(TITLE) + 3);
+        l->panel_height = fmax(l->panel_height, PANEL * (double)o->height / (double)o->width);
+    }
+    l->line_height = l->above + l->panel_height + GAP;
+    l->height = l->top + (double)l->lines * l->line_height + 8 + MARGIN;
 }
 
 static void draw(void *user, cairo_t *cr)
 {
     const layout *l = user;
-    double top = MARGIN;
-    if (l->overlays->title) {
-        attn__set_colour(cr, attn__ink);
-        attn__font(cr, HEAD, true);
-        attn__text(cr, MARGIN, top + HEAD, l->overlays->title, ATTN_LEFT, 0);
-        top += HEAD + GAP;
-    }
-    draw_legend(cr, l->height - LEGEND);
+    const attn__text_style head = head_style(l);
+    attn__set_colour(cr, attn__ink);
+    attn__text_lines(cr, MARGIN, MARGIN + HEAD, l->overlays->title, &head, true);
+    draw_legend(cr, l->height - MARGIN - 8);
     for (int64_t i = 0; i < l->overlays->n; i++) {
         int64_t line = i / l->per_line, column = i % l->per_line;
         cairo_save(cr);
-        cairo_translate(cr, MARGIN + (double)column * (PANEL + GAP),
-                        top + TITLE + 6 + (double)line * (l->panel_height + TITLE + 6 + GAP));
+        cairo_translate(cr, MARGIN + (double)column * (PANEL + GAP), l->top + l->above + (double)line * l->line_height);
         draw_overlay(cr, &l->overlays->items[i]);
         cairo_restore(cr);
     }
@@ -180,11 +216,8 @@ attn_status attn_overlays_render(attn_bytes *picture, attn_context *context, con
         return status;
     l.per_line = l.per_line < overlays->n ? l.per_line : overlays->n;
     l.lines = (overlays->n + l.per_line - 1) / l.per_line;
-    for (int64_t i = 0; i < overlays->n; i++)
-        l.panel_height =
-            fmax(l.panel_height, PANEL * (double)overlays->items[i].height / (double)overlays->items[i].width);
-    l.width = 2 * MARGIN + (double)l.per_line * (PANEL + GAP) - GAP;
-    l.height = 2 * MARGIN + (overlays->title ? HEAD + GAP : 0) + (double)l.lines * (l.panel_height + TITLE + 6 + GAP) -
-               GAP + LEGEND - 4;
+    cairo_t *measuring = attn__measuring();
+    measure(&l, measuring);
+    cairo_destroy(measuring);
     return attn__canvas_render(picture, context, format, l.width, l.height, draw, &l);
 }

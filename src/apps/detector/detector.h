@@ -31,6 +31,8 @@ extern const attn__picture_view attn__detr_view;
  * truncated to an integer. */
 void attn__view_size(const attn__picture_view *view, int64_t width, int64_t height, int64_t *to_width,
                      int64_t *to_height);
+/* Changes the size to which a picture's short side is resized. The limit of the long side changes in proportion. */
+void attn__view_resize(attn__picture_view *view, int64_t size);
 /* Puts n prepared pictures with three channels into one batch x [n,3,H,W] on the tape. H and W are the maximum height
  * and width of the pictures. If `sides` is not NULL, H and W are at least the lengths in `sides`. *mask is I32 [n,H,W],
  * and 1 at padding. It is NULL if there is no padding. Returns NULL on error. */

@@ -31,6 +31,13 @@ void attn__view_size(const attn__picture_view *view, int64_t width, int64_t heig
     }
 }
 
+void attn__view_resize(attn__picture_view *view, int64_t size)
+{
+    double longest = view->size > 0 ? (double)view->longest * (double)size / (double)view->size : 0;
+    view->longest = view->size > 0 ? llround(longest) : view->longest;
+    view->size = size;
+}
+
 attn_status attn__view_prepare(const attn__picture_view *view, attn_context *context, const attn_image *image,
                                attn_image *prepared)
 {

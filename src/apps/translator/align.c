@@ -3,7 +3,7 @@
  * Finds, for each word of a translation, the source word to which it attends. The model runs again over the whole
  * translation, because the weights must be summed over the pieces of each word.
  */
-#include "apps/translator/align.h"
+#include "apps/translator/lines.h"
 
 #include "base/context.h"
 
@@ -116,23 +116,34 @@ static attn_status stack(const attn_translator *t, attn_tape *tape, const attn__
         cols = a[i].nsource > cols ? a[i].nsource : cols;
         rows = a[i].nsaid > rows ? a[i].nsaid : rows;
     }
+    cols = attn__source_columns(t, cols);
     *x = (tensors){.source = attn__ids_on_tape(tape, n, cols, NULL),
                    .lens = attn_tape_tensor(tape, ATTN_I32, 1, &n, NULL),
                    .input = attn__ids_on_tape(tape, n, rows, NULL)};
     if (!x->source || !x->lens || !x->input)
         return ATTN_ERROR_MEMORY;
     int32_t *source = attn_tensor_data(x->source), *lens = attn_tensor_data(x->lens), *in = attn_tensor_data(x->input);
-    int32_t pad = attn_vocab_special(t->source, ATTN_SPECIAL_PAD),
-            behind = attn_vocab_special(t->target, ATTN_SPECIAL_PAD);
+    int32_t behind = attn_vocab_special(t->target, ATTN_SPECIAL_PAD);
     int32_t bos = attn_vocab_special(t->target, ATTN_SPECIAL_BOS);
     for (int64_t i = 0; i < n; i++) {
-        for (int64_t j = 0; j < cols; j++)
-            source[i * cols + j] = j < a[i].nsource ? a[i].source[j] : pad;
+        attn__source_put(t, a[i].source, a[i].nsource, cols, source + i * cols);
         for (int64_t j = 0; j < rows; j++)
             in[i * rows + j] = j == 0 ? bos : j < a[i].nsaid ? a[i].said[j - 1] : behind;
         lens[i] = (int32_t)a[i].nsource;
     }
     return ATTN_OK;
+}
+
+attn_status attn__translator_weights(const attn_translator *t, attn_tape *tape, const attn__aligned *a, int64_t n,
+                                     attn_named_list *weights)
+{
+    attn_seq2seq_options options = {.weights = weights, .first_position = t->compat == ATTN_COMPAT_D2L};
+    tensors x;
+    attn_tape_reset(tape, &(attn_tape_options){0});
+    attn_status status = stack(t, tape, a, n, &x);
+    if (status == ATTN_OK && !attn_seq2seq_forward(t->model, tape, x.source, x.lens, x.input, &options))
+        status = attn_context_status(t->context);
+    return status;
 }
 
 /* Returns the cross-attention weights of the decoder's last layer. Returns NULL if there are none. */
@@ -169,13 +180,7 @@ static attn_status align_with(const attn_translator *t, const attn_named_list *w
 static attn_status align_batch(const attn_translator *t, attn_tape *tape, attn__aligned *a, int64_t n)
 {
     attn_named_list weights = {.context = t->context};
-    attn_seq2seq_options options = {.weights = &weights};
-    tensors x;
-    attn_tape_reset(tape, &(attn_tape_options){0});
-    attn_status status = stack(t, tape, a, n, &x);
-    if (status == ATTN_OK)
-        status = attn__result_status(t->context,
-                                     attn_seq2seq_forward(t->model, tape, x.source, x.lens, x.input, &options));
+    attn_status status = attn__translator_weights(t, tape, a, n, &weights);
     if (status == ATTN_OK)
         status = align_with(t, &weights, a, n);
     attn_named_clear(&weights);

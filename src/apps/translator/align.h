@@ -19,6 +19,12 @@ typedef struct attn__aligned {
     char **alignment;    /* gets the aligned pairs as text; free it with attn__free */
 } attn__aligned;
 
+/* Runs the model again over n lines and their translations, as it ran while it translated them, and collects all
+ * attention weights, as in attn_seq2seq_options. The tape, which owns the weights, is reset first. Of each attn__aligned
+ * only the tokens are used. */
+attn_status attn__translator_weights(const attn_translator *translator, attn_tape *tape, const attn__aligned *lines,
+                                     int64_t n, attn_named_list *weights);
+
 /* Computes the alignments of n lines. The tape is reset first. ATTN_ERROR_UNSUPPORTED: the decoder does not attend
  * to the source. */
 attn_status attn__translator_align(const attn_translator *translator, attn_tape *tape, attn__aligned *aligned,

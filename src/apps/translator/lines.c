@@ -20,6 +20,18 @@ void attn__sentences_free(attn_context *context, attn__sentence *sentences, int6
     attn__free(context, sentences);
 }
 
+int64_t attn__source_columns(const attn_translator *t, int64_t longest)
+{
+    return t->compat == ATTN_COMPAT_D2L && longest < t->max_tokens ? t->max_tokens : longest;
+}
+
+void attn__source_put(const attn_translator *t, const int32_t *ids, int64_t n, int64_t columns, int32_t *row)
+{
+    int32_t pad = attn_vocab_special(t->source, ATTN_SPECIAL_PAD);
+    for (int64_t i = 0; i < columns; i++)
+        row[i] = i < n ? ids[i] : pad;
+}
+
 static attn_status append_word(attn_context *context, char **list, const char *word, size_t length)
 {
     size_t old = strlen(*list), comma = old ? 2 : 0;

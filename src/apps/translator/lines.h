@@ -41,6 +41,29 @@ int64_t attn__translation_limit(const attn_translator *translator, const attn_tr
 attn_status attn__sentence_prepare(const attn_translator *translator, const char *line,
                                    const attn_translator_options *options, attn__sentence *sentence,
                                    attn_translation *result);
+/* Returns the number of tokens, with padding, of the sources of a batch in which the longest has `longest` tokens. For
+ * D2L compatibility it is fixed. */
+int64_t attn__source_columns(const attn_translator *translator, int64_t longest);
+/* Copies the n ids of a source to a row of a batch, and fills the rest of the row with padding. */
+void attn__source_put(const attn_translator *translator, const int32_t *ids, int64_t n, int64_t columns, int32_t *row);
 void attn__sentences_free(attn_context *context, attn__sentence *sentences, int64_t n);
+
+/* The tokens of a line and of its translation, and all attention weights between them. */
+typedef struct attn__attended {
+    int32_t *source; /* [nsource]: tokens that the model reads, without padding; 0: the line has no tokens */
+    int64_t nsource;
+    int32_t *said; /* [nsaid]: tokens that the decoder produces, with the end token if the translation was not cut */
+    int64_t nsaid;
+    /* weights as in attn_seq2seq_options, of which the source's keys and queries may include padding */
+    attn_named_list weights;
+} attn__attended;
+
+/* Translates a line as attn_translator_translate does, and computes what the model attended to. The tape, which owns
+ * the weights, is reset. `attended` must be freed even on failure, and `result` only if there was none. The errors are
+ * those of attn_translator_translate. */
+attn_status attn__translator_attend(attn_translator *translator, attn_tape *tape, const char *line,
+                                    const attn_translator_options *options, attn_translation *result,
+                                    attn__attended *attended);
+void attn__attended_free(attn_context *context, attn__attended *attended);
 
 #endif

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * Draws a translator's attention. First the sentence is translated. Then the model runs again over the whole
- * translation, to get all weights at once. A query of the decoder is labelled with the word that it produces. */
-#include "apps/translator/translator.h"
+ * Draws a translator's attention. A query of the decoder is labelled with the word that it produces. */
+#include "apps/translator/lines.h"
 
 #include "base/context.h"
 #include "data/token_words.h"
 #include "data/vocab.h"
+#include "models/model_keys.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { LAYERS = 64, LABEL = 128 };
+enum { LAYERS = 3 * ATTN__MAX_BLOCKS, LABEL = 128 };
 
 /* The labels of tokens. If the pieces of each word are joined, the labels are words. */
 typedef struct labels {
@@ -32,11 +32,10 @@ typedef struct layer_row {
 
 typedef struct picture {
     attn_translator *t;
+    const attn_translator_view *view;
     attn_tape *tape;
     /* labels of the source, of the words that the decoder produces, and of the words that it reads */
     labels source, said, read;
-    bool words; /* true: the pieces of a word have one label together */
-    attn_colours colours;
     layer_row rows[LAYERS];
     attn_panel_row panel_rows[LAYERS];
     int64_t n;
@@ -158,7 +157,7 @@ static attn_status label_source(picture *p, const char *text, int64_t n, const i
     spelling s = {.labels = &p->source, .ids = ids, .unknown = attn_vocab_special(vocab, ATTN_SPECIAL_UNK)};
     if (status == ATTN_OK)
         status = attn__vocab_split(vocab, text, spell_token, &s);
-    return status == ATTN_OK && p->words ? join_words(&p->source, vocab, ids) : status;
+    return status == ATTN_OK && p->view->words ? join_words(&p->source, vocab, ids) : status;
 }
 
 static void free_labels(attn_context *context, labels *l)
@@ -177,9 +176,11 @@ static int64_t end_of(const labels *l, int64_t i)
     return end;
 }
 
-/* Converts weights between tokens to weights between labels. Weights are averaged over the tokens of the query's
+/* Converts weights between tokens to weights between labels. A query has `columns` weights, of which those behind the
+ * keys' labels are padding. Weights are averaged over the tokens of the query's
  * label, and summed over the tokens of the key's label. If the attention is causal, masked keys become NaN. */
-static void join_weights(const float *weights, const labels *queries, const labels *keys, bool causal, float *map)
+static void join_weights(const float *weights, int64_t columns, const labels *queries, const labels *keys, bool causal,
+                         float *map)
 {
     memset(map, 0, (size_t)(queries->n * keys->n) * sizeof *map);
     for (int64_t first = 0, end; first < queries->tokens; first = end) {
@@ -187,7 +188,7 @@ static void join_weights(const float *weights, const labels *queries, const labe
         float *row = map + queries->of[first] * keys->n;
         for (int64_t i = first; i < end; i++)
             for (int64_t j = 0; j < keys->tokens; j++)
-                row[keys->of[j]] += weights[i * keys->tokens + j] / (float)(end - first);
+                row[keys->of[j]] += weights[i * columns + j] / (float)(end - first);
         for (int64_t j = 0; causal && j < keys->tokens; j = end_of(keys, j))
             if (j >= end)
                 row[keys->of[j]] = NAN;
@@ -200,6 +201,7 @@ static attn_status add_row(picture *p, const attn_tensor *weights, const char *k
 {
     attn_context *context = p->t->context;
     int64_t heads = attn_tensor_length(weights, 1), size = queries->n * keys->n;
+    int64_t lines = attn_tensor_length(weights, 2), columns = attn_tensor_length(weights, 3);
     layer_row *row = &p->rows[p->n];
     row->values = attn__alloc(context, attn__size_mul((size_t)(heads * size), sizeof(float)));
     row->heads = attn__alloc(context, attn__size_mul((size_t)heads, sizeof *row->heads));
@@ -212,7 +214,7 @@ static attn_status add_row(picture *p, const attn_tensor *weights, const char *k
         float *map = row->values + h * size;
         snprintf(row->heads[h], sizeof *row->heads, "Head %lld", (long long)h + 1);
         row->panels[h] = (attn_panel){heads > 1 ? row->heads[h] : NULL, queries->n, keys->n, map};
-        join_weights(all + h * queries->tokens * keys->tokens, queries, keys, causal, map);
+        join_weights(all + h * lines * columns, columns, queries, keys, causal, map);
     }
     snprintf(row->title, sizeof row->title, "%s, layer %d", kind, layer + 1);
     p->panel_rows[p->n - 1] = (attn_panel_row){.title = row->title,
@@ -252,96 +254,34 @@ static attn_status add_all(picture *p, const attn_named_list *weights, unsigned 
     return status;
 }
 
-/* ------------------------------------------------------------------------------------------ the weights */
-
-/* Runs the model on a source of n ids and on its translation of m ids, which ends with <eos>. Collects the attention
- * weights and the labels. */
-static attn_status collect(picture *p, const int32_t *source, int64_t n, const int32_t *said, int64_t m,
-                           attn_named_list *weights)
+/* Makes the labels of the m tokens that the decoder produces, and of the m tokens that it reads for them. */
+static attn_status label_translation(picture *p, int64_t m, const int32_t *said)
 {
     attn_translator *t = p->t;
-    int32_t bos = attn_vocab_special(t->target, ATTN_SPECIAL_BOS), length = (int32_t)n;
-    attn_tape_reset(p->tape, NULL);
-    attn_tensor *src = attn__ids_on_tape(p->tape, 1, n, source);
-    attn_tensor *lens = attn_tape_tensor(p->tape, ATTN_I32, 1, (int64_t[]){1}, &length);
-    attn_tensor *input = attn__ids_on_tape(p->tape, 1, m, NULL);
-    if (!src || !lens || !input)
+    int32_t *in = attn__alloc(t->context, attn__size_mul((size_t)m, sizeof *in));
+    if (!in)
         return ATTN_ERROR_MEMORY;
-    int32_t *in = attn_tensor_data(input);
-    in[0] = bos;
+    in[0] = attn_vocab_special(t->target, ATTN_SPECIAL_BOS);
     memcpy(in + 1, said, (size_t)(m - 1) * sizeof *in);
     attn_status status = make_labels(t->context, &p->said, t->target, m, said);
     if (status == ATTN_OK)
         status = make_labels(t->context, &p->read, t->target, m, in);
-    if (status == ATTN_OK && p->words)
+    if (status == ATTN_OK && p->view->words)
         status = join_words(&p->said, t->target, said);
-    if (status == ATTN_OK && p->words)
+    if (status == ATTN_OK && p->view->words)
         status = join_words(&p->read, t->target, in);
-    if (status != ATTN_OK)
-        return status;
-    attn_seq2seq_options options = {.weights = weights};
-    return attn__result_status(t->context, attn_seq2seq_forward(t->model, p->tape, src, lens, input, &options));
+    attn__free(t->context, in);
+    return status;
 }
 
-static attn_status encode_ids(const attn_translator *t, const char *text, int32_t **ids, int64_t *n)
+static attn_status build(picture *p, const char *text, const attn__attended *a)
 {
-    attn_encode_options encoding = attn__encoding(t);
-    *ids = attn__alloc_zero(t->context, attn__size_mul((size_t)t->max_tokens + 1, sizeof **ids));
-    if (!*ids)
-        return ATTN_ERROR_MEMORY;
-    attn_vocab *vocab = t->source;
-    return attn_vocab_encode(vocab, text, &encoding, *ids, t->max_tokens, n, NULL);
-}
-
-/* Converts the words of a translation to ids, and appends <eos>. These ids are the outputs of the decoder. */
-static attn_status said_ids(const attn_translator *t, const char *tokens, int32_t **ids, int64_t *n)
-{
-    *ids = attn__alloc_zero(t->context, attn__size_mul((size_t)t->max_tokens + 2, sizeof **ids));
-    if (!*ids)
-        return ATTN_ERROR_MEMORY;
-    const char *word;
-    size_t length;
-    *n = 0;
-    while (*n <= t->max_tokens && attn_text_word(&tokens, &word, &length)) {
-        int32_t id = attn_vocab_find(t->target, word, length);
-        (*ids)[(*n)++] = id >= 0 ? id : attn_vocab_special(t->target, ATTN_SPECIAL_UNK);
-    }
-    (*ids)[(*n)++] = attn_vocab_special(t->target, ATTN_SPECIAL_EOS);
-    return ATTN_OK;
-}
-
-static attn_status refuse_empty(const attn_translator *t)
-{
-    return attn__fail(t->context, ATTN_ERROR_ARGUMENT, "there is nothing to show for an empty sentence");
-}
-
-static attn_status normalized(const attn_translator *t, const char *sentence, char **text)
-{
-    attn_status status = attn__normalized(t, sentence, text);
-    return status == ATTN_OK && (*text)[0] == '\0' ? refuse_empty(t) : status;
-}
-
-static attn_status build(picture *p, const char *text, const char *tokens, unsigned kinds)
-{
-    unsigned chosen = kinds & (ATTN_SHOW_ENCODER | ATTN_SHOW_DECODER | ATTN_SHOW_CROSS);
-    int32_t *source = NULL, *said = NULL;
-    int64_t n = 0, m = 0;
-    attn_named_list weights = {.context = p->t->context};
-    attn_status status = encode_ids(p->t, text, &source, &n);
-    /* a line that consists only of spaces has at most the end token */
-    if (status == ATTN_OK && (n == 0 || (n == 1 && is_mark(p->t->source, source[0]))))
-        status = refuse_empty(p->t);
+    unsigned chosen = p->view->kinds & (ATTN_SHOW_ENCODER | ATTN_SHOW_DECODER | ATTN_SHOW_CROSS);
+    attn_status status = label_source(p, text, a->nsource, a->source);
     if (status == ATTN_OK)
-        status = said_ids(p->t, tokens, &said, &m);
+        status = label_translation(p, a->nsaid, a->said);
     if (status == ATTN_OK)
-        status = label_source(p, text, n, source);
-    if (status == ATTN_OK)
-        status = collect(p, source, n, said, m, &weights);
-    if (status == ATTN_OK)
-        status = add_all(p, &weights, chosen ? chosen : ~0u);
-    attn_named_clear(&weights);
-    attn__free(p->t->context, source);
-    attn__free(p->t->context, said);
+        status = add_all(p, &a->weights, chosen ? chosen : ~0u);
     return status;
 }
 
@@ -368,40 +308,54 @@ static attn_status render(const picture *p, const char *text, const char *said, 
     attn_heatmaps maps = {.title = strlen(text) < 200 && strlen(said) < 200 ? title : NULL,
                           .n = p->n,
                           .rows = p->panel_rows,
-                          .low = 0,
-                          .high = 1,
-                          .colours = p->colours};
+                          .low = p->view->low,
+                          .high = p->view->high,
+                          .colours = p->view->colours};
     return attn_heatmaps_render(out, p->t->context, &maps, format);
 }
 
-attn_status attn_translator_render_attention(attn_translator *t, const char *sentence, unsigned kinds,
+static attn_status draw(picture *p, const char *sentence, attn_plot_format format, attn_bytes *out,
+                        attn_translation *said)
+{
+    attn_context *context = p->t->context;
+    attn__attended attended;
+    char *text = NULL;
+    attn_status status = attn__translator_attend(p->t, p->tape, sentence, p->view->search, said, &attended);
+    if (status == ATTN_OK && attended.nsource == 0)
+        status = attn__fail(context, ATTN_ERROR_ARGUMENT, "there is nothing to show for an empty sentence");
+    if (status == ATTN_OK)
+        status = attn__normalized(p->t, sentence, &text);
+    if (status == ATTN_OK)
+        status = build(p, text, &attended);
+    if (status == ATTN_OK)
+        status = render(p, text, said->text, format, out);
+    attn__free(context, text);
+    attn__attended_free(context, &attended);
+    return status;
+}
+
+attn_status attn_translator_render_attention(attn_translator *t, const char *sentence, const attn_translator_view *view,
                                              attn_plot_format format, attn_bytes *out, attn_bytes *translation)
 {
+    static const attn_translator_view usual = {0};
     ATTN__CALL(t->context);
-    char *text = NULL;
     attn_translation said = {0};
     *out = (attn_bytes){0};
+    if (ATTN__CHECK_RESERVED(t->context, view, attn_translator_view) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     picture *p = attn__alloc_zero(t->context, sizeof *p);
     if (!p)
         return ATTN_ERROR_MEMORY;
     p->t = t;
-    p->words = kinds & ATTN_SHOW_WORDS;
-    p->colours = (attn_colours)(kinds / ATTN_SHOW_COLOURS);
+    p->view = view ? view : &usual;
     attn_status status = attn_tape_create(&p->tape, t->context);
     if (status == ATTN_OK)
-        status = normalized(t, sentence, &text);
-    if (status == ATTN_OK)
-        status = attn_translator_translate(t, (const char *const *)&text, 1, NULL, &said);
-    if (status == ATTN_OK)
-        status = build(p, text, said.tokens, kinds);
-    if (status == ATTN_OK)
-        status = render(p, text, said.text, format, out);
+        status = draw(p, sentence, format, out, &said);
     if (status == ATTN_OK && translation) {
         *translation = (attn_bytes){said.text, strlen(said.text)};
         said.text = NULL;
     }
     attn_translations_free(t->context, &said, 1);
-    attn__free(t->context, text);
     release(p);
     return status;
 }

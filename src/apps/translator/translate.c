@@ -65,23 +65,21 @@ static attn_beam_search_options decoding_options(const attn_translator *t, const
     };
 }
 
-/* Puts the ids of a batch on the tape. They are padded to the length of the longest sentence, or to a fixed length
- * for D2L compatibility. */
+/* Puts the ids of a batch on the tape, with padding. */
 static attn_status stack(const attn_translator *t, attn_tape *tape, const attn__sentence *batch, int64_t n,
                          attn_tensor **source, attn_tensor **lens)
 {
-    int64_t longest = t->compat == ATTN_COMPAT_D2L ? t->max_tokens : 1;
+    int64_t columns = 1;
     for (int64_t i = 0; i < n; i++)
-        longest = batch[i].n > longest ? batch[i].n : longest;
-    *source = attn__ids_on_tape(tape, n, longest, NULL);
+        columns = batch[i].n > columns ? batch[i].n : columns;
+    columns = attn__source_columns(t, columns);
+    *source = attn__ids_on_tape(tape, n, columns, NULL);
     *lens = attn_tape_tensor(tape, ATTN_I32, 1, (int64_t[]){n}, NULL);
     if (!*source || !*lens)
         return ATTN_ERROR_MEMORY;
     int32_t *ids = attn_tensor_data(*source), *lengths = attn_tensor_data(*lens);
-    int32_t pad = attn_vocab_special(t->source, ATTN_SPECIAL_PAD);
     for (int64_t i = 0; i < n; i++) {
-        for (int64_t j = 0; j < longest; j++)
-            ids[i * longest + j] = j < batch[i].n ? batch[i].ids[j] : pad;
+        attn__source_put(t, batch[i].ids, batch[i].n, columns, ids + i * columns);
         lengths[i] = (int32_t)batch[i].n;
     }
     return ATTN_OK;
@@ -175,9 +173,27 @@ static attn_status choose(const attn_translator *t, int64_t n, const attn_transl
     return status;
 }
 
+/* Copies the tokens of a sentence and of its translation. The end token belongs to the translation, unless the
+ * translation was cut. */
+static attn_status keep_tokens(const attn_translator *t, const attn__sentence *s, const attn_hypothesis *said,
+                               attn__attended *attended)
+{
+    attended->source = attn__alloc(t->context, attn__size_mul((size_t)s->n, sizeof *s->ids));
+    attended->said = attn__alloc(t->context, attn__size_mul((size_t)said->n + 1, sizeof *said->ids));
+    if (!attended->source || !attended->said)
+        return ATTN_ERROR_MEMORY;
+    memcpy(attended->source, s->ids, (size_t)s->n * sizeof *s->ids);
+    for (int64_t i = 0; i < said->n; i++)
+        attended->said[i] = said->ids[i];
+    attended->said[said->n] = attn_vocab_special(t->target, ATTN_SPECIAL_EOS);
+    attended->nsource = s->n;
+    attended->nsaid = said->n + (said->n < s->most);
+    return ATTN_OK;
+}
+
 static attn_status translate_batch(const attn_translator *t, const tapes *on, const batch_of *batch,
                                    const attn_translator_options *options, attn_hypothesis *hypotheses,
-                                   attn_translation *results)
+                                   attn_translation *results, attn__attended *attended)
 {
     attn_status status = search(t, on, batch, options, hypotheses);
     if (status == ATTN_OK && options->mbr)
@@ -192,6 +208,8 @@ static attn_status translate_batch(const attn_translator *t, const tapes *on, co
     }
     if (status == ATTN_OK && options->alignments)
         status = align(t, on, batch, each, hypotheses, results);
+    if (status == ATTN_OK && attended)
+        status = keep_tokens(batch->owner, &batch->sentences[0], &hypotheses[0], attended);
     attn_hypotheses_free(t->context, hypotheses, n);
     return status;
 }
@@ -214,7 +232,8 @@ typedef struct batches {
     int64_t n, size; /* n: number of sentences that are not empty; size: maximum number of sentences in a batch */
     const attn_translator_options *options;
     attn_translation *results;
-    attn_tape *weights; /* tape that keeps packed weights for all threads */
+    attn__attended *attended; /* gets the tokens of the only sentence, unless it is NULL */
+    attn_tape *weights;       /* tape that keeps packed weights for all threads */
     struct worker *workers;
     atomic_int_least64_t done; /* number of sentences that are finished */
     atomic_bool failed;        /* true: a batch failed, so no further batch is started */
@@ -328,7 +347,7 @@ static void translate_item(void *user, int64_t item, int thread)
         return;
     w->batch.sentences = all->sentences + at;
     w->batch.n = left < all->size ? left : all->size;
-    w->status = translate_batch(w->t, &w->on, &w->batch, all->options, w->hypotheses, all->results);
+    w->status = translate_batch(w->t, &w->on, &w->batch, all->options, w->hypotheses, all->results, all->attended);
     int64_t done = atomic_fetch_add(&all->done, w->batch.n) + w->batch.n;
     if (thread == 0 && w->status == ATTN_OK)
         w->status = attn__work(all->t->context, "sentences", done, all->n);
@@ -414,9 +433,10 @@ static attn_status translate_batches(batches *all)
 }
 
 static attn_status translate_sorted(attn_translator *t, const attn__sentence *sentences, int64_t n,
-                                    const attn_translator_options *options, attn_translation *results)
+                                    const attn_translator_options *options, attn_translation *results,
+                                    attn__attended *attended)
 {
-    batches all = {.t = t, .sentences = sentences, .options = options, .results = results};
+    batches all = {.t = t, .sentences = sentences, .options = options, .results = results, .attended = attended};
     attn_status status = ATTN_OK;
     while (all.n < n && sentences[all.n].n > 0)
         all.n++;
@@ -442,7 +462,8 @@ static attn_status check_options(const attn_translator *t, const attn_translator
 }
 
 static attn_status translate_lines(attn_translator *t, const char *const *lines, int64_t n,
-                                   const attn_translator_options *o, attn_translation *results)
+                                   const attn_translator_options *o, attn_translation *results,
+                                   attn__attended *attended)
 {
     memset(results, 0, (size_t)(n * o->nbest) * sizeof *results);
     attn__sentence *sentences = attn__alloc_zero(t->context, attn__size_mul((size_t)n, sizeof *sentences));
@@ -453,7 +474,7 @@ static attn_status translate_lines(attn_translator *t, const char *const *lines,
     }
     if (status == ATTN_OK) {
         qsort(sentences, (size_t)n, sizeof *sentences, longer_first);
-        status = translate_sorted(t, sentences, n, o, results);
+        status = translate_sorted(t, sentences, n, o, results, attended);
     }
     attn__sentences_free(t->context, sentences, n);
     if (status != ATTN_OK)
@@ -461,10 +482,11 @@ static attn_status translate_lines(attn_translator *t, const char *const *lines,
     return status;
 }
 
-attn_status attn_translator_translate(attn_translator *t, const char *const *lines, int64_t n,
-                                      const attn_translator_options *options, attn_translation *results)
+/* Translates n lines. `attended` may be given if n is 1, and otherwise is NULL. */
+static attn_status translate_with(attn_translator *t, const char *const *lines, int64_t n,
+                                  const attn_translator_options *options, attn_translation *results,
+                                  attn__attended *attended)
 {
-    ATTN__CALL(t->context);
     if (ATTN__CHECK_RESERVED(t->context, options, attn_translator_options) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
     attn_translator_options resolved;
@@ -473,9 +495,41 @@ attn_status attn_translator_translate(attn_translator *t, const char *const *lin
         return status;
     status = check_options(t, &resolved);
     if (status == ATTN_OK)
-        status = translate_lines(t, lines, n, &resolved, results);
+        status = translate_lines(t, lines, n, &resolved, results, attended);
     attn__free(t->context, (void *)(uintptr_t)resolved.suppressed);
     return status;
+}
+
+attn_status attn_translator_translate(attn_translator *t, const char *const *lines, int64_t n,
+                                      const attn_translator_options *options, attn_translation *results)
+{
+    ATTN__CALL(t->context);
+    return translate_with(t, lines, n, options, results, NULL);
+}
+
+attn_status attn__translator_attend(attn_translator *t, attn_tape *tape, const char *line,
+                                    const attn_translator_options *options, attn_translation *result,
+                                    attn__attended *attended)
+{
+    attn_translator_options best = options ? *options : (attn_translator_options){0};
+    best.nbest = 1; /* because `result` is one translation */
+    *attended = (attn__attended){.weights = {.context = t->context}};
+    attn_status status = translate_with(t, &line, 1, &best, result, attended);
+    if (status != ATTN_OK || attended->nsource == 0)
+        return status;
+    const attn__aligned again = {
+        .source = attended->source, .nsource = attended->nsource, .said = attended->said, .nsaid = attended->nsaid};
+    status = attn__translator_weights(t, tape, &again, 1, &attended->weights);
+    if (status != ATTN_OK)
+        attn_translations_free(t->context, result, 1);
+    return status;
+}
+
+void attn__attended_free(attn_context *context, attn__attended *attended)
+{
+    attn_named_clear(&attended->weights);
+    attn__free(context, attended->source);
+    attn__free(context, attended->said);
 }
 
 void attn_translations_free(attn_context *context, attn_translation *results, int64_t n)

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * classified.h - how a picture is read before a classifier sees it, for the commands that classify or draw it.
+ */
+#ifndef CLI_CLASSIFIED_H
+#define CLI_CLASSIFIED_H
+
+#include "command.h"
+
+#include "attn/classify.h"
+
+#define CLI_CLASSIFIED_OPTIONS                                                                                         \
+    CLI_FLAG("invert", 0,                                                                                              \
+             "take the negative of each picture, for dark on bright where the training had bright on dark"),           \
+        CLI_INT("channels", 0, "0", 0, 3, "1: the pictures are read as grey, 3: in colour; 0: as they are")
+
+/* Reads a picture as --channels and --invert say. The caller frees it, also after an error. */
+attn_status cli_classified_read(const cli_call *cli, const char *path, attn_image *image);
+
+#endif
