@@ -67,7 +67,7 @@ printf 'Query         f1\n' > others/f1.a3m
 expect 2 "others/f1.a3m:1: neither '>' nor" "$attn" train msa --data others --out nothing --quiet
 [ ! -e nothing ] || fail "a run without alignments left a directory"
 
-# ---- --depth limits the rows that a step sees: two rows cost less than eight
+# ---- --depth limits the rows of a step: two rows cost less than eight
 # shellcheck disable=SC2086
 "$attn" train msa --data families --out shallow $small --depth 2 --quiet >/dev/null
 # shellcheck disable=SC2086
