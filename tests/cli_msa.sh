@@ -67,7 +67,7 @@ printf 'Query         f1\n' > others/f1.a3m
 expect 2 "others/f1.a3m:1: neither '>' nor" "$attn" train msa --data others --out nothing --quiet
 [ ! -e nothing ] || fail "a run without alignments left a directory"
 
-# ---- --depth limits the rows that a step sees: two rows cost less than eight
+# ---- --depth limits the rows of a step: two rows cost less than eight
 # shellcheck disable=SC2086
 "$attn" train msa --data families --out shallow $small --depth 2 --quiet >/dev/null
 # shellcheck disable=SC2086
@@ -81,6 +81,12 @@ expect 0 'The model is in random' "$attn" train msa --data families --out random
 expect 0 '^msa-transformer: ' "$attn" info random
 
 # ---- contacts need a regression; it is fitted to a structure
+if ! "$attn" version --build | grep -q '^libraries .*gemmi'; then
+    expect 2 "f1.pdb: this build of attn has no gemmi" "$attn" train contacts families/f1.a3m=f1.pdb --model whole \
+        --out fitted --quiet
+    echo "built without gemmi: what needs a structure is left out"
+    exit $failed
+fi
 expect 2 "contact regression" "$attn" contacts families/f1.a3m --model whole --quiet
 expect 2 "is not ALIGNMENT=STRUCTURE" "$attn" train contacts families/f1.a3m --model whole --out fitted --quiet
 expect 2 "another protein" "$attn" train contacts families/f2.a3m=f1.pdb --model whole --out fitted --quiet

@@ -674,7 +674,7 @@ static void a_modified_residue_of_hetatm_keeps_its_place(void **state)
     }
 }
 
-/* In mmCIF, the number in the entity's sequence says that a residue belongs to the chain. */
+/* In mmCIF, a residue with a number in the entity's sequence belongs to the chain. */
 static void a_modified_residue_of_an_entity_keeps_its_place(void **state)
 {
     attn_context *c = *state;

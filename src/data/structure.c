@@ -145,7 +145,7 @@ static attn_status add(attn_structure *s, const char *source, const char *wanted
 
 /* ------------------------------------------------------------------------------------------ the structure */
 
-/* Fails with the message that the structure has no residues, or not the wanted chain. */
+/* Fails with the message that the structure has no residues, or not the requested chain. */
 static attn_status refuse(const attn_structure *s, const char *source, const char *wanted)
 {
     char seen[160] = "";

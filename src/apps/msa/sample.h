@@ -12,7 +12,7 @@ typedef struct attn__msa_sampling {
     int64_t max_tokens; /* maximum number of tokens of a part, which is rows * (1 + columns) */
     int64_t max_columns;
     int64_t max_rows; /* maximum number of rows of a part; 0: max_tokens alone limits it */
-    double share; /* share of the residues that are hidden */
+    double share;     /* share of the residues that are hidden */
     uint64_t seed;
 } attn__msa_sampling;
 

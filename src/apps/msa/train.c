@@ -32,7 +32,7 @@ static const attn_setting keys[] = {
     ATTN__INT("steps", "100", 1, 1e9, "steps of an epoch; each draws new parts of the alignments"),
     ATTN__INT("max_tokens", "4096", 4, 1 << 24, "residues of an alignment that a step sees: rows times columns"),
     ATTN__INT("max_columns", "256", 1, 1023, "of a longer alignment a stretch is seen"),
-    ATTN__INT("depth", "0", 0, 1024, "rows of an alignment that a step sees at most; 0: as many as max-tokens allows"),
+    ATTN__INT("depth", "0", 0, 1024, "rows of an alignment in a step at most; 0: as many as max-tokens permits"),
     ATTN__REAL("mask", "0.15", 0.001, 0.9, "share of the residues that are hidden"),
     /* model */
     ATTN__INT("layers", "4", 1, 64, "axial layers"),
