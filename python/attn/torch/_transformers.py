@@ -226,7 +226,7 @@ def _of_tensors(call: _Call) -> Optional[str]:
 def _of_mask(call: _Call) -> Optional[str]:
     batch, heads, queries, _ = call.query.shape
     shape = max(batch, call.key.shape[0]), heads, queries, call.key.shape[2]
-    if call.bias is None and isinstance(call.mask, Mask) and call.mask.shape == (shape[0], 1, *shape[2:]):
+    if call.bias is None and isinstance(call.mask, Mask) and call.mask.sizes == (shape[0], 1, *shape[2:]):
         return None
     for name, x in (("the mask", call.mask), ("position_bias", call.bias)):
         if not isinstance(x, Tensor):
@@ -350,10 +350,11 @@ def _read(call: _Call) -> _Read:
     index: Optional[Tensor] = None
     relations: tuple[int, ...] = ()
     tables = bias is not None and bias.shape[2:] == (queries, keys) and queries > 1 and not call.weights
-    if isinstance(given, Mask) and given.pattern is None:
+    known = given.known() if isinstance(given, Mask) else None
+    if isinstance(given, Mask) and known is None:
         mask = given.dense()
-    elif isinstance(given, Mask) and given.pattern is not None:
-        pattern = given.pattern
+    elif isinstance(given, Mask) and known is not None:
+        pattern = known
         if (pattern.offsets is not None and (bias is not None or call.weights)) \
                 or (pattern.chunk and call.weights):
             pattern, mask = Pattern(), given.dense()
