@@ -112,6 +112,39 @@ class Models(Registered):
             results.append(model(ids, attention_mask=padding).last_hidden_state)
         self.assertTrue(torch.equal(*results))
 
+    def test_the_eager_function_is_the_one_that_forward_refers_to(self):
+        from transformers.models.bert import modeling_bert as bert
+        from transformers.models.llama4 import modeling_llama4 as llama4
+        from transformers.models.phi4_multimodal import modeling_phi4_multimodal as phi4
+        from transformers.models.timesfm import modeling_timesfm as timesfm
+
+        class Derived(timesfm.TimesFmAttention):
+            pass
+
+        class Own(bert.BertSelfAttention):
+            def forward(self, *inputs):
+                return super().forward(*inputs)
+
+        q, k, v = (torch.randn(2, 4, 5, 8) for _ in range(3))
+        for kind, file, name in (
+                (phi4.Phi4MultimodalVisionAttention, phi4, "simple_eager_attention_forward"),
+                (phi4.Phi4MultimodalAudioAttention, phi4, "simple_eager_attention_forward"),
+                (phi4.Phi4MultimodalAttention, phi4, "eager_attention_forward"),
+                (timesfm.TimesFmAttention, timesfm, "simple_eager_attention_forward"),
+                (Derived, timesfm, "simple_eager_attention_forward"),
+                (llama4.Llama4VisionAttention, llama4, "vision_eager_attention_forward"),
+                (llama4.Llama4TextAttention, llama4, "eager_attention_forward"),
+                (Own, bert, "eager_attention_forward")):
+            module = kind.__new__(kind)
+            torch.nn.Module.__init__(module)
+            module.head_dim, module.num_key_value_groups, module.is_causal = 8, 1, False
+            results = []
+            for function in (getattr(file, name), self.attention):  # weights together with dropout are the eager function's
+                torch.manual_seed(3)
+                results.append(function(module, q, k, v, None, scaling=8 ** -0.5, dropout=0.4, output_attentions=True))
+            with self.subTest(kind=kind.__name__):
+                self.assertTrue(all(map(torch.equal, *results)))
+
     def test_chosen_keys(self):
         """The argument `indices` of sparse attention is a mask."""
         attention, mask = functions()
