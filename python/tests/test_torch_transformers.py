@@ -18,6 +18,8 @@ try:
 except ImportError as error:
     raise unittest.SkipTest(f"{error.name} is not installed") from None
 
+import numpy
+
 import attn.torch
 from attn.torch import _distance
 
@@ -110,6 +112,39 @@ class Models(Registered):
             results.append(model(ids, attention_mask=padding).last_hidden_state)
         self.assertTrue(torch.equal(*results))
 
+    def test_the_eager_function_is_the_one_that_forward_refers_to(self):
+        from transformers.models.bert import modeling_bert as bert
+        from transformers.models.llama4 import modeling_llama4 as llama4
+        from transformers.models.phi4_multimodal import modeling_phi4_multimodal as phi4
+        from transformers.models.timesfm import modeling_timesfm as timesfm
+
+        class Derived(timesfm.TimesFmAttention):
+            pass
+
+        class Own(bert.BertSelfAttention):
+            def forward(self, *inputs):
+                return super().forward(*inputs)
+
+        q, k, v = (torch.randn(2, 4, 5, 8) for _ in range(3))
+        for kind, file, name in (
+                (phi4.Phi4MultimodalVisionAttention, phi4, "simple_eager_attention_forward"),
+                (phi4.Phi4MultimodalAudioAttention, phi4, "simple_eager_attention_forward"),
+                (phi4.Phi4MultimodalAttention, phi4, "eager_attention_forward"),
+                (timesfm.TimesFmAttention, timesfm, "simple_eager_attention_forward"),
+                (Derived, timesfm, "simple_eager_attention_forward"),
+                (llama4.Llama4VisionAttention, llama4, "vision_eager_attention_forward"),
+                (llama4.Llama4TextAttention, llama4, "eager_attention_forward"),
+                (Own, bert, "eager_attention_forward")):
+            module = kind.__new__(kind)
+            torch.nn.Module.__init__(module)
+            module.head_dim, module.num_key_value_groups, module.is_causal = 8, 1, False
+            results = []
+            for function in (getattr(file, name), self.attention):  # weights together with dropout are the eager function's
+                torch.manual_seed(3)
+                results.append(function(module, q, k, v, None, scaling=8 ** -0.5, dropout=0.4, output_attentions=True))
+            with self.subTest(kind=kind.__name__):
+                self.assertTrue(all(map(torch.equal, *results)))
+
     def test_chosen_keys(self):
         """The argument `indices` of sparse attention is a mask."""
         attention, mask = functions()
@@ -177,6 +212,7 @@ class Masks(Registered):
             with self.subTest(mask=repr(given), **sizes):
                 self.assertTrue(torch.equal(given & True, dense))
                 forms.add(given.pattern is None)
+                given = self.mask(2, mask_function=function, attention_mask=attention_mask, **sizes)
                 q = torch.randn(2, 4, sizes["q_length"], 8)
                 k, v = (torch.randn(2, 2, sizes["kv_length"], 8) for _ in range(2))
                 dout = torch.randn(2, sizes["q_length"], 4, 8)
@@ -208,6 +244,144 @@ class Masks(Registered):
         part = given.transpose(2, 3)[:, :, :5].contiguous()
         expected = scores[:, :, :5] + eager.transpose(2, 3)[:, :, :5]
         self.assertTrue(torch.equal(scores[:, :, :5] + part, expected))
+
+
+    def ordinary(self):
+        return masking_utils.sdpa_mask(2, 6, 6, allow_is_causal_skip=False).contiguous()
+
+    def same(self, found, wanted):
+        if isinstance(wanted, torch.Tensor):
+            self.assertIsInstance(found, torch.Tensor)
+            self.assertEqual((found.dtype, found.shape, found.layout), (wanted.dtype, wanted.shape, wanted.layout))
+            if wanted.layout == torch.strided and not wanted.is_neg() and wanted.dtype != torch.complex32:
+                self.assertTrue(torch.equal(*(x.nan_to_num() if x.is_floating_point() else x for x in (found, wanted))))
+        elif isinstance(wanted, numpy.ndarray):
+            numpy.testing.assert_array_equal(found, wanted)
+        elif isinstance(wanted, (tuple, list)):
+            self.assertEqual(len(found), len(wanted))
+            for x, y in zip(found, wanted):
+                self.same(x, y)
+        elif isinstance(wanted, (bool, int, float, str)):
+            self.assertEqual(found, wanted)
+
+    def test_every_method_does_what_it_does_for_an_ordinary_mask(self):
+        """The result, the error's type, and the numbers of the mask after it."""
+        row = torch.tensor([True, False] * 3)
+        arguments = ((), (row,), (1, 2), ((2, 36),), (True,), (torch.float32,), (-1,), (self.ordinary(), row), (2, 1, 0),
+                     (0, torch.tensor([0, 1])))
+        # of the object, of the place in memory, of memory without numbers, and of other devices
+        others = ("_cdata", "_python_dispatch", "_reduce_ex_internal", "const_data_ptr", "cuda", "data_ptr", "empty_like", "is_pinned",
+                  "module_load", "new", "new_empty", "new_empty_strided", "pin_memory", "resize", "resize_", "resize_as_", "set_",
+                  "storage", "to_mkldnn", "untyped_storage")
+        names = [x for x in dir(torch.Tensor) if x not in others and not (x.startswith("__") and x in dir(object))]
+        for name in (x for x in names if x not in ("__annotations__", "__deepcopy__", "__dict__", "__module__", "__weakref__",
+                                                   "__torch_function__", "__torch_dispatch__")):
+            for given in arguments:
+                results = []
+                for mask in (self.ordinary(), self.mask(2, 6, 6)):
+                    torch.manual_seed(1)
+                    try:
+                        found = getattr(mask, name)
+                        results.append((found(*given) if callable(found) else found, mask))
+                    except Exception as error:
+                        results.append((type(error).__name__, mask))
+                with self.subTest(name=name, given=given):
+                    self.same(*reversed(results))
+
+    def test_functions_and_other_packages_read_an_ordinary_mask(self):
+        scores = torch.randn(2, 4, 6, 6)
+        for function in (numpy.asarray, torch.from_dlpack, torch.as_tensor, list, lambda x: x.share_memory_(),
+                         lambda x: torch.vmap(torch.logical_not)(x), lambda x: torch.func.functionalize(torch.logical_not)(x),
+                         lambda x: torch.cat([x, x]), lambda x: pad(x, (0, 2)), lambda x: torch.where(x, scores, 0.0),
+                         lambda x: scores[x.expand(2, 4, 6, 6)], lambda x: torch.zeros(2, 1, 6, 6).copy_(x),
+                         lambda x: torch.compile(lambda y: scores.masked_fill(~y, -1.0), backend="eager")(x),
+                         lambda x: torch.nn.functional.scaled_dot_product_attention(scores, scores, scores, x)):
+            self.same(function(self.mask(2, 6, 6)), function(self.ordinary()))
+
+    def test_memory_that_a_mask_does_not_have_is_not_read(self):
+        if attn.torch._masks._no_memory is None:
+            self.skipTest("this PyTorch cannot refuse it")
+        with self.assertRaises(RuntimeError):
+            torch.utils.dlpack.to_dlpack(self.mask(2, 6, 6))
+
+    def test_attention_sees_what_is_written_into_a_mask(self):
+        q, k = torch.randn(2, 4, 6, 8), torch.randn(2, 2, 6, 8)
+
+        def prefix(mask):
+            mask[:, :, :4, :4] = True
+
+        def through_a_view(mask):
+            view = mask[:, :, :4]
+            self.attention(types.SimpleNamespace(), q, k, k, mask)
+            view |= True
+
+        def through_numpy(mask):
+            mask.numpy()[:, :, :4, :4] = True
+
+        def through_a_dlpack(mask):
+            torch.from_dlpack(mask).fill_(True)
+
+        def augmented(mask):
+            mask |= torch.ones(6, 6, dtype=torch.bool).triu(2)
+
+        for write in (prefix, through_a_view, through_numpy, through_a_dlpack, augmented,
+                      lambda x: x.masked_fill_(torch.eye(6, dtype=torch.bool).roll(2, 1), True),
+                      lambda x: x.data.fill_(True), lambda x: x.detach().transpose(2, 3).fill_(True),
+                      lambda x: torch.logical_or(x, torch.tensor(True), out=x), lambda x: x.copy_(torch.ones(()))):
+            mask, wanted = self.mask(2, 6, 6), self.ordinary()
+            write(mask)
+            write(wanted)
+            self.assertFalse(torch.equal(wanted, self.ordinary()))
+            found, expected = (self.attention(types.SimpleNamespace(), q, k, k, x)[0] for x in (mask, wanted))
+            self.near(found, expected)
+
+    def test_masks_do_not_change_with_what_they_were_made_from(self):
+        """A cache's counter, a padding mask, and what mask functions refer to."""
+        theirs = masking_utils
+        q, k = torch.randn(2, 4, 3, 8), torch.randn(2, 2, 12, 8)
+        sliding, both = theirs.sliding_window_causal_mask_function(4), theirs.bidirectional_mask_function
+
+        def functions(state):
+            yield theirs.causal_mask_function
+            yield sliding
+            yield theirs.or_masks(theirs.causal_mask_function, lambda b, h, i, j: state["whole"][b, j])
+            yield theirs.and_masks(both, lambda b, h, i, j: state["whole"][b, j])
+            yield theirs.or_masks(sliding, theirs.blockwise_overlay(state["groups"]))
+            yield theirs.chunked_causal_mask_function(5, state["left"])
+        for i, padded in itertools.product(range(6), (False, True)):
+            def made(function):
+                state = {"whole": torch.arange(24).reshape(2, 12) % 3 == 0, "groups": torch.arange(24).reshape(2, 12) // 4,
+                         "left": torch.tensor([0, 3]), "counter": torch.tensor(5),
+                         "padding": torch.arange(24).reshape(2, 12) % 13 > 1 if padded else None}
+                mask = function(2, 3, 12, q_offset=state["counter"], mask_function=list(functions(state))[i],
+                                attention_mask=state["padding"], allow_is_causal_skip=False)
+                return mask, state
+            wanted, _ = made(theirs.sdpa_mask)
+            for read in (lambda x: x & True, lambda x: self.attention(types.SimpleNamespace(), q, k, k, x)[0]):
+                mask, state = made(self.mask)
+                for x in state.values():
+                    if x is not None:
+                        x.zero_()
+                with self.subTest(function=i, padded=padded):
+                    found, expected = read(mask), read(wanted.clone())
+                    self.near(found.float(), expected.float())
+
+    def test_static_caches(self):
+        """Weights, whose masks are made after the cache has changed."""
+        for kind, options in (("GptOss", {"sliding_window": 8, "num_local_experts": 2, "num_experts_per_tok": 1}), ("Llama", {}),
+                              ("Gemma3Text", {"sliding_window": 8})):
+            torch.manual_seed(3)
+            config = getattr(transformers, kind + "Config")(
+                vocab_size=97, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+                num_key_value_heads=2, head_dim=8, pad_token_id=0, initializer_range=0.2, **options)
+            model = transformers.AutoModelForCausalLM.from_config(config).eval()
+            ids, found = torch.randint(5, 97, (2, 9)), []
+            for name in ("eager", "attn"):
+                model.set_attn_implementation(name)
+                result = model.generate(ids, max_new_tokens=6, do_sample=False, cache_implementation="static", output_attentions=True,
+                                        disable_compile=True, output_logits=True, return_dict_in_generate=True)
+                found.append(torch.stack(result.logits))
+            self.near(found[1], found[0])
 
 
 class Combinations(Registered):

@@ -2,8 +2,8 @@
 """Masks of Hugging Face's transformers in the engine's forms: bands, keys, chunks, sequences."""
 from __future__ import annotations
 
-import functools
 import sys
+import weakref
 from typing import Any, Callable, NamedTuple, Optional, cast
 
 import torch
@@ -27,64 +27,135 @@ class Pattern(NamedTuple):
 
 
 class Mask(Tensor):
-    """A boolean mask (B,1,q,k), known by its pattern, without memory; or one without a pattern.  An
-    operation of PyTorch makes the numbers that it needs.  Parts and copies of a mask are masks.  A
-    sum of a mask and scores is that of eager attention, whose masks are 0 or the least number: some
-    models attend by functions of their own."""
+    """A boolean mask (B,1,q,k): its pattern, without memory, or the tensor `made`.
 
+    The pattern holds all that the numbers depend on, as it was when the mask was requested.  The first
+    use by others makes the numbers for good: each operation, those that write among them, then has the
+    ordinary tensor `made`, and so has attn.  Parts and copies of a mask are masks.  A sum of a mask and
+    scores is that of eager attention, whose masks are 0 or the least number: some models attend by
+    functions of their own."""
+
+    sizes: tuple[int, ...]  # the shape; reading that is an operation
     pattern: Optional[Pattern]
-    make: Callable[[], Tensor]
     made: Optional[Tensor]
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    shared: bool  # whether others have `made`, and may write to it
 
     @staticmethod
-    def of(shape: tuple[int, ...], pattern: Optional[Pattern],
-           make: Callable[[], Tensor]) -> "Mask":
+    def of(sizes: tuple[int, ...], pattern: Optional[Pattern], made: Optional[Tensor] = None,
+           shared: bool = False) -> "Mask":
         new: Any = Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
-        found: Mask = new(Mask, shape, dtype=torch.bool, device="cpu")
-        found.pattern, found.make, found.made = pattern, make, None
+        found: Mask = new(Mask, sizes, dtype=torch.bool, device="cpu")
+        if _no_memory is not None:
+            _no_memory(found)
+        found.sizes, found.pattern, found.made, found.shared = sizes, pattern, made, shared
         return found
+
+    def known(self) -> Optional[Pattern]:
+        """The pattern, if the mask is still as it was requested."""
+        return None if self.shared else self.pattern
 
     def dense(self) -> Tensor:
-        """The mask as an ordinary tensor."""
+        """The mask as an ordinary tensor, for reading."""
         if self.made is None:
             with torch.no_grad():
-                self.made = self.make().expand(self.shape)
+                self.made = _pairs(cast(Pattern, self.pattern), self.sizes)
         return self.made
 
+    def share(self) -> Tensor:
+        """The mask as an ordinary tensor, for others."""
+        if not self.shared:
+            self.made, self.shared = self.dense().contiguous(), True
+        return self.dense()
+
     @classmethod
-    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (),
-                           kwargs: Any = None) -> Any:
-        from torch.utils._pytree import tree_map_only
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in _PROPERTIES and not args[0].shared:
+            with torch._C.DisableTorchFunctionSubclass():
+                return function(*args, **kwargs or {})
+        named = function.__self__ if function.__name__ in ("__get__", "__set__") else function
+        return _applied(function, named.__name__, args, kwargs or {})
 
-        def opened(x: Mask) -> Tensor:
-            return x.dense()
-
-        packet, kwargs = function.overloadpacket, kwargs or {}
-        if packet in (_aten.add, _aten.add_):
-            scores = [x for x in args if isinstance(x, Tensor) and x.is_floating_point()]
-            if scores:
-                args = tree_map_only(Mask, lambda x: to_add(x.dense(), scores[0].dtype), args)
-        found = function(*tree_map_only(Mask, opened, args), **tree_map_only(Mask, opened, kwargs))
-        if packet in _parts_of and isinstance(found, Tensor) and found.dtype == torch.bool:
-            return Mask.of(tuple(found.shape), None, lambda: found)
-        return found
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """For operations that do not ask __torch_function__, as vmap's."""
+        return _applied(function, function.overloadpacket.__name__, args, kwargs or {})
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
-        return f"attn.torch.Mask({tuple(self.shape)}, {self.pattern})"
+        return f"attn.torch.Mask({self.sizes}, {self.pattern})"
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return self.dense().contiguous().__reduce_ex__(protocol)
+        return self.share().__reduce_ex__(protocol)
 
     def __deepcopy__(self, memo: Any) -> Tensor:
-        return self.dense().clone()
+        return self.dense().clone(memory_format=torch.contiguous_format)
 
 
-_aten = torch.ops.aten
-_parts_of = frozenset((
-    _aten.alias, _aten.clone, _aten.detach, _aten.expand, _aten.permute, _aten.select, _aten.slice,
-    _aten.squeeze, _aten.transpose, _aten.unsqueeze, _aten.view, _aten._unsafe_view, _aten._to_copy,
-    _aten.index_select, _aten.repeat))
+# What reads memory without PyTorch's operations, as an extension in C++, gets an error; without this, no memory.
+_no_memory = getattr(torch._C, "_set_throw_on_mutable_data_ptr", None)
+_PROPERTIES = frozenset(
+    [getattr(Tensor, name).__get__ for name in (
+        "device", "dtype", "is_cpu", "is_cuda", "is_meta", "is_mps", "is_nested", "is_quantized", "is_sparse", "is_xpu",
+        "layout", "ndim", "requires_grad", "shape")]
+    + [getattr(Tensor, name) for name in (
+        "__len__", "dim", "element_size", "get_device", "is_complex", "is_floating_point", "ndimension", "nelement", "numel", "size")]
+    + [torch.is_complex, torch.is_floating_point, torch.numel])
+_PARTS = frozenset((
+    "H", "T", "__getitem__", "_reshape_alias", "_to_copy", "_unsafe_view", "alias", "bool", "broadcast_to", "chunk", "clone",
+    "contiguous", "cpu", "data", "detach", "expand", "expand_as", "flatten", "index_select", "mH", "mT", "movedim", "moveaxis",
+    "narrow", "permute", "ravel", "repeat", "repeat_interleave", "reshape", "reshape_as", "select", "slice", "split", "squeeze",
+    "swapaxes", "swapdims", "t", "tensor_split", "tile", "to", "transpose", "type", "type_as", "unbind", "unflatten", "unsqueeze",
+    "view", "view_as"))
+_SUMS = frozenset(("__add__", "__iadd__", "__radd__", "add", "add_"))
+
+
+def _applied(function: Any, name: str, args: Any, kwargs: Any) -> Any:
+    """An operation of others on masks."""
+    from torch.utils._pytree import tree_leaves, tree_map_only
+
+    given = tree_leaves((args, kwargs))
+    masks = [x for x in given if isinstance(x, Mask)]
+
+    def opened(x: Mask) -> Tensor:
+        return x.share()
+
+    if name in _SUMS and not (name in ("__iadd__", "add_") and isinstance(args[0], Mask)):
+        scores = next((x for x in given if isinstance(x, Tensor) and not isinstance(x, Mask) and x.is_floating_point()), None)
+        if scores is not None:
+            dtype = scores.dtype
+
+            def opened(x: Mask) -> Tensor:
+                return to_add(x.dense(), dtype)
+
+    with torch._C.DisableTorchFunctionSubclass():
+        found = function(*tree_map_only(Mask, opened, args), **tree_map_only(Mask, opened, kwargs))
+    for x in masks:
+        if found is x.made:
+            return x
+    return tree_map_only(Tensor, _part, found) if name in _PARTS else found
+
+
+def _part(x: Tensor) -> Tensor:
+    return Mask.of(tuple(x.shape), None, x, True) if x.dtype == torch.bool and x.is_cpu and type(x) is Tensor else x
+
+
+def _pairs(pattern: Pattern, sizes: tuple[int, ...]) -> Tensor:
+    """A pattern as a mask of all pairs."""
+    batch, _, queries, keys = sizes
+    i, j = torch.arange(queries, device="cpu")[:, None], torch.arange(keys, device="cpu")
+    seen = torch.ones(1, 1, queries, keys, dtype=torch.bool, device="cpu")
+    if pattern.lo is not None:
+        seen &= j - i >= pattern.lo
+    if pattern.hi is not None:
+        seen &= j - i <= pattern.hi
+    if pattern.chunk:
+        seen &= j // pattern.chunk == i // pattern.chunk
+    if pattern.keys is not None:
+        seen = seen & pattern.keys[:, None, None, :]
+    if pattern.offsets is not None:
+        positions = torch.arange(batch * queries, dtype=torch.int32, device="cpu")
+        sequence = torch.bucketize(positions, pattern.offsets, right=True).view(batch, 1, queries)
+        seen = seen & (sequence[..., None] == sequence[..., None, :])
+    return seen.expand(sizes)
 
 
 def to_add(given: Tensor, dtype: torch.dtype) -> Tensor:
@@ -151,8 +222,8 @@ def _pattern(parts: list[tuple[Any, ...]], padding: Optional[Tensor], shape: tup
     visible = None if padding is None else padding[:, kv_offset:kv_offset + keys].to(torch.bool)
     if visible is not None and visible.shape not in ((batch, keys), (1, keys)):
         return None
-    if visible is not None and bool(visible.all()):
-        visible = None
+    if visible is not None:
+        visible = None if bool(visible.all()) else visible.clone()
     if chunks:
         size, left = chunks[0]
         if len(chunks) > 1 or sequences or bool((left != 0).any()):
@@ -176,42 +247,54 @@ def _pattern(parts: list[tuple[Any, ...]], padding: Optional[Tensor], shape: tup
 def _by_interface(kind: type) -> bool:
     """Whether models of a class of configs attend by the functions that are registered: the file of
     these models has them.  Without such a file they do."""
+    known = _interfaces.get(kind)
+    if known is not None:
+        return known
     for base in kind.__mro__:
         *folder, file = base.__module__.split(".")
         found = sys.modules.get(".".join([*folder, file.replace("configuration_", "modeling_")]))
         if found is not None and file.startswith("configuration_"):
-            return hasattr(found, "ALL_ATTENTION_FUNCTIONS")
+            _interfaces[kind] = hasattr(found, "ALL_ATTENTION_FUNCTIONS")
+            return _interfaces[kind]
     return True
+
+
+_interfaces: "weakref.WeakKeyDictionary[type, bool]" = weakref.WeakKeyDictionary()
 
 
 def mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_offset: Any = 0,
          mask_function: Optional[Callable[..., Any]] = None,
          attention_mask: Optional[Tensor] = None, **options: Any) -> Optional[Tensor]:
     """The function that transformers calls for masks: a Mask where the engine has a form for it, or
-    one without a form.  Graphs get the mask of PyTorch's own attention, and models whose attention
-    is not the registered function that of eager attention."""
+    the mask of all pairs, made at once, since what it depends on may change, as a cache's length does.
+    A single query that sees all keys needs none.  Graphs get the mask of PyTorch's own attention, and
+    models whose attention is not the registered function that of eager attention."""
     from transformers import masking_utils as theirs
 
     function = theirs.causal_mask_function if mask_function is None else mask_function
-    said: dict[str, Any] = {
-        "batch_size": batch_size, "q_length": q_length, "kv_length": kv_length,
-        "q_offset": q_offset, "kv_offset": kv_offset, "mask_function": function,
-        "attention_mask": attention_mask, **options}
+
+    def made(of: Callable[..., Any], **others: Any) -> Any:
+        return of(**{"batch_size": batch_size, "q_length": q_length, "kv_length": kv_length, "q_offset": q_offset,
+                     "kv_offset": kv_offset, "mask_function": function, "attention_mask": attention_mask, **options, **others})
+
     if options.get("config") is not None and not _by_interface(type(options["config"])):
-        return cast(Tensor, theirs.eager_mask(**said))
+        return cast(Tensor, made(theirs.eager_mask))
     if _ops.watched():
-        return cast(Optional[Tensor], theirs.sdpa_mask(**said))
-    said.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
-    make = functools.partial(theirs.sdpa_mask, **said)
+        return cast(Optional[Tensor], made(theirs.sdpa_mask))
+    whole = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
     if torch.device(options.get("device", "cpu")).type != "cpu":
-        return cast(Tensor, make())
-    form, parts = (batch_size, 1, q_length, kv_length), _parts(function)
-    if parts is None:
-        return Mask.of(form, None, make)
-    padding = theirs.prepare_padding_mask(attention_mask, kv_length, kv_offset)
-    shape = batch_size, q_length, kv_length
-    pattern = _pattern(parts, padding, shape, int(q_offset), int(kv_offset))
-    return Mask.of(form, pattern, make)
+        return cast(Tensor, made(theirs.sdpa_mask, **whole))
+    parts = _parts(function)
+    pattern = None
+    if parts is not None:
+        padding = theirs.prepare_padding_mask(attention_mask, kv_length, kv_offset)
+        pattern = _pattern(parts, padding, (batch_size, q_length, kv_length), int(q_offset), int(kv_offset))
+    if pattern is None:
+        return Mask.of((batch_size, 1, q_length, kv_length), None, made(theirs.sdpa_mask, **whole))
+    if q_length == 1 and options.get("allow_is_causal_skip") and pattern.keys is None and not pattern.chunk \
+            and pattern.offsets is None and seen(pattern, 1, kv_length) == (0, kv_length):
+        return None
+    return Mask.of((batch_size, 1, q_length, kv_length), pattern)
 
 
 def seen(pattern: Pattern, queries: int, keys: int) -> tuple[int, int]:

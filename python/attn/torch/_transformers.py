@@ -125,7 +125,14 @@ def _recorded() -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _eager_of(kind: type) -> Optional[Callable[..., Any]]:
-    """The eager function in the file of a class of modules, or of one that it is derived from."""
+    """The eager function of a class of modules: the one that its forward, or that of a class which it
+    is derived from, refers to; or else the one in their files that has the usual name."""
+    for base in kind.__mro__:
+        forward = inspect.unwrap(base.__dict__["forward"]) if callable(base.__dict__.get("forward")) else None
+        for name in forward.__code__.co_names if inspect.isfunction(forward) else ():
+            found = forward.__globals__.get(name)
+            if inspect.isfunction(found) and _is_eager(found):
+                return cast(Callable[..., Any], found)
     for base in kind.__mro__:
         found = getattr(sys.modules.get(base.__module__), "eager_attention_forward", None)
         if found is not None:
@@ -133,9 +140,14 @@ def _eager_of(kind: type) -> Optional[Callable[..., Any]]:
     return None
 
 
-# Arguments of eager functions that attn takes, or that the mask contains.
-_TAKEN = frozenset(("module", "query", "key", "value", "attention_mask", "scaling", "dropout",
-                    "is_causal", "position_bias", "softcap", "s_aux", "sliding_window",
+def _is_eager(function: Callable[..., Any]) -> bool:
+    names = list(inspect.signature(function).parameters)
+    wanted = "module", "query", "key", "value", "attention_mask"
+    return len(names) >= len(wanted) and all(map(str.startswith, names, wanted))
+
+
+# Arguments of eager functions, after their first five, that attn takes or that the mask contains.
+_TAKEN = frozenset(("scaling", "dropout", "is_causal", "position_bias", "softcap", "s_aux", "sliding_window",
                     "output_attentions", "kwargs"))
 
 
@@ -143,7 +155,7 @@ _TAKEN = frozenset(("module", "query", "key", "value", "attention_mask", "scalin
 def _others_of(kind: type) -> frozenset[str]:
     """The other arguments of the eager function: attn has nothing that would compute them."""
     found = _eager_of(kind)
-    return frozenset() if found is None else frozenset(inspect.signature(found).parameters) - _TAKEN
+    return frozenset() if found is None else frozenset(list(inspect.signature(found).parameters)[5:]) - _TAKEN
 
 
 def _eagerly(module: torch.nn.Module, call: _Call, options: dict[str, Any],
@@ -226,7 +238,7 @@ def _of_tensors(call: _Call) -> Optional[str]:
 def _of_mask(call: _Call) -> Optional[str]:
     batch, heads, queries, _ = call.query.shape
     shape = max(batch, call.key.shape[0]), heads, queries, call.key.shape[2]
-    if call.bias is None and isinstance(call.mask, Mask) and call.mask.shape == (shape[0], 1, *shape[2:]):
+    if call.bias is None and isinstance(call.mask, Mask) and call.mask.sizes == (shape[0], 1, *shape[2:]):
         return None
     for name, x in (("the mask", call.mask), ("position_bias", call.bias)):
         if not isinstance(x, Tensor):
@@ -350,10 +362,11 @@ def _read(call: _Call) -> _Read:
     index: Optional[Tensor] = None
     relations: tuple[int, ...] = ()
     tables = bias is not None and bias.shape[2:] == (queries, keys) and queries > 1 and not call.weights
-    if isinstance(given, Mask) and given.pattern is None:
+    known = given.known() if isinstance(given, Mask) else None
+    if isinstance(given, Mask) and known is None:
         mask = given.dense()
-    elif isinstance(given, Mask) and given.pattern is not None:
-        pattern = given.pattern
+    elif isinstance(given, Mask) and known is not None:
+        pattern = known
         if (pattern.offsets is not None and (bias is not None or call.weights)) \
                 or (pattern.chunk and call.weights):
             pattern, mask = Pattern(), given.dense()
