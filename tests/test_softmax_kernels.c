@@ -412,7 +412,66 @@ static void tiles_are_gathered_and_scattered(void **state)
     }
 }
 
+/* ---------------------------------------------------------------------------------------- marks of dead pairs */
+
+/* A weight that dropout drops is -0, and a weight of 0 that it keeps is +0, so that a product can tell them apart. */
+static void dropped_weights_are_minus_zero(void **state)
+{
+    (void)state;
+    for (int isa = -1; next_isa(&isa);) {
+        const attn__online_softmax_kernel *kernel = attn__online_softmax_for((attn__isa)isa);
+        int64_t width = 2 * kernel->lanes;
+        uint32_t low[WIDTH], high[WIDTH], column[ROWS], threshold = attn__dropout_threshold(0.4);
+        int64_t dropped = 0;
+        tile was, p;
+        for (int64_t i = 0; i < TILE; i++)
+            p.at[i] = was.at[i] = i % 3 ? 0.25f : 0;
+        for (int64_t i = 0; i < width; i++)
+            low[i] = (uint32_t)(i * 2654435761), high[i] = (uint32_t)(i * 40503 + 1);
+        for (int64_t r = 0; r < ROWS; r++)
+            column[r] = (uint32_t)(5 + 3 * r);
+        was.at[1] = p.at[1] = (float)NAN;
+        kernel->dropout(&(attn__lane_dropout){p.at, ROWS, width, low, high, column, threshold});
+        for (int64_t i = 0; i < ROWS * width; i++) {
+            uint64_t key = (uint64_t)high[i % width] << 32 | low[i % width];
+            bool drops = attn__dropout_bits(key, column[i / width]) < threshold;
+            dropped += drops;
+            assert_near(p.at[i], drops ? 0 : (double)was.at[i], 0, isa, "dropout", i);
+            if (p.at[i] == 0 && (signbit(p.at[i]) != 0) != drops)
+                fail_msg("%s: p[%d] is %g and is %s", attn__isa_text((attn__isa)isa), (int)i, (double)p.at[i],
+                         drops ? "dropped" : "kept");
+        }
+        assert_in_range(dropped, ROWS * width / 5, ROWS * width * 3 / 5);
+    }
+}
+
+static void assert_marks(const backward *before, const backward *after, int isa)
+{
+    const attn__softmax_backward_args *a = &before->args;
+    for (int r = 0; r < ROWS; r++)
+        for (int64_t j = 0; j < a->keys; j++) {
+            int64_t i = r * a->ld + j;
+            pair p = pair_of(before, r, j);
+            if (after->s.at[i] == 0 && (signbit(after->s.at[i]) != 0) == p.counted)
+                fail_msg("%s: with 0x%x, %d keys: weight[%d] is %g and %s", attn__isa_text((attn__isa)isa),
+                         before->with, (int)a->keys, (int)i, (double)after->s.at[i],
+                         p.counted ? "counts" : "does not count");
+            if (a->dp && after->dp.at[i] == 0 && (signbit(after->dp.at[i]) != 0) == p.alive)
+                fail_msg("%s: with 0x%x, %d keys: dS[%d] is %g and %s", attn__isa_text((attn__isa)isa), before->with,
+                         (int)a->keys, (int)i, (double)after->dp.at[i], p.alive ? "counts" : "does not count");
+        }
+}
+
+/* The weight of a pair without a term in dV is -0, and so is the dS of a pair without a term in dS; zeros of other
+ * pairs are +0. */
+static void dead_pairs_of_the_backward_pass_are_minus_zero(void **state)
+{
+    (void)state;
+    each_backward(assert_marks);
+}
+
 RUN_TESTS(TEST(backward_weights_follow_the_formulas), TEST(plain_rows_have_the_bits_of_rows_with_ranges),
           TEST(rows_whose_lse_is_infinite_become_zeros), TEST(online_softmax_keeps_weights_and_sums),
           TEST(nan_stays_in_its_lane), TEST(hide_limit_add_cap_and_scale_follow_their_loops),
-          TEST(tiles_are_gathered_and_scattered))
+          TEST(tiles_are_gathered_and_scattered), TEST(dropped_weights_are_minus_zero),
+          TEST(dead_pairs_of_the_backward_pass_are_minus_zero))
