@@ -115,7 +115,7 @@ static void make_backward(backward *b, unsigned with, int64_t keys, int lanes, u
                                             .alive = with & ALIVE ? b->alive : NULL};
 }
 
-/* What the contract says about one pair. */
+/* The results for one pair by the contract. */
 typedef struct pair {
     double weight, dscore, dbias, size; /* size: of the terms of dscore */
     bool alive, counted;                /* terms in dS and in dV */
