@@ -9,6 +9,7 @@
  *            count in o and in the gradients of v and value tables.
  *
  * A product of a pair that counts is computed as it is, so that 0 times NaN is NaN. Other pairs add nothing.
+ * ATTN_TEST_STEP=N runs only every N-th problem.
  */
 #include "support/cmocka.h"
 
@@ -31,7 +32,7 @@ static const char *const forms[] = {
     "window5x7w3h2d8b2", "window5x7w3h2d8b2:zero", "window6x11w5h1d4l2", "addb1h2q9k11d8"};
 
 enum { BIAS = 1, MINUS_INFINITY = 2, MASK = 4, SCORE_TABLES = 8, VALUE_TABLE = 16, MOST_LARGE = 32 };
-/* Cases of MOST_LARGE keep the largest scores and one other; the top_k of other cases is in their text. */
+/* MOST_LARGE: top_k keeps all large scores and one other. */
 static const struct {
     const char *name, *text;
     unsigned with;
