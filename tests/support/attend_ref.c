@@ -418,12 +418,19 @@ static void add(double *value, double *bound, int64_t at, double x, double err)
     bound[at] += err;
 }
 
+/* Reports whether the key has a term in the output and in the gradients of v and of value tables. A visible key that is
+ * not dropped has a term even if its weight is 0, so that its NaN reaches the output. */
+static bool has_value(const key *k)
+{
+    return k->keep != 0 && (k->state == WALK_PRESENT || (k->state == WALK_MASKED && k->p != 0));
+}
+
 static void load_values(row *r)
 {
     for (int64_t j = 0; j < r->keys; j++) {
         key *k = &r->key[j];
         walk w = k->at;
-        if (k->state == WALK_ABSENT || k->keep == 0 || (k->state == WALK_MASKED && k->p == 0))
+        if (!has_value(k))
             continue;
         if (k->at.inside)
             load_channels(r, &w, k->v, ROLE_V, offsetof(attn_dim, v), walk_keys(r->p), r->a->v, true);
@@ -533,7 +540,7 @@ static void score_gradients(row *r)
         double by_p = 0, by_p_size = 0, p_err = k->p_err + fabs(k->p) * lse_err(r);
         if (k->state == WALK_ABSENT)
             continue;
-        for (int64_t c = 0; c < r->nv; c++) {
+        for (int64_t c = 0; c < r->nv && has_value(k); c++) {
             by_p += k->keep * k->v[c] * r->dout[c];
             by_p_size += k->keep * k->v_size[c] * fabs(r->dout[c]);
         }
@@ -591,7 +598,7 @@ static void add_table_gradients(row *r, key *k)
         int64_t c = 0, offset;
         double g = by_value ? p : k->grad * r->scale * k->cap_slope;
         double err = by_value ? p_err : (k->grad_err * k->cap_slope + fabs(k->grad) * k->cap_err) * fabs(r->scale);
-        if (!r->value->dtable[t] || (k->state == WALK_MASKED && (!by_value || k->p == 0)) || !walk_start(&w, roles))
+        if (!r->value->dtable[t] || !(by_value ? has_value(k) : k->state == WALK_PRESENT) || !walk_start(&w, roles))
             continue;
         do {
             double x = by_value ? r->dout[c] : kind == ATTN_RELATIVE_QUERY ? r->q[c] : k->k[c];
@@ -606,7 +613,7 @@ static void add_value_gradient(row *r, key *k)
 {
     walk w = k->at;
     int64_t c = 0;
-    if (!r->value->dv || !k->at.inside || k->keep == 0 || !walk_start(&w, ROLE_V))
+    if (!r->value->dv || !k->at.inside || !has_value(k) || !walk_start(&w, ROLE_V))
         return;
     do {
         double err = k->keep * fabs(r->dout[c]) * (k->p_err + fabs(k->p) * (lse_err(r) + r->u.weight));
