@@ -4,6 +4,7 @@
  */
 #include "bench_product.h"
 
+#include "base/context.h"
 #include "tensor/compute_in.h"
 #include "tensor/tape_state.h"
 

@@ -141,9 +141,9 @@ attn_status attn__translator_weights(const attn_translator *t, attn_tape *tape, 
     tensors x;
     attn_tape_reset(tape, &(attn_tape_options){0});
     attn_status status = stack(t, tape, a, n, &x);
-    if (status == ATTN_OK && !attn_seq2seq_forward(t->model, tape, x.source, x.lens, x.input, &options))
-        status = attn_context_status(t->context);
-    return status;
+    return status == ATTN_OK ? attn__result_status(t->context, attn_seq2seq_forward(t->model, tape, x.source, x.lens,
+                                                                                    x.input, &options))
+                             : status;
 }
 
 /* Returns the cross-attention weights of the decoder's last layer. Returns NULL if there are none. */
