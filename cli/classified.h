@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * classified.h - how a picture is read before a classifier sees it, for the commands that classify or draw it.
+ * classified.h - reads the picture for a classifier, in the commands that classify pictures or draw attention over them.
  */
 #ifndef CLI_CLASSIFIED_H
 #define CLI_CLASSIFIED_H
@@ -14,7 +14,7 @@
              "take the negative of each picture, for dark on bright where the training had bright on dark"),           \
         CLI_INT("channels", 0, "0", 0, 3, "1: the pictures are read as grey, 3: in colour; 0: as they are")
 
-/* Reads a picture as --channels and --invert say. The caller frees it, also after an error. */
+/* Reads a picture with the options --channels and --invert. The caller frees it, also after an error. */
 attn_status cli_classified_read(const cli_call *cli, const char *path, attn_image *image);
 
 #endif

@@ -318,6 +318,10 @@ def settings(folder, native, lines):
         complain(f"shortlist: {said!r}")
     if with_settings("shortlist: [lex.s2t, 60, 5, 0]\n", "--shortlist", "off")[0] != own:
         complain("--shortlist off")
+    with_settings("shortlist: [lex.s2t, 60, 5, 0]\n")
+    drawn = run("show", native, lines[0][0], "-o", native / "shown.svg", "-q")
+    if drawn.stdout.split("\n")[0] != limited.split("\n")[0]:
+        complain(f"show draws {drawn.stdout!r}, translate says {limited!r}: {drawn.stderr[:300]}")
     if with_settings("max-length-crop: false\nmaxi-batch-sort: src\nshortlist: []\n")[0] != own:
         complain("settings that change no translation changed one")
     for more in ("max-length: 50", "no-spm-decode: true", "best-deep: true", "beam-sise: 3"):
