@@ -74,22 +74,30 @@ const std::map<std::string, char> more_names = {{"HSD", 'H'}, {"HSE", 'H'}, {"HS
                                                 {"HIE", 'H'}, {"HIP", 'H'}, {"CYX", 'C'}, {"CYM", 'C'},
                                                 {"ASH", 'D'}, {"GLH", 'E'}, {"LYN", 'K'}, {"PCA", 'Q'}};
 
+/* Returns what gemmi's table has on a residue. The table's code is undefined for bytes above 127. */
+gemmi::ResidueInfo info_of(const std::string &name)
+{
+    const bool ascii =
+        std::all_of(name.begin(), name.end(), [](char c) { return static_cast<unsigned char>(c) < 128; });
+    return gemmi::find_tabulated_residue(ascii ? name : "");
+}
+
 bool is_nucleotide(const std::string &name)
 {
-    return gemmi::find_tabulated_residue(name).is_nucleic_acid() || name == "N" || name == "DN" || name == "T";
+    return info_of(name).is_nucleic_acid() || name == "N" || name == "DN" || name == "T";
 }
 
 /* Returns whether the name is that of a solvent, an ion, or another molecule that is no residue. */
 bool is_other(const std::string &name)
 {
-    const gemmi::ResidueInfo info = gemmi::find_tabulated_residue(name);
+    const gemmi::ResidueInfo info = info_of(name);
     return is_nucleotide(name) || (info.found() && !info.is_amino_acid());
 }
 
 /* Returns whether the name is that of an amino acid which is no ligand by itself, unlike glycine in a HETATM record. */
 bool is_variant(const std::string &name)
 {
-    const gemmi::ResidueInfo info = gemmi::find_tabulated_residue(name);
+    const gemmi::ResidueInfo info = info_of(name);
     const char letter = info.one_letter_code;
     return more_names.count(name) || (info.is_amino_acid() && (!info.is_standard() || letter == 'U' || letter == 'O'));
 }
@@ -99,10 +107,10 @@ char letter_of(const attn__gemmi &file, const std::string &name)
     const auto more = more_names.find(name);
     if (more != more_names.end())
         return more->second;
-    gemmi::ResidueInfo info = gemmi::find_tabulated_residue(name);
+    gemmi::ResidueInfo info = info_of(name);
     const auto parent = file.parents.find(name);
     if (!info.is_amino_acid() && parent != file.parents.end())
-        info = gemmi::find_tabulated_residue(parent->second);
+        info = info_of(parent->second);
     const bool known = info.is_amino_acid() && info.one_letter_code != ' ';
     return known ? static_cast<char>(std::toupper(info.one_letter_code)) : 'X';
 }
