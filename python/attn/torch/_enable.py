@@ -186,7 +186,8 @@ def _slowly(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tenso
         return f"scale is {scale}"
     if not 0 <= dropout_p <= 1:
         return f"dropout_p is {dropout_p}"
-    why = (_refusal if dropout_p else refuses)(query, key, value, attn_mask, is_causal, enable_gqa)
+    decides: Callable[..., Optional[str]] = _refusal if dropout_p else refuses
+    why = decides(query, key, value, attn_mask, is_causal, enable_gqa)
     if why is not None:
         return why
     if not all(x is None or _ops.plain(x) for x in (query, key, value, attn_mask)):

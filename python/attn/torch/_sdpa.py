@@ -155,7 +155,7 @@ def quick(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor]
     if plan is None or (refuses is not None and plan.taken is not refuses):
         plan = _first_of_kind(mine, kind, plan, refuses, (query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa),
                               grad)
-        if plan is None or type(plan) is str:
+        if plan is None or isinstance(plan, str):
             return plan
     if _recorders.open:
         _engine.note(cast(Problem, plan.problem), (query, key, value, *plan.places(attn_mask)))
