@@ -3,6 +3,7 @@
 rules.  ATTN_LONG=1 tries many more calls.  Skipped where there is no PyTorch."""
 import concurrent.futures
 import contextlib
+import functools
 import itertools
 import os
 import random
@@ -16,6 +17,7 @@ try:
     from torch.nn.attention import SDPBackend, bias, sdpa_kernel
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils.checkpoint import checkpoint
     from torch.utils.flop_counter import FlopCounterMode
 except ImportError:
     raise unittest.SkipTest("no PyTorch here") from None
@@ -143,7 +145,10 @@ class Corners(unittest.TestCase):
         torch.manual_seed(3)
         self.assertTrue(torch.equal(sdpa(q, q, q, dropout_p=0.25), first))
         self.assertFalse(torch.equal(sdpa(q, q, q, dropout_p=0.25), first))
-        self.assertEqual(float(sdpa(q, q, q, dropout_p=1.0).detach().abs().max()), 0)
+        for options in ({}, {"is_causal": True}, {"attn_mask": torch.ones(64, 64, dtype=torch.bool).tril()}):
+            o = sdpa(q, q, q, dropout_p=1.0, **options)
+            self.assertEqual(float(o.detach().abs().max()), 0)
+            self.assertEqual(float(torch.autograd.grad(o.sum(), q)[0].abs().max()), 0)
         even = torch.zeros(1, 1, 4096, 8)  # equal weights: the sum of the kept weights is 1 on average
         kept = sdpa(even, even, torch.ones(1, 1, 4096, 1), dropout_p=0.25)
         self.assertLess(abs(float(kept.mean()) - 1), 2e-3)
@@ -465,6 +470,188 @@ class Enable(unittest.TestCase):
                 torch.nn.functional.scaled_dot_product_attention(q, q, q)
             torch.nn.functional.scaled_dot_product_attention(q, q, q)
             self.assertEqual(attn.torch.calls() - before, 1)
+
+    def test_one_object_for_a_block_within_another(self):
+        q, enabled = torch.randn(1, 2, 5, 8), attn.torch.enable()
+        before = attn.torch.calls()
+        with enabled:
+            with enabled:
+                pass
+            torch.nn.functional.scaled_dot_product_attention(q, q, q)
+        torch.nn.functional.scaled_dot_product_attention(q, q, q)
+        self.assertEqual(attn.torch.calls() - before, 1)
+
+    def test_graphs_after_disable(self):
+        """What PyTorch's compiler learned of the operator's kernels under enable() ends with disable()."""
+        def work(q):
+            return torch.nn.functional.scaled_dot_product_attention(q, q, q) * 1
+
+        class Work(torch.nn.Module):
+            forward = staticmethod(work)
+
+        def gradient(function, q):
+            return torch.autograd.grad(function(q).square().sum(), q)[0]
+
+        def compiled():
+            torch._dynamo.reset()
+            return torch.compile(work, backend="aot_eager")
+
+        def exported():
+            return torch.export.export(Work(), (torch.randn(2, 2, 12, 8),))
+
+        def in_thread(function):
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                return pool.submit(function).result()
+
+        q = torch.randn(2, 2, 12, 8, requires_grad=True)
+        wanted = gradient(work, q)
+        before = compiled()
+        gradient(before, q)
+        artifacts = {"compiled before": before}
+        for _ in range(2):  # once more after disable()
+            with attn.torch.enable(always=True), attn.torch.enable(), torch.no_grad():
+                compiled()(q.detach())
+                in_thread(lambda: compiled()(q.detach()))
+                artifacts["exported"] = exported().module()
+                artifacts["decomposed"] = exported().run_decompositions().module()
+                with torch.enable_grad():
+                    artifacts["compiled"] = compiled()
+                    gradient(artifacts["compiled"], q)
+            attn.torch.disable()
+            artifacts["compiled after"] = compiled()
+            artifacts["exported after"] = exported().module()
+            count = attn.torch.calls()
+            for name, artifact in artifacts.items():
+                with self.subTest(name):
+                    self.assertLess(float((gradient(artifact, q) - wanted).abs().max()), 1e-5)
+            self.assertEqual(attn.torch.calls(), count)
+
+    def test_kernels_of_other_packages(self):
+        """A kernel that another package registered before computes what attn leaves, and everything after the block."""
+        operator, ran = torch.ops.aten.scaled_dot_product_attention.default, []
+
+        def theirs(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
+            ran.append(1)
+            return q * 3
+
+        def computed():
+            """By whom float32 and float64 are computed."""
+            found = []
+            for dtype in (torch.float32, torch.float64):
+                ran.clear()
+                count, q = attn.torch.calls(), torch.randn(1, 1, 4, 4, dtype=dtype)
+                torch.nn.functional.scaled_dot_product_attention(q, q, q)
+                found.append("attn" if attn.torch.calls() > count else "theirs" if ran else "PyTorch")
+            return found
+
+        attn.torch.disable()
+        for key in ("AutogradCPU", "CPU", "CompositeImplicitAutograd"):
+            with self.subTest(key), torch.library._scoped_library("aten", "IMPL") as library:
+                library.impl(operator, theirs, key)
+                self.assertEqual(computed(), ["theirs", "theirs"])
+                with attn.torch.enable():
+                    self.assertEqual(computed(), ["attn", "theirs"])
+                self.assertEqual(computed(), ["theirs", "theirs"])
+                attn.torch.disable()
+                self.assertEqual(computed(), ["theirs", "theirs"])
+                attn.torch.enable()
+            with self.subTest(key, removed=True):
+                self.assertEqual(computed(), ["attn", "PyTorch"])
+                attn.torch.disable()
+                self.assertEqual(computed(), ["PyTorch", "PyTorch"])
+        with torch.library._scoped_library("aten", "IMPL") as library, attn.torch.enable():
+            library.impl(operator, theirs, "AutogradCPU")  # after attn's: it is the first
+            self.assertEqual(computed(), ["theirs", "theirs"])
+            attn.torch.disable()
+            self.assertEqual(computed(), ["theirs", "theirs"])
+        self.assertEqual(computed(), ["PyTorch", "PyTorch"])
+
+    def test_dropout(self):
+        """attn takes calls with dropout: a seed repeats them, and both passes drop the same weights."""
+        F, mask = torch.nn.functional, torch.ones(24, 24, dtype=torch.bool).tril()
+
+        def step(q, k, v, **options):
+            torch.manual_seed(4)
+            o = F.scaled_dot_product_attention(q, k, v, dropout_p=0.4, **options)
+            return o.detach(), *torch.autograd.grad(o.sin().sum(), (q, k, v))
+
+        for dtype, options in itertools.product(TOLERANCE, ({}, {"is_causal": True}, {"attn_mask": mask}, {"scale": 0.0},
+                                                           {"attn_mask": torch.randn(24, 24)})):
+            if dtype == torch.float64:
+                continue
+            q, k, v = (torch.randn(2, 2, 24, 8).to(dtype).requires_grad_() for _ in range(3))
+            with self.subTest(dtype=dtype, **options), attn.torch.enable():
+                before = attn.torch.calls()
+                first, again = step(q, k, v, **options), step(q, k, v, **options)
+                self.assertEqual(attn.torch.calls() - before, 2)
+                for x, y in zip(first, again):
+                    self.assertTrue(torch.equal(x, y))
+                self.assertFalse(torch.equal(first[0], F.scaled_dot_product_attention(q, k, v, dropout_p=0.4, **options)))
+                # The output is linear in the values, so that its product with its gradient is theirs.
+                torch.manual_seed(4)
+                o, dout = F.scaled_dot_product_attention(q, k, v, dropout_p=0.4, **options), torch.randn(2, 2, 24, 8).to(dtype)
+                dv, = torch.autograd.grad(o, v, dout)
+                pairs = (o.detach().double() * dout.double()).sum(), (v.detach().double() * dv.double()).sum()
+                size = float((o.detach().double() * dout.double()).abs().sum())
+                self.assertLess(float((pairs[0] - pairs[1]).abs()), TOLERANCE[dtype] * size)
+                everything = F.scaled_dot_product_attention(q, k, v, dropout_p=1.0, **options)
+                self.assertEqual(float(everything.detach().abs().max()), 0)
+        q, k, v = (torch.randn(2, 2, 24, 8, requires_grad=True) for _ in range(3))
+        with attn.torch.enable():
+            def work(q, k, v):
+                return F.scaled_dot_product_attention(q, k, v, dropout_p=0.4)
+
+            def gradients(reentrant):
+                torch.manual_seed(6)
+                o = work(q, k, v) if reentrant is None else checkpoint(work, q, k, v, use_reentrant=reentrant)
+                for x in (q, k, v):
+                    x.grad = None
+                o.sin().sum().backward()
+                return [x.grad.clone() for x in (q, k, v)]
+
+            for reentrant in (False, True):
+                for x, y in zip(gradients(reentrant), gradients(None)):
+                    self.assertTrue(torch.equal(x, y))
+            before = attn.torch.calls()
+            with torch.autocast("cpu", torch.bfloat16):
+                o = F.scaled_dot_product_attention(q, k, v, dropout_p=0.4)
+            self.assertEqual(o.dtype, torch.bfloat16)
+            with torch.inference_mode():
+                F.scaled_dot_product_attention(q, k, v, dropout_p=0.4)
+            torch.nn.MultiheadAttention(8, 2, dropout=0.3)(q[0], q[0], q[0], need_weights=False)
+            with attn.torch.record_weights() as weights:
+                F.scaled_dot_product_attention(q, k, v, dropout_p=0.4)
+            self.assertEqual(attn.torch.calls() - before, 4)
+            self.assertLess(float((weights[0].sum(-1) - 1).abs().max()), 1e-5)  # before dropout
+            with self.assertRaisesRegex(RuntimeError, "dropout"):  # PyTorch's own message
+                F.scaled_dot_product_attention(q, k, v, dropout_p=1.5)
+
+    def test_lists_the_calls_that_it_leaves(self):
+        q, F = torch.randn(1, 2, 6, 8), torch.nn.functional
+
+        def said(call, mode=contextlib.nullcontext):
+            """The lines that change with a call, and the number of calls that attn took."""
+            before = set(attn.torch.calls(verbose=True).splitlines()[1:]), attn.torch.calls()
+            with attn.torch.enable(always=True), mode():
+                call()
+            lines = set(attn.torch.calls(verbose=True).splitlines()[1:]) - before[0]
+            return [re.sub("^[0-9]+ by ", "", line) for line in lines], attn.torch.calls() - before[1]
+
+        def attend(*tensors, **options):
+            return lambda: F.scaled_dot_product_attention(*tensors, **options)
+
+        five, mode = q[None], functools.partial(FlopCounterMode, display=False)
+        for call, around, wanted in (
+                (attend(*[q.double()] * 3), contextlib.nullcontext, "query is of torch.float64"),
+                (attend(five, five, five), contextlib.nullcontext, "query has 5 axes"),
+                (attend(q, q[:, :1], q[:, :1]), contextlib.nullcontext, "query, key and value differ in their heads"),
+                (attend(q, q, q), lambda: sdpa_kernel(SDPBackend.MATH), "sdpa_kernel() excludes fused kernels"),
+                (attend(*[q.requires_grad_()] * 3, torch.zeros(6, 6, requires_grad=True)), mode,
+                 "a mode, a transform, a tracer or forward mode watches the call")):
+            with self.subTest(wanted):
+                self.assertEqual(said(call, around), ([f"PyTorch: {wanted}"], 0))
+        self.assertEqual(said(attend(*[q.detach()] * 3), mode), ([], 1))
+        self.assertEqual(said(attend(q, q, q)), ([], 1))
 
     def test_leaves_the_formula_where_it_is_asked_for(self):
         """Second derivatives are refused, as attn's error says."""

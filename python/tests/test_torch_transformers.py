@@ -161,8 +161,71 @@ class Models(Registered):
             sdpa = torch.nn.functional.scaled_dot_product_attention
             expected = sdpa(q, k, v, added, enable_gqa=True).transpose(1, 2)
             self.near(found, expected.nan_to_num())
-        with self.assertRaisesRegex(attn.UnsupportedError, "block_indices"):
-            attention(module, q, k, v, None, block_indices=indices)
+
+    def test_chosen_blocks(self):
+        """The argument `block_indices`: blocks of keys for each query and each group of heads, -1 for none."""
+        q, k, v = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 11, 8), torch.randn(2, 2, 11, 8)
+        module = torch.nn.Identity()
+        module.is_causal, module.indexer = False, types.SimpleNamespace(block_size=3)
+        for groups, given in itertools.product((1, 2, 4), (None, self.mask(2, 5, 11, q_offset=6), torch.randn(2, 1, 5, 11))):
+            blocks = torch.rand(2, groups, 5, 4).argsort(-1)[..., :3]
+            blocks[..., 1][torch.rand(2, groups, 5) < 0.5] = -1
+            chosen = (blocks[..., None] == torch.arange(11) // 3).any(-2).repeat_interleave(4 // groups, 1)
+            added = torch.zeros(chosen.shape).masked_fill(~chosen, -torch.inf)
+            if given is not None:
+                added = added + (given if given.is_floating_point() else torch.zeros(given.shape).masked_fill(~given, -torch.inf))
+            found = self.attention(module, q, k, v, given, block_indices=blocks)[0]
+            sdpa = torch.nn.functional.scaled_dot_product_attention
+            self.near(found, sdpa(q, k, v, added, enable_gqa=True).transpose(1, 2).nan_to_num())
+            weights = self.attention(module, q, k, v, given, block_indices=blocks, output_attentions=True)[1]
+            self.assertFalse(bool((weights.masked_fill(chosen, 0) != 0).any()))
+        module.indexer = None
+        with self.assertRaisesRegex(attn.UnsupportedError, "block_indices has the shape"):
+            self.attention(module, q, k, v, None, block_indices=blocks)
+
+    def test_models_that_choose_blocks(self):
+        name = "MiniMaxM3VLTextConfig"
+        if not hasattr(transformers, name):
+            self.skipTest(f"no {name} in this version of transformers")
+        from transformers.models.minimax_m3_vl.modeling_minimax_m3_vl import MiniMaxM3VLTextModel
+
+        torch.manual_seed(3)
+        config = getattr(transformers, name)(
+            vocab_size=31, hidden_size=32, intermediate_size=16, dense_intermediate_size=40, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, head_dim=8, num_local_experts=2, num_experts_per_tok=1,
+            mlp_layer_types=["dense", "dense"], layer_types=["full_attention", "minimax_m3_sparse"], index_n_heads=2,
+            index_head_dim=8, index_block_size=4, index_topk_blocks=2, index_local_blocks=1, pad_token_id=0)
+        model, ids, results = MiniMaxM3VLTextModel(config).double().eval(), torch.randint(1, 31, (2, 21)), []
+        padding = torch.ones(2, 21, dtype=torch.long)
+        padding[1, :5] = 0
+        for implementation in ("sdpa", "attn"):
+            model.set_attn_implementation(implementation)
+            before = attn.torch.calls()
+            found = model(ids, attention_mask=padding).last_hidden_state
+            self.assertEqual(attn.torch.calls() - before, 2 if implementation == "attn" else 0)
+            results.append(torch.autograd.grad(found[padding.bool()].square().sum(), list(model.layers.parameters()), allow_unused=True)
+                           + (found[padding.bool()],))
+        for found, expected in zip(results[1], results[0]):
+            self.assertEqual(found is None, expected is None)
+            if found is not None:
+                self.near(found.detach(), expected.detach())
+
+    def test_training_with_dropout_under_enable(self):
+        """Models of PyTorch's function train by attn, too."""
+        torch.manual_seed(3)
+        config = transformers.BertConfig(vocab_size=31, hidden_size=32, intermediate_size=40, num_hidden_layers=2,
+                                         num_attention_heads=4, attn_implementation="sdpa")
+        model, ids, losses = transformers.BertForMaskedLM(config).train(), torch.randint(1, 31, (2, 19)), []
+        padding = torch.ones(2, 19, dtype=torch.long)
+        padding[1, 12:] = 0
+        with attn.torch.enable():
+            for _ in range(2):
+                torch.manual_seed(8)
+                before = attn.torch.calls()
+                losses.append(model(ids, attention_mask=padding, labels=ids).loss)
+                self.assertEqual(attn.torch.calls() - before, 2)
+        losses[0].backward()
+        self.assertEqual(float(losses[0].detach()), float(losses[1].detach()))
 
 
 class Masks(Registered):
@@ -442,8 +505,45 @@ class Combinations(Registered):
                                         1e-13 * float(y.detach().abs().max()))
         self.assertEqual(attn.torch.calls(verbose=True).count("\n"), before)
 
+    def test_changes_without_a_trace(self):
+        """What is written into a mask or a bias through .data or NumPy between two calls is seen; nothing is kept in it."""
+        q, k = torch.randn(2, 4, 6, 8), torch.randn(2, 2, 7, 8)
+        by_distance = torch.randn(12, 4)[torch.arange(7)[None] - torch.arange(6)[:, None] + 5]
+        masks = {"bfloat16": torch.randn(2, 1, 6, 7).bfloat16(), "float16": torch.randn(1, 4, 6, 7).half(),
+                 "heads last": torch.randn(1, 6, 7, 4).permute(0, 3, 1, 2), "by distance": arranged(by_distance),
+                 "T5's": None}
+
+        def by_data(x):
+            x.data[..., 2, 3] = 9
+
+        def by_numpy(x):
+            (x.detach().view(torch.int16) if x.dtype == torch.bfloat16 else x.detach()).numpy()[..., 2, 3] = 9
+
+        for (name, given), change, as_bias in itertools.product(masks.items(), (by_data, by_numpy), (True, False)):
+            with self.subTest(name, change=change.__name__, as_bias=as_bias):
+                if given is None:
+                    leaf = torch.randn(12, 4, requires_grad=True)
+                    index = torch.arange(7)[None] - torch.arange(6)[:, None] + 5
+                    given = arranged(embedding(index, leaf))
+                else:
+                    given = given.clone(memory_format=torch.preserve_format)
+                dtype = given.dtype if given.dtype != torch.float32 else torch.float32
+                x, y = q.to(dtype), k.to(dtype)
+
+                def computed(bias):
+                    options = {"position_bias": bias} if as_bias else {"attention_mask": bias}
+                    return self.attention(self.module(), x, y, y, is_causal=False, **options)[0]
+
+                before = computed(given)
+                change(given)
+                after = computed(given)
+                self.assertFalse(torch.equal(before, after))
+                self.near(after.detach().float(), computed(given.detach().clone().contiguous()).detach().float(),
+                          2e-2 if dtype == torch.bfloat16 else 2e-3)
+                self.assertEqual(vars(given), {})
+
     def test_one_bias_for_several_layers(self):
-        """The copy that layers share follows changes of the tensor, and gets the sum of the layers' gradients."""
+        """Each layer reads the tensor as it is, and the layers' gradients are added up."""
         leaf = torch.randn(1, 6, 7, 4, dtype=torch.bfloat16, requires_grad=True)
         q, k = torch.randn(2, 4, 6, 8).bfloat16(), torch.randn(2, 2, 7, 8).bfloat16()
 
@@ -472,6 +572,9 @@ class Combinations(Registered):
         draws = [self.attention(self.module(), q, k, v, given, dropout=0.3)[0] for _ in range(1500)]
         expected = self.attention(self.module(), q, k, v, given)[0]
         self.assertLess(float((torch.stack(draws).mean(0) - expected).abs().max()), 0.1)
+        for everything in (given, self.mask(1, 6, 6), torch.rand(1, 1, 6, 6) < 0.7, torch.randn(1, 1, 6, 6)):
+            o = self.attention(self.module(), q, k, v, everything, dropout=1.0, softcap=3.0)[0]
+            self.assertTrue(torch.equal(o, torch.zeros(o.shape)))
         again = []
         for _ in range(2):
             torch.manual_seed(9)

@@ -638,6 +638,19 @@ class Layers(unittest.TestCase):
         with self.assertRaisesRegex(attn.ArgumentError, "float64"):
             torch.func.functional_call(layer, {name: value.double() for name, value in other.items()}, (x, x, x))
 
+    def test_other_views_of_the_own_memory(self):
+        """A parameter that became its own transpose starts where it did, and has other numbers."""
+        layer, wanted, x = self.make().eval(), self.make().eval(), random(2, 5, 16)
+        names = [name for name, p in layer.named_parameters() if p.shape == (16, 16)]
+        wanted.load_state_dict({name: value.t().contiguous() if name in names else value
+                                for name, value in layer.state_dict().items()})
+        for name in names:
+            parameter = layer.get_parameter(name)
+            parameter.data = parameter.data.t()
+        self.assertTrue(names)
+        self.assertTrue(torch.equal(layer(x, x, x), wanted(x, x, x)))
+        self.assertTrue(torch.equal(layer(x, x, x), wanted(x, x, x)))
+
     def test_nothing_is_kept_without_recording(self):
         layer, x = self.make().train(), random(2, 5, 16)
         with torch.no_grad():

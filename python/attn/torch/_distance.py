@@ -49,11 +49,13 @@ def _has_saved_tensor_hooks() -> bool:
 
 
 def _by_diagonal(x: Tensor) -> bool:
-    """Whether x [queries,keys,...] is constant along its diagonals.  Compares 8 bytes at a time if x is aligned."""
-    offsets = (x.storage_offset(), *x.stride()[:2], *x.shape[2:])
-    if x.dim() == 3 and x.stride(2) == 1 and not any(n * x.element_size() % 8 for n in offsets):
-        x = x.view(torch.int64)
-    return torch.equal(x[1:, 1:], x[:-1, :-1])
+    """Whether x [queries,keys,...] is constant along its diagonals.  Compares whole rows, 8 bytes at a time, if x allows it."""
+    step, size = 1, x.element_size()
+    if x.dim() == 3 and x.stride()[1:] == (x.shape[2], 1):
+        step, x = x.shape[2], x.flatten(1)
+        if not any(n * size % 8 for n in (x.storage_offset(), x.stride(0), step)):
+            step, x = step * size // 8, x.view(torch.int64)
+    return torch.equal(x[1:, step:], x[:-1, :-step])
 
 
 def _diagonals(x: Tensor) -> Tensor:
@@ -83,7 +85,8 @@ def _of_embedding(bias: Tensor) -> Optional[Distances]:
     if table is None or not _ops.is_usual(table) or indices.shape != bias.shape[2:] or not _by_diagonal(indices):
         return None
     index = _diagonals(indices)
-    # a parameter that was changed after the bias was made has other numbers
-    if not torch.equal(_diagonals(bias.detach()[0].permute(1, 2, 0)), table.detach()[index]):
+    # the parameter, or the bias itself, may have been changed after the bias was made
+    values = bias.detach()[0].permute(1, 2, 0)
+    if not _by_diagonal(values) or not torch.equal(_diagonals(values), table.detach()[index]):
         return None
     return Distances(table, index.to(torch.int32))

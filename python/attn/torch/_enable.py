@@ -6,61 +6,75 @@ subclasses of tensors, TorchScript and compiled graphs treat a call as they trea
 """
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import threading
 from collections import Counter
-from typing import Any, Callable, Literal, Optional, Union, overload
+from typing import Any, Callable, Iterator, Literal, Optional, Union, overload
 
 import torch
 from torch import Tensor
 
-from .._errors import ArgumentError, Error as AttnError
+from .._errors import ArgumentError, Error as AttnError, UnsupportedError
 from . import _engine, _ops, _sdpa, _weights, _wins
 
 _TAKEN = frozenset((torch.float32, torch.bfloat16, torch.float16))
 _lock = threading.Lock()
 # Counts the calls that attn took; next() needs no lock.  calls() reads it by next() too: _looks counts these reads.
 _counter, _looks = itertools.count(), 0
-_others: Counter[str] = Counter()  # calls that attn did not take, by who computed them and why
+_others: Counter[tuple[str, str]] = Counter()  # calls that attn did not take, by who computed them and why
 _open: list["enable"] = []
-_unwatched, _quick, _count_call = _ops.unwatched, _sdpa.quick, next
+_eager, _quick, _count_call = _ops.eager, _sdpa.quick, next
+_BY_PYTORCH, _WATCHED = "PyTorch", "a mode, a transform, a tracer or forward mode watches the call"
 _flash_allowed = torch._C._get_flash_sdp_enabled  # not under sdpa_kernel(MATH), which requests PyTorch's formula
 
 
-def _allowed(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
-             enable_gqa: bool) -> bool:
-    """Whether attn may take a call without dropout, which would draw other numbers than PyTorch's from the same seed; what
-    PyTorch would refuse is left to it, words and all, and so are subclasses of tensors."""
-    if not all(x is None or type(x) in _ops._PLAIN for x in (query, key, value, attn_mask)):
-        return False
-    for x in (query, key, value):
-        if x.is_nested or x.device.type != "cpu" or x.dtype not in _TAKEN or x.dim() not in (3, 4):
-            return False
-        if x.layout != torch.strided:
-            return False
+def _refusal(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
+             enable_gqa: bool) -> Optional[str]:
+    """Why attn leaves a call to PyTorch, None where it may take it; what PyTorch would refuse is left to it, words and
+    all, and so are subclasses of tensors."""
+    for name, x in (("query", query), ("key", key), ("value", value), ("attn_mask", attn_mask)):
+        if x is not None and type(x) not in _ops._PLAIN:
+            return f"{name} is a {type(x).__name__}"
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        if x.is_nested or x.layout != torch.strided:
+            return f"{name} is nested or sparse"
+        if x.device.type != "cpu":
+            return f"{name} is on {x.device}"
+        if x.dtype not in _TAKEN:
+            return f"{name} is of {x.dtype}"
+        if x.dim() not in (3, 4):
+            return f"{name} has {x.dim()} axes"
     if not query.dtype == key.dtype == value.dtype:
-        return False
+        return "the types of query, key and value differ"
     if is_causal and attn_mask is not None:
-        return False
+        return "attn_mask and is_causal at once"
     if not (query.dim() == key.dim() == value.dim() and key.shape[:-1] == value.shape[:-1]
             and query.shape[-1] == key.shape[-1] and query.shape[:-3] == key.shape[:-3]):
-        return False
+        return "query, key and value differ in a batch, a length or channels"
     if query.shape[-3] != key.shape[-3] and not (enable_gqa and query.dim() == 4 and key.shape[1] > 0
                                                  and query.shape[1] % key.shape[1] == 0):
-        return False
-    return attn_mask is None or (attn_mask.device.type == "cpu" and attn_mask.dtype in (torch.bool, torch.float32, query.dtype)
-                                 and _sdpa.mask_fits(query, key, value, attn_mask))
+        return "query, key and value differ in their heads"
+    if attn_mask is None:
+        return None
+    if attn_mask.device.type != "cpu" or attn_mask.dtype not in (torch.bool, torch.float32, query.dtype):
+        return f"attn_mask is of {attn_mask.dtype} on {attn_mask.device}"
+    return None if _sdpa.mask_fits(query, key, value, attn_mask) else "attn_mask has a shape that does not broadcast to the scores"
 
 
-def _faster(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
-            enable_gqa: bool) -> bool:
-    if not _allowed(query, key, value, attn_mask, is_causal, enable_gqa):
-        return False
-    return _wins.wins(query, key, attn_mask, is_causal, _ops.records(query, key, value, attn_mask))
+_SLOWER = "PyTorch is faster for calls of this kind"
 
 
-_takes: Optional[Callable[..., bool]] = None  # None while nothing is enabled
+def _refusal_or_slower(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
+                       enable_gqa: bool) -> Optional[str]:
+    why = _refusal(query, key, value, attn_mask, is_causal, enable_gqa)
+    if why is not None:
+        return why
+    return None if _wins.wins(query, key, attn_mask, is_causal, _ops.records(query, key, value, attn_mask)) else _SLOWER
+
+
+_refuses: Optional[Callable[..., Optional[str]]] = None  # None while nothing is enabled
 
 
 def _finite(scale: Optional[float]) -> bool:
@@ -73,42 +87,81 @@ _sdpa_operator = torch.ops.aten.scaled_dot_product_attention.default
 _composite = torch._C.DispatchKey.CompositeImplicitAutograd
 _fused_operator = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 _fused_backward_operator = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
-_on_cpu = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+_HAS_KERNELS = hasattr(torch.library, "get_kernel")
 
 
-def _attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor] = None, dropout_p: float = 0.0,
-               is_causal: bool = False, *, scale: Optional[float] = None, enable_gqa: bool = False) -> Tensor:
+class _Beneath:
+    """The kernel that an operator had before attn's: PyTorch's, or another package's."""
+
+    def __init__(self, operator: Any, key: str) -> None:
+        self.operator = operator
+        self.kernel: Any = torch.library.get_kernel(operator, key).call_boxed if _HAS_KERNELS else None
+
+    def __call__(self, keys: Any, *inputs: Any, **named: Any) -> Any:
+        if self.kernel is not None:
+            try:
+                return self.kernel(keys, *inputs, **named)
+            except RuntimeError as error:
+                if "SafeKernelFunction has been invalidated" not in str(error):
+                    raise
+            if self.operator is not _sdpa_operator:
+                raise UnsupportedError(f"attn: another package has removed its kernel of {self.operator}, which was there before "
+                                       "attn's; attn.torch.disable() and another enable() find PyTorch's")
+            self.kernel = None
+        return self.operator._op_dk(_composite, *inputs, **named)
+
+
+class _Call(threading.local):
+    left = False  # whether it was decided that the call under way is not attn's
+    met = False  # whether a kernel of the fused operator has counted the call under way
+
+
+_call = _Call()
+
+
+def _attention(beneath: _Beneath) -> Callable[..., Tensor]:
     """aten::scaled_dot_product_attention: whatever watches the call is shown PyTorch's parts of it."""
-    decided = False
-    takes = _takes
-    if (takes is not None and query.dtype in _TAKEN and dropout_p == 0 and _flash_allowed()
-            and _finite(scale) and _unwatched()):
-        found: Any = _quick(query, key, value, attn_mask, is_causal, scale, enable_gqa, takes)
-        if found is None and query.dtype is not torch.float32:
-            found = _converted(query, key, value, attn_mask, is_causal, scale, enable_gqa, takes)
-        decided = found is NotImplemented
-        if found is not None and not decided:
-            _count_call(_counter)
-            return found  # type: ignore[no-any-return]
-    def theirs() -> Tensor:
-        found: Tensor = _sdpa_operator._op_dk(_composite, query, key, value, attn_mask, dropout_p, is_causal, scale=scale,
-                                              enable_gqa=enable_gqa)
-        return found
+    def kernel(keys: Any, query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor] = None,
+               dropout_p: float = 0.0, is_causal: bool = False, *, scale: Optional[float] = None,
+               enable_gqa: bool = False) -> Tensor:
+        why, refuses = None, _refuses
+        if refuses is not None and _eager():
+            found: Any = None
+            if query.dtype in _TAKEN and dropout_p == 0 and _flash_allowed() and _finite(scale):
+                found = _quick(query, key, value, attn_mask, is_causal, scale, enable_gqa, refuses)
+            if found is None:
+                found = _slowly(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, refuses)
+            if isinstance(found, Tensor):
+                _count_call(_counter)
+                return found
+            why = found
 
-    _call.left = decided
-    try:
-        if takes is not None and _engine.recorders.open and not _ops.watched():
-            return _recorded(theirs, query, key, value, attn_mask, is_causal, scale, enable_gqa)
-        return theirs()
-    finally:
-        _call.left = False
+        call = _call
+        before = call.left, call.met
+        call.left, call.met = why is not None, False
+        try:
+            with _recorded(query, key, value, attn_mask, is_causal, scale, enable_gqa) \
+                    if refuses is not None and _engine.recorders.open and not _ops.watched() else _nothing:
+                o: Tensor = beneath(keys, query, key, value, attn_mask, dropout_p, is_causal, scale=scale,
+                                    enable_gqa=enable_gqa)
+            if refuses is not None and not call.met and type(query) in _ops._PLAIN:
+                count_other(_BY_PYTORCH, why or _WATCHED)
+            return o
+        finally:
+            call.left, call.met = before
+
+    return kernel
 
 
-def _recorded(theirs: Callable[[], Tensor], query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor],
-              is_causal: bool, scale: Optional[float], enable_gqa: bool) -> Tensor:
-    """PyTorch's result of a call; blocks that record weights get those of the engine."""
+_nothing = contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _recorded(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
+              scale: Optional[float], enable_gqa: bool) -> Iterator[None]:
+    """Around a call that PyTorch computes: blocks that record weights get those of the engine."""
     with _weights.paused() as blocks:
-        found = theirs()
+        yield
     try:
         if not all(x is None or (_ops.plain(x) and not x.is_nested) for x in (query, key, value, attn_mask)):
             raise ArgumentError("tensors that are not plain ones on the CPU")
@@ -119,50 +172,55 @@ def _recorded(theirs: Callable[[], Tensor], query: Tensor, key: Tensor, value: T
     else:
         for block in blocks:
             block.take(asked.problem, asked[1:])
-    return found
 
 
-def _converted(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: Any,
-               scale: Any, enable_gqa: Any, takes: Callable[..., bool]) -> Any:
-    """As `_quick`, for operands that the engine reads in another type: float16, masks of bfloat16."""
-    if not isinstance(is_causal, bool) or not isinstance(enable_gqa, bool):
-        return None
-    if scale is not None and not isinstance(scale, (int, float)):
-        return None
+def _slowly(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], dropout_p: float, is_causal: bool,
+            scale: Optional[float], enable_gqa: bool, refuses: Callable[..., Optional[str]]) -> Any:
+    """As `_quick`, for operands that the engine reads in another type, and for dropout, with which PyTorch has no fused
+    kernel that could be faster."""
+    if query.dtype not in _TAKEN:
+        return f"query is of {query.dtype}"
+    if not _flash_allowed():
+        return "sdpa_kernel() excludes fused kernels"
+    if not _finite(scale):
+        return f"scale is {scale}"
+    if not 0 <= dropout_p <= 1:
+        return f"dropout_p is {dropout_p}"
+    decides: Callable[..., Optional[str]] = _refusal if dropout_p else refuses
+    why = decides(query, key, value, attn_mask, is_causal, enable_gqa)
+    if why is not None:
+        return why
     if not all(x is None or _ops.plain(x) for x in (query, key, value, attn_mask)):
         return None
-    if not takes(query, key, value, attn_mask, is_causal, enable_gqa):
-        return NotImplemented
-    return _sdpa.scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, scale,
-                                              enable_gqa)
+    return _sdpa.computed(query, _sdpa._ask(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa))
 
 
-class _Call(threading.local):
-    left = False  # whether it was decided that the call under way is PyTorch's
+def _refusal_of_fused(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], dropout_p: float, is_causal: bool,
+                      scale: Optional[float], backward: bool) -> Optional[str]:
+    """Why attn leaves a call of the fused operator, to which compiled graphs and transforms come."""
+    if dropout_p != 0 or not _finite(scale):
+        return f"scale is {scale} and dropout_p {dropout_p}"
+    why = _refusal(query, key, value, mask, is_causal, True)
+    if why is not None:
+        return why
+    if query.shape[-1] != value.shape[-1]:
+        return "query and value differ in their channels"
+    return None if _refuses is _refusal or _wins.wins(query, key, mask, is_causal, backward) else _SLOWER
 
 
-_call = _Call()
-
-
-def _takes_fused(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], dropout_p: float, is_causal: bool,
-                 scale: Optional[float], backward: bool) -> bool:
-    """Whether attn takes a call of the fused operator, to which compiled graphs and transforms come."""
-    takes = _takes
-    if takes is None or _call.left or query.dtype not in _TAKEN or dropout_p != 0 or not _finite(scale):
-        return False
-    if not _allowed(query, key, value, mask, is_causal, True):
-        return False
-    return query.shape[-1] == value.shape[-1] and (takes is _allowed or _wins.wins(query, key, mask, is_causal, backward))
-
-
-def _fused(theirs: Any) -> Callable[..., tuple[Tensor, Tensor]]:
+def _fused(beneath: _Beneath) -> Callable[..., tuple[Tensor, Tensor]]:
     """aten::_scaled_dot_product_flash_attention_for_cpu; results have the memory layout of PyTorch's."""
-    def kernel(query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
+    def kernel(keys: Any, query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
                attn_mask: Optional[Tensor] = None, scale: Optional[float] = None) -> tuple[Tensor, Tensor]:
-        if not _takes_fused(query, key, value, attn_mask, dropout_p, is_causal, scale,
-                            _ops.records(query, key, value)):
-            found: tuple[Tensor, Tensor] = theirs(_on_cpu, query, key, value, dropout_p, is_causal, attn_mask=attn_mask,
-                                                  scale=scale)
+        counts = _refuses is not None and not _call.left
+        why = None if not counts else _refusal_of_fused(query, key, value, attn_mask, dropout_p, is_causal, scale,
+                                                        _ops.records(query, key, value))
+        _call.met = _call.met or counts
+        if not counts or why is not None:
+            if why is not None:
+                count_other(_BY_PYTORCH, why)
+            found: tuple[Tensor, Tensor] = beneath(keys, query, key, value, dropout_p, is_causal, attn_mask=attn_mask,
+                                                   scale=scale)
             return found
         asked = _sdpa._ask(query, key, value, attn_mask, 0.0, is_causal, scale, True)
         batch, heads, queries = query.shape[:3]
@@ -180,14 +238,14 @@ def _fused(theirs: Any) -> Callable[..., tuple[Tensor, Tensor]]:
     return kernel
 
 
-def _fused_backward(theirs: Any) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+def _fused_backward(beneath: _Beneath) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
     """aten::_scaled_dot_product_flash_attention_for_cpu_backward, of either's forward pass."""
-    def kernel(grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor,
+    def kernel(keys: Any, grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor,
                dropout_p: float, is_causal: bool, *, attn_mask: Optional[Tensor] = None,
                scale: Optional[float] = None) -> tuple[Tensor, Tensor, Tensor]:
-        if not _takes_fused(query, key, value, attn_mask, dropout_p, is_causal, scale, True):
-            found: tuple[Tensor, Tensor, Tensor] = theirs(_on_cpu, grad_out, query, key, value, out, logsumexp, dropout_p,
-                                                          is_causal, attn_mask=attn_mask, scale=scale)
+        if _refuses is None or _refusal_of_fused(query, key, value, attn_mask, dropout_p, is_causal, scale, True) is not None:
+            found: tuple[Tensor, Tensor, Tensor] = beneath(keys, grad_out, query, key, value, out, logsumexp, dropout_p,
+                                                           is_causal, attn_mask=attn_mask, scale=scale)
             return found
         asked = _sdpa._ask(query, key, value, attn_mask, 0.0, is_causal, scale, True)
         grads = [x.new_empty(x.shape[0], x.shape[2], x.shape[1], x.shape[3]).transpose(1, 2) for x in asked[1:4]]
@@ -200,15 +258,31 @@ def _fused_backward(theirs: Any) -> Callable[..., tuple[Tensor, Tensor, Tensor]]
     return kernel
 
 
+_KERNELS = ((_sdpa_operator, "AutogradCPU", _attention), (_sdpa_operator, "CPU", _attention),
+            (_fused_operator, "CPU", _fused), (_fused_backward_operator, "CPU", _fused_backward))
+
+
+def _forget_dispatch() -> None:
+    """PyTorch keeps, for its dispatcher in Python, which kernel an operator has, also when kernels come and go."""
+    for operator, _, _ in _KERNELS:
+        operator._dispatch_cache.clear()
+
+
 def _hook_in() -> Any:
-    """Registers the kernels; they stay until the library that holds them is destroyed."""
+    """Registers the kernels, which stay until `_hook_out`."""
     library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-    for key in ("AutogradCPU", "CPU"):
-        library.impl(_sdpa_operator, _attention, key)
-    if hasattr(torch.library, "get_kernel"):  # without it nothing leads back to PyTorch's kernels
-        for operator, kernel in ((_fused_operator, _fused), (_fused_backward_operator, _fused_backward)):
-            library.impl(operator, kernel(torch.library.get_kernel(operator, "CPU").call_boxed), "CPU")
+    beneath = [_Beneath(operator, key) for operator, key, _ in _KERNELS]
+    for (operator, key, kernel), one in zip(_KERNELS, beneath):
+        if _HAS_KERNELS or operator is _sdpa_operator:  # nothing else leads back to PyTorch's kernels
+            library.impl(operator, kernel(one), key, with_keyset=True)
+    _forget_dispatch()
     return library
+
+
+def _hook_out(library: Any) -> None:
+    """Removes the kernels."""
+    library._destroy()
+    _forget_dispatch()
 
 
 # ---------------------------------------------------------------------------------------------------- the switch
@@ -218,15 +292,16 @@ _hooks: Any = None
 
 class enable:
     """attn computes torch.nn.functional.scaled_dot_product_attention for tensors of float32, bfloat16 and float16 (which is
-    converted to float32 and back) on the CPU, without dropout, where attn is faster, also in calls from PyTorch's
-    modules, TorchScript, compiled graphs, calls under autocast.  Other calls are PyTorch's as before.
+    converted to float32 and back) on the CPU, where attn is faster, also in calls from PyTorch's modules, TorchScript,
+    compiled graphs, calls under autocast.  Dropout's random numbers are attn's, seeded by PyTorch's generator.  Other calls
+    are PyTorch's as before; `calls(verbose=True)` lists them.
 
     As a call it holds until `disable()`; `with attn.torch.enable():` holds until the end of the block.  always=True takes
     the slower calls too.
     """
 
     def __init__(self, always: bool = False) -> None:
-        self.always = always
+        self.always, self.blocks = always, 0
         self._begin()
 
     def _begin(self) -> None:
@@ -239,28 +314,34 @@ class enable:
             _choose()
 
     def __enter__(self) -> "enable":
-        self._begin()  # an object may serve several blocks
+        self._begin()  # an object may serve several blocks, one within another or in several threads
+        with _lock:
+            self.blocks += 1
         return self
 
     def __exit__(self, *_: Any) -> None:
         with _lock:
-            if self in _open:
+            self.blocks -= 1
+            if self in _open and self.blocks == 0:
                 _open.remove(self)
             _choose()
 
 
 def _choose() -> None:
     """The kernels stay registered when a block ends: PyTorch's table of kernels must not change while other threads use it."""
-    global _takes
-    _takes = None if not _open else _allowed if any(one.always for one in _open) else _faster
+    global _refuses
+    _refuses = None if not _open else _refusal if any(one.always for one in _open) else _refusal_or_slower
 
 
 def disable() -> None:
-    """PyTorch's own kernels again, however often `enable` was called; in no other thread may attention run meanwhile."""
+    """PyTorch's own kernels again, and those of other packages, however often `enable` was called; in no other thread may
+    attention run or a graph be compiled meanwhile."""
     global _hooks
     with _lock:
         _open.clear()
         _choose()
+        if _hooks is not None:
+            _hook_out(_hooks)
         _hooks = None
 
 
@@ -269,10 +350,10 @@ def count() -> None:
     _count_call(_counter)
 
 
-def count_other(way: str) -> None:
+def count_other(way: str, why: str) -> None:
     """Counts a call that another function computed, by its name and the reason."""
     with _lock:
-        _others[way] += 1
+        _others[way, why] += 1
 
 
 @overload
@@ -281,11 +362,11 @@ def calls(verbose: Literal[False] = False) -> int: ...
 def calls(verbose: Literal[True]) -> str: ...
 def calls(verbose: bool = False) -> Union[int, str]:
     """How many calls attn has taken since the program began, under `enable` and from transformers (`register`).  Under
-    `enable` the forward passes of a compiled graph count.  verbose=True: text, with a line more for each kind of call from
-    transformers that a model's eager function computed, the most frequent first."""
+    `enable` the forward passes of a compiled graph count.  verbose=True: text, with a line more for each kind of call that
+    PyTorch or a model's eager function computed, and why, the most frequent first."""
     global _looks
     with _lock:
         _looks += 1
         taken = next(_counter) - _looks + 1
         others = _others.most_common()
-    return "\n".join([f"{taken} by attn", *(f"{n} by {way}" for way, n in others)]) if verbose else taken
+    return "\n".join([f"{taken} by attn", *(f"{n} by {way}: {why}" for (way, why), n in others)]) if verbose else taken

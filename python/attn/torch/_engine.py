@@ -127,7 +127,7 @@ class _Engine:
         self.context.hold("torch")
         self.plans: OrderedDict[Any, Plan] = OrderedDict()
         self.bytes = 0
-        self.left: dict[Any, bool] = {}  # kinds of calls that are PyTorch's under enable()
+        self.left: dict[Any, str] = {}  # kinds of calls that are PyTorch's under enable(), and why
         self.any_scale: dict[Any, Plan] = {}  # plans by kinds of calls without the scale
 
     @staticmethod

@@ -98,7 +98,7 @@ class Layer(torch.nn.Module):
     def _holding(self, parameters: Mapping[str, Tensor]) -> Iterator[None]:
         """The library's memory has these parameters' numbers until the end."""
         foreign = [(self._places[name][2], self._checked(name, x)) for name, x in parameters.items()
-                   if x.data_ptr() != self._places[name][2].ctypes.data]
+                   if not _lies_in(x, self._places[name][2])]
         own = [memory.copy() for memory, _ in foreign]
         for memory, x in foreign:
             memory[...] = x
@@ -126,6 +126,12 @@ class Layer(torch.nn.Module):
             with model.no_grad():
                 found = model(outputs=list(wanted), **arrays)
         return list(found) if isinstance(found, tuple) else [found]
+
+
+def _lies_in(x: Tensor, memory: np.ndarray) -> bool:
+    """Whether x is this memory, in its shape and order: .data may be another view of it."""
+    return (x.data_ptr() == memory.ctypes.data and tuple(x.shape) == memory.shape and x.is_contiguous()
+            and x.element_size() == memory.itemsize and not x.is_neg())
 
 
 class _Asked(NamedTuple):

@@ -295,11 +295,12 @@ def _way_back(*given: Optional[Tensor]) -> Callable[..., Any]:
 
 
 def attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor] = None,
-           mask: Optional[Tensor] = None, seed: Optional[Tensor] = None,
+           mask: Optional[Tensor] = None,
            offsets: tuple[Optional[Tensor], Optional[Tensor]] = (None, None),
            sinks: Optional[Tensor] = None, index: Optional[Tensor] = None,
            blocks: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
-    """o and the log-sum-exp, through the operator."""
+    """o and the log-sum-exp, through the operator.  Dropout's seed is from PyTorch's generator: torch.manual_seed fixes
+    what is dropped."""
     if in_forward_mode():
         raise UnsupportedError("attn: attention has no forward-mode derivative here; PyTorch's has one, under "
                                "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)")
@@ -307,8 +308,12 @@ def attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Ten
         if x is not None and _has_own_rules(x):
             raise UnsupportedError(f"attn: {name} is a {type(x).__module__}.{type(x).__name__}, whose rules attention would not "
                                    "follow; a plain tensor is wanted")
-    found: tuple[Tensor, Tensor] = _way()(q, k, v, bias, mask, seed, *offsets, sinks, index, blocks, *problem)
-    return found
+    everything = problem.dropout == 1  # is dropped: the engine divides by 1 - dropout
+    if everything:
+        problem = problem._replace(dropout=0.0)
+    seed = torch.randint(2**62, (), dtype=torch.int64, device="cpu") if problem.dropout else None
+    o, lse = _way()(q, k, v, bias, mask, seed, *offsets, sinks, index, blocks, *problem)
+    return o * 0 if everything else o, lse
 
 
 def is_usual(x: Tensor) -> bool:
@@ -319,11 +324,6 @@ def _has_own_rules(x: Tensor) -> bool:
     """Whether x is of a subclass with a __torch_function__ of its own; its memory may hold anything."""
     rule = None if is_usual(x) else getattr(type(x).__torch_function__, "__func__", None)  # None: not in Python
     return rule is not None and rule is not Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
-
-
-def draw_seed() -> Tensor:
-    """Dropout's, from PyTorch's generator: torch.manual_seed fixes what is dropped."""
-    return torch.randint(2**62, (), dtype=torch.int64, device="cpu")
 
 
 _modes, _function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
@@ -349,10 +349,15 @@ def tracing() -> bool:
     return _tracing() is not None
 
 
-def unwatched() -> bool:
-    """Whether nothing looks at calls or changes them: no compiler, mode, transform, tracing or autocast."""
+def eager() -> bool:
+    """Whether nothing looks at calls: no compiler, mode, transform, tracing or forward mode."""
     return not _compiling() and not _modes() and not _function_modes() and _transform() is None and _tracing() is None \
-        and not _autocast() and forward_ad._current_level < 0
+        and forward_ad._current_level < 0
+
+
+def unwatched() -> bool:
+    """Whether nothing looks at calls or changes their types."""
+    return not _autocast() and eager()
 
 
 def watched() -> bool:

@@ -65,10 +65,12 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     asked = _ask(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if return_weights:
         return _with_weights(query, asked, dropout_p, scale)
-    seed = _ops.draw_seed() if asked.problem.dropout else None
-    o = _ops.attend(asked.problem, *asked[1:], seed)[0]
-    if dropout_p == 1:
-        o = o * 0
+    return computed(query, asked)
+
+
+def computed(query: Tensor, asked: Asked) -> Tensor:
+    """The result of a call, in query's type, by the operator."""
+    o = _ops.attend(asked.problem, *asked[1:])[0]
     return o if o.dtype == query.dtype else o.to(query.dtype)
 
 
@@ -123,9 +125,9 @@ _recorders = _engine.recorders
 
 
 def quick(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
-          scale: Optional[float], enable_gqa: bool, takes: Optional[Callable[..., bool]] = None) -> Any:
-    """The result for plain tensors; None where the long way has to look.  `takes`, called with the arguments of a first
-    call of its kind, decides whether attn takes such calls: NotImplemented where it does not."""
+          scale: Optional[float], enable_gqa: bool, refuses: Optional[Callable[..., Optional[str]]] = None) -> Any:
+    """The result for plain tensors; None where the long way has to look.  `refuses`, called with the arguments of a first
+    call of its kind, decides whether attn takes such calls: the result is its reason where it does not."""
     if (is_causal is not False and is_causal is not True) or (enable_gqa is not False and enable_gqa is not True):
         return None  # 1 would find the plan of True
     if not (type(query) in _PLAIN and query.is_cpu and not query.is_neg() and type(key) in _PLAIN and key.is_cpu
@@ -150,9 +152,10 @@ def quick(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor]
     except RuntimeError:
         return None  # nested and sparse tensors have no shape or no strides
     plan = mine.plans.get(kind)
-    if plan is None or (takes is not None and plan.taken is not takes):
-        plan = _first_of_kind(mine, kind, plan, takes, (query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa), grad)
-        if plan is None or plan is NotImplemented:
+    if plan is None or (refuses is not None and plan.taken is not refuses):
+        plan = _first_of_kind(mine, kind, plan, refuses, (query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa),
+                              grad)
+        if plan is None or isinstance(plan, str):
             return plan
     if _recorders.open:
         _engine.note(cast(Problem, plan.problem), (query, key, value, *plan.places(attn_mask)))
@@ -162,23 +165,25 @@ def quick(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor]
                                                                         *plan.places(attn_mask), None)
 
 
-def _first_of_kind(mine: Any, kind: Any, plan: Any, takes: Optional[Callable[..., bool]], call: tuple[Any, ...],
-                   grad: bool) -> Any:
+def _first_of_kind(mine: Any, kind: Any, plan: Any, refuses: Optional[Callable[..., Optional[str]]],
+                   call: tuple[Any, ...], grad: bool) -> Any:
     """A plan for calls of this kind; what `quick` returns where there is none."""
-    if takes is not None and (takes, kind) in mine.left:
-        return NotImplemented
+    why = mine.left.get((refuses, kind))
+    if why is not None:
+        return why
     scale = call[6]
     near = mine.any_scale.get((*kind[:10], *kind[11:])) if plan is None and scale != 0 else None
-    if near is not None and near.taken is takes:
+    if near is not None and near.taken is refuses:
         plan = near.scaled(_scale_of(scale, call[0].shape[-1])[1])
         mine.keep(kind, plan)
         return plan
-    if takes is not None and not takes(*call[:4], call[5], call[7]):
-        mine.note(mine.left, (takes, kind), True)
-        return NotImplemented
+    why = None if refuses is None else refuses(*call[:4], call[5], call[7])
+    if why is not None:
+        mine.note(mine.left, (refuses, kind), why)
+        return why
     plan = plan or _learn(mine, kind, call, grad)
     if plan is not None:
-        plan.taken = takes
+        plan.taken = refuses
     return plan
 
 
@@ -211,7 +216,7 @@ def _ask(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor],
     _check(query, key, value, attn_mask, dropout_p, is_causal)
     form = _form_of(query, key, value, attn_mask, enable_gqa)
     score, scale = _scale_of(scale, query.shape[-1])
-    problem = Problem(form, scale, float(dropout_p) if dropout_p < 1 else 0.0, relations, score)
+    problem = Problem(form, scale, float(dropout_p), relations, score)
     if query.dtype == torch.float16:
         query, key, value = query.float(), key.float(), value.float()
     bias = mask = None

@@ -80,12 +80,9 @@ def attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     causal = bool(causal) and attention_mask is None and query.shape[2] > 1
     weights = bool(options.get("output_attentions")) or _recorded()
-    if options.get("block_indices") is not None:
-        raise UnsupportedError("attn: block_indices, a choice of blocks of keys, is not supported; "
-                               "attn_implementation=\"sdpa\" makes a mask of it")
-    indices = options.pop("indices", None)
-    if indices is not None:
-        attention_mask = _chosen(indices, attention_mask, causal, query, key)
+    chosen = options.pop("indices", None), options.pop("block_indices", None)
+    if any(x is not None for x in chosen):
+        attention_mask = _chosen(module, *chosen, attention_mask, causal, query, key)
         causal = False
     call = _Call(query, key, value, attention_mask, causal, dropout, scaling, position_bias,
                  softcap, s_aux, weights)
@@ -98,11 +95,28 @@ def attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor
     return _recorded_call(call) if _engine.recorders.open and not _ops.watched() else _attend(call)
 
 
-def _chosen(indices: Tensor, given: Any, causal: bool, query: Tensor, key: Tensor) -> Tensor:
-    """The mask with no keys but those whose indices [B,q,n] are chosen."""
-    queries, keys = query.shape[2], key.shape[2]
-    mask = torch.zeros(query.shape[0], queries, keys, dtype=torch.bool, device=query.device)
-    mask = mask.scatter(-1, indices.long(), True).unsqueeze(1)
+def _chosen(module: torch.nn.Module, indices: Optional[Tensor], blocks: Optional[Tensor], given: Any,
+            causal: bool, query: Tensor, key: Tensor) -> Tensor:
+    """The mask with no keys but those whose indices [B,q,n] are chosen, and those of the chosen blocks
+    [B,h,q,n], of as many keys as the module's indexer has in a block; h divides the heads of the
+    query, and -1 is no block."""
+    (batch, heads, queries, _), keys = query.shape, key.shape[2]
+    mask = torch.ones((), dtype=torch.bool, device=query.device)
+    if indices is not None:
+        mask = torch.zeros(batch, queries, keys, dtype=torch.bool, device=query.device)
+        mask = mask.scatter(-1, indices.long(), True).unsqueeze(1)
+    if blocks is not None:
+        size = getattr(getattr(module, "indexer", None), "block_size", None)
+        if not isinstance(size, int) or size < 1 or heads % blocks.shape[1]:
+            raise UnsupportedError(
+                f"attn: block_indices has the shape {tuple(blocks.shape)} for {heads} heads, and "
+                f"{type(module).__name__}.indexer.block_size is {size}; a divisor of the heads and "
+                "the number of keys in a block are wanted")
+        count = -(-keys // size)
+        of_blocks = torch.zeros(*blocks.shape[:3], count + 1, dtype=torch.bool, device=query.device)
+        of_blocks.scatter_(-1, blocks.long().masked_fill(blocks < 0, count), True)
+        of_keys = of_blocks[..., :count].repeat_interleave(size, -1)[..., :keys]
+        mask = mask & of_keys.repeat_interleave(heads // blocks.shape[1], 1)
     if causal:
         return mask.tril()
     if given is None or given.dtype == torch.bool:
@@ -169,7 +183,7 @@ def _eagerly(module: torch.nn.Module, call: _Call, options: dict[str, Any],
         raise UnsupportedError(f"attn: {why}, and the model's eager function takes no "
                                f"{type(call.mask).__name__}")
     if not torch.compiler.is_compiling():
-        _enable.count_other(f"the model's eager function: {why}")
+        _enable.count_other("the model's eager function", why)
     given = {"position_bias": call.bias, "softcap": call.softcap, "s_aux": call.sinks}
     options = {**options, **{name: x for name, x in given.items() if x is not None}}
     scaling = call.query.shape[-1] ** -0.5 if call.scaling is None else call.scaling
@@ -312,9 +326,8 @@ def _attend(call: _Call) -> tuple[Tensor, Optional[Tensor]]:
         seen = None if seen is None or seen.dtype != torch.bool else seen
         o, weights = _weights.weighted(problem, tensors, seen, call.scaling)
         return o.to(query.dtype).transpose(1, 2), weights.to(query.dtype)
-    seed = _ops.draw_seed() if call.dropout else None
     q, k, v, bias, mask = tensors
-    o = _ops.attend(problem, q, k, v, bias, mask, seed, (read.offsets, read.offsets), sinks,
+    o = _ops.attend(problem, q, k, v, bias, mask, (read.offsets, read.offsets), sinks,
                     read.index, read.blocks)[0].transpose(1, 2)
     if read.offsets is not None:
         o = o.reshape(query.shape[0], query.shape[2], *o.shape[2:])
@@ -411,31 +424,20 @@ def _four(x: Tensor) -> Tensor:
 def _prepared(bias: Tensor, dtype: torch.dtype, tables: bool) -> tuple[Tensor, Optional[Tensor]]:
     """A bias in the type of scores with keys next to each other in memory, and None; with heads
     there, as T5's has them, attention takes twice as long.  If the bias depends only on the
-    distance of key and query, and if `tables` allows it: a table and its index.  Layers that are
-    given the same tensor share the copy, and so its gradient."""
+    distance of key and query, and if `tables` allows it: a table and its index.  Nothing is kept for
+    the next layer: a program may write into the bias without a trace, through .data or NumPy."""
     sums = _engine.sums_of(dtype)
     expanded = any(step == 0 and n > 1 for n, step in zip(bias.shape, bias.stride()))
     adjacent = expanded or bias.dim() == 0 or bias.stride(-1) <= 1 or bias.shape[-1] == 1
     if adjacent and bias.dtype == sums:
         return _four(bias), None
-    keeps = (not torch.compiler.is_compiling() and type(bias) is Tensor and not bias.is_inference()
-             and not _ops.watched())
-    tables = tables and keeps and not _distance.has_hooks(bias)
-    state = (dtype, bias._version, bias.data_ptr(), bias.requires_grad, torch.is_grad_enabled(),
-             tables) if keeps else None
-    kept = getattr(bias, "_attn_prepared", None) if keeps else None
-    if kept is not None and kept[0] == state:
-        return cast(tuple[Tensor, Optional[Tensor]], kept[1])
+    tables = tables and type(bias) is Tensor and not _ops.watched() and not _distance.has_hooks(bias)
     found = _distance.distances(bias) if tables else None
     if found is not None:  # a copy of the table, which does not change with the parameter, as the bias does not
-        prepared = found.table.to(sums, copy=True, memory_format=torch.contiguous_format), found.index
-    elif adjacent:
-        prepared = _four(_sdpa.as_sums(bias, dtype)), None
-    else:
-        prepared = _four(bias.to(sums, memory_format=torch.contiguous_format).contiguous()), None
-    if keeps:
-        bias._attn_prepared = state, prepared  # type: ignore[attr-defined]
-    return prepared
+        return found.table.to(sums, copy=True, memory_format=torch.contiguous_format), found.index
+    if adjacent:
+        return _four(_sdpa.as_sums(bias, dtype)), None
+    return _four(bias.to(sums, memory_format=torch.contiguous_format).contiguous()), None
 
 
 def _end_to_end(x: Tensor) -> Tensor:
