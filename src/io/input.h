@@ -12,6 +12,10 @@ typedef struct attn__input {
     const char *name;
     const uint8_t *data;
     size_t size;
+    /* Of a file that attn__file_map maps: what stat returned. */
+    bool mapped;
+    uint64_t device, inode;
+    int64_t seconds, nanoseconds;
 } attn__input;
 
 /* Sets the error "name: byte offset: message". */
