@@ -122,7 +122,7 @@ void cli_guard_end(cli_call *cli);
  * the error message; NULL: none. Refuses an input and a file that is claimed already. Returns an exit code. */
 int cli_claim(const cli_call *cli, const char *path, const char *from);
 /* Notes that the command will read the file `path`, which the command line does not name, such as a picture of a folder.
- * Does nothing if it is no regular file. Call it before cli_claim. Returns an exit code. */
+ * Refuses a claimed file. Does nothing if it is no regular file. Returns an exit code. */
 int cli_reads(const cli_call *cli, const char *path);
 /* Returns the absolute path without its first slash, and without "." and "..", which are removed without looking at links.
  * The caller frees it with attn__free. Returns NULL if there is no memory. */

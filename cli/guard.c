@@ -339,10 +339,16 @@ int cli_reads(const cli_call *cli, const char *path)
     if (stat(path, &about) != 0 || !S_ISREG(about.st_mode))
         return CLI_OK;
     file_key file = key_of_file(&about);
+    attn__call_begin(cli->context);
     pthread_mutex_lock(&cli->guard->lock);
-    bool enough = add(cli->guard, INPUT, &file, path, NULL);
+    const file_note *claimed = find(cli->guard, CLAIMED_FILE, &file);
+    attn_status status = ATTN_OK;
+    if (claimed)
+        status = refuse(cli->context, claimed->path, path);
+    else if (!add(cli->guard, INPUT, &file, path, NULL))
+        status = attn__fail(cli->context, ATTN_ERROR_MEMORY, no_memory);
     pthread_mutex_unlock(&cli->guard->lock);
-    return enough ? CLI_OK : cli_fail(CLI_FAILED, no_memory);
+    return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
 }
 
 /* Notes the inputs that a value may name: itself, and the parts of NAME=FILE, PATH=WEIGHT and NAME=FILE:CHAIN. */
