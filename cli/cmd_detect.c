@@ -255,31 +255,57 @@ static int draw_one(const search *s, const char *to, const attn_image *image, in
     return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
 }
 
-/* Finds the id of a picture. It is the id that the data set of --data gives to this file name. Without --data, the
- * file name itself must be the id. */
-static bool image_id(const search *s, const char *path, int64_t *id)
+/* Returns how many of the last parts of two paths are equal: 2 for x/cam1/1.png and cam1/1.png. */
+static int equal_parts(const char *a, const char *b)
 {
-    const char *base = base_of(path);
+    const char *i = a + strlen(a), *k = b + strlen(b);
+    int parts = 0;
+    while (i > a && k > b && i[-1] == k[-1]) {
+        i--, k--;
+        bool begins = (i == a || i[-1] == '/') && (k == b || k[-1] == '/');
+        parts += begins && *i != '/';
+    }
+    return parts;
+}
+
+/* Finds the id of a picture. It is the id that the data set of --data gives to the file name of which most parts are
+ * those of the path. Without --data, the file name itself must be the id. Returns an exit code. */
+static int image_id(const search *s, const char *path, int64_t *id)
+{
+    const char *base = base_of(path), *data = cli_text(s->cli, "data");
     char *end;
+    int most = 0, equal = 0;
     for (int64_t i = 0; s->known && i < s->known->nimages; i++) {
         const char *file = s->known->images[i].file;
-        *id = s->known->images[i].id;
-        if (file && strcmp(base_of(file), base) == 0)
-            return true;
+        int parts = file ? equal_parts(file, path) : 0;
+        if (parts > most)
+            *id = s->known->images[i].id;
+        equal = parts > most ? 1 : equal + (parts > 0 && parts == most);
+        most = parts > most ? parts : most;
     }
-    *id = s->known ? 0 : strtoll(base, &end, 10);
-    return !s->known && end != base && *end == '.' && end - base <= 18;
+    if (s->known && equal > 1)
+        return cli_fail(CLI_BAD, "%s: %s has %d pictures of this name", path, data, equal);
+    if (s->known)
+        return equal ? CLI_OK : cli_fail(CLI_BAD, "%s: %s has no picture of this name", path, data);
+    *id = strtoll(base, &end, 10);
+    if (end != base && *end == '.' && end - base <= 18)
+        return CLI_OK;
+    return cli_fail(CLI_BAD,
+                    "%s: COCO's results need its id, and its name is no number; --data names the annotations, which "
+                    "have it",
+                    path);
 }
 
 static int keep_results(search *s, const char *path)
 {
-    int64_t id;
-    if (!image_id(s, path, &id))
-        return s->known ? cli_fail(CLI_BAD, "%s: %s has no picture of this name", path, cli_text(s->cli, "data"))
-                        : cli_fail(CLI_BAD,
-                                   "%s: COCO's results need its id, and its name is no number; --data names the "
-                                   "annotations, which have it",
-                                   path);
+    int64_t id = 0;
+    int code = image_id(s, path, &id);
+    for (int64_t i = 0; i < s->nresults && code == CLI_OK; i += s->queries) {
+        if (s->results[i].image == id)
+            code = cli_fail(CLI_BAD, "%s: another picture has the id %lld too", path, (long long)id);
+    }
+    if (code != CLI_OK)
+        return code;
     attn__detection *grown = realloc(s->results, (size_t)(s->nresults + s->queries) * sizeof *grown);
     if (!grown)
         return cli_fail(CLI_FAILED, "out of memory");

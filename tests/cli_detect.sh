@@ -156,6 +156,15 @@ diff -r whole model || fail "a model was overwritten that was an input"
 same "drawn pictures" 'kept1/cam1/1.png kept1/cam2/1.png kept2/cam1/1.png kept2/cam2/1.png kept3/1.png ' \
     "$(find kept1 kept2 kept3 -type f | sort | tr '\n' ' ')"
 
+# ---- the id of a picture: by most parts of its path, and of one picture alone
+printf '{"images":[{"id":5,"file_name":"cam1/1.png"},{"id":6,"file_name":"cam2/1.png"}],"annotations":[],"categories":[]}' > cams.json
+"$attn" detect both/cam2/1.png --model whole --coco cams.out --data cams.json || fail "ids of pictures in folders"
+expect 0 '"image_id": *6' cat cams.out
+cp both/cam1/1.png alone.png && mkdir -p other && cp alone.png other/1.png
+expect 2 'other/1.png: cams.json has 2 pictures of this name' "$attn" detect other/1.png --model whole --coco cams.out --data cams.json
+expect 2 'both/cam2/1.png: another picture has the id 1 too' "$attn" detect both/cam1/1.png both/cam2/1.png --model whole \
+    --coco cams.out --strict
+
 # ---- attention: a panel for each box, the encoder's of a place, the page
 expect 0 'boxes.svg' "$attn" show whole data/images/000001.pgm --threshold 0 --layer 1 --head 2 -o boxes.svg
 grep -q '<svg' boxes.svg || fail "no SVG of the boxes"
