@@ -113,8 +113,8 @@ const attn_config_value *cli_many(const cli_call *cli, const char *name);
 
 /* -------------------------------------------------------------------------------------------- guard.c */
 
-/* Begins and ends the guard of a run, which refuses to overwrite an input and to write a file twice. It knows the files
- * of the command line and those that the library opens and writes. Return an exit code. */
+/* Begins and ends the guard of a run, which refuses to overwrite an input and to write a file twice. It compares the
+ * files of the command line and those that the library opens and writes. cli_guard_begin returns an exit code. */
 int cli_guard_begin(cli_call *cli);
 void cli_guard_end(cli_call *cli);
 /* Announces that the command will write the file `path`. A command that writes several files claims them all before it

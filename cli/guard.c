@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What is known of a file. A claim has two notes, because a link can lead to its file under another path. */
+/* The meaning of a note about a file. A claim has two notes, because a link can lead to its file under another path. */
 typedef enum role { INPUT, CLAIMED_FILE, CLAIMED_PATH, WRITTEN_PATH } note_role;
 
 /* Identifies a file by its device and inode, with the name "". Identifies a path by the device and inode of the deepest

@@ -93,8 +93,9 @@ if [ -f "$shim" ]; then
     grep -q 'few: the directory cannot be read to its end' err.txt || fail "readdir: $(cat err.txt)"
 fi
 
-# ---- an output is never an input, nor written twice: refused with both names before anything is written
-# kept PATTERN ARGUMENTS: the command is refused, and no file of the folders own and both is changed, new or gone.
+# ---- an output that is an input or another output is refused, with both names, and no file is written
+
+# kept PATTERN ARGUMENTS: the command is refused, and no file in the folders own and both is changed, made or removed.
 kept() {
     pattern=$1
     shift

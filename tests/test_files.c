@@ -197,7 +197,7 @@ static void a_tensor_of_a_changed_checkpoint_is_refused(void **state)
     assert_ok(f.c, attn_tensor_create(&tensor, f.c, ATTN_F32, 1, (int64_t[]){100000}));
     assert_ok(f.c, attn_named_add(&list, "a", tensor));
     assert_ok(f.c, attn_safetensors_write(&list, f.path, NULL));
-    /* an old time, because the clock of the file system may stand still between two writes */
+    /* the time is old, because two writes may be within one tick of the file system's clock */
     assert_int_equal(utimensat(AT_FDCWD, f.path, (struct timespec[2]){{.tv_sec = 1}, {.tv_sec = 1}}, 0), 0);
     assert_ok(f.c, attn_checkpoint_open(&weights, f.c, f.path, NULL, NULL));
     assert_ok(f.c, attn_checkpoint_tensor(&tensor, weights, 0));

@@ -12,7 +12,7 @@ typedef struct attn__input {
     const char *name;
     const uint8_t *data;
     size_t size;
-    /* Of a file that attn__file_map maps: what stat returned. */
+    /* If attn__file_map has mapped a file, the values that stat returned for the file. */
     bool mapped;
     uint64_t device, inode;
     int64_t seconds, nanoseconds;
