@@ -17,8 +17,8 @@ static const cli_option options[] = {
     CLI_CHOICE("part", parts, "train", "which of them: the ones that the training learned from, or all"),
     CLI_WRITES(TEXT, "lexicon", 'o', "FILE", "", "where the lexicon is written"),
     CLI_WRITES(TEXT, "alignments", 'a', "FILE", "",
-             "where word alignments are written, a line for each pair that is read, for attn train translate "
-             "--guided-alignment"),
+               "where word alignments are written, a line for each pair that is read, for attn train translate "
+               "--guided-alignment"),
     CLI_INT("iterations", 0, "5", 1, 1000, "rounds of expectation maximisation"),
     CLI_INT("best", 0, "100", 1, 1 << 30, "keep this many translations of each token, the likeliest"),
     CLI_REAL("min-probability", "0.0001", 1e-12, 1, "drop translations that are less probable"),

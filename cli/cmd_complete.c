@@ -9,7 +9,7 @@
 
 static const cli_option options[] = {
     CLI_WRITES(TEXT, "out", 'o', "FILE", NULL,
-             "the whole image or the frames: .png, .ppm or .pgm; .webp: an animation of a video"),
+               "the whole image or the frames: .png, .ppm or .pgm; .webp: an animation of a video"),
     CLI_INT(
         "rows", 'r', "-1", -1, 4096,
         "rows at the top that stay, counted in the model's rows; of a video in the last frame given; -1: half of them, of a "

@@ -71,25 +71,33 @@ static const int64_t divisors[] = {1, 2, 5};
 /* ------------------------------------------------------------------------------------------ the structure */
 
 /* Finds the structure: the file of --structure, or else a file in the alignment's folder that is named like the
- * alignment. Returns false if --structure is "none", or is not given and there is no such file. */
-static bool find_structure(const contacts *c, char *path)
+ * alignment. *path stays NULL if --structure is "none", or is not given and there is no such file. The caller frees it.
+ * Returns an exit code. */
+static int find_structure(const contacts *c, char **path)
 {
     static const char *const endings[] = {".pdb", ".cif", ".ent", ".mmcif"};
     const cli_call *cli = c->family.cli;
     const char *given = cli_text(cli, "structure"), *slash = strrchr(c->family.path, '/');
     char stem[256];
-    if (given && *given) {
-        snprintf(path, 4096, "%s", given);
-        return strcmp(given, "none") != 0;
-    }
+    if (given && strcmp(given, "none") == 0)
+        return CLI_OK;
+    if (given && *given)
+        return (*path = strdup(given)) ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
     int folder = slash ? (int)(slash + 1 - c->family.path) : 0;
     cli_family_stem(c->family.path, stem);
     for (size_t i = 0; i < 2 * sizeof endings / sizeof *endings; i++) {
-        snprintf(path, 4096, "%.*s%s%s%s", folder, c->family.path, stem, endings[i / 2], i % 2 ? ".gz" : "");
-        if (attn_file_exists(path))
-            return true;
+        size_t size = (size_t)folder + strlen(stem) + strlen(endings[i / 2]) + sizeof ".gz";
+        char *file = malloc(size);
+        if (!file)
+            return cli_fail(CLI_FAILED, "out of memory");
+        snprintf(file, size, "%.*s%s%s%s", folder, c->family.path, stem, endings[i / 2], i % 2 ? ".gz" : "");
+        if (attn_file_exists(file)) {
+            *path = file;
+            return CLI_OK;
+        }
+        free(file);
     }
-    return false;
+    return CLI_OK;
 }
 
 /* Converts a map from [columns, columns] to [residues, residues] of the query. A residue without a column gets NAN. */
@@ -134,16 +142,17 @@ static int compare_with_structure(contacts *c)
     const cli_call *cli = c->family.cli;
     const char *chain = cli_text(cli, "chain");
     attn_cbeta beta = cli_flag(cli, "imputed_beta") ? ATTN_CBETA_IMPUTED : ATTN_CBETA_ATOM;
-    char path[4096];
-    if (!find_structure(c, path))
-        return CLI_OK;
+    char *path = NULL;
     bool required = *cli_text(cli, "structure") || *chain;
-    int code = cli_family_measure(&c->family, path, required, *chain ? chain : NULL, beta, &c->structure);
+    int code = find_structure(c, &path);
+    if (path)
+        code = cli_family_measure(&c->family, path, required, *chain ? chain : NULL, beta, &c->structure);
+    free(path);
     if (code != CLI_OK || !c->structure.distances)
         return code;
     c->distances = by_residues(c, c->structure.distances);
     if (!c->distances)
-        return cli_fail(CLI_FAILED, "%s: out of memory", path);
+        return cli_fail(CLI_FAILED, "%s: out of memory", c->family.path);
     return measure(c) == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
 }
 

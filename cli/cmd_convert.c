@@ -2,6 +2,7 @@
  * attn convert: converts foreign checkpoints to attn's own format. */
 #include "commands.h"
 #include "foreign.h"
+#include "source.h"
 
 #include "apps/checkpoint/vit.h"
 #include "apps/checkpoint/convert.h"
@@ -12,7 +13,8 @@
 #include <string.h>
 
 static const cli_option options[] = {
-    CLI_WRITES(TEXT, "out", 'o', "DIR", "", "the directory that gets config.json and model.safetensors; or NAME.safetensors"),
+    CLI_WRITES(TEXT, "out", 'o', "DIR", "",
+               "the directory that gets config.json and model.safetensors; or NAME.safetensors"),
     CLI_TEXT("regression", 0, "FILE", "",
              "MSA Transformer: the contact regression; default: the file in the checkpoint's folder"),
     CLI_INT("heads", 0, "0", 0, 65536,
@@ -165,13 +167,10 @@ static void tell_classes(const cli_call *cli, const attn_config *config)
 
 static void tell_classifier(const cli_call *cli)
 {
-    char path[4096], mean[64], std[64];
-    attn_config *config = NULL;
-    snprintf(path, sizeof path, "%s/config.json", cli_text(cli, "out"));
-    if (attn_config_read(&config, cli->context, path) != ATTN_OK) {
-        cli_forgive(cli);
+    char mean[64], std[64];
+    attn_config *config = cli_config_in(cli, cli_text(cli, "out"), "config.json");
+    if (!config)
         return;
-    }
     int64_t to = attn_config_int(config, "resize_to", 0);
     bool squash = strcmp(attn_config_text(config, "resize", ""), "squash") == 0;
     cli_note(cli, "pixels are scaled by (x - %s) / %s, and pictures resized by %s interpolation%s",

@@ -27,12 +27,16 @@ static const uint64_t valid_begins = 1u << 31;
 
 static int write_folder(const cli_call *cli, const char *name, uint64_t first, int64_t n)
 {
-    char folder[4096 + 16];
-    snprintf(folder, sizeof folder, "%.4096s/%s", cli->words[0], name);
+    char *folder = attn__join(cli->context, cli->words[0], name);
+    if (!folder)
+        return cli_failed(cli, NULL);
+    int code = CLI_OK;
     if (attn_file_exists(folder))
-        return cli_fail(CLI_BAD, "%s is there already: choose another directory", folder);
-    attn_status status = attn__shapes_write(cli->context, folder, (uint64_t)cli_int(cli, "seed"), first, n);
-    return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
+        code = cli_fail(CLI_BAD, "%s is there already: choose another directory", folder);
+    else if (attn__shapes_write(cli->context, folder, (uint64_t)cli_int(cli, "seed"), first, n) != ATTN_OK)
+        code = cli_failed(cli, NULL);
+    attn__free(cli->context, folder);
+    return code;
 }
 
 static int run(cli_call *cli)

@@ -312,6 +312,10 @@ static int keep_results(search *s, const char *path)
 {
     int64_t id = 0;
     int code = image_id(s, path, &id);
+    for (int64_t i = 0; i < s->nresults && code == CLI_OK; i += s->queries) {
+        if (s->results[i].image == id)
+            code = cli_fail(CLI_BAD, "%s: another picture has the id %lld too", path, (long long)id);
+    }
     if (code != CLI_OK)
         return code;
     attn__detection *grown = realloc(s->results, (size_t)(s->nresults + s->queries) * sizeof *grown);

@@ -11,6 +11,7 @@
 #include "shortlist.h"
 #include "source.h"
 #include "apps/translator/translator.h"
+#include "base/context.h"
 
 #include <string.h>
 
@@ -215,9 +216,10 @@ static int evaluate_one(cli_call *cli)
     const char *part = cli_text(cli, "part");
     cli_model_kind kind;
     attn_status status = cli_model_kind_of(cli, &kind, cli->words[0]);
-    char path[4096];
-    snprintf(path, sizeof path, "%.4000s/config.json", cli->words[0]);
+    char *path = attn__join(cli->context, cli->words[0], "config.json");
     int code;
+    if (!path)
+        status = ATTN_ERROR_MEMORY;
     if (status != ATTN_OK)
         code = cli_failed(cli, NULL);
     else if (kind == CLI_READS_ALIGNMENTS)
@@ -233,6 +235,7 @@ static int evaluate_one(cli_call *cli)
     else
         code =
             kind == CLI_CLASSIFIES ? cli_eval_images(cli, data, part_of(part), part) : evaluate_translator(cli, data);
+    attn__free(cli->context, path);
     attn_config_destroy(training);
     return code;
 }

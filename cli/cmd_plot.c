@@ -339,27 +339,30 @@ static int make_room(plotting *p)
     return CLI_OK;
 }
 
-static int read_file(plotting *p, const char *word, char path[4096])
+/* *path is freed by the caller, because the columns refer to it. */
+static int read_file(plotting *p, const char *word, char **path)
 {
+    bool training = attn__is_directory(word);
     if (!attn_file_exists(word))
         return cli_fail(CLI_BAD, "there is no %s", word);
-    if (!attn__is_directory(word))
-        snprintf(path, 4096, "%s", word);
-    else if (snprintf(path, 4096, "%s/history.tsv", word) >= 4096 || !attn_file_exists(path))
+    *path = training ? attn__join(p->cli->context, word, "history.tsv") : attn__strdup(p->cli->context, word);
+    if (!*path)
+        return cli_failed(p->cli, NULL);
+    if (training && !attn_file_exists(*path))
         return cli_fail(CLI_BAD, "%s is no directory of a training: there is no history.tsv in it", word);
-    return cli_columns_read(&p->files[p->nfiles++], p->cli, path);
+    return cli_columns_read(&p->files[p->nfiles++], p->cli, *path);
 }
 
 static int run(cli_call *cli)
 {
     plotting p = {.cli = cli};
     int code = CLI_OK;
-    char(*paths)[4096] = calloc((size_t)cli->nwords, sizeof *paths);
+    char **paths = calloc((size_t)cli->nwords, sizeof *paths);
     p.files = calloc((size_t)cli->nwords, sizeof *p.files);
     if (!paths || !p.files)
         code = cli_fail(CLI_FAILED, "out of memory");
     for (int i = 0; i < cli->nwords && code == CLI_OK; i++)
-        code = read_file(&p, cli->words[i], paths[i]);
+        code = read_file(&p, cli->words[i], &paths[i]);
     if (code == CLI_OK)
         code = make_room(&p);
     if (code == CLI_OK)
@@ -369,6 +372,8 @@ static int run(cli_call *cli)
     for (int i = 0; i < p.nfiles; i++)
         cli_columns_free(&p.files[i]);
     free(p.files);
+    for (int i = 0; paths && i < cli->nwords; i++)
+        attn__free(cli->context, paths[i]);
     free(paths);
     free(p.counts);
     free(p.curves);

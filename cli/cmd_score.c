@@ -365,13 +365,15 @@ static int prepare(scoring *s)
 /* Checks that the output file can be written. Otherwise hours of computation would be lost if a folder is missing. */
 static bool can_write(const char *path)
 {
-    char folder[4096];
     if (attn_file_exists(path))
         return access(path, W_OK) == 0;
     const char *slash = strrchr(path, '/');
-    int length = slash == path ? 1 : slash ? (int)(slash - path) : 0;
-    snprintf(folder, sizeof folder, "%.*s", length ? length : 1, length ? path : ".");
-    return access(folder, W_OK) == 0;
+    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    bool can = folder && access(folder, W_OK) == 0;
+    int reason = folder ? errno : ENOMEM;
+    free(folder);
+    errno = reason;
+    return can;
 }
 
 static int open_out(scoring *s)

@@ -11,7 +11,7 @@
 
 static const cli_option options[] = {
     CLI_WRITES(TEXT, "out", 'o', "FILE", "attention.png",
-             "the picture: its ending selects the kind; .png, .svg, .pdf, or .html for a page to explore"),
+               "the picture: its ending selects the kind; .png, .svg, .pdf, or .html for a page to explore"),
     CLI_TEXT(
         "kinds", 'k', "LIST", "",
         "which attentions, with commas between: encoder,decoder,cross of a translator; rows,columns of an alignment"),

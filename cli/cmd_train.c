@@ -243,11 +243,20 @@ static void take_pairs(attn_trainer_job *job, const char *data, cli_training *tr
 static int train(cli_call *cli, const attn_config *settings)
 {
     /* The files of all kinds of trainings. If a training writes another file over an input, it is refused then. */
-    static const char *const files[] = {"config.json",    "model.safetensors",         "training.json",
-                                        "history.tsv",    "checkpoint.safetensors",    "fine-tuning.tsv",
-                                        "source.spm",     "target.spm",                "source.vocab",
-                                        "target.vocab",   "adapter_model.safetensors", "adapter_config.json",
-                                        "base.safetensors", NULL};
+    static const char *const files[] = {"config.json",
+                                        "model.safetensors",
+                                        "training.json",
+                                        "history.tsv",
+                                        "checkpoint.safetensors",
+                                        "fine-tuning.tsv",
+                                        "source.spm",
+                                        "target.spm",
+                                        "source.vocab",
+                                        "target.vocab",
+                                        "adapter_model.safetensors",
+                                        "adapter_config.json",
+                                        "base.safetensors",
+                                        NULL};
     const char *data = cli_text(cli, "data"), *name = cli->command->trains;
     bool pairs = kind_of(name)->pairs;
     cli_training training = {0};

@@ -178,8 +178,7 @@ static int run(cli_call *cli)
         release(&f);
         return cli_fail(CLI_FAILED, "out of memory");
     }
-    int code =
-        cli_claim_in(cli, cli_text(cli, "out"), (const char *const[]){"config.json", "model.safetensors", NULL});
+    int code = cli_claim_in(cli, cli_text(cli, "out"), (const char *const[]){"config.json", "model.safetensors", NULL});
     for (int i = 0; i < f.n && code == CLI_OK; i++)
         code = read_example(&f, i, cli->words[i]);
     if (code == CLI_OK)

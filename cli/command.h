@@ -113,8 +113,8 @@ const attn_config_value *cli_many(const cli_call *cli, const char *name);
 
 /* -------------------------------------------------------------------------------------------- guard.c */
 
-/* Begins and ends the guard of a run, which refuses to overwrite an input and to write a file twice. It knows the files
- * of the command line and those that the library opens and writes. Return an exit code. */
+/* Begins and ends the guard of a run, which refuses to overwrite an input and to write a file twice. It compares the
+ * files of the command line and those that the library opens and writes. cli_guard_begin returns an exit code. */
 int cli_guard_begin(cli_call *cli);
 void cli_guard_end(cli_call *cli);
 /* Announces that the command will write the file `path`. A command that writes several files claims them all before it
@@ -122,7 +122,7 @@ void cli_guard_end(cli_call *cli);
  * the error message; NULL: none. Refuses an input and a file that is claimed already. Returns an exit code. */
 int cli_claim(const cli_call *cli, const char *path, const char *from);
 /* Notes that the command will read the file `path`, which the command line does not name, such as a picture of a folder.
- * Does nothing if it is no regular file. Call it before cli_claim. Returns an exit code. */
+ * Refuses a claimed file. Does nothing if it is no regular file. Returns an exit code. */
 int cli_reads(const cli_call *cli, const char *path);
 /* Returns the absolute path without its first slash, and without "." and "..", which are removed without looking at links.
  * The caller frees it with attn__free. Returns NULL if there is no memory. */

@@ -4,6 +4,7 @@
  */
 #include "foreign.h"
 #include "model_config.h"
+#include "source.h"
 
 #include "attn/classify.h"
 #include "attn/generate.h"
@@ -54,13 +55,9 @@ attn_status cli_model_kind_of(const cli_call *cli, cli_model_kind *kind, const c
 
 cli_form cli_form_of(const cli_call *cli, const char *directory)
 {
-    char path[4096];
-    attn_config *config = NULL;
-    int length = snprintf(path, sizeof path, "%s/config.json", directory);
-    if (length < 0 || length >= (int)sizeof path || attn_config_read(&config, cli->context, path) != ATTN_OK) {
-        cli_forgive(cli);
+    attn_config *config = cli_config_in(cli, directory, "config.json");
+    if (!config)
         return CLI_FORM_UNKNOWN;
-    }
     cli_form form = attn_architecture_find(attn_config_text(config, "architecture", "")) ? CLI_FORM_OWN
                     : strcmp(attn_config_text(config, "model_type", ""), "marian") == 0  ? CLI_FORM_MARIANMT
                                                                                          : CLI_FORM_OTHER;

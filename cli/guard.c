@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What is known of a file. A claim has two notes, because a link can lead to its file under another path. */
+/* The meaning of a note about a file. A claim has two notes, because a link can lead to its file under another path. */
 typedef enum role { INPUT, CLAIMED_FILE, CLAIMED_PATH, WRITTEN_PATH } note_role;
 
 /* Identifies a file by its device and inode, with the name "". Identifies a path by the device and inode of the deepest
@@ -339,10 +339,16 @@ int cli_reads(const cli_call *cli, const char *path)
     if (stat(path, &about) != 0 || !S_ISREG(about.st_mode))
         return CLI_OK;
     file_key file = key_of_file(&about);
+    ATTN__CALL(cli->context);
     pthread_mutex_lock(&cli->guard->lock);
-    bool enough = add(cli->guard, INPUT, &file, path, NULL);
+    const file_note *claimed = find(cli->guard, CLAIMED_FILE, &file);
+    attn_status status = ATTN_OK;
+    if (claimed)
+        status = refuse(cli->context, claimed->path, path);
+    else if (!add(cli->guard, INPUT, &file, path, NULL))
+        status = attn__fail(cli->context, ATTN_ERROR_MEMORY, no_memory);
     pthread_mutex_unlock(&cli->guard->lock);
-    return enough ? CLI_OK : cli_fail(CLI_FAILED, no_memory);
+    return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
 }
 
 /* Notes the inputs that a value may name: itself, and the parts of NAME=FILE, PATH=WEIGHT and NAME=FILE:CHAIN. */

@@ -4,6 +4,7 @@
  */
 #include "source.h"
 #include "apps/translator/translator.h"
+#include "base/context.h"
 
 #include <string.h>
 
@@ -38,14 +39,19 @@ void cli_source_goes_on(attn_pairs_source *source, cli_failures *failures)
         source->bad = (attn_pairs_bad){tell, failures};
 }
 
+attn_config *cli_config_in(const cli_call *cli, const char *directory, const char *name)
+{
+    char *path = attn__join(cli->context, directory, name);
+    attn_config *config = NULL;
+    if (!path || attn_config_read(&config, cli->context, path) != ATTN_OK) {
+        cli_forgive(cli);
+        config = NULL;
+    }
+    attn__free(cli->context, path);
+    return config;
+}
+
 attn_config *cli_training_of(const cli_call *cli)
 {
-    char path[4096];
-    attn_config *training = NULL;
-    int length = snprintf(path, sizeof path, "%s/training.json", cli->words[0]);
-    if (length < 0 || length >= (int)sizeof path || attn_config_read(&training, cli->context, path) != ATTN_OK) {
-        cli_forgive(cli);
-        training = NULL;
-    }
-    return training;
+    return cli_config_in(cli, cli->words[0], "training.json");
 }

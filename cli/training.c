@@ -5,6 +5,7 @@
 #include "training.h"
 
 #include "dist/join.h"
+#include "base/context.h"
 #include "base/keys.h"
 
 #include <signal.h>
@@ -225,10 +226,11 @@ static bool may_change(const char *key)
 
 int cli_training_unchanged(const cli_call *cli, const attn_config *settings, const char *directory)
 {
-    char path[4096], name[64];
-    attn_config *stored;
-    snprintf(path, sizeof path, "%s/training.json", directory);
-    if (attn_config_read(&stored, cli->context, path) != ATTN_OK)
+    char name[64], *path = attn__join(cli->context, directory, "training.json");
+    attn_config *stored = NULL;
+    attn_status status = path ? attn_config_read(&stored, cli->context, path) : ATTN_ERROR_MEMORY;
+    attn__free(cli->context, path);
+    if (status != ATTN_OK)
         return cli_failed(cli, NULL);
     int code = CLI_OK;
     for (int64_t i = 0; code == CLI_OK && i < attn_config_size(settings); i++) {

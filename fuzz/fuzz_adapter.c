@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         base[8 + i] = (uint8_t)head[i];
     attn_context *context = fuzz_context();
     attn__findings findings = {.arrays = {.context = context, .file = "base", .backing = sizeof base}};
-    attn__input whole = {context, "base", base, sizeof base};
+    attn__input whole = {.context = context, .name = "base", .data = base, .size = sizeof base};
     char path[] = "adapter";
     attn__adapter adapter = {context, NULL, path, {context, path, data + 1, size - 1}};
     const char *config = configs[data[0] % 2];

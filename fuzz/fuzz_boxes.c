@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     attn_context *context = fuzz_context();
     int which = size > 0 ? data[0] % 3 : 0;
-    attn__input text = {context, "fuzz", data + (size > 0), size - (size > 0)};
+    attn__input text = {.context = context, .name = "fuzz", .data = data + (size > 0), .size = size - (size > 0)};
     attn__box_set *set = NULL;
     attn__detections found = {0};
     double measures[ATTN__AP_MEASURES];

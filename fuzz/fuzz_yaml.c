@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     attn_context *context = fuzz_context();
     attn_config *config = NULL;
     json_t *root;
-    attn__input input = {context, "fuzz", data, size};
+    attn__input input = {.context = context, .name = "fuzz", .data = data, .size = size};
     if (attn__yaml_parse(&root, &input, 8, 1000) == ATTN_OK) {
         if (!json_is_object(root))
             abort();

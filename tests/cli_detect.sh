@@ -93,6 +93,79 @@ if [ -f "$shim" ]; then
     grep -q 'few: the directory cannot be read to its end' err.txt || fail "readdir: $(cat err.txt)"
 fi
 
+# ---- an output that is an input or another output is refused, with both names, and no file is written
+
+# kept PATTERN ARGUMENTS: the command is refused, and no file in the folders own and both is changed, made or removed.
+kept() {
+    pattern=$1
+    shift
+    before=$(find own both -type f -exec cksum {} + | sort)
+    expect 2 "$pattern" "$attn" "$@"
+    same "files after $*" "$before" "$(find own both -type f -exec cksum {} + | sort)"
+    [ ! -e new ] || fail "$*: the output was begun"
+    rm -rf new
+}
+mkdir -p own both both/cam1 both/cam2 hard
+"$attn" demo detect drawn -n 3 --valid 1 > /dev/null
+cp drawn/train/000000.png own/1.png
+cp drawn/train/000001.png own/2.png
+cp own/1.png both/cam1 && cp own/2.png both/cam2/1.png
+cp data/annotations.json own/a.json
+ln -s own soft && ln own/2.png hard/2.png && ln -s ../own/1.png hard/1.png
+detect="--model whole --threshold 0.9 -q"
+for out in own soft own/../own ./own "$work/own"; do # shellcheck disable=SC2086
+    kept "$out/1.png would overwrite the input own/1.png" detect own/1.png $detect -o "$out"
+    # shellcheck disable=SC2086
+    kept "$out/1.png would overwrite the input own/1.png" detect own $detect -o "$out"
+done
+# shellcheck disable=SC2086
+kept 'hard/2.png would overwrite the input own/2.png' detect own/2.png $detect -o hard
+# shellcheck disable=SC2086
+kept 'own/1.png would overwrite the input hard/1.png' detect hard/1.png $detect -o own
+# shellcheck disable=SC2086
+kept 'output own/a.json would overwrite the input own/a.json' detect own/1.png $detect --coco own/a.json --data own/a.json
+# shellcheck disable=SC2086
+kept 'output own/1.png would overwrite the input own/1.png' detect own $detect --coco own/1.png
+# shellcheck disable=SC2086
+kept 'the outputs new and ./new are the same file' detect own/1.png $detect -o new --coco ./new
+cp own/1.png own/1.bmp
+# shellcheck disable=SC2086
+kept 'the results of own/1.bmp and own/1.png would both be written to new/1.png' detect own $detect -o new
+rm own/1.bmp
+# shellcheck disable=SC2086
+kept 'the results of both/cam1/1.png and both/cam1/../cam1/1.png would both be written to' \
+    detect both/cam1/1.png both/cam1/../cam1/1.png $detect -o new
+kept 'output own/1.png would overwrite the input own/1.png' show whole own/1.png -o own/1.png
+kept 'output soft/1.png would overwrite the input own/1.png' show whole own/1.png -o soft/1.png
+kept 'output own/1.png would overwrite the input on standard input' show whole both/cam1/1.png -o own/1.png < own/1.png
+cp -r whole model
+expect 2 'output model/config.json would overwrite the input model/config.json' \
+    "$attn" detect both/cam1/1.png --model model --coco model/config.json
+expect 2 'output model/config.json would overwrite the input model/config.json' \
+    "$attn" convert model -o model --precision bf16
+diff -r whole model || fail "a model was overwritten that was an input"
+
+# ---- pictures keep the folders in which they differ
+# shellcheck disable=SC2086
+"$attn" detect both/cam1 both/cam2 $detect -o kept1 > out.txt || fail "pictures of two folders"
+# shellcheck disable=SC2086
+"$attn" detect both/cam1/1.png own/../both/cam2/1.png $detect -o kept2 > out.txt || fail "pictures of two folders"
+# shellcheck disable=SC2086
+"$attn" detect both/cam1/1.png $detect -o kept3 > out.txt || fail "pictures of two folders"
+# shellcheck disable=SC2086
+"$attn" detect both/cam1/1.png both/cam1/1.png $detect -o kept3 > out.txt || fail "pictures of two folders"
+same "drawn pictures" 'kept1/cam1/1.png kept1/cam2/1.png kept2/cam1/1.png kept2/cam2/1.png kept3/1.png ' \
+    "$(find kept1 kept2 kept3 -type f | sort | tr '\n' ' ')"
+
+# ---- the id of a picture: by most parts of its path, and of one picture alone
+printf '{"images":[{"id":5,"file_name":"cam1/1.png"},{"id":6,"file_name":"cam2/1.png"}],"annotations":[],"categories":[]}' > cams.json
+"$attn" detect both/cam2/1.png --model whole --coco cams.out --data cams.json || fail "ids of pictures in folders"
+expect 0 '"image_id": *6' cat cams.out
+cp both/cam1/1.png alone.png && mkdir -p other && cp alone.png other/1.png
+expect 2 'other/1.png: cams.json has 2 pictures of this name' "$attn" detect other/1.png --model whole --coco cams.out --data cams.json
+expect 2 'both/cam2/1.png: another picture has the id 1 too' "$attn" detect both/cam1/1.png both/cam2/1.png --model whole \
+    --coco cams.out --strict
+
 # ---- attention: a panel for each box, the encoder's of a place, the page
 expect 0 'boxes.svg' "$attn" show whole data/images/000001.pgm --threshold 0 --layer 1 --head 2 -o boxes.svg
 grep -q '<svg' boxes.svg || fail "no SVG of the boxes"

@@ -208,9 +208,10 @@ same "what eval says of adapter and merged" "$(cat adapted)" "$(cat evaluated)"
 picture=$(find three/lying -name '*.pgm' | head -n 1)
 "$attn" classify lora "$picture" > one && "$attn" classify merged "$picture" > two.txt
 same "classes of adapter and merged" "$(cat one)" "$(cat two.txt)"
-expect 2 "there is an adapter in it" "$attn" convert lora -o lora
+expect 2 "lora/config.json would overwrite the input lora/config.json" "$attn" convert lora -o lora
 # shellcheck disable=SC2086
 "$attn" train classify $lora --out lora2 --epochs 1 > /dev/null
+expect 2 "there is an adapter in it" "$attn" convert lora2 -o lora
 mv base elsewhere
 "$attn" train classify --out lora2 --resume --epochs 2 --threads 1 --quiet > /dev/null || fail "a training of adapters does not go on"
 mv elsewhere base

@@ -61,6 +61,10 @@ head -c 8 sheet.png | grep -q PNG || fail "sheet.png is no PNG"
 half=$(printf '0 0 255 0 0 0 %.0s' 1 2 3)
 printf 'P2 6 6 255\n%s\n%s\n' "$half" "$(printf '9 %.0s' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18)" > half.pgm
 expect 0 '3 rows kept, 3 drawn' "$attn" complete whole half.pgm -o done.pgm --zoom 1
+cp half.pgm kept.pgm
+expect 2 'the output ./half.pgm would overwrite the input half.pgm' "$attn" complete whole half.pgm -o ./half.pgm --zoom 1
+expect 2 'the output whole/config.json would overwrite' "$attn" generate whole -o whole/config.json
+cmp -s half.pgm kept.pgm || fail "complete changed its input"
 expect 0 '"rows_kept": 3' "$attn" complete whole half.pgm -o again.pgm --rows 3 --zoom 1 --json
 cmp -s done.pgm again.pgm || fail "completing is not the same twice"
 tail -c 36 done.pgm | od -An -v -tu1 -w6 | awk '{ $1 = $1; print }' > rows.txt

@@ -261,6 +261,11 @@ expect 0 "warning: [0-9]* of the sequences have a name that another has too, suc
 sed 's/^>.*/>/' families/f1.a3m > nameless.a3m
 expect 0 "warning: $(grep -c '>' nameless.a3m) of the sequences have no name" "$attn" contacts nameless.a3m --model fitted -o out
 expect 0 "1 sequence of" "$attn" contacts single.a3m --model fitted -o out
+cp f1.a3m f1.contacts.tsv
+expect 2 'the output ./f1.a3m would overwrite the input f1.a3m' "$attn" score f1.a3m --every --model fitted -o ./f1.a3m
+mkdir -p taken && ln f1.a3m taken/f1.names.txt
+expect 2 'the output taken/f1.names.txt would overwrite the input f1.a3m' "$attn" embed f1.a3m --model fitted --what all -o taken
+[ ! -e taken/f1.all.npy ] && cmp -s f1.a3m f1.contacts.tsv || fail "an output was begun that would overwrite an input"
 cp f1.a3m f1.fasta
 for command in weights "contacts --model fitted" "embed --model fitted"; do # shellcheck disable=SC2086
     expect 2 'the results of families/f1.a3m and f1.fasta would both be written to clash/f1\.' \

@@ -18,6 +18,10 @@ to_kv\.weight    to_kv.weight   part 1/2 join 1/2
 (to_out\..*)     \1
 END
 "$attn" run --arch self-attention --config "$config" --weights "$data/self_attention.pt" --input x=x.npy --output out=a.npy >/dev/null
+expect 2 'the output ./x.npy would overwrite the input x.npy' "$attn" run --arch self-attention --config "$config" \
+    --weights "$data/self_attention.pt" --input x=x.npy --output out=./x.npy
+expect 2 'the outputs twice.npy and ./twice.npy are the same file' "$attn" run --arch self-attention --config "$config" \
+    --weights "$data/self_attention.pt" --input x=x.npy --output out=twice.npy --output out=./twice.npy
 "$attn" run --names same.names --weights "$data/self_attention.pt" --input x=x.npy --output out=b.npy >/dev/null ||
     fail "attn run does not take a names file"
 cmp -s a.npy b.npy || fail "rules that change nothing change the output"

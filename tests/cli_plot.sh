@@ -99,6 +99,16 @@ expect 2 'range: "1,1" is not LOW,HIGH' "$attn" show five.npy --range 1,1
 expect 2 'range: "0,1x" is not LOW,HIGH' "$attn" show five.npy --range 0,1x
 expect 2 'range is for .png, .svg and .pdf' "$attn" show five.npy --range 0,1 -o a.html
 [ ! -e curves.png ] || rm curves.png
+
+# ---- an output is not the input, also through a link, and a path is not cut
+cp table.tsv table.png && cp five.npy five.png && ln -s five.png link.png
+expect 2 'the output table.png would overwrite the input table.png' "$attn" plot points.tsv table.png -o table.png
+expect 2 'the output link.png would overwrite the input five.png' "$attn" show five.png -o link.png
+cmp -s table.tsv table.png && cmp -s five.npy five.png || fail "an input was overwritten"
+rm table.png five.png link.png
+long=$(awk 'BEGIN { while (n++ < 2043) printf "./" }')
+[ -e "${long}table.tsv" ] || fail "the path to cut is too long"
+expect 2 '^attn: \./\./' "$attn" plot "${long}table.tsvx"
 for file in attention.png curves.png a.html a.gif; do
     [ ! -e $file ] || fail "$file was written"
 done

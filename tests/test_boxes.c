@@ -324,7 +324,8 @@ static void results_are_read(void **state)
     attn__box_set *set = one_object(c, 1);
     attn__detections found;
     for (size_t i = 1; i < sizeof bad / sizeof *bad; i++) {
-        attn__input text = {c, "f", (const uint8_t *)bad[i].text, strlen(bad[i].text)};
+        attn__input text = {
+            .context = c, .name = "f", .data = (const uint8_t *)bad[i].text, .size = strlen(bad[i].text)};
         assert_refused(c, attn__coco_results_parse(&found, set, &text), ATTN_ERROR_FORMAT, bad[i].error);
     }
     const char *good = "[" RESULT("7", "44", "1") ", " RESULT("7", "3", "0.25") "]";

@@ -9,6 +9,7 @@
 #include "attn/io.h"
 #include "io/json_writer.h"
 #include "io/directory.h"
+#include "io/file.h"
 #include "io/json.h"
 
 #include <fcntl.h>
@@ -149,6 +150,65 @@ static void a_symbolic_link_stays_and_its_target_is_written(void **state)
     assert_int_equal(about.st_mode & 0777, 0640);
     assert_refused(f.c, write_through(&f, "nowhere/file"), ATTN_ERROR_IO, "last: a symbolic link to");
     assert_refused(f.c, write_through(&f, "last"), ATTN_ERROR_IO, "last: cannot be written: Too many levels");
+    assert_int_equal(tear_down(&f), 1);
+}
+
+/* A small file is read at once. A large file is mapped, and a change is noticed, unless it was replaced as a whole. */
+static void a_file_that_changes_while_it_is_read_is_refused(void **state)
+{
+    enum { SMALL = 1000, LARGE = 300000 };
+    fixture f;
+    attn__input input;
+    (void)state;
+    set_up(&f);
+    char *text = calloc(1, LARGE);
+    assert_non_null(text);
+    memset(text, 'x', LARGE);
+    assert_ok(f.c, attn_file_write(f.c, f.path, text, SMALL));
+    assert_ok(f.c, attn__file_map(&input, f.c, f.path));
+    assert_int_equal(truncate(f.path, 0), 0);
+    assert_int_equal(input.size, SMALL);
+    assert_memory_equal(input.data, text, SMALL);
+    assert_ok(f.c, attn__file_unchanged(&input));
+    attn__file_unmap(&input);
+    assert_ok(f.c, attn_file_write(f.c, f.path, text, LARGE));
+    assert_ok(f.c, attn__file_map(&input, f.c, f.path));
+    assert_ok(f.c, attn__file_unchanged(&input));
+    assert_int_equal(truncate(f.path, LARGE - 1), 0); /* the rest of the last page reads as zeros, without a signal */
+    assert_refused(f.c, attn__file_unchanged(&input), ATTN_ERROR_IO, "changed while it was read");
+    assert_ok(f.c, attn_file_write(f.c, f.path, text, SMALL));
+    attn_context_clear_error(f.c);
+    assert_ok(f.c, attn__file_unchanged(&input));
+    assert_int_equal(input.data[LARGE - 2], 'x');
+    attn__file_unmap(&input);
+    free(text);
+    assert_int_equal(tear_down(&f), 1);
+}
+
+/* Tensors are read from a mapped checkpoint one by one. */
+static void a_tensor_of_a_changed_checkpoint_is_refused(void **state)
+{
+    fixture f;
+    attn_tensor *tensor = NULL;
+    attn_checkpoint *weights = NULL;
+    (void)state;
+    set_up(&f);
+    attn_named_list list = {.context = f.c, .owns = true};
+    assert_ok(f.c, attn_tensor_create(&tensor, f.c, ATTN_F32, 1, (int64_t[]){100000}));
+    assert_ok(f.c, attn_named_add(&list, "a", tensor));
+    assert_ok(f.c, attn_safetensors_write(&list, f.path, NULL));
+    /* the time is old, because two writes may be within one tick of the file system's clock */
+    assert_int_equal(utimensat(AT_FDCWD, f.path, (struct timespec[2]){{.tv_sec = 1}, {.tv_sec = 1}}, 0), 0);
+    assert_ok(f.c, attn_checkpoint_open(&weights, f.c, f.path, NULL, NULL));
+    assert_ok(f.c, attn_checkpoint_tensor(&tensor, weights, 0));
+    attn_tensor_destroy(tensor);
+    int file = open(f.path, O_WRONLY);
+    assert_true(file >= 0 && pwrite(file, "abcd", 4, 200000) == 4);
+    close(file);
+    assert_refused(f.c, attn_checkpoint_tensor(&tensor, weights, 0), ATTN_ERROR_IO, "changed while it was read");
+    assert_null(tensor);
+    attn_checkpoint_close(weights);
+    attn_named_clear(&list);
     assert_int_equal(tear_down(&f), 1);
 }
 
@@ -522,9 +582,10 @@ static void every_allocation_may_fail(void **state)
 
 RUN_TESTS(TEST(files_are_written_read_and_replaced), TEST(pipes_and_devices_are_written_in_place),
           TEST(link_to_standard_output_is_kept), TEST(a_symbolic_link_stays_and_its_target_is_written),
-          TEST_WITH_CONTEXT(missing_files_and_folders_are_named),
-          TEST(a_full_disk_leaves_the_old_file), TEST(gzip_is_read_and_checked), TEST(directories_are_made),
-          TEST(directories_are_listed), TEST(directories_are_cleared), TEST_WITH_CONTEXT(json_is_written),
+          TEST(a_file_that_changes_while_it_is_read_is_refused), TEST(a_tensor_of_a_changed_checkpoint_is_refused),
+          TEST_WITH_CONTEXT(missing_files_and_folders_are_named), TEST(a_full_disk_leaves_the_old_file),
+          TEST(gzip_is_read_and_checked), TEST(directories_are_made), TEST(directories_are_listed),
+          TEST(directories_are_cleared), TEST_WITH_CONTEXT(json_is_written),
           TEST_WITH_CONTEXT(misuse_of_the_writer_is_refused), TEST(configs_survive_a_file),
           TEST_WITH_CONTEXT(bad_json_is_placed), TEST_WITH_CONTEXT(every_kind_of_json_is_read),
           TEST_WITH_CONTEXT(deep_json_is_refused_before_it_costs), TEST_WITH_CONTEXT(long_json_is_refused),

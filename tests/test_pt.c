@@ -258,7 +258,7 @@ static attn__pickle_node read_number(const char *bytes, size_t size)
     attn_context *c = NULL;
     attn_context_create(&c, NULL);
     attn__pickle pickle;
-    attn__input input = {c, "f", (const uint8_t *)bytes, size};
+    attn__input input = {.context = c, .name = "f", .data = (const uint8_t *)bytes, .size = size};
     size_t offset = 0;
     assert_ok(c, attn__pickle_read(&pickle, &input, &offset));
     assert_int_equal(offset, size);

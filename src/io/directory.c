@@ -63,6 +63,8 @@ static attn_status add(attn_entries *entries, attn_context *context, const char 
 static attn_status fail_open(attn_context *context, const char *path)
 {
     attn_status status = errno == ENOENT || errno == ENOTDIR ? ATTN_ERROR_NOT_FOUND : ATTN_ERROR_IO;
+    if (errno == ENOTDIR)
+        return attn__fail(context, status, "%s: not a directory, where one is wanted", path);
     return attn__fail(context, status, "%s: cannot be opened as a folder: %s", path, strerror(errno));
 }
 

@@ -14,17 +14,21 @@ bool attn__is_directory(const char *path);
  * ATTN_ERROR_IO. */
 attn_status attn__file_open(attn_context *context, const char *path, int *descriptor, size_t *size);
 
-/* Maps a file for reading. The path becomes the name of the input, so it must outlive the mapping. An empty file
- * gives an input of size 0. */
+/* Maps a file for reading, or reads it into memory if it is small. The path becomes the name of the input, so it must
+ * outlive the mapping. An empty file gives an input of size 0. */
 attn_status attn__file_map(attn__input *input, attn_context *context, const char *path);
 void attn__file_unmap(attn__input *input);
+/* Call this after everything was read from a mapped file. ATTN_ERROR_IO: the file has another size or time than when it
+ * was mapped, so other bytes may have been read. A file that was replaced as a whole is not changed. If a mapped file is
+ * truncated, the system ends the process when it reads behind the new end (SIGBUS). */
+attn_status attn__file_unchanged(const attn__input *input);
 
 /* A file that is being written. It gets its name only when it is complete. If the path is a device, a pipe, or a link
  * to standard output or standard error, the data are written to it directly. */
 typedef struct attn__output {
     attn_context *context;
     const char *path;
-    char *target;    /* the path, or where it leads if it is a symbolic link: the link stays, and its target is written */
+    char *target; /* the path, or where it leads if it is a symbolic link: the link stays, and its target is written */
     char *temporary; /* in the folder of the target */
     int descriptor;
     bool in_place;      /* true: the path is not a regular file, so there is no temporary file */

@@ -14,6 +14,11 @@ static attn_status fail_errno(attn_context *context, const char *path, const cha
     return attn__fail(context, status, "%s: cannot be %s: %s", path, doing, strerror(errno));
 }
 
+static attn_status fail_changed(const attn__input *input)
+{
+    return attn__fail(input->context, ATTN_ERROR_IO, "%s: the file was changed while it was read", input->name);
+}
+
 static const char *kind_of(mode_t mode)
 {
     return S_ISDIR(mode)                    ? "a directory"
@@ -48,32 +53,83 @@ attn_status attn__file_open(attn_context *context, const char *path, int *descri
     return ATTN_OK;
 }
 
+/* Reads a whole small file, so that nothing that happens to the file later can end this process. */
+static attn_status read_whole(attn__input *input, int descriptor, size_t size)
+{
+    uint8_t *data = attn__alloc(input->context, size);
+    size_t have = 0;
+    while (data && have < size) {
+        ssize_t n = pread(descriptor, data + have, size - have, (off_t)have);
+        if (n == 0)
+            break;
+        if (n < 0 && errno != EINTR) {
+            attn_status status = fail_errno(input->context, input->name, "read");
+            attn__free(input->context, data);
+            return status;
+        }
+        have += n > 0 ? (size_t)n : 0;
+    }
+    if (data && have < size) {
+        attn__free(input->context, data);
+        return fail_changed(input);
+    }
+    input->data = data;
+    input->size = data ? size : 0;
+    return data ? ATTN_OK : ATTN_ERROR_MEMORY;
+}
+
+static attn_status map_whole(attn__input *input, int descriptor, size_t size)
+{
+    struct stat about;
+    void *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    if (map == MAP_FAILED)
+        return fail_errno(input->context, input->name, "mapped");
+    input->data = map;
+    input->size = size;
+    input->mapped = true;
+    if (fstat(descriptor, &about) != 0)
+        return fail_errno(input->context, input->name, "read");
+    input->device = (uint64_t)about.st_dev;
+    input->inode = (uint64_t)about.st_ino;
+    input->seconds = about.st_mtim.tv_sec;
+    input->nanoseconds = about.st_mtim.tv_nsec;
+    return (size_t)about.st_size == size ? ATTN_OK : fail_changed(input);
+}
+
 attn_status attn__file_map(attn__input *input, attn_context *context, const char *path)
 {
+    /* reading so little takes as long as mapping it and touching its pages for the first time */
+    enum { SMALL = 1 << 18 };
     int descriptor = -1;
     size_t size = 0;
     *input = (attn__input){.context = context, .name = path};
     attn_status status = attn__file_open(context, path, &descriptor, &size);
-    if (status != ATTN_OK || size == 0) {
-        if (status == ATTN_OK)
-            close(descriptor);
+    if (status != ATTN_OK)
         return status;
-    }
-    void *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
-    if (map == MAP_FAILED) {
-        status = fail_errno(context, path, "mapped");
-    } else {
-        input->data = map;
-        input->size = size;
-    }
+    if (size > 0)
+        status = size <= SMALL ? read_whole(input, descriptor, size) : map_whole(input, descriptor, size);
     close(descriptor);
     return status;
 }
 
+attn_status attn__file_unchanged(const attn__input *input)
+{
+    struct stat about;
+    if (!input->mapped || stat(input->name, &about) != 0 || (uint64_t)about.st_dev != input->device ||
+        (uint64_t)about.st_ino != input->inode)
+        return ATTN_OK;
+    bool same = (size_t)about.st_size == input->size && about.st_mtim.tv_sec == input->seconds &&
+                about.st_mtim.tv_nsec == input->nanoseconds;
+    return same ? ATTN_OK : fail_changed(input);
+}
+
 void attn__file_unmap(attn__input *input)
 {
-    if (input->data)
+    if (input->mapped)
         munmap((void *)(uintptr_t)input->data, input->size);
+    else if (input->data)
+        attn__free(input->context, (void *)(uintptr_t)input->data);
     input->data = NULL;
     input->size = 0;
+    input->mapped = false;
 }

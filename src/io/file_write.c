@@ -14,9 +14,8 @@
 static void output_fail(attn__output *output, const char *what)
 {
     bool link = output->target && strcmp(output->path, output->target) != 0;
-    output->status =
-        attn__fail(output->context, ATTN_ERROR_IO, "%s%s%s: cannot be %s: %s", output->path,
-                   link ? ": a symbolic link to " : "", link ? output->target : "", what, strerror(errno));
+    output->status = attn__fail(output->context, ATTN_ERROR_IO, "%s%s%s: cannot be %s: %s", output->path,
+                                link ? ": a symbolic link to " : "", link ? output->target : "", what, strerror(errno));
 }
 
 /* Returns the length of the folder's part of the path, including the last slash. Returns 0 if the path has no slash. */
@@ -103,8 +102,8 @@ static void open_temporary(attn__output *output, size_t size)
     const char *target = output->target;
     size_t folder = folder_length(target);
     for (int attempt = 0; attempt < 1000; attempt++) {
-        snprintf(output->temporary, size, "%.*s.%s.%ld-%d", (int)folder, target, target + folder,
-                 (long)getpid(), attempt);
+        snprintf(output->temporary, size, "%.*s.%s.%ld-%d", (int)folder, target, target + folder, (long)getpid(),
+                 attempt);
         output->descriptor = open(output->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (output->descriptor >= 0 || errno != EEXIST)
             break;

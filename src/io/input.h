@@ -12,6 +12,10 @@ typedef struct attn__input {
     const char *name;
     const uint8_t *data;
     size_t size;
+    /* If attn__file_map has mapped a file, the values that stat returned for the file. */
+    bool mapped;
+    uint64_t device, inode;
+    int64_t seconds, nanoseconds;
 } attn__input;
 
 /* Sets the error "name: byte offset: message". */

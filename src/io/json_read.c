@@ -262,7 +262,7 @@ attn_status attn_config_parse(attn_config **config, attn_context *context, const
     ATTN__CALL(context);
     enum { MAX_VALUES = 1000000 };
     *config = NULL;
-    attn__input input = {context, name, (const uint8_t *)text, size};
+    attn__input input = {.context = context, .name = name, .data = (const uint8_t *)text, .size = size};
     json_t *root = NULL;
     char *wide = attn__alloc(context, attn__size_add(size, size / 8));
     if (!wide)

@@ -200,7 +200,7 @@ static attn_status read_file(reading *r, const char *path)
 {
     attn_bytes bytes = {0};
     attn_status status = attn_file_read(&bytes, r->context, path, MOST_BYTES);
-    attn__input input = {r->context, path, (const uint8_t *)bytes.data, bytes.size};
+    attn__input input = {.context = r->context, .name = path, .data = (const uint8_t *)bytes.data, .size = bytes.size};
     if (status == ATTN_OK)
         status = attn__yaml_parse(&r->decoder, &input, DEPTH, MOST_VALUES);
     attn_bytes_free(r->context, &bytes);
@@ -223,7 +223,7 @@ static attn_status parse_settings(reading *r, const attn_checkpoint *weights, in
         text[k] = from ? (char)from[k] : bytes ? (char)bytes[k] : '\0';
     while (text && size > 0 && text[size - 1] == '\0')
         size--;
-    attn__input input = {r->context, r->file, (const uint8_t *)text, (size_t)size};
+    attn__input input = {.context = r->context, .name = r->file, .data = (const uint8_t *)text, .size = (size_t)size};
     status = text ? attn__yaml_parse(&r->model, &input, DEPTH, MOST_VALUES) : ATTN_ERROR_MEMORY;
     attn__free(r->context, text);
     attn_tensor_destroy(numbers);

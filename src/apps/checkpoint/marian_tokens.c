@@ -25,7 +25,7 @@ static attn_status read_json(json_t **root, attn_context *context, const char *d
     if (status != ATTN_OK || !attn_file_exists(path))
         return status;
     status = attn_file_read(&bytes, context, path, MOST_BYTES);
-    attn__input input = {context, path, (const uint8_t *)bytes.data, bytes.size};
+    attn__input input = {.context = context, .name = path, .data = (const uint8_t *)bytes.data, .size = bytes.size};
     if (status == ATTN_OK)
         status = attn__json_parse(root, &input, DEPTH, MOST_VALUES, 0);
     attn_bytes_free(context, &bytes);

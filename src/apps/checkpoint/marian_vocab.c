@@ -39,7 +39,8 @@ static attn_status read_file(reading *r)
 {
     enum { MOST_BYTES = 256 << 20, MOST_VALUES = 4 << 20 };
     attn_status status = attn_file_read(&r->bytes, r->context, r->path, MOST_BYTES);
-    attn__input input = {r->context, r->path, (const uint8_t *)r->bytes.data, r->bytes.size};
+    attn__input input = {
+        .context = r->context, .name = r->path, .data = (const uint8_t *)r->bytes.data, .size = r->bytes.size};
     if (status != ATTN_OK)
         return status;
     if (ends_in(r->path, ".spm"))

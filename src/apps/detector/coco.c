@@ -245,12 +245,15 @@ attn_status attn__coco_read(attn__box_set **set, attn_context *context, const ch
     if (status != ATTN_OK)
         return status;
     status = attn__coco_parse(set, &text);
-    attn__file_unmap(&text);
     const char *slash = strrchr(path, '/');
-    if (status == ATTN_OK && !((*set)->folder = attn__strdup(context, slash ? path : "."))) {
+    attn_status kept = status == ATTN_OK ? attn__file_unchanged(&text) : status;
+    attn__file_unmap(&text);
+    if (kept == ATTN_OK && !((*set)->folder = attn__strdup(context, slash ? path : ".")))
+        kept = ATTN_ERROR_MEMORY;
+    if (status == ATTN_OK && kept != ATTN_OK) {
         attn__box_set_destroy(*set);
         *set = NULL;
-        return ATTN_ERROR_MEMORY;
+        return kept;
     }
     if (status == ATTN_OK && slash)
         (*set)->folder[slash == path ? 1 : slash - path] = '\0';
@@ -336,6 +339,8 @@ attn_status attn__coco_results_read(attn__detections *detections, const attn__bo
     attn_status status = attn__file_map(&text, set->context, path);
     if (status == ATTN_OK)
         status = attn__coco_results_parse(detections, set, &text);
+    if (status == ATTN_OK && (status = attn__file_unchanged(&text)) != ATTN_OK)
+        attn__detections_free(set->context, detections);
     attn__file_unmap(&text);
     return status;
 }

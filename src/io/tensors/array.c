@@ -133,7 +133,7 @@ attn_status attn__arrays_check_total(const attn__arrays *arrays, const attn_weig
     return ATTN_OK;
 }
 
-static void shorten(attn_named_list *list, int64_t n)
+void attn__named_shorten(attn_named_list *list, int64_t n)
 {
     for (int64_t i = n; i < list->n; i++) {
         attn__free(list->context, list->items[i].name);
@@ -156,7 +156,7 @@ attn_status attn__arrays_to_list(const attn__arrays *arrays, attn_named_list *li
             attn_tensor_destroy(tensor);
     }
     if (status != ATTN_OK)
-        shorten(list, before);
+        attn__named_shorten(list, before);
     return status;
 }
 

@@ -100,6 +100,8 @@ attn_status attn__arrays_check_total(const attn__arrays *arrays, const attn_weig
 /* Appends all arrays as new tensors to `list`. On failure the list is unchanged. */
 attn_status attn__arrays_to_list(const attn__arrays *arrays, attn_named_list *list,
                                  const attn_weights_options *options);
+/* Removes and frees the items of a list after the first n. */
+void attn__named_shorten(attn_named_list *list, int64_t n);
 /* Copies all arrays to the tensors of `parameters`, as attn_weights_load describes. */
 attn_status attn__arrays_into(const attn__arrays *arrays, attn_named_list *parameters,
                               const attn_weights_options *options, attn_bytes *report);

@@ -233,7 +233,7 @@ attn_status attn_npy_parse(attn_tensor **tensor, attn_context *context, const vo
     ATTN__CALL(context);
     static const attn_weights_options keep = {.keep_types = true};
     static char no_name[] = "array";
-    attn__input input = {context, name, data, size};
+    attn__input input = {.context = context, .name = name, .data = data, .size = size};
     attn__arrays file = {.context = context, .file = name};
     attn__array array;
     *tensor = NULL;
@@ -253,6 +253,10 @@ attn_status attn_npy_read(attn_tensor **tensor, attn_context *context, const cha
     attn_status status = attn__file_map(&input, context, path);
     if (status == ATTN_OK)
         status = attn_npy_parse(tensor, context, input.data, input.size, path);
+    if (status == ATTN_OK && (status = attn__file_unchanged(&input)) != ATTN_OK) {
+        attn_tensor_destroy(*tensor);
+        *tensor = NULL;
+    }
     attn__file_unmap(&input);
     return status;
 }

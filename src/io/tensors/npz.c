@@ -36,7 +36,7 @@ static attn_status add_array(attn__findings *findings, const attn__zip *zip, con
         return attn__input_fail(zip->input, ATTN_ERROR_FORMAT, entry->header,
                                 "zip: a name that is too long, or holds a 0");
     snprintf(name, sizeof name, "%s(%.*s)", zip->input->name, (int)entry->name_size, entry->name);
-    attn__input input = {context, name, NULL, entry->size};
+    attn__input input = {.context = context, .name = name, .data = NULL, .size = entry->size};
     attn_status status = attn__findings_entry(findings, zip, entry, &input.data);
     if (status == ATTN_OK)
         status = attn__npy_find(&array, &input);

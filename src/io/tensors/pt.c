@@ -91,7 +91,7 @@ static attn_status walk_pickle(archive *a, const attn__zip_entry *entry)
     if (status != ATTN_OK)
         return status;
     snprintf(name, sizeof name, "%s(data.pkl)", a->input->name);
-    attn__input input = {a->input->context, name, text, entry->size};
+    attn__input input = {.context = a->input->context, .name = name, .data = text, .size = entry->size};
     attn__pickle pickle;
     size_t offset = 0;
     pt.input = &input;

@@ -222,7 +222,7 @@ static attn_status parse(find_function finder, attn_named_list *list, const void
                          const attn_weights_options *options, attn_config *metadata, attn_bytes *report)
 {
     ATTN__CALL(list->context);
-    attn__input input = {list->context, name, data, size};
+    attn__input input = {.context = list->context, .name = name, .data = data, .size = size};
     return read_into_list(finder, &input, list, options, metadata, report);
 }
 
@@ -276,8 +276,11 @@ attn_status attn_weights_read(attn_named_list *list, const char *path, const att
     if (report)
         *report = (attn_bytes){0};
     attn_status status = attn__weights_find(&findings, &files, list->context, path, options, metadata);
+    int64_t before = list->n;
     if (status == ATTN_OK)
         status = list_found(&findings, list, options, report);
+    if (status == ATTN_OK && (status = attn__weights_files_unchanged(&files)) != ATTN_OK)
+        attn__named_shorten(list, before);
     attn__findings_clear(&findings);
     attn__weights_files_close(&files);
     return status;
@@ -298,6 +301,8 @@ attn_status attn_weights_load(attn_named_list *parameters, const char *path, con
         take_notes(&findings, report);
         status = attn__arrays_into(&findings.arrays, parameters, options, report);
     }
+    if (status == ATTN_OK)
+        status = attn__weights_files_unchanged(&files);
     attn__findings_clear(&findings);
     attn__weights_files_close(&files);
     return status;

@@ -109,6 +109,14 @@ attn_status attn__weights_files_open(attn__weights_files *files, attn_context *c
     return attn__file_map(&files->parts->input, context, files->path);
 }
 
+attn_status attn__weights_files_unchanged(const attn__weights_files *files)
+{
+    attn_status status = attn__file_unchanged(&files->adapter.input);
+    for (int64_t i = 0; i < files->n && status == ATTN_OK; i++)
+        status = attn__file_unchanged(&files->parts[i].input);
+    return status;
+}
+
 void attn__weights_files_close(attn__weights_files *files)
 {
     for (int64_t i = 0; i < files->n; i++) {
@@ -285,7 +293,8 @@ void attn__weights_files_drop(const void *user, const uint8_t *data, size_t size
     const attn__weights_files *files = user;
     for (int64_t i = 0; i < files->n; i++) {
         const attn__input *input = &files->parts[i].input;
-        if (input->data && data >= input->data && data < input->data + input->size)
+        /* pages of a mapping are read again from the file if they are needed again; other memory would be lost */
+        if (input->mapped && data >= input->data && data < input->data + input->size)
             attn__system_drop_pages(data, size);
     }
 }

@@ -27,6 +27,8 @@ typedef struct attn__weights_files {
 
 /* Chooses the files and maps them. `files->find` must be set before. The files must be closed even if this fails. */
 attn_status attn__weights_files_open(attn__weights_files *files, attn_context *context, const char *path);
+/* Call this after tensors were read. ATTN_ERROR_IO: one of the files was changed after it was mapped. */
+attn_status attn__weights_files_unchanged(const attn__weights_files *files);
 void attn__weights_files_close(attn__weights_files *files);
 /* Finds the arrays of all parts. Checks that each part has exactly the tensors that the index assigns to it. */
 attn_status attn__weights_files_find(attn__weights_files *files, attn__findings *findings);

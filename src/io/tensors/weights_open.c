@@ -90,7 +90,11 @@ attn_status attn_checkpoint_tensor(attn_tensor **tensor, const attn_checkpoint *
     one.items = &arrays->items[i];
     one.n = 1;
     attn_status status = attn__arrays_check_total(&one, &weights->options);
-    return status == ATTN_OK
-               ? attn__array_to_tensor(tensor, arrays, one.items, attn__array_dtype(one.items, &weights->options))
-               : status;
+    if (status == ATTN_OK)
+        status = attn__array_to_tensor(tensor, arrays, one.items, attn__array_dtype(one.items, &weights->options));
+    if (status == ATTN_OK && (status = attn__weights_files_unchanged(&weights->files)) != ATTN_OK) {
+        attn_tensor_destroy(*tensor);
+        *tensor = NULL;
+    }
+    return status;
 }
