@@ -105,7 +105,7 @@ static void blocks_are_checked(void **state)
 {
     (void)state;
     const attn_blocks good = {.query_dim = 2, .key_dim = 3, .queries = 2, .keys = 3};
-#define BLOCKS p.flags |= ATTN_WITH_BLOCKS, p.blocks = good
+#define BLOCKS p.flags |= ATTN_WITH_BLOCKS, p.blocks = good, p.dims[2].blocks = 2, p.dims[3].blocks = 1
     WRONG(OK, "", BLOCKS);
     WRONG(OK, "", BLOCKS; p.blocks.queries = p.blocks.keys = INT64_MAX);
     WRONG(ERROR_ARGUMENT, "blocks.query_dim names dim 3", BLOCKS; p.blocks.query_dim = 3);
@@ -136,7 +136,7 @@ static void dims_are_checked(void **state)
     (void)state;
     WRONG(ERROR_ARGUMENT, "dim 3: role 8", p.dims[3].role = (attn_role)8);
     WRONG(ERROR_ARGUMENT, "dim 2: a reserved field", p.dims[2].reserved[3] = 1);
-    WRONG(ERROR_ARGUMENT, "the problem: a reserved field", p.reserved[14] = 1);
+    WRONG(ERROR_ARGUMENT, "the problem: a reserved field", p.reserved[13] = 1);
     WRONG(ERROR_ARGUMENT, "dim 1: role 0", p.dims[1].role = (attn_role)0);
     WRONG(ERROR_SHAPE, "dim 2 (QUERY): its length -4 is negative", p.dims[2].n = -4);
     WRONG(ERROR_SHAPE, "dim 2 (QUERY, length 4): k has stride 7", p.dims[2].k = 7);
@@ -364,6 +364,7 @@ static void missing_arrays_are_named_and_nothing_is_written(void **state)
     (void)state;
     attn_problem p = sound();
     p.flags = ATTN_WITH_BIAS;
+    p.dims[3].bias = 1;
     float in[400] = {0}, out[400];
     for (int i = 0; i < 400; i++)
         out[i] = 7;
@@ -410,17 +411,101 @@ static void arrays_without_elements_may_be_missing(void **state)
     }
 }
 
-static void usual_problems_check_their_numbers(void **state)
+static void strides_may_not_be_forgotten(void **state)
+{
+    (void)state;
+    static const attn_relative table = {.query_dim = 2, .key_dim = 3, .offset = 3, .rows = 8, .stride = {[4] = 1}};
+    const unsigned all = ATTN_WITH_BIAS | ATTN_WITH_MASK | ATTN_WITH_BLOCKS;
+    const attn_blocks blocks = {.query_dim = 2, .key_dim = 3, .queries = 2, .keys = 3};
+    WRONG(ERROR_SHAPE, "bias has no stride", p.flags |= ATTN_WITH_BIAS);
+    WRONG(ERROR_SHAPE, "mask has no stride", p.flags |= ATTN_WITH_MASK);
+    WRONG(ERROR_SHAPE, "blocks has no stride", p.flags |= ATTN_WITH_BLOCKS; p.blocks = blocks);
+    WRONG(ERROR_SHAPE, "bias has no stride", p.flags |= ATTN_WITH_BIAS | ATTN_WITH_BIAS_INDEX; p.dims[1].bias = 1;
+          p.bias_index.rows = 2; p.bias_index.row_stride = 3);
+    WRONG(ERROR_SHAPE, "bias_index.row_stride is 0", p.flags |= ATTN_WITH_BIAS | ATTN_WITH_BIAS_INDEX;
+          p.dims[3].bias = 1; p.bias_index.rows = 2);
+    WRONG(ERROR_SHAPE, "relative table 0 has 8 rows, but row_stride is 0", p.nrelatives = 1; p.relatives[0] = table);
+    WRONG(OK, "", p.flags |= all; p.broadcast = all; p.blocks = blocks);
+    WRONG(OK, "", p.flags |= all; p.blocks = blocks; p.dims[2].n = p.dims[3].n = p.dims[0].n = p.dims[1].n = 1);
+    WRONG(ERROR_ARGUMENT, "broadcast has unknown bits 0x8", p.broadcast = ATTN_WITH_PACKED);
+    WRONG(ERROR_SHAPE, "dbias: ", p.direction = ATTN_DIRECTION_BACKWARD; p.flags |= ATTN_WITH_BIAS | ATTN_WANT_DBIAS;
+          p.own_grad_strides = true; p.dims[0].dbias = 1; p.dims[3].dbias = 1; p.dims[3].bias = 1;
+          for (int i = 0; i < 6; i++) p.dims[i].dout = p.dims[i].o);
+    WRONG(ERROR_SHAPE, "lse: ", p.direction = ATTN_DIRECTION_BACKWARD; p.flags |= ATTN_WANT_DQ;
+          p.dims[0].lse = p.dims[1].lse = p.dims[2].lse = 0);
+    WRONG(ERROR_SHAPE, "o: ", p.direction = ATTN_DIRECTION_BACKWARD; p.flags |= ATTN_WANT_DQ; p.dims[2].o = 0);
+    WRONG(ERROR_ARGUMENT, "the problem has no dims", p.ndims = 0);
+}
+
+/* Checks the status, and that attn_context_error(NULL) says why. */
+static void assert_unusual(attn_status status, attn_status expected, const char *words)
+{
+    assert_int_equal(status, expected);
+    if (!strstr(attn_context_error(NULL), words))
+        fail_msg("'%s' does not say '%s'", attn_context_error(NULL), words);
+}
+
+static void usual_problems_say_what_is_wrong(void **state)
 {
     (void)state;
     attn_problem p;
-    assert_int_equal(attn_problem_heads(&p, &(attn_heads){.heads = 6, .kv_heads = 4}), ATTN_ERROR_SHAPE);
-    assert_int_equal(attn_problem_heads(&p, &(attn_heads){.heads = 6, .keys = -1}), ATTN_ERROR_ARGUMENT);
-    assert_int_equal(attn_problem_axis(&p, &(attn_axis){.rank = 2, .shape = {4, 6}, .channel_axis = 1, .heads = 4}),
-                     ATTN_ERROR_SHAPE);
-    assert_int_equal(attn_problem_axis(&p, &(attn_axis){.rank = 2, .shape = {4, 6}, .heads = 1}), ATTN_ERROR_ARGUMENT);
-    assert_int_equal(attn_problem_tied_rows(&p, INT64_MAX, 3, 1, 1, 8), ATTN_ERROR_ARGUMENT);
-    assert_int_equal(attn_problem_window2d(&p, &(attn_window2d){.batch = -1}), ATTN_ERROR_ARGUMENT);
+    const attn_heads good = {.batch = 2, .heads = 6, .queries = 3, .keys = 4, .dim = 8};
+    const attn_window2d window = {
+        .batch = 1, .height = 4, .width = 4, .heads = 1, .dim = 4, .window_y = 3, .window_x = 3};
+#define HEADS(status, words, ...)                                                                                      \
+    do {                                                                                                               \
+        attn_heads h = good;                                                                                           \
+        __VA_ARGS__;                                                                                                   \
+        assert_unusual(attn_problem_heads(&p, &h), ATTN_##status, words);                                              \
+    } while (0)
+    HEADS(ERROR_SHAPE, "kv_heads 4 does not divide heads 6", h.kv_heads = 4);
+    HEADS(ERROR_ARGUMENT, "attn_heads: keys is -1", h.keys = -1);
+    HEADS(ERROR_ARGUMENT, "attn_heads: dim is 0; it must be 1 to 2^40", h.dim = 0);
+    HEADS(ERROR_ARGUMENT, "attn_heads: heads is 0", h.heads = 0);
+    HEADS(ERROR_ARGUMENT, "attn_heads: lens_per is 3", h.lens_per = 3);
+    HEADS(ERROR_ARGUMENT, "attn_heads: causal is 9", h.causal = (attn_causal)9);
+    HEADS(ERROR_ARGUMENT, "attn_heads: layout is 9", h.layout = (attn_layout)9);
+    HEADS(ERROR_ARGUMENT, "attn_heads: a reserved field is not zero", h.reserved[3] = 1);
+    HEADS(ERROR_ARGUMENT, "attn_heads: arrays of", h.batch = h.keys = INT64_C(1) << 40);
+    HEADS(ERROR_ARGUMENT, "attn_heads: arrays of", h.q_row = h.queries = INT64_C(1) << 40);
+    HEADS(ERROR_ARGUMENT, "attn_heads: q_row is", h.q_row = INT64_MIN);
+    HEADS(OK, "there is no context", h.q_row = -48);
+    /* what was refused cannot be planned */
+    HEADS(ERROR_ARGUMENT, "dim is 0", h.dim = 0);
+    expect(&p, ATTN_ERROR_ARGUMENT, "the problem has no dims");
+#undef HEADS
+    attn_axis axis = {.rank = 2, .shape = {4, 6}, .channel_axis = 1, .heads = 4};
+    assert_unusual(attn_problem_axis(&p, &axis), ATTN_ERROR_SHAPE, "attn_axis: heads 4 does not divide the 6 channels");
+    axis = (attn_axis){.rank = 2, .shape = {4, 6}, .heads = 1};
+    assert_unusual(attn_problem_axis(&p, &axis), ATTN_ERROR_ARGUMENT, "axis and channel_axis are both 0");
+    axis = (attn_axis){.rank = 9, .heads = 1};
+    assert_unusual(attn_problem_axis(&p, &axis), ATTN_ERROR_ARGUMENT, "attn_axis: rank is 9");
+    axis = (attn_axis){.rank = 2, .shape = {4, 6}, .channel_axis = 1};
+    assert_unusual(attn_problem_axis(&p, &axis), ATTN_ERROR_ARGUMENT, "attn_axis: heads is 0");
+    assert_unusual(attn_problem_tied_rows(&p, INT64_MAX, 3, 1, 1, 8), ATTN_ERROR_ARGUMENT,
+                   "rows is 9223372036854775807");
+    assert_unusual(attn_problem_tied_rows(&p, 3, 3, 1, 1, 0), ATTN_ERROR_ARGUMENT, "attn_problem_tied_rows: dim is 0");
+    attn_window2d w = window;
+    w.batch = -1;
+    assert_unusual(attn_problem_window2d(&p, &w), ATTN_ERROR_ARGUMENT, "attn_window2d: batch is -1");
+    w = window;
+    w.window_x = 0;
+    assert_unusual(attn_problem_window2d(&p, &w), ATTN_ERROR_ARGUMENT, "attn_window2d: window_x is 0");
+    w = window;
+    w.dilation = INT64_MAX;
+    assert_unusual(attn_problem_window2d(&p, &w), ATTN_ERROR_ARGUMENT, "attn_window2d: dilation is");
+    assert_unusual(attn_problem_window2d(&p, &window), ATTN_OK, "there is no context");
+}
+
+static void contexts_that_are_refused_say_why(void **state)
+{
+    (void)state;
+    attn_context *c;
+    assert_unusual(attn_context_create(&c, &(attn_context_options){.isa = "avx3"}), ATTN_ERROR_NOT_FOUND, "\"avx3\"");
+    assert_unusual(attn_context_create(&c, &(attn_context_options){.threads = -1}), ATTN_ERROR_ARGUMENT, "-1 threads");
+    assert_unusual(attn_context_create(&c, &(attn_context_options){.precision = (attn_precision)9}),
+                   ATTN_ERROR_ARGUMENT, "no precision 9");
+    assert_unusual(attn_context_create(&c, &(attn_context_options){.reserved = {1}}), ATTN_ERROR_ARGUMENT, "reserved");
 }
 
 static void malformed_wisdom_names_its_line(void **state)
@@ -499,7 +584,9 @@ int main(void)
         cmocka_unit_test(shared_arrays_and_unaligned_workspaces_are_refused),
         cmocka_unit_test(missing_arrays_are_named_and_nothing_is_written),
         cmocka_unit_test(arrays_without_elements_may_be_missing),
-        cmocka_unit_test(usual_problems_check_their_numbers),
+        cmocka_unit_test(usual_problems_say_what_is_wrong),
+        cmocka_unit_test(strides_may_not_be_forgotten),
+        cmocka_unit_test(contexts_that_are_refused_say_why),
         cmocka_unit_test(malformed_wisdom_names_its_line),
         cmocka_unit_test(every_allocation_may_fail),
     };

@@ -42,6 +42,7 @@ static void make(random_problem *r, const attn_heads *shape, unsigned with)
     *r = (random_problem){0};
     assert_int_equal(attn_problem_heads(&r->forward, shape), ATTN_OK);
     r->forward.flags |= ATTN_WANT_LSE | with;
+    r->forward.broadcast = with;
     r->backward = r->forward;
     r->backward.direction = ATTN_DIRECTION_BACKWARD;
     r->backward.flags |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;

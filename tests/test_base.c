@@ -332,8 +332,8 @@ static void dropped_pages_take_nothing_else(void **state)
 RUN_TESTS(TEST(named_instruction_set_does_not_request_amx), TEST(instruction_sets_are_those_of_the_processor),
           TEST(errors_can_be_asked_for_without_a_context),
           TEST_WITH_CONTEXT(a_call_begins_without_the_error_of_earlier_calls),
-        TEST_WITH_CONTEXT(the_first_error_on_a_tape_is_kept_until_the_reset),
-        TEST_WITH_CONTEXT(a_missing_result_is_never_reported_as_success), TEST(bad_options_make_no_context),
+          TEST_WITH_CONTEXT(the_first_error_on_a_tape_is_kept_until_the_reset),
+          TEST_WITH_CONTEXT(a_missing_result_is_never_reported_as_success), TEST(bad_options_make_no_context),
           TEST_WITH_CONTEXT(memory_is_aligned_counted_and_checked), TEST(every_item_runs_once),
           TEST(many_threads_do_each_item_once), TEST(items_of_a_busy_thread_are_taken_by_others),
           TEST(philox_gives_its_known_answer), TEST(numbers_have_their_moments), TEST(dropped_pages_take_nothing_else))

@@ -461,7 +461,8 @@ static attn_status translator_load(world *w, bool bad)
 static attn_status translator_translate(world *w, bool bad)
 {
     attn_translation result = {0};
-    attn_status status = attn_translator_translate(w->translator, (const char *[]){bad ? "\xff" : "go ."}, 1, NULL, &result);
+    attn_status status =
+        attn_translator_translate(w->translator, (const char *[]){bad ? "\xff" : "go ."}, 1, NULL, &result);
     attn_translations_free(w->c, &result, status == ATTN_OK ? 1 : 0);
     return status;
 }
@@ -515,7 +516,7 @@ static attn_status seq2seq_translate(world *w, bool bad)
 static attn_status plan_create(world *w, bool bad)
 {
     attn_plan *plan;
-    attn_status status = attn_plan_create(&plan, w->c, bad ? &(attn_problem){0} : &w->problem, NULL);
+    attn_status status = attn_plan_create(&plan, w->c, bad ? &(attn_problem){.ndims = -1} : &w->problem, NULL);
     attn_plan_destroy(plan);
     return status;
 }
@@ -630,8 +631,12 @@ static attn_status seq2seq_forward(world *w, bool bad)
 
 static attn_status attend(world *w, bool bad)
 {
-    attn_attention a = {.q = {.tensor = w->x}, .k = {.tensor = w->x}, .v = {.tensor = w->x}, .rank = 2, .shape = {2, 4}};
-    assert_int_equal(attn_problem_heads(&a.problem, &(attn_heads){.batch = 1, .heads = 1, .queries = 2, .keys = bad ? 9 : 2, .dim = 4}), ATTN_OK);
+    attn_attention a = {
+        .q = {.tensor = w->x}, .k = {.tensor = w->x}, .v = {.tensor = w->x}, .rank = 2, .shape = {2, 4}};
+    assert_int_equal(
+        attn_problem_heads(&a.problem,
+                           &(attn_heads){.batch = 1, .heads = 1, .queries = 2, .keys = bad ? 9 : 2, .dim = 4}),
+        ATTN_OK);
     return of(w, attn_attend(w->tape, &a));
 }
 
@@ -683,9 +688,9 @@ static attn_status gru(world *w, bool bad)
 #define OPERATION(name, expression)                                                                                    \
     static attn_status name(world *w, bool bad)                                                                        \
     {                                                                                                                  \
-        attn_tensor *x = w->x, *y = bad ? w->other : x;                                                             \
+        attn_tensor *x = w->x, *y = bad ? w->other : x;                                                                \
         int axis = bad ? 7 : 0;                                                                                        \
-        (void)x, (void)y, (void)axis;                                                                                           \
+        (void)x, (void)y, (void)axis;                                                                                  \
         return of(w, expression);                                                                                      \
     }
 OPERATION(tape_tensor, attn_tape_tensor(w->tape, ATTN_F32, bad ? 99 : 1, (int64_t[]){1}, NULL))
@@ -714,7 +719,10 @@ OPERATION(cross_entropy, attn_cross_entropy(w->tape, x, bad ? x : w->ids, NULL))
 
 enum { BY_MEMORY = 1, ON_TAPE = 2, FAILS_ONLY = 4, SUCCEEDS_ONLY = 8 };
 
-#define ROW(name, kind) {"attn_" #name, name, kind}
+#define ROW(name, kind)                                                                                                \
+    {                                                                                                                  \
+        "attn_" #name, name, kind                                                                                      \
+    }
 static const struct entry {
     const char *name;
     call *call;

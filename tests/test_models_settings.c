@@ -752,7 +752,8 @@ static void hostile_sizes_make_no_model_and_no_overflow(void **state)
     end_context(context);
 }
 
-RUN_TESTS(cmocka_unit_test(hostile_sizes_make_no_model_and_no_overflow), TEST_WITH_TAPE(an_earlier_error_stops_no_later_call), TEST_WITH_TAPE(gradients_are_the_slopes),
+RUN_TESTS(cmocka_unit_test(hostile_sizes_make_no_model_and_no_overflow),
+          TEST_WITH_TAPE(an_earlier_error_stops_no_later_call), TEST_WITH_TAPE(gradients_are_the_slopes),
           TEST_WITH_TAPE(weights_along_axes), TEST_WITH_TAPE(maps_alone_are_the_maps),
           TEST_WITH_TAPE(one_row_is_tied_to_itself), TEST_WITH_TAPE(wrong_settings_are_refused_in_words),
           TEST_WITH_TAPE(wrong_inputs_are_refused_in_words), TEST_WITH_TAPE(feed_forward_blocks_have_their_width),

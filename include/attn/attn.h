@@ -120,11 +120,11 @@ typedef struct attn_context_options {
  * One thread at a time may use a context; different contexts are independent. */
 typedef struct attn_context attn_context;
 
-/* Makes a context. `options` may be NULL. On failure, attn_context_error(NULL) says why. ATTN_ERROR_NOT_FOUND: the option or ATTN_ISA names an unknown instruction set.
- * ATTN_ERROR_UNSUPPORTED: the machine lacks the instruction set. ATTN_ERROR_ARGUMENT: threads below 0 or above 1024, an
- * allocator with only one of its two functions, an unknown precision (the option or ATTN_PRECISION), or an
- * ATTN_BATCH_INVARIANT that is neither 0 nor 1. ATTN_ERROR_MEMORY. On failure *context is NULL and no memory is held.
- */
+/* Makes a context. `options` may be NULL. On failure, attn_context_error(NULL) is the reason, *context is NULL and no
+ * memory is held. ATTN_ERROR_NOT_FOUND: the option or ATTN_ISA names an unknown instruction set.
+ * ATTN_ERROR_UNSUPPORTED: the machine lacks the instruction set. ATTN_ERROR_ARGUMENT: threads below 0 or above 1024,
+ * an allocator with only one of its two functions, an unknown precision (the option or ATTN_PRECISION), or an
+ * ATTN_BATCH_INVARIANT that is neither 0 nor 1. ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_context_create(attn_context **context, const attn_context_options *options);
 ATTN_API void attn_context_destroy(attn_context *context); /* Destroys a context. NULL is allowed. */
 
@@ -134,9 +134,9 @@ ATTN_API void attn_context_destroy(attn_context *context); /* Destroys a context
  * does not fail itself, until attn_tape_reset or attn_context_clear_error. The text is valid until the next call that
  * fails, and not longer than the context exists. These three functions cannot fail.
  *
- * The functions of this header that have no context (attn_context_create, attn_problem_heads and its kin) give their
- * message, too: attn_context_error(NULL) returns why the last of them failed in this thread, and otherwise that there is
- * no context. attn_context_status(NULL) is ATTN_ERROR_ARGUMENT. */
+ * Functions of this header that have no context (attn_context_create, attn_problem_heads and its kin) have a message,
+ * too: attn_context_error(NULL) returns why the last of them failed in this thread or, if it did not fail, that there
+ * is no context. attn_context_status(NULL) is ATTN_ERROR_ARGUMENT. */
 ATTN_API attn_status attn_context_status(const attn_context *context);
 ATTN_API const char *attn_context_error(const attn_context *context);
 ATTN_API void attn_context_clear_error(attn_context *context);
@@ -454,9 +454,9 @@ typedef struct attn_problem {
      * not count. If a row has at most k visible keys, or a NaN among its scores, it keeps all its keys. The
      * log-sum-exp is over the kept keys. For softmax only. */
     int64_t top_k;
-    /* Sum of the bits ATTN_WITH_BIAS, _MASK, _LENS, _SINKS and _BLOCKS of the operands that have a single element, which
-     * all indices read. Without its bit, such an operand is refused if all of its strides are 0, because they were
-     * probably forgotten. */
+    /* Sum of the bits ATTN_WITH_BIAS, ATTN_WITH_MASK and ATTN_WITH_BLOCKS of the operands that have a single element,
+     * which all queries and keys read. Without its bit, an operand whose strides are all 0 is refused, because its
+     * strides were probably forgotten. */
     uint64_t broadcast;
     int64_t reserved[14];
 } attn_problem;
@@ -547,12 +547,13 @@ ATTN_API const char *attn_plan_solver(const attn_plan *plan);
 ATTN_API size_t attn_plan_describe(const attn_plan *plan, bool verbose, char *text, size_t size);
 
 /* Runs the plan. `workspace` has attn_plan_workspace() bytes and is aligned to 64 bytes. If it is NULL, the plan's own
- * workspace is used. Several threads may execute one plan at once if each thread passes its own workspace. If they pass
- * NULL, the second thread gets ATTN_ERROR_BUSY. ATTN_ERROR_ARGUMENT: an array that the problem needs is NULL, a
+ * workspace is used. Several threads may execute one plan at once if each thread passes its own workspace. If they
+ * pass NULL, the second thread gets ATTN_ERROR_BUSY. ATTN_ERROR_ARGUMENT: an array that the problem needs is NULL, a
  * workspace is not aligned, an output is the same array as another array (other overlaps are not detected), offsets of
- * packed sequences are not in order, or an entry of bias_index is not a row of the table. On error nothing is allocated
- * or written. If several executions fail at once, each returns its own status. The context's error describes one of
- * them, and may be read only when no execution runs. An execution that begins while no other runs clears it. The results have the same bits for any number of threads. */
+ * packed sequences are not in order, or an entry of bias_index is not a row of the table. On error nothing is
+ * allocated or written. If several executions fail at once, each returns its own status. The context's error describes
+ * one of them, and may be read only when no execution runs. An execution that begins while no other runs clears it.
+ * The results have the same bits for any number of threads. */
 ATTN_API attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, void *workspace);
 
 /* The arrays of an execution, except its tables and weights. A row X(NAME, field, strides, written) defines
@@ -648,11 +649,11 @@ typedef struct attn_heads {
     int64_t packed_queries, packed_keys;
     int64_t reserved[4];
 } attn_heads;
-/* Fills a problem. Its dims are, in this order: batch, (kv) head, [group], query, key, contract, value. lse is [B,H,Tq]
- * and weights are [B,H,Tq,Tk]. `problem` is overwritten. The caller may change it after this call. On failure,
- * attn_context_error(NULL) says why, and planning the problem fails, too. ATTN_ERROR_SHAPE: kv_heads does not divide
- * heads. ATTN_ERROR_ARGUMENT: heads or dim below 1, another size below 0, a size above 2^40, arrays of more than 2^60
- * elements, or an unknown lens_per, causal or layout. */
+/* Fills a problem. Its dims are, in this order: batch, (kv) head, [group], query, key, contract, value. lse is
+ * [B,H,Tq] and weights are [B,H,Tq,Tk]. `problem` is overwritten. The caller may change it after this call. On
+ * failure, attn_context_error(NULL) is the reason, and planning the problem fails, too. ATTN_ERROR_SHAPE: kv_heads
+ * does not divide heads. ATTN_ERROR_ARGUMENT: heads or dim below 1, another size below 0, a size above 2^40, arrays of
+ * more than 2^60 elements, or an unknown lens_per, causal or layout. */
 ATTN_API attn_status attn_problem_heads(attn_problem *problem, const attn_heads *heads);
 
 /* Attention along one axis of a contiguous array (axial attention, Ho et al. 2019). x is [n0, ..., n(rank-1)] with the
@@ -664,13 +665,13 @@ typedef struct attn_axis {
     int64_t heads; /* number of heads, which divides shape[channel_axis]; the channels of a head are adjacent */
     attn_causal causal;
 } attn_axis;
-/* Fills a problem for the axis. attn_context_error(NULL) says why it fails. ATTN_ERROR_SHAPE: heads does not divide the
- * channels. ATTN_ERROR_ARGUMENT: rank is not 2 to 8, an axis does not exist or is the channel axis, a length is
- * negative, the array has more than 2^60 elements, or heads or the channels are below 1. */
+/* Fills a problem for the axis. attn_context_error(NULL) is the reason of a failure. ATTN_ERROR_SHAPE: heads does not
+ * divide the channels. ATTN_ERROR_ARGUMENT: rank is not 2 to 8, an axis does not exist or is the channel axis, a
+ * length is negative, the array has more than 2^60 elements, or heads or the channels are below 1. */
 ATTN_API attn_status attn_problem_axis(attn_problem *problem, const attn_axis *axis);
 
 /* Fills a problem for tied rows of an alignment. q, k, v and o are [R,C,B,H,D]. All rows share one map [H,B,C,C],
- * with the scale 1/sqrt(D*R) (Rao et al. 2021, MSA Transformer). attn_context_error(NULL) says why it fails.
+ * with the scale 1/sqrt(D*R) (Rao et al. 2021, MSA Transformer). attn_context_error(NULL) is the reason of a failure.
  * ATTN_ERROR_ARGUMENT: heads or dim below 1, another size below 0, a size above 2^40, or arrays of more than 2^60
  * elements. */
 ATTN_API attn_status attn_problem_tied_rows(attn_problem *problem, int64_t rows, int64_t cols, int64_t batch,
@@ -683,9 +684,9 @@ typedef struct attn_window2d {
     int64_t step, dilation;     /* 0 means 1; if step is above 1, the grid of q and o is smaller: ceil(size/step) */
     attn_border border;
 } attn_window2d;
-/* Fills a problem for the window. attn_context_error(NULL) says why it fails. ATTN_ERROR_ARGUMENT: heads, dim or a side
- * of the window below 1, another size, step or dilation below 0, one of them above 2^40, arrays of more than 2^60
- * elements, or an unknown border. */
+/* Fills a problem for the window. attn_context_error(NULL) is the reason of a failure. ATTN_ERROR_ARGUMENT: heads, dim
+ * or a side of the window below 1, another size, step or dilation below 0, one of them above 2^40, arrays of more than
+ * 2^60 elements, or an unknown border. */
 ATTN_API attn_status attn_problem_window2d(attn_problem *problem, const attn_window2d *window);
 
 /* The shape of partial attentions. Attention over two parts of the keys is merged into attention over both:

@@ -106,8 +106,9 @@ typedef struct attn_tape_options {
 ATTN_API attn_status attn_tape_create(attn_tape **tape, attn_context *context);
 /* Destroys a tape and its tensors. NULL is allowed. Shared tensors (attn_tensor_share) stay valid. */
 ATTN_API void attn_tape_destroy(attn_tape *tape);
-/* Destroys every tensor that the tape made, clears the context's error, and starts a new round. Memory is kept and reused. So after a few rounds
- * with the same shapes, nothing is allocated. If `options` is NULL, all options are zero. */
+/* Destroys every tensor that the tape made, clears the context's error, and starts a new round. Memory is kept and
+ * reused. So after a few rounds with the same shapes, nothing is allocated. If `options` is NULL, all options are
+ * zero. */
 ATTN_API void attn_tape_reset(attn_tape *tape, const attn_tape_options *options);
 
 /* Computes d loss / d x for every tensor x that needs a gradient. `loss` has one element. The pass consumes the data

@@ -322,8 +322,8 @@ static attn_status choose_precision(attn_precision given, attn_precision *precis
     const char *name = getenv("ATTN_PRECISION");
     *precision = given != ATTN_PRECISION_DEFAULT ? given : ATTN_PRECISION_F32;
     if (given == ATTN_PRECISION_DEFAULT && name && *name && !attn_precision_find(precision, name))
-        return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_context_create: there is no precision \"%.40s\" (ATTN_PRECISION)",
-                          name);
+        return attn__fail(NULL, ATTN_ERROR_ARGUMENT,
+                          "attn_context_create: there is no precision \"%.40s\" (ATTN_PRECISION)", name);
     if ((unsigned)(*precision - 1) < ATTN_PRECISION_INT8)
         return ATTN_OK;
     return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_context_create: there is no precision %d", (int)given);
@@ -336,14 +336,16 @@ static attn_status choose_batch_invariant(bool given, bool *batch_invariant)
     *batch_invariant = given || (set && strcmp(text, "1") == 0);
     if (given || !set || strcmp(text, "0") == 0 || strcmp(text, "1") == 0)
         return ATTN_OK;
-    return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_context_create: ATTN_BATCH_INVARIANT is \"%.40s\", not 0 or 1", text);
+    return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_context_create: ATTN_BATCH_INVARIANT is \"%.40s\", not 0 or 1",
+                      text);
 }
 
 static attn_status check_options(const attn_context_options *o)
 {
     /* Both functions must be given or none, because memory must be freed by the allocator that allocated it. */
     if (!o->allocator.alloc != !o->allocator.release)
-        return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_context_create: the allocator has only one of alloc and release");
+        return attn__fail(NULL, ATTN_ERROR_ARGUMENT,
+                          "attn_context_create: the allocator has only one of alloc and release");
     if (o->threads < 0 || o->threads > ATTN__MAX_THREADS)
         return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_context_create: %d threads: it must be 0 to %d", o->threads,
                           ATTN__MAX_THREADS);

@@ -57,7 +57,8 @@ struct attn_context {
 };
 
 /* Records an error, unless the outermost call has recorded one before, and returns `status`. If `context` is NULL, the
- * error is that of a function without a context, and attn_context_error(NULL) returns it in this thread. Several threads may call this at once, but no thread may read the error at that time. */
+ * error is that of a function without a context, and attn_context_error(NULL) returns it in this thread. Several
+ * threads may call this at once, but no thread may read the error at that time. */
 attn_status attn__fail(attn_context *context, attn_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Refuses an enum value outside of 0 to `last`, which a caller built for another version may pass. */
@@ -69,11 +70,12 @@ attn_status attn__check_choice(attn_context *context, const char *what, int valu
 #define ATTN__CALL(context)      ATTN__CALL_OF(context, false)
 #define ATTN__TAPE_CALL(context) ATTN__CALL_OF(context, true)
 #define ATTN__CALL_OF(context, on_tape)                                                                                \
-    attn_context *attn__caller __attribute__((cleanup(attn__call_leave), unused)) = attn__call_enter((context), (on_tape))
+    attn_context *attn__caller __attribute__((cleanup(attn__call_leave), unused)) =                                    \
+        attn__call_enter((context), (on_tape))
 attn_context *attn__call_enter(attn_context *context, bool on_tape);
 void attn__call_leave(attn_context *const *context);
-/* Returns the error of the outermost call, whose status is ATTN_OK if nothing has failed. Outside of calls, as in a layer
- * that a test runs alone, it is the error that attn_context_status shows. */
+/* Returns the error of the outermost call, whose status is ATTN_OK if nothing has failed. Outside of calls, as in a
+ * layer that a test runs alone, it is the error that attn_context_status shows. */
 const attn__error *attn__call_error(const attn_context *context);
 static inline attn_status attn__call_status(const attn_context *context)
 {

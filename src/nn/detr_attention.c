@@ -20,7 +20,8 @@ static attn_nn_initializer head_fill(attn_nn_policy policy, int64_t heads, int64
         double fans = (double)dim * (double)dim_head + (double)heads * (double)dim_head;
         return (attn_nn_initializer){.start = ATTN_INIT_NORMAL, .scale = sqrt(2 / fans)};
     }
-    return (attn_nn_initializer){.start = ATTN_INIT_XAVIER_UNIFORM, .fan_in = (double)dim, .fan_out = (double)heads * (double)dim_head};
+    return (attn_nn_initializer){
+        .start = ATTN_INIT_XAVIER_UNIFORM, .fan_in = (double)dim, .fan_out = (double)heads * (double)dim_head};
 }
 
 void attn_nn_detr_attention_init(attn_nn_detr_attention *layer, attn_nn_builder *builder, int64_t heads, int64_t dim,

@@ -105,7 +105,7 @@ attn_status attn_tensor_share(attn_tensor **shared, const attn_tensor *tensor)
 {
     *shared = NULL;
     if (!tensor)
-        return ATTN_ERROR_ARGUMENT;
+        return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_tensor_share: the tensor is NULL");
     ATTN__CALL(tensor->context);
     if (attn__tensor_must_have_data(tensor->context, tensor, "to share") != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;

@@ -276,9 +276,14 @@ static attn_status leave(attn_training *training, const attn_job *job, attn_tape
     /* the error is cleared, so that a failure to save can record its own error */
     attn__call_forget(training->context);
     attn_status saved = job->save(job->user, false);
-    if (saved != ATTN_OK || status == ATTN_ERROR_INTERRUPTED)
-        return saved != ATTN_OK ? saved : status;
-    return attn__fail(training->context, status, "%s", why);
+    return saved != ATTN_OK ? saved : attn__fail(training->context, status, "%s", why);
+}
+
+static attn_status stopped(const attn_training *training)
+{
+    return attn__fail(training->context, ATTN_ERROR_INTERRUPTED,
+                      "the function that reports the progress stopped the training after step %lld of epoch %lld",
+                      (long long)training->at.step, (long long)training->at.epoch + 1);
 }
 
 static attn_status run_steps(attn_training *training, const attn_job *job, attn_tape *tape, attn_progress *p)
@@ -296,7 +301,7 @@ static attn_status run_steps(attn_training *training, const attn_job *job, attn_
         p->epoch_ends = p->improved = false;
         if (!report(training, job, p)) {
             status = job->save(job->user, false);
-            return status != ATTN_OK ? status : ATTN_ERROR_INTERRUPTED;
+            return status != ATTN_OK ? status : stopped(training);
         }
         if (every > 0 && at->all_steps % every == 0 && at->step < p->steps)
             status = job->save(job->user, false);
@@ -342,7 +347,7 @@ static attn_status end_epoch(attn_training *training, const attn_job *job, attn_
     at->step = 0;
     at->loss_sum = at->loss_tokens = 0;
     attn_status status = job->save(job->user, p->improved);
-    return status != ATTN_OK || go_on ? status : ATTN_ERROR_INTERRUPTED;
+    return status != ATTN_OK || go_on ? status : stopped(training);
 }
 
 static bool out_of_patience(const attn_training *training)

@@ -117,6 +117,7 @@ static void draw_features(attn__rng *g, random_problem *r)
     p->flags |= chance(g, 80) ? ATTN_WANT_LSE : 0;
     p->flags |= chance(g, 35) ? ATTN_WITH_BIAS : 0;
     p->flags |= chance(g, 20) ? ATTN_WITH_MASK : 0;
+    p->broadcast = ATTN_WITH_BIAS | ATTN_WITH_MASK | ATTN_WITH_BLOCKS; /* some have no stride in any dim */
     if (p->nbands == 0 && chance(g, 25))
         draw_band(g, p);
     if (chance(g, 20))

@@ -305,6 +305,7 @@ static void draw_features(attn__rng *g, random_problem *r, enum form form)
     p->flags |= chance(g, 30) && p->normalization != ATTN_NORMALIZATION_SUM ? ATTN_WITH_BIAS : 0;
     p->flags |= chance(g, 25) ? ATTN_WITH_MASK : 0;
     p->flags |= chance(g, 25) ? ATTN_WITH_LENS : 0;
+    p->broadcast = ATTN_WITH_BIAS | ATTN_WITH_MASK | ATTN_WITH_BLOCKS; /* some have no stride in any dim */
     p->lens_dim = random_dim(g, p, ATTN_ROLE_KEY);
     if (chance(g, 25))
         p->scale = 0.1 + attn__rng_uniform(g);

@@ -345,6 +345,7 @@ static void translate_item(void *user, int64_t item, int thread)
     int64_t at = item * all->size, left = all->n - at;
     if (atomic_load(&all->failed))
         return;
+    ATTN__CALL(w->t->context); /* the call is the outermost one if the worker has a context of its own */
     w->batch.sentences = all->sentences + at;
     w->batch.n = left < all->size ? left : all->size;
     w->status = translate_batch(w->t, &w->on, &w->batch, all->options, w->hypotheses, all->results, all->attended);

@@ -264,7 +264,8 @@ static attn_status execute(const attn_plan *plan, const attn_arrays *arrays, voi
     if ((uintptr_t)scratch % 64 != 0)
         return attn__fail(plan->context, ATTN_ERROR_ARGUMENT, "the workspace %p is not aligned to 64 bytes", workspace);
     if (!workspace && atomic_flag_test_and_set(plan->busy))
-        return ATTN_ERROR_BUSY;
+        return attn__fail(plan->context, ATTN_ERROR_BUSY,
+                          "the workspace of the plan is in use by another thread; pass a workspace of your own");
     attn__step_run(plan->steps, arrays, scratch);
     if (!workspace)
         atomic_flag_clear(plan->busy);

@@ -3,6 +3,7 @@
 #include "attend/problem/problem.h"
 
 #include "attend/block/window_base.h"
+#include "attend/problem/overlap.h"
 #include "base/integers.h"
 
 #include <math.h>
@@ -125,69 +126,46 @@ static attn_status check_wishes(attn_context *context, const attn_problem *p)
     return ATTN_OK;
 }
 
-/* Checks that an operand with one element for each index has a stride in at least one dim. If it has none, all indices
- * read its first element, and the strides were forgotten unless the caller says that the operand is a broadcast one. */
-static attn_status check_moves(attn_context *context, const attn_problem *p, attn__operand op, unsigned flag)
+/* Checks that an operand has a stride in at least one dim of `roles`. If it has none, all indices read its first
+ * element, and the strides were forgotten, unless it has a single element (attn_problem.broadcast). Lengths and sinks
+ * are not checked: a problem of one sequence or of one head has a single length or sink without a stride. */
+static attn_status check_moves(attn_context *context, const attn_problem *p, attn__operand op, int roles, bool single)
 {
-    /* if the bias is read through an index, the strides of BATCH dims are those of the table */
-    bool indexed = op == ATTN__OP_BIAS && (p->flags & ATTN_WITH_BIAS_INDEX);
     int still = -1;
     for (int i = 0; i < p->ndims; i++) {
-        if (!(attn__operand_table[op].roles >> p->dims[i].role & 1) || (indexed && p->dims[i].role == ATTN_ROLE_BATCH))
+        if (!(roles >> p->dims[i].role & 1))
             continue;
         if (p->dims[i].n == 0 || attn__stride(&p->dims[i], op) != 0)
             return ATTN_OK;
         still = p->dims[i].n > 1 ? i : still;
     }
-    if (still < 0 || !attn__operand_used(p, op) || (p->broadcast & flag))
+    if (still < 0 || single || !attn__operand_used(p, op))
         return ATTN_OK;
     return attn__fail(context, ATTN_ERROR_SHAPE,
-                      "dim %d (%s, length %lld): %s has no stride here or in any other dim, so only its first element is "
-                      "read; set attn_dim.%s, or attn_problem.broadcast if it has a single element",
+                      "dim %d (%s, length %lld): %s has no stride in this or another dim, so only its first element is "
+                      "read; set attn_dim.%s%s",
                       still, attn__role_name(p->dims[still].role), (long long)p->dims[still].n,
-                      attn__operand_table[op].name, attn__operand_table[op].name);
+                      attn__operand_table[op].name, attn__operand_table[op].name,
+                      op == ATTN__OP_W ? "" : ", or attn_problem.broadcast if it has a single element");
 }
 
 static attn_status check_strides(attn_context *context, const attn_problem *p)
 {
-    static const struct {
-        attn__operand op;
-        unsigned flag;
-    } operands[] = {{ATTN__OP_BIAS, ATTN_WITH_BIAS},
-                    {ATTN__OP_MASK, ATTN_WITH_MASK},
-                    {ATTN__OP_LENS, ATTN_WITH_LENS},
-                    {ATTN__OP_SINKS, ATTN_WITH_SINKS},
-                    {ATTN__OP_BLOCKS, ATTN_WITH_BLOCKS}};
-    enum { N = sizeof operands / sizeof *operands };
-    uint64_t known = 0;
-    attn_status status = ATTN_OK;
-    for (int i = 0; i < N; i++)
-        known |= operands[i].flag;
-    if (p->broadcast & ~known)
+    const uint64_t known = ATTN_WITH_BIAS | ATTN_WITH_MASK | ATTN_WITH_BLOCKS, single = p->broadcast;
+    const int pairs = ATTN__IN_QUERY | ATTN__IN_KEY, all = ATTN__IN_BATCH | pairs;
+    if (single & ~known)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "broadcast has unknown bits 0x%llx",
-                          (unsigned long long)(p->broadcast & ~known));
-    for (int i = 0; status == ATTN_OK && i < N; i++)
-        status = check_moves(context, p, operands[i].op, operands[i].flag);
+                          (unsigned long long)(single & ~known));
+    /* if the bias is read through an index, its strides in BATCH dims are those of the table */
+    bool indexed = p->flags & ATTN_WITH_BIAS_INDEX;
+    attn_status status = check_moves(context, p, ATTN__OP_W, ATTN__IN_CONTRACT, false);
+    if (status == ATTN_OK)
+        status = check_moves(context, p, ATTN__OP_BIAS, indexed ? pairs : all, single & ATTN_WITH_BIAS);
+    if (status == ATTN_OK)
+        status = check_moves(context, p, ATTN__OP_MASK, all, single & ATTN_WITH_MASK);
+    if (status == ATTN_OK)
+        status = check_moves(context, p, ATTN__OP_BLOCKS, all, single & ATTN_WITH_BLOCKS);
     return status;
-}
-
-/* Checks the strides of w. They must not all be 0, because all channels would then share a single number. */
-static attn_status check_w(attn_context *context, const attn_problem *p)
-{
-    int still = -1;
-    for (int i = 0; i < p->ndims; i++) {
-        if (p->dims[i].role != ATTN_ROLE_CONTRACT || p->dims[i].n <= 1)
-            continue;
-        if (p->dims[i].w != 0)
-            return ATTN_OK;
-        still = i;
-    }
-    if (still < 0 || !attn__operand_used(p, ATTN__OP_W))
-        return ATTN_OK;
-    return attn__fail(context, ATTN_ERROR_SHAPE,
-                      "dim %d (CONTRACT, length %lld): w has no stride, but additive and "
-                      "concatenation scores have a w for each channel",
-                      still, (long long)p->dims[still].n);
 }
 
 static attn_status check_dim(attn_context *context, const attn_problem *p, int i)
@@ -562,151 +540,6 @@ static attn_status check_table_rows(attn_context *context, const attn_problem *p
     return check_each(context, p, p->nrelatives, check_reached_rows);
 }
 
-/* -------------------------------------------------------------------------------------------------------- overlap
- *
- * Two indices of an output must not address the same element.  They do if their difference x, with |x_i| < n_i and not
- * all x_i zero, has sum x_i stride_i = 0.  A depth-first search looks for such an x, largest stride first.  In an
- * ordinary nested layout, the range of the smaller strides allows only x_i = 0 at each level, so the search is a single
- * path.  In other layouts, the partial sum must also be a multiple of the smaller strides' greatest common divisor.
- * The last two spans are solved directly.  The general problem is a subset sum. If ten million candidates give no
- * answer, the indices therefore count as overlapping.
- */
-
-/* One dim of an array, for the overlap test. */
-typedef struct span_dim {
-    int64_t n, stride;
-    int dim;
-} span_dim;
-
-typedef struct spans {
-    int n;
-    span_dim of[ATTN_MAX_DIMS + 1];
-    int first, second; /* the two dims that cause an overlap; equal if a single dim causes it */
-} spans;
-
-static void add_span(spans *s, int64_t n, int64_t stride, int dim)
-{
-    s->of[s->n++] = (span_dim){n, stride, dim};
-}
-
-__extension__ typedef unsigned __int128 wide; /* product of two strides, which may exceed 64 bits */
-
-typedef struct search {
-    int n;
-    span_dim spans[ATTN_MAX_DIMS + 1]; /* dims with positive strides, in descending order of stride */
-    int64_t reach[ATTN_MAX_DIMS + 2];  /* reach[i]: largest offset that the spans from i on can give */
-    int64_t gcd[ATTN_MAX_DIMS + 2];    /* gcd[i]: greatest common divisor of the strides from span i on */
-    int64_t x[ATTN_MAX_DIMS + 1];
-    int budget;
-} search;
-
-/* Returns the inverse of a modulo m. gcd(a, m) must be 1. */
-static int64_t inverse(int64_t a, int64_t m)
-{
-    int64_t r0 = m, r1 = m > 0 ? a % m : 0, t0 = 0, t1 = 1;
-    while (r1 > 0) {
-        int64_t q = r0 / r1, r = r0 - q * r1, t = t0 - q * t1;
-        r0 = r1, r1 = r;
-        t0 = t1, t1 = t;
-    }
-    return t0 < 0 ? t0 + m : t0;
-}
-
-/* Solves rest + x * a + y * b = 0 within the lengths of the last two spans, whose strides are a and b.  Only the first
- * x in its interval is tested, because all solutions x are congruent modulo b / gcd(a, b). */
-static bool last_two_meet(search *s, int64_t rest, bool nonzero)
-{
-    const span_dim *a = &s->spans[s->n - 2], *b = &s->spans[s->n - 1];
-    int64_t g = attn__max(s->gcd[s->n - 2], 1), modulus = b->stride / g, reach = s->reach[s->n - 1], x;
-    if (!nonzero) { /* rest is 0 here, so only the smallest nonzero solution is tested */
-        s->x[s->n - 2] = modulus;
-        s->x[s->n - 1] = -(a->stride / g);
-        return modulus < a->n && a->stride / g < b->n;
-    }
-    if (rest % g != 0)
-        return false;
-    int64_t wanted = -(rest / g) % modulus;
-    wanted += wanted < 0 ? modulus : 0;
-    x = (int64_t)((wide)wanted * (uint64_t)inverse(a->stride / g, modulus) % (uint64_t)modulus);
-    int64_t low = attn__max(attn__ceil_div(-rest - reach, a->stride), 1 - a->n);
-    int64_t high = attn__min(attn__floor_div(reach - rest, a->stride), a->n - 1);
-    x = low + ((x - low) % modulus + modulus) % modulus;
-    s->x[s->n - 2] = x;
-    s->x[s->n - 1] = x <= high ? -(rest + x * a->stride) / b->stride : 0;
-    return x <= high;
-}
-
-static bool meets(search *s, int level, int64_t rest, bool nonzero)
-{
-    if (level == s->n - 2)
-        return last_two_meet(s, rest, nonzero);
-    const span_dim *span = &s->spans[level];
-    int64_t reach = s->reach[level + 1], bound = span->n - 1;
-    int64_t low = attn__max(-attn__floor_div(reach + rest, span->stride), -bound);
-    int64_t high = attn__min(attn__floor_div(reach - rest, span->stride), bound);
-    if (!nonzero && low < 0)
-        low = 0; /* if x is a solution, so is -x, and only one is tested */
-    for (int64_t x = low; x <= high; x++) {
-        s->x[level] = x;
-        if ((rest + x * span->stride) % s->gcd[level + 1] != 0)
-            continue;
-        if (--s->budget < 0 || meets(s, level + 1, rest + x * span->stride, nonzero || x != 0))
-            return true;
-    }
-    return false;
-}
-
-static void insert(search *s, span_dim span)
-{
-    if (span.stride < 0)
-        span.stride = -span.stride;
-    int at = s->n++;
-    for (; at > 0 && s->spans[at - 1].stride < span.stride; at--)
-        s->spans[at] = s->spans[at - 1];
-    s->spans[at] = span;
-}
-
-static void blame(const search *s, spans *of)
-{
-    of->first = of->second = -1;
-    for (int i = 0; i < s->n; i++) {
-        if (s->x[i] == 0)
-            continue;
-        if (of->first < 0)
-            of->first = s->spans[i].dim;
-        of->second = s->spans[i].dim;
-    }
-    if (of->first < 0)
-        of->first = of->second = s->spans[0].dim;
-}
-
-/* Reports whether two different indices of the array share an element. If so, sets `first` and `second` to the dims
- * along which the indices differ. Offsets must not overflow. */
-static bool spans_overlap(spans *of)
-{
-    search s = {.budget = 10000000};
-    for (int i = 0; i < of->n; i++)
-        if (of->of[i].n == 0)
-            return false;
-    for (int i = 0; i < of->n; i++) {
-        if (of->of[i].n == 1)
-            continue;
-        if (of->of[i].stride == 0) {
-            of->first = of->second = of->of[i].dim;
-            return true;
-        }
-        insert(&s, of->of[i]);
-    }
-    for (int i = s.n - 1; i >= 0; i--)
-        s.reach[i] = s.reach[i + 1] + (s.spans[i].n - 1) * s.spans[i].stride;
-    for (int i = s.n - 1; i >= 0; i--)
-        s.gcd[i] = attn__common_divisor(s.gcd[i + 1], s.spans[i].stride);
-    if (s.n < 2 || !meets(&s, 0, 0, false)) /* a single dim with a nonzero stride cannot overlap */
-        return false;
-    blame(&s, of);
-    return true;
-}
-
 /* ----------------------------------------------------------------------------------------------------- sizes */
 
 /* The largest size. With this limit, offsets and sums of two offsets cannot overflow. */
@@ -942,8 +775,8 @@ static attn_status check_outputs(attn_context *context, const attn_problem *p)
 attn_status attn__check_problem(attn_context *context, const attn_problem *problem)
 {
     static attn_status (*const parts[])(attn_context *, const attn_problem *) = {
-        check_counts, check_numbers, check_wishes, check_dims,  check_strides, check_w,          check_windows,    check_relations,
-        check_packed, check_blocks,  check_tables, check_sizes, check_bias_index, check_table_rows, check_outputs,
+        check_counts, check_numbers, check_wishes, check_dims,    check_windows,    check_relations,  check_packed,
+        check_blocks, check_tables,  check_sizes,  check_strides, check_bias_index, check_table_rows, check_outputs,
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         attn_status status = parts[i](context, problem);

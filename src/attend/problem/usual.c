@@ -29,8 +29,8 @@ static attn_status check_sizes(const char *what, const size_of *sizes, int n, in
         product *= i < nproduct && sizes[i].n ? (double)sizes[i].n : 1;
     }
     return product <= 0x1p60 ? ATTN_OK
-                             : attn__fail(NULL, ATTN_ERROR_ARGUMENT, "%s: arrays of %g elements; at most 2^60 are possible",
-                                          what, product);
+                             : attn__fail(NULL, ATTN_ERROR_ARGUMENT,
+                                          "%s: arrays of %g elements; at most 2^60 are possible", what, product);
 }
 
 static attn_status check_enum(const char *what, const char *name, int value, int last)
@@ -87,9 +87,11 @@ static attn_status check_heads(const attn_heads *h)
     int64_t row = 0, given[] = {h->q_row, h->k_row, h->v_row, h->o_row};
     for (int i = 0; i < 4; i++)
         row = attn__max(row, given[i] < 0 && given[i] >= -furthest ? -given[i] : given[i]);
-    const size_of tokens[] = {{"batch", h->batch, 0}, {"heads", h->heads, 0}, {"tokens", attn__max(queries, keys), 0}, {"dim", dim, 0}};
+    const size_of tokens[] = {
+        {"batch", h->batch, 0}, {"heads", h->heads, 0}, {"tokens", attn__max(queries, keys), 0}, {"dim", dim, 0}};
     const size_of rows[] = {{"batch", h->batch, 0}, {"tokens", attn__max(queries, keys), 0}, {"row", row, 0}};
-    const size_of weights[] = {{"batch", h->batch, 0}, {"heads", h->heads, 0}, {"queries", queries, 0}, {"keys", keys, 0}};
+    const size_of weights[] = {
+        {"batch", h->batch, 0}, {"heads", h->heads, 0}, {"queries", queries, 0}, {"keys", keys, 0}};
     attn_status status = check_sizes(what, sizes, sizeof sizes / sizeof *sizes, 0);
     if (status == ATTN_OK)
         status = check_sizes(what, tokens, 4, 4);
@@ -204,7 +206,8 @@ static attn_status check_axis(const attn_axis *a)
                              i == a->channel_axis};
     status = check_sizes(what, sizes, a->rank, a->rank);
     if (status == ATTN_OK && a->heads < 1)
-        return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_axis: heads is %lld; it must be at least 1", (long long)a->heads);
+        return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_axis: heads is %lld; it must be at least 1",
+                          (long long)a->heads);
     if (status == ATTN_OK && a->shape[a->channel_axis] % a->heads)
         return attn__fail(NULL, ATTN_ERROR_SHAPE, "attn_axis: heads %lld does not divide the %lld channels",
                           (long long)a->heads, (long long)a->shape[a->channel_axis]);
@@ -276,7 +279,8 @@ attn_status attn_problem_axis(attn_problem *problem, const attn_axis *axis)
 attn_status attn_problem_tied_rows(attn_problem *problem, int64_t rows, int64_t cols, int64_t batch, int64_t heads,
                                    int64_t dim)
 {
-    const size_of sizes[] = {{"rows", rows, 0}, {"cols", cols, 0}, {"batch", batch, 0}, {"heads", heads, 1}, {"dim", dim, 1}};
+    const size_of sizes[] = {
+        {"rows", rows, 0}, {"cols", cols, 0}, {"batch", batch, 0}, {"heads", heads, 1}, {"dim", dim, 1}};
     ATTN__CALL(NULL);
     *problem = (attn_problem){0};
     attn_status status = check_sizes("attn_problem_tied_rows", sizes, 5, 5);
