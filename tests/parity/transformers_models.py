@@ -400,6 +400,8 @@ def smaller(given, layers=2):
         elif name in ("layer_types", "mlp_layer_types", "no_rope_layers") and isinstance(x, list):
             kinds = list(dict.fromkeys(x))
             found[name] = (kinds * layers)[:layers]
+    if "kv_lora_rank" in found and "num_key_value_heads" in found:  # multi-head latent attention
+        found["num_key_value_heads"] = SMALL["num_attention_heads"]
     return found
 
 

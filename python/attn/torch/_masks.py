@@ -97,14 +97,15 @@ _PROPERTIES = frozenset(
         "device", "dtype", "is_cpu", "is_cuda", "is_meta", "is_mps", "is_nested", "is_quantized", "is_sparse", "is_xpu",
         "layout", "ndim", "requires_grad", "shape")]
     + [getattr(Tensor, name) for name in (
-        "__len__", "dim", "element_size", "get_device", "is_complex", "is_floating_point", "ndimension", "nelement", "numel", "size")]
+        "__len__", "dim", "element_size", "get_device", "is_complex", "is_floating_point", "ndimension", "nelement", "numel",
+        "size")]
     + [torch.is_complex, torch.is_floating_point, torch.numel])
 _PARTS = frozenset((
     "H", "T", "__getitem__", "_reshape_alias", "_to_copy", "_unsafe_view", "alias", "bool", "broadcast_to", "chunk", "clone",
     "contiguous", "cpu", "data", "detach", "expand", "expand_as", "flatten", "index_select", "mH", "mT", "movedim", "moveaxis",
     "narrow", "permute", "ravel", "repeat", "repeat_interleave", "reshape", "reshape_as", "select", "slice", "split", "squeeze",
-    "swapaxes", "swapdims", "t", "tensor_split", "tile", "to", "transpose", "type", "type_as", "unbind", "unflatten", "unsqueeze",
-    "view", "view_as"))
+    "swapaxes", "swapdims", "t", "tensor_split", "tile", "to", "transpose", "type", "type_as", "unbind", "unflatten",
+    "unsqueeze", "view", "view_as"))
 _SUMS = frozenset(("__add__", "__iadd__", "__radd__", "add", "add_"))
 
 
