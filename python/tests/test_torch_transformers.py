@@ -429,6 +429,39 @@ class Masks(Registered):
                     found, expected = read(mask), read(wanted.clone())
                     self.near(found.float(), expected.float())
 
+    def test_a_single_query_that_sees_all_keys_needs_no_mask(self):
+        sliding = masking_utils.sliding_window_causal_mask_function(4)
+        whole, short = torch.ones(2, 9, dtype=torch.bool), torch.ones(2, 9, dtype=torch.bool)
+        short[1, 0] = False
+        for function, queries, keys, offset, start, padded, skip, none in (
+                (None, 1, 9, 8, 0, None, True, True), (None, 1, 9, 8, 0, whole, True, True), (sliding, 1, 4, 8, 5, whole, True, True),
+                (None, 1, 9, 8, 0, None, False, False), (None, 1, 9, 7, 0, None, True, False), (None, 1, 9, 8, 0, short, True, False),
+                (sliding, 1, 9, 8, 0, None, True, False), (None, 2, 9, 7, 0, None, True, False)):
+            found = self.mask(2, queries, keys, q_offset=offset, kv_offset=start, mask_function=function, attention_mask=padded,
+                              allow_is_causal_skip=skip)
+            self.assertEqual(found is None, none)
+
+    def test_calls_like_earlier_ones_keep_to_what_attention_takes(self):
+        """The shorter way, second call included, and calls that have to take the long way."""
+        q, k, v = torch.randn(2, 4, 1, 8), torch.randn(2, 2, 9, 8), torch.randn(2, 2, 9, 10)
+        seen = torch.ones(2, 9, dtype=torch.bool)
+        seen[1, :3] = False
+        module = torch.nn.Identity()
+        for padded, offset in itertools.product((None, seen), (8, 5)):
+            mask = self.mask(2, 1, 9, q_offset=offset, attention_mask=padded)
+            wanted = formula(q, k, v, mask.dense(), None)
+            for _ in range(2):
+                with unittest.mock.patch.object(attn.torch._transformers, "_refusal", side_effect=AssertionError):
+                    self.near(self.attention(module, q, k, v, mask, scaling=0.3)[0], wanted)
+        self.assertIsNotNone(self.attention(module, q, k, v, None, output_attentions=True)[1])
+        before = attn.torch.calls()
+        other = torch.nn.Identity()
+        other.num_key_value_groups, other.sinks = 1, torch.nn.Parameter(torch.zeros(4))
+        for refused, keys in ((other, k), (module, k[..., :7]), (module, k.double())):
+            with self.assertRaises(attn.UnsupportedError):  # the file of Identity has no eager function
+                self.attention(refused, q, keys, v, None, scaling=0.3)
+        self.assertEqual(attn.torch.calls(), before)
+
     def test_static_caches(self):
         """Weights, whose masks are made after the cache has changed."""
         for kind, options in (("GptOss", {"sliding_window": 8, "num_local_experts": 2, "num_experts_per_tok": 1}), ("Llama", {}),

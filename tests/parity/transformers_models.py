@@ -3,6 +3,7 @@
 
     transformers_models.py [NAME...]     ATTN_LIBRARY and PYTHONPATH are the paths of library and
                                          package; build and python if not
+    transformers_models.py --every [SHARD/SHARDS or NAME...]
 
 For each model, with all numbers relative to the largest element: outputs and the gradient of every
 parameter, whole and with padding (at positions that are no padding); attention weights, and
@@ -10,6 +11,11 @@ gradients of a loss of the weights; outputs and gradients in bfloat16 and under 
 multiples of the eager attention's difference from float32; weights that are recorded while outputs
 keep their bits; and generation with a growing and with a static cache, token by token.  The eager
 function may compute weights with sinks, and no other call.
+
+--every: a small config of each architecture of text that the installed transformers has: logits of
+a padded pass with and without weights, and of generation with a growing cache and with a static
+one, with and without weights.  What cannot be built so, or the eager function does not compute, is
+said and passed over.
 """
 import copy
 import os
@@ -360,12 +366,138 @@ def row(name):
     return not bad
 
 
+SMALL = {
+    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "embed_dim", "embedding_size", "hidden_dim", "dim", "word_embed_proj_dim"), 32),
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers", "num_decoder_layers",
+                     "num_encoder_layers"), 2),
+    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads", "decoder_attention_heads"), 4),
+    **dict.fromkeys(("num_key_value_heads", "num_kv_heads", "num_global_key_value_heads"), 2),
+    **dict.fromkeys(("intermediate_size", "ffn_dim", "d_ff", "n_inner", "encoder_ffn_dim", "decoder_ffn_dim", "moe_intermediate_size",
+                     "shared_expert_intermediate_size", "intermediate_size_mlp"), 48),
+    **dict.fromkeys(("head_dim", "global_head_dim", "d_kv", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"), 8),
+    **dict.fromkeys(("q_lora_rank", "kv_lora_rank", "rotary_dim"), 8),
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "index_n_heads"), 4),
+    **dict.fromkeys(("num_experts_per_tok", "moe_topk", "moe_k", "num_experts_per_token"), 2),
+    **dict.fromkeys(("sliding_window", "attention_chunk_size", "local_attention", "attention_window_size"), 6),
+    **dict.fromkeys(("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx"), 128),
+    **dict.fromkeys(("n_group", "topk_group", "first_k_dense_replace", "n_shared_experts"), 1),
+    "index_topk": 6, "index_head_dim": 16, "vocab_size": VOCABULARY, "vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 8,
+    "num_kv_shared_layers": 0, "initializer_range": 0.2, "init_std": 0.2, "tie_word_embeddings": False}
+
+
+def smaller(given, layers=2):
+    """The arguments of a small config, from those of a default one."""
+    found = {}
+    for name, x in given.items():
+        if name in SMALL and x is not None:
+            found[name] = SMALL[name]
+        elif name.endswith("token_id") and isinstance(x, int):
+            found[name] = x % VOCABULARY
+        elif name.endswith("token_id") and isinstance(x, list):
+            found[name] = [i % VOCABULARY for i in x]
+        elif "drop" in name and isinstance(x, float):
+            found[name] = 0.0
+        elif name in ("layer_types", "mlp_layer_types", "no_rope_layers") and isinstance(x, list):
+            kinds = list(dict.fromkeys(x))
+            found[name] = (kinds * layers)[:layers]
+    if "kv_lora_rank" in found and "num_key_value_heads" in found:  # multi-head latent attention
+        found["num_key_value_heads"] = SMALL["num_attention_heads"]
+    return found
+
+
+def every():
+    """The names of architectures of text that the installed transformers has."""
+    from transformers.models.auto import modeling_auto as auto
+    return sorted({*auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+                   *auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES, *auto.MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES})
+
+
+def built(name):
+    """A small model with random weights."""
+    from transformers.models.auto import modeling_auto as auto
+    config = hf.AutoConfig.for_model(name)
+    small = smaller(config.to_dict())
+    if config.sub_configs:
+        small = {**{part: smaller(x) for part, x in config.to_dict().items() if part in config.sub_configs and isinstance(x, dict)}, **small}
+    config = still(hf.AutoConfig.for_model(name, **small))
+    for text in (config.get_text_config(), config):
+        if getattr(text, "pad_token_id", None) is None:
+            text.pad_token_id = 0
+        if getattr(text, "is_encoder_decoder", False) and getattr(text, "decoder_start_token_id", None) is None:
+            text.decoder_start_token_id = 0
+    kind = next(kind for kind, known in ((hf.AutoModelForCausalLM, auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
+                                         (hf.AutoModelForSeq2SeqLM, auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES),
+                                         (hf.AutoModelForMaskedLM, auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES),
+                                         (hf.AutoModel, {name})) if name in known)
+    with torch.device("meta"):
+        size = sum(x.numel() for x in kind.from_config(config).parameters())
+    if size > 20_000_000:
+        raise ValueError(f"{size // 10**6} million parameters")
+    return kind.from_config(config, attn_implementation="eager").eval()
+
+
+def results_of(model, implementation, ids, mask, how):
+    """Logits and weights of a pass, or logits of generation with a cache of this kind."""
+    model.set_attn_implementation(implementation)
+    if how in ("pass", "weights"):
+        more = {"decoder_input_ids": ids[:, :5]} if model.config.is_encoder_decoder else {}
+        found = model(input_ids=ids, attention_mask=mask, output_attentions=how == "weights", **more)
+        real = mask.bool() if main_output(found).shape[1] == mask.shape[1] else slice(None)
+        return [main_output(found)[real]], [x for x in weights_of(found) if x is not None]
+    found = model.generate(ids, attention_mask=mask, max_new_tokens=9, min_new_tokens=9, do_sample=False, num_beams=1,
+                           disable_compile=True, output_logits=True, output_attentions=how.endswith("weights"),
+                           return_dict_in_generate=True, cache_implementation="static" if how.startswith("static") else None)
+    return [found.sequences.float(), *found.logits], []
+
+
+def row_of_every(name):
+    """Compares "attn" with "eager"; an architecture that cannot be built, or where the eager function fails, is passed over."""
+    torch.manual_seed(1)
+    try:
+        model = built(name)
+    except Exception as error:
+        print(f"{name:24} not built: {' '.join(f'{type(error).__name__}: {error}'.split())[:150]}", flush=True)
+        return True
+    ids, numbers, failed = tokens(2, 13), {}, []
+    mask = padding(2, 13, not model.config.is_encoder_decoder and model.can_generate())
+    hows = ["pass", "weights"] + (["dynamic", "static", "static weights"] if model.can_generate() else [])
+    for how in hows:
+        with torch.no_grad():
+            try:
+                wanted = results_of(model, "eager", ids, mask, how)
+                again = results_of(model, "eager", ids, mask, how)
+            except Exception as error:
+                numbers[how] = f"not by eager ({' '.join(f'{type(error).__name__}: {error}'.split())[:60]})"
+                continue
+            if not all(map(torch.equal, wanted[0], again[0])) or not all(bool(x.isfinite().all()) for x in wanted[0]):
+                numbers[how] = "eager differs from itself"
+                continue
+            before = attn.torch.calls()
+            try:
+                found = results_of(model, "attn", ids, mask, how)
+                worst = max(distance(x, y) if x.shape == y.shape else 1.0 for x, y in zip(found[0], wanted[0]))
+                if len(found[1]) != len(wanted[1]):
+                    failed.append(f"{how}: {len(found[1])} weights of {len(wanted[1])}")
+                numbers[how] = f"{worst:.0e}" + ("" if attn.torch.calls() > before else " (no call)")
+                if not worst <= 1e-4:
+                    failed.append(f"{how} {worst:.1e}")
+            except Exception as error:
+                failed.append(f"{how}: {type(error).__name__}: {str(error)[:120]}")
+    print(f"{name:24} " + "  ".join(f"{how} {x}" for how, x in numbers.items()) + (f"  FAILED: {'; '.join(failed)}" if failed else ""),
+          flush=True)
+    return not failed
+
+
 def main():
     try:
         attn.torch.register()
     except attn.UnsupportedError as error:
         print(f"skipped: {error}")
         return 0
+    if sys.argv[1:2] == ["--every"]:
+        shard, shards = map(int, sys.argv[2].split("/")) if len(sys.argv) > 2 and "/" in sys.argv[2] else (1, 1)
+        names = sys.argv[2:] if len(sys.argv) > 2 and "/" not in sys.argv[2] else every()[shard - 1::shards]
+        return 0 if all([row_of_every(name) for name in names]) else 1
     names = sys.argv[1:] or list(MODELS)
     return 0 if all([row(name) for name in names]) else 1
 

@@ -2,8 +2,8 @@
 """Masks of Hugging Face's transformers in the engine's forms: bands, keys, chunks, sequences."""
 from __future__ import annotations
 
+import functools
 import sys
-import weakref
 from typing import Any, Callable, NamedTuple, Optional, cast
 
 import torch
@@ -97,14 +97,15 @@ _PROPERTIES = frozenset(
         "device", "dtype", "is_cpu", "is_cuda", "is_meta", "is_mps", "is_nested", "is_quantized", "is_sparse", "is_xpu",
         "layout", "ndim", "requires_grad", "shape")]
     + [getattr(Tensor, name) for name in (
-        "__len__", "dim", "element_size", "get_device", "is_complex", "is_floating_point", "ndimension", "nelement", "numel", "size")]
+        "__len__", "dim", "element_size", "get_device", "is_complex", "is_floating_point", "ndimension", "nelement", "numel",
+        "size")]
     + [torch.is_complex, torch.is_floating_point, torch.numel])
 _PARTS = frozenset((
     "H", "T", "__getitem__", "_reshape_alias", "_to_copy", "_unsafe_view", "alias", "bool", "broadcast_to", "chunk", "clone",
     "contiguous", "cpu", "data", "detach", "expand", "expand_as", "flatten", "index_select", "mH", "mT", "movedim", "moveaxis",
     "narrow", "permute", "ravel", "repeat", "repeat_interleave", "reshape", "reshape_as", "select", "slice", "split", "squeeze",
-    "swapaxes", "swapdims", "t", "tensor_split", "tile", "to", "transpose", "type", "type_as", "unbind", "unflatten", "unsqueeze",
-    "view", "view_as"))
+    "swapaxes", "swapdims", "t", "tensor_split", "tile", "to", "transpose", "type", "type_as", "unbind", "unflatten",
+    "unsqueeze", "view", "view_as"))
 _SUMS = frozenset(("__add__", "__iadd__", "__radd__", "add", "add_"))
 
 
@@ -170,12 +171,12 @@ def _parts(function: Any) -> Optional[list[tuple[Any, ...]]]:
     if getattr(function, "__module__", None) != "transformers.masking_utils":
         return None
     name = function.__qualname__.split(".")[0]
-    held = {variable: cell.cell_contents
-            for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or ())}
     if name == "causal_mask_function":
         return [("band", None, 0)]
     if name == "bidirectional_mask_function":
         return []
+    held = {variable: cell.cell_contents
+            for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or ())}
     if name == "sliding_window_overlay":
         return [("band", 1 - held["sliding_window"], None)]
     if name == "sliding_window_bidirectional_overlay":
@@ -259,7 +260,14 @@ def _by_interface(kind: type) -> bool:
     return True
 
 
-_interfaces: "weakref.WeakKeyDictionary[type, bool]" = weakref.WeakKeyDictionary()
+_interfaces: dict[type, bool] = {}
+
+
+@functools.lru_cache(maxsize=1)
+def _theirs() -> Any:
+    from transformers import masking_utils
+
+    return masking_utils
 
 
 def mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_offset: Any = 0,
@@ -269,8 +277,7 @@ def mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_o
     the mask of all pairs, made at once, since what it depends on may change, as a cache's length does.
     A single query that sees all keys needs none.  Graphs get the mask of PyTorch's own attention, and
     models whose attention is not the registered function that of eager attention."""
-    from transformers import masking_utils as theirs
-
+    theirs = _theirs()
     function = theirs.causal_mask_function if mask_function is None else mask_function
 
     def made(of: Callable[..., Any], **others: Any) -> Any:

@@ -77,6 +77,11 @@ def attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor
               **options: Any) -> tuple[Tensor, Optional[Tensor]]:
     """The function that transformers calls: query [B,H,q,c], key [B,Hkv,k,c], value [B,Hkv,k,v];
     the result is [B,q,H,v], and the weights [B,H,q,k] where they are requested."""
+    if not dropout and position_bias is None and softcap is None and s_aux is None:
+        found = _shortly(module, query, key, value, attention_mask, scaling, is_causal, options)
+        if found is not None:
+            _enable.count()
+            return found.transpose(1, 2), None
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     causal = bool(causal) and attention_mask is None and query.shape[2] > 1
     weights = bool(options.get("output_attentions")) or _recorded()
@@ -124,14 +129,71 @@ def _chosen(module: torch.nn.Module, indices: Optional[Tensor], blocks: Optional
     return torch.where(mask, given, torch.finfo(given.dtype).min)
 
 
-def _recorded() -> bool:
-    """Whether transformers records weights, as it does under output_attentions=True."""
+@functools.lru_cache(maxsize=1)
+def _collector() -> Any:
     try:
         from transformers.utils.output_capturing import _active_collector
     except ImportError:
-        return False
-    found = _active_collector.get()
+        return None
+    return _active_collector
+
+
+def _recorded() -> bool:
+    """Whether transformers records weights, as it does under output_attentions=True."""
+    collector = _collector()
+    found = None if collector is None else collector.get()
     return bool(found) and any("attentions" in name for name in found)
+
+
+def _shortly(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, given: Any, scaling: Optional[float],
+             is_causal: Optional[bool], options: dict[str, Any]) -> Optional[Tensor]:
+    """The result for a call like an earlier one without a bias; None where the long way has to look."""
+    if _engine.recorders.open or not _ops.unwatched() or _recorded():
+        return None
+    if options and not (_LONG.isdisjoint(options) and _others_of(type(module)).isdisjoint(options)):
+        return None
+    shape, of_keys = query.shape, key.shape
+    if _may_have_sinks(module) or len(shape) != 4 or len(of_keys) != 4:
+        return None
+    queries, keys = shape[2], of_keys[2]
+    mask, causal = None, False
+    if given is None:
+        causal = queries > 1 and bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    else:
+        pattern = given.known() if type(given) is Mask else None
+        if pattern is None or pattern.chunk or pattern.offsets is not None or given.sizes != (of_keys[0], 1, queries, keys):
+            return None
+        first, end = _masks.seen(pattern, queries, keys)
+        relations = _masks.band(pattern, queries, first, end - first)
+        causal = relations == _sdpa.CAUSAL
+        if first == end or relations and not causal or causal and pattern.keys is not None:
+            return None
+        if end - first < keys:
+            key, value = key[:, :, first:end], value[:, :, first:end]
+        if pattern.keys is not None:
+            mask = pattern.keys[:, None, None, first:end]
+    found = _sdpa.quick(query, key, value, mask, causal, scaling, True, _takes)
+    return None if found is NotImplemented else cast(Optional[Tensor], found)
+
+
+def _may_have_sinks(module: torch.nn.Module) -> bool:
+    """As hasattr, which takes longest where there are none."""
+    held = vars(module)
+    return ("sinks" in held or "sinks" in held.get("_parameters", ()) or "sinks" in held.get("_buffers", ())
+            or _declares_sinks(type(module)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _declares_sinks(kind: type) -> bool:
+    return hasattr(kind, "sinks")
+
+
+_LONG = frozenset(("indices", "block_indices", "output_attentions"))  # options of which each needs the long way
+
+
+def _takes(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> bool:
+    """Whether the tensors of a first call of its kind are those of attention."""
+    return _of_tensors(_Call(query, key, value, None, False, 0.0, None, None, None, None, False)) is None
 
 
 # ------------------------------------------------------------------------------ the eager function
