@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from typing import Any, Callable, NamedTuple, Optional, cast
 
@@ -255,12 +256,22 @@ def _by_interface(kind: type) -> bool:
         *folder, file = base.__module__.split(".")
         found = sys.modules.get(".".join([*folder, file.replace("configuration_", "modeling_")]))
         if found is not None and file.startswith("configuration_"):
-            _interfaces[kind] = hasattr(found, "ALL_ATTENTION_FUNCTIONS")
+            _interfaces[kind] = hasattr(found, "ALL_ATTENTION_FUNCTIONS") and not _extends_masks(found)
             return _interfaces[kind]
     return True
 
 
 _interfaces: dict[type, bool] = {}
+
+
+def _extends_masks(file: Any) -> bool:
+    """Whether models that know eager attention's masks only append to them, as DeepSeek-V4's attention does."""
+    kinds = [x for x in vars(file).values() if isinstance(x, type) and x.__module__ == file.__name__]
+    if any(getattr(x, "_supports_sdpa", False) for x in kinds):
+        return False
+    forwards = [inspect.unwrap(x.__dict__["forward"]) for x in kinds if inspect.isfunction(x.__dict__.get("forward"))]
+    names = [set(x.__code__.co_names) for x in forwards]
+    return any({"ALL_ATTENTION_FUNCTIONS", "cat", "pad"} <= x for x in names)
 
 
 @functools.lru_cache(maxsize=1)
