@@ -288,14 +288,15 @@ static void check_repair(bool grouped, bool transposed)
 static void pairs_that_count_are_noted(void **state)
 {
     (void)state;
-    const float scores[] = {1.0f, -2.0f, -INFINITY, 0.0f, NAN}, weights[] = {0.5f, 0.0f, 0.0f, 0.25f, 0.0f};
-    static const uint8_t attended[] = {1, 0, 0, 1, 1}, weighed[] = {1, 0, 0, 1, 0};
-    uint8_t alive[5];
-    attn__finite_note(scores, 5, -2.0f, false, alive);
-    assert_memory_equal(alive, attended, 5);
-    attn__finite_note(scores, 5, -2.0f, true, alive);
-    attn__finite_note_weights(weights, 5, alive);
-    assert_memory_equal(alive, weighed, 5);
+    /* A dropped weight is -0. A weight of 0 of a masked score, but not of another score, does not count. */
+    const float scores[] = {1.0f, -2.0f, -INFINITY, 0.0f, NAN, -2.0f, 3.0f, -2.0f};
+    const float weights[] = {0.5f, 0.0f, 0.0f, 0.0f, NAN, 0.25f, -0.0f, -0.0f};
+    static const uint8_t attended[] = {1, 0, 0, 1, 1, 0, 1, 0}, weighed[] = {1, 0, 0, 1, 1, 1, 0, 0};
+    uint8_t alive[8];
+    attn__finite_note(scores, 8, -2.0f, alive);
+    assert_memory_equal(alive, attended, 8);
+    attn__finite_note_weights(weights, 8, alive);
+    assert_memory_equal(alive, weighed, 8);
 }
 
 static void rows_that_are_not_finite_reach_only_pairs_that_count(void **state)

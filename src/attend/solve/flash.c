@@ -727,8 +727,7 @@ static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash
     }
     top_known = !attn__flash_mask(t, b, sub) && top_known;
     if (b->careful)
-        attn__finite_note(t->s.s, b->keys * sub.width, attn__masked_score(t->canonical), t->canonical->has_dropout,
-                          t->s.alive);
+        attn__finite_note(t->s.s, b->keys * sub.width, attn__masked_score(t->canonical), t->s.alive);
     if (attn__flash_softmax(t, b, sub, top_known ? t->s.top : NULL) && t->s.span[sub.index].started)
         t->flash->lanes->scale(t->s.o + sub.lane * t->flash->held, t->flash->values, sub.width, t->s.shrink + sub.lane);
     if (b->careful)

@@ -560,8 +560,7 @@ static void change_tile(item *t, int64_t head, const attn__visible_tile *tile, u
     n->kernel->score[n->size](&args);
     change_scores(t, head, tile, parts);
     if (t->careful)
-        attn__finite_note(s->p, tile->nkeys * n->width, attn__masked_score(t->canonical), t->canonical->has_dropout,
-                          s->alive);
+        attn__finite_note(s->p, tile->nkeys * n->width, attn__masked_score(t->canonical), s->alive);
     attn__online_softmax_args softmax = {s->p, tile->nkeys, n->width, NULL, args.m, args.l, s->shrink, &changed};
     n->lanes->softmax(&softmax);
     int64_t at = head * n->query_block + tile->row;
