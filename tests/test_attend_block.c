@@ -13,6 +13,7 @@
 #include "attend/block/rows.h"
 #include "attend/block/scores.h"
 #include "attend/problem/problem.h"
+#include "base/arena.h"
 #include "base/bf16.h"
 #include "base/integers.h"
 #include "base/rng.h"
@@ -306,6 +307,21 @@ static void rows_that_are_not_finite_reach_only_pairs_that_count(void **state)
         check_repair(which & 1, which & 2);
 }
 
+static void an_arena_that_overflows_stays_at_the_largest_size(void **state)
+{
+    (void)state;
+    attn__arena arena = {0};
+    attn__arena_take(&arena, 3, 4);
+    assert_true(arena.used == 64);
+    attn__arena_take(&arena, INT64_MAX, 16);
+    assert_true(arena.used == SIZE_MAX);
+    attn__arena_take(&arena, 1, 1);
+    assert_true(arena.used == SIZE_MAX);
+    arena.used = SIZE_MAX / 64 * 64 - 64;
+    attn__arena_take(&arena, 129, 1);
+    assert_true(arena.used == SIZE_MAX);
+}
+
 /* --------------------------------------------------------------------------------------------------- items */
 
 static void check_items(subject *s)
@@ -348,6 +364,7 @@ int main(void)
         cmocka_unit_test(scores_are_those_of_single_pairs),
         cmocka_unit_test(masked_keys_score_the_fill_or_nothing),
         cmocka_unit_test(rows_that_are_not_finite_reach_only_pairs_that_count),
+        cmocka_unit_test(an_arena_that_overflows_stays_at_the_largest_size),
         cmocka_unit_test(pairs_that_count_are_noted),
         cmocka_unit_test(items_are_all_queries_once),
     };

@@ -1135,7 +1135,7 @@ static void lay_out(blocked_plan *p, const attn__canonical *canonical)
         p->positions.size = p->positions.size / axis->dim.n * problem->windows[i].size;
         axis->dim.n = problem->windows[i].size;
     }
-    attn__visible_make(&p->visible, canonical, false);
+    attn__visible_make(&p->visible, canonical);
     p->linear = blocked_is_linear(canonical);
     p->wide = is_wide(canonical);
     p->segment = blocked_segment(p, canonical);

@@ -586,7 +586,7 @@ static bool blocked_start_tile(blocked *b, blocked_tile *t)
     attn__visible_keys_start(&b->keys, canonical, t->pair, t->pairs);
     attn__visible_tile tile = {&b->rows, 0, t->queries, &b->keys, 0, t->pairs};
     b->hides = attn__visible_of(&tile, &b->reach);
-    return b->hides != ATTN__VISIBLE_NONE || canonical->problem.mask_fill != 0; /* masked keys then have a score */
+    return b->hides != ATTN__VISIBLE_NONE;
 }
 
 /* ------------------------------------------------------------------------------------------ of a query */

@@ -343,7 +343,7 @@ static head_plan describe(const attn__canonical *canonical)
     p.backward = attn__softmax_backward_for(p.kernel->isa);
     p.lanes = attn__online_softmax_for(p.kernel->isa);
     p.shape.width = attn__round_up(canonical->backward ? p.shape.keys : p.shape.queries, p.kernel->lanes);
-    attn__visible_make(&p.visible, canonical, false);
+    attn__visible_make(&p.visible, canonical);
     p.masks = attn__visible_masks(&p.visible);
     p.has_bytes = p.visible.mask || p.visible.blocks || !p.visible.ranges;
     order_axes(canonical, &p);
