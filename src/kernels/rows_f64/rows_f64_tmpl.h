@@ -275,6 +275,11 @@ VF_FN void rows_distance_slopes(const attn__rows_f64_distances *t, int64_t query
         vd slope = rows_load(t->y + (query + i) * t->ldy + key, n);
         vd d = slope * (vd_set1(t->q[(query + i) * t->ldq + c]) - x);
         d = rows_select((vl)((vl)slope == (vl)vd_set1(-0.0)), vd_zero(), d);
+        if (n < VD_LANES) { /* lanes past n may hold NaN */
+            double part[VD_LANES];
+            vd_store(part, d);
+            d = rows_load(part, n);
+        }
         sum[i] = sum[i] + d;
         dk = dk - d;
     }
