@@ -13,6 +13,7 @@
 #include "attend/block/rows.h"
 #include "attend/block/scores.h"
 #include "attend/problem/problem.h"
+#include "base/arena.h"
 #include "base/bf16.h"
 #include "base/integers.h"
 #include "base/rng.h"
@@ -288,14 +289,15 @@ static void check_repair(bool grouped, bool transposed)
 static void pairs_that_count_are_noted(void **state)
 {
     (void)state;
-    const float scores[] = {1.0f, -2.0f, -INFINITY, 0.0f, NAN}, weights[] = {0.5f, 0.0f, 0.0f, 0.25f, 0.0f};
-    static const uint8_t attended[] = {1, 0, 0, 1, 1}, weighed[] = {1, 0, 0, 1, 0};
-    uint8_t alive[5];
-    attn__finite_note(scores, 5, -2.0f, false, alive);
-    assert_memory_equal(alive, attended, 5);
-    attn__finite_note(scores, 5, -2.0f, true, alive);
-    attn__finite_note_weights(weights, 5, alive);
-    assert_memory_equal(alive, weighed, 5);
+    /* A dropped weight is -0. A weight of 0 of a masked score, but not of another score, does not count. */
+    const float scores[] = {1.0f, -2.0f, -INFINITY, 0.0f, NAN, -2.0f, 3.0f, -2.0f};
+    const float weights[] = {0.5f, 0.0f, 0.0f, 0.0f, NAN, 0.25f, -0.0f, -0.0f};
+    static const uint8_t attended[] = {1, 0, 0, 1, 1, 0, 1, 0}, weighed[] = {1, 0, 0, 1, 1, 1, 0, 0};
+    uint8_t alive[8];
+    attn__finite_note(scores, 8, -2.0f, alive);
+    assert_memory_equal(alive, attended, 8);
+    attn__finite_note_weights(weights, 8, alive);
+    assert_memory_equal(alive, weighed, 8);
 }
 
 static void rows_that_are_not_finite_reach_only_pairs_that_count(void **state)
@@ -303,6 +305,21 @@ static void rows_that_are_not_finite_reach_only_pairs_that_count(void **state)
     (void)state;
     for (int which = 0; which < 4; which++)
         check_repair(which & 1, which & 2);
+}
+
+static void an_arena_that_overflows_stays_at_the_largest_size(void **state)
+{
+    (void)state;
+    attn__arena arena = {0};
+    attn__arena_take(&arena, 3, 4);
+    assert_true(arena.used == 64);
+    attn__arena_take(&arena, INT64_MAX, 16);
+    assert_true(arena.used == SIZE_MAX);
+    attn__arena_take(&arena, 1, 1);
+    assert_true(arena.used == SIZE_MAX);
+    arena.used = SIZE_MAX / 64 * 64 - 64;
+    attn__arena_take(&arena, 129, 1);
+    assert_true(arena.used == SIZE_MAX);
 }
 
 /* --------------------------------------------------------------------------------------------------- items */
@@ -347,6 +364,7 @@ int main(void)
         cmocka_unit_test(scores_are_those_of_single_pairs),
         cmocka_unit_test(masked_keys_score_the_fill_or_nothing),
         cmocka_unit_test(rows_that_are_not_finite_reach_only_pairs_that_count),
+        cmocka_unit_test(an_arena_that_overflows_stays_at_the_largest_size),
         cmocka_unit_test(pairs_that_count_are_noted),
         cmocka_unit_test(items_are_all_queries_once),
     };

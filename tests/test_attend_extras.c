@@ -580,17 +580,71 @@ static void merged_parts_are_the_whole(void **state)
     assert_memory_equal(p[0].lse, whole->lse, sizeof whole->lse);
 }
 
+/* Computes keys [from, to) of a problem with another normalization than softmax. Its scores are not negative. */
+static void attend_normalized(part *p, int from, int to, attn_normalization how)
+{
+    attn_problem problem;
+    attn_problem_heads(&problem, &(attn_heads){.batch = PB, .heads = PH, .queries = PQ, .keys = PK, .dim = PD});
+    problem.dims[3].n = to - from;
+    problem.normalization = how;
+    problem.flags |= ATTN_WANT_LSE;
+    int at = from * PH * PD;
+    attn_arrays a = {.q = partials.q, .k = partials.k + at, .v = partials.v + at, .o = p->o, .lse = p->lse};
+    run(&problem, NULL, &a);
+}
+
+static void parts_of_other_normalizations_are_the_whole(void **state)
+{
+    (void)state;
+    static const attn_normalization how[] = {ATTN_NORMALIZATION_MEAN, ATTN_NORMALIZATION_SUM, ATTN_NORMALIZATION_NONE};
+    part *p = partials.parts, *m = partials.merged, *whole = &partials.whole;
+    some(partials.q, PO, 1), some(partials.k, PKV, 2), some(partials.v, PKV, 3);
+    for (int i = 0; i < PO; i++)
+        partials.q[i] = fabsf(partials.q[i]);
+    for (int i = 0; i < PKV; i++)
+        partials.k[i] = fabsf(partials.k[i]);
+    for (int n = 0; n < 3; n++) {
+        attn_partials shape = {.batch = PB, .heads = PH, .queries = PQ, .dim = PD, .normalization = how[n]};
+        attend_normalized(whole, 0, PK, how[n]);
+        attend_normalized(&p[0], 0, 13, how[n]);
+        attend_normalized(&p[1], 13, PK, how[n]);
+        assert_int_equal(
+            attn_partials_merge(context, &shape, p[0].o, p[0].lse, p[1].o, p[1].lse, m[0].o, m[0].lse), ATTN_OK);
+        float unit = how[n] == ATTN_NORMALIZATION_NONE ? 1.0f / PK : 1.0f; /* sums become means, as near() expects */
+        for (int i = 0; i < PO; i++)
+            whole->o[i] *= unit, m[0].o[i] *= unit;
+        near("o", m[0].o, whole->o, PO);
+        near("lse", m[0].lse, whole->lse, PROWS);
+    }
+    /* The parts of a sum have its gradient. A row without keys adds nothing, even if its output is not a number. */
+    attn_partials shape = {.batch = PB, .heads = PH, .queries = PQ, .dim = PD, .normalization = how[2]};
+    p[1].lse[0] = -INFINITY, p[1].o[0] = NAN;
+    some(whole->dout, PO, 4), some(whole->dlse, PROWS, 5);
+    attn_partials_arrays x = {.o1 = p[0].o, .lse1 = p[0].lse, .o2 = p[1].o, .lse2 = p[1].lse, .dout = whole->dout};
+    x.dlse = whole->dlse, x.do1 = p[0].dout, x.dlse1 = p[0].dlse, x.do2 = p[1].dout, x.dlse2 = p[1].dlse;
+    assert_int_equal(attn_partials_merge(context, &shape, p[0].o, p[0].lse, p[1].o, p[1].lse, m[0].o, m[0].lse),
+                     ATTN_OK);
+    assert_true(m[0].o[0] == p[0].o[0] && m[0].lse[0] == 0);
+    assert_int_equal(attn_partials_backward(context, &shape, &x), ATTN_OK);
+    assert_memory_equal(p[0].dout, whole->dout, sizeof whole->dout);
+    assert_true(p[1].dout[0] == 0 && p[1].dout[PO - 1] == whole->dout[PO - 1]);
+    for (int i = 0; i < PROWS; i++)
+        assert_true(p[0].dlse[i] == 0 && p[1].dlse[i] == 0);
+}
+
 static void wrong_partials_are_refused(void **state)
 {
     (void)state;
     float x[4] = {0};
-    attn_partials good = {.batch = 1, .heads = 1, .queries = 1, .dim = 4}, bad[4];
-    const attn_status want[] = {ATTN_ERROR_SHAPE, ATTN_ERROR_SHAPE, ATTN_ERROR_UNSUPPORTED, ATTN_ERROR_ARGUMENT};
-    for (int i = 0; i < 4; i++)
+    attn_partials good = {.batch = 1, .heads = 1, .queries = 1, .dim = 4}, bad[6];
+    const attn_status want[] = {ATTN_ERROR_SHAPE,    ATTN_ERROR_SHAPE,    ATTN_ERROR_UNSUPPORTED,
+                                ATTN_ERROR_ARGUMENT, ATTN_ERROR_ARGUMENT, ATTN_ERROR_UNSUPPORTED};
+    for (int i = 0; i < 6; i++)
         bad[i] = good;
     bad[0].dim = -1, bad[1].queries = bad[1].dim = INT64_C(1) << 40, bad[2].dtype = ATTN_I32,
-    bad[3].layout = (attn_layout)9;
-    for (int i = 0; i < 4; i++)
+    bad[3].layout = (attn_layout)9, bad[4].normalization = (attn_normalization)9;
+    bad[5].normalization = ATTN_NORMALIZATION_HARDMAX;
+    for (int i = 0; i < 6; i++)
         assert_int_equal(attn_partials_merge(context, &bad[i], x, x, x, x, x, x), want[i]);
     assert_int_equal(attn_partials_merge(context, &good, x, x, NULL, x, x, x), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(context), "array 2"));
@@ -613,6 +667,7 @@ int main(void)
         cmocka_unit_test(sinks_have_gradients),
         cmocka_unit_test(a_sink_is_a_key_without_value),
         cmocka_unit_test(merged_parts_are_the_whole),
+        cmocka_unit_test(parts_of_other_normalizations_are_the_whole),
         cmocka_unit_test(wrong_partials_are_refused),
     };
     return cmocka_run_group_tests(tests, open_context, close_context);

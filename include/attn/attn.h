@@ -693,20 +693,26 @@ ATTN_API attn_status attn_problem_window2d(attn_problem *problem, const attn_win
  *
  *     lse = log(exp(lse1) + exp(lse2))        o = exp(lse1 - lse) o1 + exp(lse2 - lse) o2
  *
+ * The parts of a problem with ATTN_NORMALIZATION_NONE are added instead: o = o1 + o2, lse = 0. Parts of a problem with
+ * ATTN_NORMALIZATION_HARDMAX are refused, because the stored largest scores are rounded and do not tell which part has
+ * the larger one. The log-sum-exps do not tell the normalization, so that the caller must set it.
+ *
  * More than two parts are merged one after another, because o may be o1 or o2, and lse may be lse1 or lse2. o1, o2 and
  * o are [B,T,H,D] or [B,H,T,D]. The log-sum-exps are [B,H,T], in f64 if the type is ATTN_F64, and otherwise in f32. */
 typedef struct attn_partials {
     int64_t batch, heads, queries, dim; /* dim: number of channels of a value */
     attn_layout layout;
-    attn_dtype dtype; /* F32, BF16 or F64 */
+    attn_dtype dtype;                 /* F32, BF16 or F64 */
+    attn_normalization normalization; /* of the problem of the parts; zero-initialized: SOFTMAX */
 } attn_partials;
 /* Merges the outputs o [B,T,H,D] and log-sum-exps of two parts. ATTN_ERROR_SHAPE: a negative or too large size.
- * ATTN_ERROR_UNSUPPORTED: another type. ATTN_ERROR_ARGUMENT: an unknown layout, or NULL. */
+ * ATTN_ERROR_UNSUPPORTED: another type, or HARDMAX. ATTN_ERROR_ARGUMENT: an unknown layout or normalization, or NULL. */
 ATTN_API attn_status attn_partials_merge(attn_context *context, const attn_partials *shape, const void *o1,
                                          const void *lse1, const void *o2, const void *lse2, void *o, void *lse);
 
 /* The arrays of attn_partials_backward. This function computes the gradients of the parts from the gradients of o
- * and lse. The backward problem of each part takes these results as dout and, with ATTN_WITH_DLSE, as dlse. */
+ * and lse. The backward problem of each part takes these results as dout and, with ATTN_WITH_DLSE, as dlse. With NONE the
+ * results are dout, and dlse is 0. The errors are those of attn_partials_merge. */
 typedef struct attn_partials_arrays {
     const void *o1, *lse1, *o2, *lse2;
     const void *dout, *dlse; /* dlse may be NULL, and the gradient of lse is then 0 */

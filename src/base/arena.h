@@ -6,6 +6,7 @@
 #ifndef ATTN_BASE_ARENA_H
 #define ATTN_BASE_ARENA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,11 +15,15 @@ typedef struct attn__arena {
     size_t used;
 } attn__arena;
 
-/* Takes `count` elements of `size` bytes at the next multiple of 64 bytes. */
+/* Takes `count` elements of `size` bytes at the next multiple of 64 bytes. If the bytes overflow, `used` becomes
+ * SIZE_MAX and stays so, and attn__alloc refuses that size. */
 static inline void *attn__arena_take(attn__arena *arena, int64_t count, size_t size)
 {
     void *at = arena->base ? arena->base + arena->used : NULL;
-    arena->used += ((size_t)count * size + 63) / 64 * 64;
+    size_t bytes = 0;
+    bool fits = count >= 0 && !__builtin_mul_overflow((size_t)count, size, &bytes) && bytes <= SIZE_MAX - 63 &&
+                !__builtin_add_overflow(arena->used, (bytes + 63) / 64 * 64, &bytes);
+    arena->used = fits ? bytes : SIZE_MAX;
     return at;
 }
 

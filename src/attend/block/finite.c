@@ -33,7 +33,7 @@ static void repair_row(const attn__finite_sums *t, int64_t r)
     const float *x = t->x + r * t->x_row;
     for (int64_t i = 0; i < t->outs; i++) {
         int64_t pair = i * t->w_out + r * t->w_row;
-        if (t->alive ? !(t->alive[pair] & t->bit) : t->w[pair] == 0.0f)
+        if (!(t->alive[pair] & t->bit))
             continue;
         float weight = t->w[pair] * (t->out_factor ? t->factor * t->out_factor[i] : t->factor);
         float *out = t->out + (t->out_at ? t->out_at[i] : i * t->out_row);

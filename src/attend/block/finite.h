@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * finite.h - products that ignore NaN and infinity where the weight is 0.  Masked keys and queries may hold any number,
- * but 0 * NaN is NaN.  attn__finite_clean therefore copies an operand and replaces rows with NaN or infinity by zeros.
+ * finite.h - products that ignore NaN and infinity of masked pairs.  Masked keys and queries may hold any number, but
+ * 0 * NaN is NaN.  attn__finite_clean therefore copies an operand and replaces rows with NaN or infinity by zeros.
  * The product then reads the copy.  attn__finite_repair adds the terms of the replaced rows pair by pair.  It leaves
  * out pairs that are masked or dropped.
  *
@@ -19,27 +19,35 @@
 int64_t attn__finite_clean(const float *x, int64_t ld, int64_t rows, int64_t n, float *clean, int64_t ld_clean,
                            int64_t *bad);
 
-/* Sets alive[i] = 1 if score i is not masked. With dropout, sets 0, and attn__finite_note_weights later sets
- * alive[i]. */
-static inline void attn__finite_note(const float *s, int64_t n, float masked, bool dropout, uint8_t *alive)
+/* Reports whether a weight is -0, which marks a pair whose terms are left out. The weight of another pair may be +0. */
+static inline bool attn__is_mark(float weight)
 {
-    for (int64_t i = 0; i < n; i++)
-        alive[i] = s[i] != masked && s[i] != -INFINITY && !dropout;
+    return weight == 0.0f && signbit(weight);
+}
+static inline bool attn__is_mark_f64(double weight)
+{
+    return weight == 0 && signbit(weight);
 }
 
-/* Sets alive[i] = 1 if the weight p[i] after dropout is not 0. */
+/* Sets alive[i] = 1 if score i is not masked. */
+static inline void attn__finite_note(const float *s, int64_t n, float masked, uint8_t *alive)
+{
+    for (int64_t i = 0; i < n; i++)
+        alive[i] = s[i] != masked && s[i] != -INFINITY;
+}
+
+/* Also sets alive[i] = 1 for masked scores with a weight p[i], and alive[i] = 0 for dropped weights, which are -0. */
 static inline void attn__finite_note_weights(const float *p, int64_t n, uint8_t *alive)
 {
     for (int64_t i = 0; i < n; i++)
-        alive[i] |= p[i] != 0.0f;
+        alive[i] = (alive[i] | (p[i] != 0.0f)) & !attn__is_mark(p[i]);
 }
 
 /* Arguments of attn__finite_repair, which adds weight(i, r) * x[r][c] to out[i][c] for each row r listed in `bad`. */
 typedef struct attn__finite_sums {
     int64_t outs, channels;
     const float *w; /* weight(i, r) = w[i * w_out + r * w_row] * factor * out_factor[i] */
-    /* Pairs whose byte alive[i * w_out + r * w_row] lacks `bit` are left out. If NULL, pairs of weight 0 are left
-     * out. */
+    /* Pairs whose byte alive[i * w_out + r * w_row] lacks `bit` are left out. */
     const uint8_t *alive;
     uint8_t bit;
     int64_t w_out, w_row;

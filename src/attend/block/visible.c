@@ -29,22 +29,19 @@ static bool moves(const attn__group *group, size_t stride)
     return false;
 }
 
-void attn__visible_make(attn__visible *visible, const attn__canonical *canonical, bool padded)
+void attn__visible_make(attn__visible *visible, const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
     *visible = (attn__visible){.mask = canonical->has_mask,
                                .blocks = canonical->has_blocks,
                                .windows = p->nwindows > 0,
-                               .fills = p->mask_fill != 0,
-                               .padded = padded && attn__is_packed(canonical)};
+                               .fills = p->mask_fill != 0};
     for (int i = 0; i < p->nbands; i++)
         add_axis(visible, p->bands[i].key_dim);
     if (canonical->has_lens)
         add_axis(visible, p->lens_dim);
     for (int i = 0; i < p->nwindows; i++)
         add_axis(visible, p->windows[i].key_dim);
-    if (visible->padded)
-        add_axis(visible, p->packed.key_dim);
     visible->ranges = visible->axes == 0 || (canonical->key.n == 1 && !visible->windows);
     visible->lens_by_query = canonical->has_lens && moves(&canonical->query, ATTN__STRIDE(dim.lens));
 }
@@ -133,29 +130,11 @@ static int64_t first_tap(int64_t base, int64_t dilation, int64_t n, int64_t leas
     return distance > (n - 1) * dilation ? n : attn__ceil_div(distance, dilation);
 }
 
-/* The lengths of a packed sequence, and the shift of its bands. */
-typedef struct packed_ends {
-    int64_t queries, keys, shift; /* queries is INT64_MAX unless the batch is padded */
-} packed_ends;
-
-static packed_ends find_ends(const attn__visible *visible, const attn__canonical *canonical, const attn_arrays *arrays,
-                             int64_t batch)
-{
-    if (!visible->padded)
-        return (packed_ends){INT64_MAX, 0, 0};
-    int64_t sequence = attn__packed_sequence(canonical, batch);
-    const int32_t *q = arrays->q_offsets + sequence, *k = arrays->k_offsets + sequence;
-    int64_t queries = (int64_t)q[1] - q[0], keys = (int64_t)k[1] - k[0];
-    return (packed_ends){queries, keys, canonical->problem.packed.align_ends ? keys - queries : 0};
-}
-
-static int64_t axis_length(const attn__canonical *canonical, const attn__visible *visible, const packed_ends *ends,
-                           int axis)
+static int64_t axis_length(const attn__canonical *canonical, const attn__visible *visible, int axis)
 {
     if (visible->axes == 0)
         return attn__min(canonical->key.size, INT32_MAX);
-    bool packed = visible->padded && axis == canonical->problem.packed.key_dim;
-    return packed ? ends->keys : canonical->key.axis[axis].dim.n;
+    return canonical->key.axis[axis].dim.n;
 }
 
 static void narrow(const attn__visible_rows *rows, int a, int64_t i, int64_t from, int64_t to)
@@ -164,15 +143,12 @@ static void narrow(const attn__visible_rows *rows, int a, int64_t i, int64_t fro
     rows->to[a][i] = (int32_t)attn__min(rows->to[a][i], to);
 }
 
-static void narrow_by_band(const attn__visible_rows *rows, int a, const attn_band *band, const packed_ends *ends)
+static void narrow_by_band(const attn__visible_rows *rows, int a, const attn_band *band)
 {
-    const attn_packed *packed = &rows->canonical->problem.packed;
-    int64_t n = axis_length(rows->canonical, rows->visible, ends, band->key_dim);
-    bool shifted = rows->visible->padded && band->query_dim == packed->query_dim && band->key_dim == packed->key_dim;
-    int64_t shift = shifted ? ends->shift : 0;
+    int64_t n = axis_length(rows->canonical, rows->visible, band->key_dim);
     walk w = walk_from(&rows->canonical->query, band->query_dim, rows->first);
     for (int64_t i = 0; i < rows->count; i++, step(&w))
-        narrow(rows, a, i, bounded(w.at + shift, band->lo, n), bounded_end(w.at + shift, band->hi, n));
+        narrow(rows, a, i, bounded(w.at, band->lo, n), bounded_end(w.at, band->hi, n));
 }
 
 /* Applies a band to taps: lo <= base + tap * dilation - index * step <= hi. */
@@ -226,25 +202,14 @@ static void narrow_by_lengths(const attn__visible_rows *rows, int64_t batch)
     }
 }
 
-/* Masks all keys of each query that is past the end of its sequence. */
-static void narrow_by_sequence(const attn__visible_rows *rows, const packed_ends *ends)
-{
-    walk w = walk_from(&rows->canonical->query, rows->canonical->problem.packed.query_dim, rows->first);
-    for (int64_t i = 0; i < rows->count; i++, step(&w))
-        if (w.at >= ends->queries)
-            rows->to[0][i] = rows->from[0][i];
-}
-
 static void find_limits(attn__visible_rows *rows, int64_t batch)
 {
     const attn__canonical *canonical = rows->canonical;
     const attn_problem *p = &canonical->problem;
-    packed_ends ends = find_ends(rows->visible, canonical, rows->arrays, batch);
-    rows->keys = ends.keys;
     for (int a = 0; a < ATTN__VISIBLE_AXES && has_axis(rows->visible, a); a++) {
         int axis = rows->visible->axis[a];
         const attn_window *window = attn__window_of(p, axis);
-        int32_t n = (int32_t)axis_length(canonical, rows->visible, &ends, axis);
+        int32_t n = (int32_t)axis_length(canonical, rows->visible, axis);
         for (int64_t i = 0; i < rows->count; i++)
             rows->from[a][i] = 0, rows->to[a][i] = n;
         for (int64_t i = 0; i < rows->count && rows->visible->windows; i++)
@@ -255,13 +220,11 @@ static void find_limits(attn__visible_rows *rows, int64_t batch)
             if (p->bands[b].key_dim == axis && window)
                 narrow_by_window_band(rows, a, window, &p->bands[b]);
             else if (p->bands[b].key_dim == axis)
-                narrow_by_band(rows, a, &p->bands[b], &ends);
+                narrow_by_band(rows, a, &p->bands[b]);
         }
     }
     if (canonical->has_lens)
         narrow_by_lengths(rows, batch);
-    if (rows->visible->padded)
-        narrow_by_sequence(rows, &ends);
 }
 
 /* Fills entries [count, padded) of the array with copies of entry count - 1. */
@@ -496,7 +459,9 @@ unsigned attn__visible_of(const attn__visible_tile *t, const attn__visible_span 
         view |= blocks_of(t);
     if (!(view & ATTN__VISIBLE_NONE) && t->rows->mask && span)
         view |= mask_of(t);
-    return view & ATTN__VISIBLE_NONE ? ATTN__VISIBLE_NONE : view;
+    if (!(view & ATTN__VISIBLE_NONE))
+        return view;
+    return t->rows->visible->fills ? ATTN__VISIBLE_ANY : ATTN__VISIBLE_NONE;
 }
 
 /* Clears the bytes of the keys that bands and lengths exclude from the row. */
@@ -596,19 +561,6 @@ void attn__visible_bytes(const attn__visible_tile *t, unsigned parts, uint8_t *o
     }
 }
 
-/* Marks keys past the end of a padded sequence as absent. Such keys have no score, not even mask_fill. */
-static void clear_absent(const attn__visible_tile *t, uint8_t *kinds)
-{
-    const attn__visible *visible = t->rows->visible;
-    const int32_t *index = NULL; /* the loop always finds the packed key axis, which attn__visible_make has added */
-    for (int a = 0; a < visible->axes; a++)
-        if (visible->axis[a] == t->rows->canonical->problem.packed.key_dim)
-            index = t->keys->index[a] + t->key;
-    for (int64_t j = 0; index && j < t->nkeys; j++)
-        if (index[j] >= t->rows->keys)
-            kinds[j] = ATTN__VISIBLE_OUT;
-}
-
 void attn__visible_kinds(const attn__visible_tile *t, uint8_t *kinds)
 {
     const attn__visible *visible = t->rows->visible;
@@ -620,8 +572,6 @@ void attn__visible_kinds(const attn__visible_tile *t, uint8_t *kinds)
         find_bytes(t, t->row, ATTN__VISIBLE_ANY, kinds);
     for (int64_t j = 0; !visible->windows && visible->fills && j < t->nkeys; j++)
         kinds[j] = kinds[j] ? ATTN__VISIBLE_KEY : ATTN__VISIBLE_FILL;
-    if (visible->padded && visible->fills)
-        clear_absent(t, kinds);
 }
 
 /* Returns how many keys of a row have the score mask_fill. */

@@ -19,14 +19,13 @@ enum { ATTN__VISIBLE_AXES = ATTN_MAX_BANDS + ATTN_MAX_WINDOWS + 2 };
 
 /* The limits of keys in a problem. The plan makes one attn__visible, which all packed sequences use. */
 typedef struct attn__visible {
-    int axes; /* number of key axes along which bands, lengths, windows or the ends of sequences limit keys */
+    int axes; /* number of key axes along which bands, lengths or windows limit keys */
     int axis[ATTN__VISIBLE_AXES]; /* the indices of these key axes, without duplicates */
     bool ranges;                  /* a query attends one range of keys, because there is one key axis and no window */
     bool mask, blocks;
     bool windows;
     bool lens_by_query; /* lengths depend on the query */
     bool fills;         /* masked keys have the score problem.mask_fill */
-    bool padded;        /* the whole batch runs at once, instead of each packed sequence by attn__sequence_at */
 } attn__visible;
 
 /* Returns a tile size that is an equal part of a block of the mask, or several whole blocks. If that size exceeds
@@ -40,8 +39,8 @@ static inline int64_t attn__visible_fit(int64_t block, int64_t most, int64_t ste
     return size > 0 && size <= most && size % step == 0 ? size : otherwise;
 }
 
-/* Initializes `visible`. `padded`: the whole batch runs as one problem, not each packed sequence. */
-void attn__visible_make(attn__visible *visible, const attn__canonical *canonical, bool padded);
+/* Initializes `visible`. Packed sequences run one by one (attn__sequence_at). */
+void attn__visible_make(attn__visible *visible, const attn__canonical *canonical);
 static inline bool attn__visible_masks(const attn__visible *visible)
 {
     return visible->axes || visible->mask || visible->blocks;
@@ -50,7 +49,7 @@ static inline bool attn__visible_masks(const attn__visible *visible)
 /* Parts of a problem that can mask keys, as bits. */
 enum {
     ATTN__VISIBLE_ALL = 0,    /* no part masks a key */
-    ATTN__VISIBLE_LIMITS = 1, /* bands, lengths, ends of sequences, windows */
+    ATTN__VISIBLE_LIMITS = 1, /* bands, lengths, windows */
     ATTN__VISIBLE_MASK = 2,
     ATTN__VISIBLE_BLOCKS = 4,
     ATTN__VISIBLE_ANY = 7,
@@ -64,9 +63,7 @@ typedef struct attn__visible_rows {
     const attn_arrays *arrays;
     unsigned parts; /* bits of the arrays that are present */
     int64_t first, count;
-    /* If visible->padded: the sequence's number of keys. Later keys are padding and do not even get mask_fill. */
-    int64_t keys;
-    /* Bands, lengths and ends of sequences limit each query to the indices [from, to) along visible->axis[a].  If
+    /* Bands and lengths limit each query to the indices [from, to) along visible->axis[a].  If
      * visible->ranges is set, from[0] and to[0] are always present and are ranges of keys. */
     int32_t *from[ATTN__VISIBLE_AXES], *to[ATTN__VISIBLE_AXES];
     /* With windows, an index is a tap. Taps [inside_from, inside_to) are inside of the axis. `length` is the first tap
@@ -112,13 +109,13 @@ typedef struct attn__visible_tile {
     int64_t key, nkeys;
 } attn__visible_tile;
 
-/* Returns bits of the parts that hide keys. ALL: no key is masked. NONE: all keys are masked, but mask_fill may give
- * them scores.  `span` belongs to the rows of the tile. If `span` is NULL, only the mask of blocks is tested. */
+/* Returns bits of the parts that hide keys. ALL: no key is masked. NONE: all keys are masked and have no score; with
+ * mask_fill the result is then ANY.  `span` belongs to the rows of the tile. If `span` is NULL, only the mask of blocks is tested. */
 unsigned attn__visible_of(const attn__visible_tile *tile, const attn__visible_span *span);
 /* Sets out[r * ld + j] to 0 if `parts` hide key j from row r, otherwise to 1. With windows all parts are applied. */
 void attn__visible_bytes(const attn__visible_tile *tile, unsigned parts, uint8_t *out, int64_t ld);
-/* Sets s[j * width + r] = fill if `parts` hide key j from row r, with one query per lane. The problem must have neither
- * windows nor padded sequences with mask_fill.  `scratch` has the size of s and is used only with a mask.  If `scratch`
+/* Sets s[j * width + r] = fill if `parts` hide key j from row r, with one query per lane. The problem must have no
+ * windows.  `scratch` has the size of s and is used only with a mask.  If `scratch`
  * is s, then s receives flags for the kernel's `hide`: `fill` for a hidden pair, and another nonzero number for other
  * pairs. Several heads may share these flags. */
 void attn__visible_hide(const attn__visible_tile *tile, unsigned parts, const attn__online_softmax_kernel *lanes,

@@ -20,8 +20,14 @@ typedef struct job {
     void *do_part[2], *dlse_part[2];
 } job;
 
-/* of: the weights of the two parts in a row, exp(lse of the part - lse of the whole row).  A row without keys has
- * weights of 0.  In f32 a weight below 2^-126 is set to 0, because all gradients of its part would be subnormal
+/* Reports whether parts are added, because their weights are not divided by a sum. */
+static bool is_sum(const job *j)
+{
+    return j->shape->normalization == ATTN_NORMALIZATION_NONE;
+}
+
+/* of: the weights of the two parts in a row, exp(lse of the part - lse of the whole row), or 1 if parts are added.  A
+ * row without keys has weights of 0.  In f32 a weight below 2^-126 is set to 0, because all gradients of its part would be subnormal
  * numbers. */
 typedef struct shares {
     double lse, of[2];
@@ -39,6 +45,8 @@ static shares shares_of(const job *j, int64_t row)
     double max = a > b || isnan(a) ? a : b;
     if (max == (double)-INFINITY)
         return (shares){.lse = max};
+    if (is_sum(j))
+        return (shares){.lse = max, .of = {a != (double)-INFINITY, b != (double)-INFINITY}};
     double x = exp(a - max), y = exp(b - max);
     return (shares){max + log(x + y), {share_of(j, x, x + y), share_of(j, y, x + y)}};
 }
@@ -71,14 +79,15 @@ static void divide_row(const job *j, int64_t row)
 {
     shares s = shares_of(j, row);
     int64_t at = channels_at(j, row);
-    double apart = 0, dlse = j->dlse && s.lse != (double)-INFINITY ? attn__load(j->side, j->dlse, row) : 0;
+    bool slopes = j->dlse && !is_sum(j) && s.lse != (double)-INFINITY;
+    double apart = 0, dlse = slopes ? attn__load(j->side, j->dlse, row) : 0;
     for (int64_t c = at; c < at + j->shape->dim; c++) {
         double dout = attn__load(j->dtype, j->dout, c);
         apart += dout * (element(j, 0, s.of[0], c) - element(j, 1, s.of[1], c));
         for (int part = 0; part < 2; part++)
             attn__store(j->dtype, j->do_part[part], c, s.of[part] == 0 ? 0 : s.of[part] * dout);
     }
-    double exchange = s.of[0] * s.of[1] == 0 ? 0 : s.of[0] * s.of[1] * apart;
+    double exchange = is_sum(j) || s.of[0] * s.of[1] == 0 ? 0 : s.of[0] * s.of[1] * apart;
     attn__store(j->side, j->dlse_part[0], row, s.of[0] * dlse + exchange);
     attn__store(j->side, j->dlse_part[1], row, s.of[1] * dlse - exchange);
 }
@@ -112,6 +121,13 @@ static attn_status check(attn_context *context, const attn_partials *s, int64_t 
     if (s->dtype != ATTN_F32 && s->dtype != ATTN_BF16 && s->dtype != ATTN_F64)
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "partials of type %s: f32, bf16 and f64 are taken",
                           attn_dtype_name(s->dtype));
+    if ((unsigned)s->normalization > ATTN_NORMALIZATION_NONE)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "partials: the normalization %d is unknown",
+                          (int)s->normalization);
+    if (s->normalization == ATTN_NORMALIZATION_HARDMAX)
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                          "partials of hardmax: their largest scores are rounded and do not tell which part has the "
+                          "key of weight 1; compute all keys at once");
     if ((unsigned)s->layout > ATTN_LAYOUT_BHTD)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "layout %d is neither BTHD nor BHTD", (int)s->layout);
     return ATTN_OK;

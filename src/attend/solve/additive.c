@@ -61,6 +61,7 @@ typedef struct work {
     float max;
     double total;
     int64_t keys;
+    bool fills; /* masked keys have a weight that is not 0 */
     /* The following fields are for the backward pass. */
     attn__sums sums; /* sums of the slot that the thread runs */
     const float *o, *dout;
@@ -172,11 +173,32 @@ static const float *value_of(work *w, const attn__spot *spot)
 
 /* --------------------------------------------------------------------------------------------------------- forward */
 
+/* Returns the largest score of the row, or -infinity if no key has a score. */
+static float largest_score(work *w)
+{
+    attn__spot spot;
+    float max = -INFINITY;
+    for (int64_t key = 0; key < w->canonical->key.size; key++) {
+        attn__spot_at(&spot, &w->row, key);
+        float score = score_of(w, &spot);
+        max = score > max ? score : max;
+    }
+    return max;
+}
+
+/* Reports whether masked keys have the score mask_fill and a weight that is not 0. */
+static bool fill_counts(work *w)
+{
+    float fill = (float)w->canonical->problem.mask_fill;
+    return fill != 0 && attn__normal(expf(fill - largest_score(w))) != 0;
+}
+
 /* Initializes the row's sums. A sink is a key of value 0 that comes before all others. */
 static void start_sum(work *w)
 {
     w->keys = 0;
     w->total = 0;
+    w->fills = fill_counts(w);
     w->max = 0;
     if (!(w->canonical->extras & ATTN__SINKS))
         return;
@@ -203,10 +225,9 @@ static void add_key(work *w, const attn__spot *spot, float score)
     }
     w->keys++;
     w->total += (double)weight;
-    float kept = weight * (float)attn__row_keep(&w->row, spot);
-    if (kept == 0 && (spot->kind == ATTN__SPOT_FILL || w->canonical->has_dropout))
-        return;
-    kernel->axpy(kept, value_of(w, spot), w->s.sum, w->values);
+    float keep = (float)attn__row_keep(&w->row, spot);
+    if (keep != 0 && (spot->kind != ATTN__SPOT_FILL || w->fills))
+        kernel->axpy(weight * keep, value_of(w, spot), w->s.sum, w->values);
 }
 
 static void finish_row(work *w)
@@ -322,23 +343,20 @@ static void backward_key(work *w, int64_t key)
  * again. */
 static void find_normalizer(work *w, float lse)
 {
-    attn__spot spot;
     w->max = 0;
     w->normalizer = (double)lse;
     w->inverse = exp(-w->normalizer);
     if (w->canonical->problem.mask_fill == 0 || !attn__is_softmax(w->canonical) || !(fabsf(lse) > 1000))
         return;
-    float max = -INFINITY;
     double sum = 0;
-    for (int64_t i = 0, keys = w->canonical->key.size; i < 2 * keys; i++) {
-        attn__spot_at(&spot, &w->row, i % keys);
+    w->max = largest_score(w);
+    for (int64_t key = 0; key < w->canonical->key.size; key++) {
+        attn__spot spot;
+        attn__spot_at(&spot, &w->row, key);
         float score = score_of(w, &spot);
-        if (i < keys)
-            max = score > max ? score : max;
-        else if (score != -INFINITY)
-            sum += exp((double)score - (double)max);
+        if (score != -INFINITY)
+            sum += exp((double)score - (double)w->max);
     }
-    w->max = max;
     w->normalizer = log(sum);
 }
 

@@ -232,7 +232,7 @@ static void forward_tile(blocked *b, const blocked_tile *t)
         double left = blocked_softmax_step(b, t, i, s);
         if (left != 1)
             b->plan->kernel->scale(b->at.o + i * values, values, left);
-        blocked_drop(b, t, i, s);
+        blocked_finish_weights(b, t, i, s);
         blocked_sum_tables(b, t, i, true, s);
         blocked_scatter_pairs(b, t, &b->at.s, i);
     }
@@ -260,13 +260,12 @@ static double whole_of(const blocked *b, int64_t i)
 static void wide_add(blocked *b, wide_rows in, wide_rows out, const float *weights, bool across, const float *factor,
                      const float *was)
 {
-    bool hides = attn__visible_masks(&b->plan->visible) || b->canonical->has_bias || b->canonical->has_dropout;
     wide_multiply_all(&b->wide, &(wide_product){.in = in,
                                                 .out = out,
                                                 .channels = in.operand.channels->size,
                                                 .weight = weights,
                                                 .across = across,
-                                                .hides = hides,
+                                                .hides = b->plan->hides,
                                                 .factor = factor,
                                                 .was = was});
 }
@@ -285,7 +284,18 @@ static float largest_of(const float *s, int64_t padded)
     return largest;
 }
 
-/* Does the same as blocked_softmax_step, for a row of floats in base 2. Each lane has a part of the row. */
+/* Sets s to x for masked keys and for padding. */
+static void set_masked(float *s, const uint8_t *seen, int64_t from, int64_t to, int64_t pairs, int64_t padded, float x)
+{
+    for (int64_t j = 0; j < pairs && seen; j++)
+        s[j] = seen[j] ? s[j] : x;
+    for (int64_t j = 0; j < from; j++)
+        s[j] = x;
+    for (int64_t j = to; j < padded; j++)
+        s[j] = x;
+}
+
+/* Does the same as blocked_softmax_step and blocked_finish_weights, for a row of floats in base 2. Each lane has a part of the row. */
 static double single_softmax_step(const blocked *b, const blocked_tile *t, int64_t i)
 {
     const attn__online_softmax_kernel *kernel = b->plan->kernels.lanes;
@@ -293,12 +303,7 @@ static double single_softmax_step(const blocked *b, const blocked_tile *t, int64
     float top[SINGLE_LANES], max[SINGLE_LANES], sum[SINGLE_LANES] = {0}, shrink[SINGLE_LANES];
     int64_t from, to, padded = attn__round_up(t->pairs, SINGLE_LANES);
     const uint8_t *seen = blocked_kinds(b, t, i, &from, &to);
-    for (int64_t j = 0; j < t->pairs && seen; j++)
-        s[j] = seen[j] ? s[j] : -INFINITY;
-    for (int64_t j = 0; j < from; j++)
-        s[j] = -INFINITY;
-    for (int64_t j = to; j < padded; j++)
-        s[j] = -INFINITY;
+    set_masked(s, seen, from, to, t->pairs, padded, -INFINITY);
     float largest = largest_of(s, padded);
     for (int l = 0; l < kernel->lanes; l++) {
         top[l] = largest;
@@ -313,6 +318,8 @@ static double single_softmax_step(const blocked *b, const blocked_tile *t, int64
                                                  .l = sum,
                                                  .shrink = shrink,
                                                  .changed = &changed});
+    if (b->plan->hides)
+        set_masked(s, seen, from, to, t->pairs, padded, -0.0f);
     b->at.max[i] = (double)max[0];
     b->at.sum[i] *= (double)shrink[0];
     for (int l = 0; l < kernel->lanes; l++)
@@ -333,7 +340,7 @@ static void wide_forward_tile(blocked *b, const blocked_tile *t, bool first, boo
         was[i] = (float)left * factor[i];
         if (!s)
             continue;
-        blocked_drop(b, t, i, s);
+        blocked_finish_weights(b, t, i, s);
         blocked_scatter_pairs(b, t, &b->at.s, i);
     }
     wide_add(b, wide_of(b, t, ATTN__OP_V, 0), o, b->at.s.singles, false, factor, first ? NULL : was);
@@ -483,8 +490,9 @@ static void scale_row(const blocked *b, const blocked_tile *t, double *ds)
     const attn_problem *p = &b->canonical->problem;
     const double *slope = b->at.slope;
     for (int64_t j = 0; j < t->pairs && p->softcap != 0; j++)
-        ds[j] = ds[j] == 0 ? 0 : ds[j] * slope[j]; /* the slope of a masked pair is undefined, so it is not used */
+        ds[j] = ds[j] == 0 && !blocked_marks(b) ? 0 : ds[j] * slope[j]; /* the slope of a masked pair is undefined */
     b->plan->kernel->scale(ds, t->pairs, p->scale);
+    blocked_mark_gradients(b, t, ds);
 }
 
 static double delta_of(const blocked *b, const blocked_tile *t, int64_t i)
@@ -567,15 +575,14 @@ static void weigh_row(const blocked *b, const blocked_tile *t, int64_t i, double
     if (lse == -(double)INFINITY) { /* the row has no keys */
         memset(s, 0, (size_t)t->pairs * sizeof *s);
         memset(dp, 0, (size_t)t->pairs * sizeof *dp);
-        return;
-    }
-    if (lse != lse) {
+        memset(b->at.seen, ATTN__VISIBLE_OUT, (size_t)t->pairs);
+    } else if (lse != lse) {
         spread_nan(b, t, lse, s, dp);
-        return;
+    } else {
+        blocked_drop(b, t, i, dp);
+        weigh(b, t, lse, delta_of(b, t, i), s, dp);
     }
-    blocked_drop(b, t, i, dp);
-    weigh(b, t, lse, delta_of(b, t, i), s, dp);
-    blocked_drop(b, t, i, s);
+    blocked_finish_weights(b, t, i, s);
 }
 
 /* ------------------------------------------------------------------------------------------------ a tile */
@@ -638,8 +645,12 @@ static void run_single_rows(blocked *b, const blocked_tile *t)
                                        .from = b->rows.from[0],
                                        .to = b->rows.to[0],
                                        .first = (int32_t)t->pair});
-    for (int64_t i = 0; i < t->queries; i++)
-        kernels->channels->scale((float)canonical->problem.scale, b->at.dp.singles + i * b->plan->ld_s, t->pairs);
+    for (int64_t i = 0; i < t->queries; i++) {
+        float *ds = b->at.dp.singles + i * b->plan->ld_s;
+        kernels->channels->scale((float)canonical->problem.scale, ds, t->pairs);
+        for (int64_t j = 0; j < t->pairs && canonical->problem.scale < 0; j++)
+            ds[j] = ds[j] == 0 ? -ds[j] : ds[j]; /* marks stay -0, and other zeros +0 */
+    }
 }
 
 /* Returns the gradients that a tile overwrites because no earlier tile has added to them. */
@@ -1124,11 +1135,12 @@ static void lay_out(blocked_plan *p, const attn__canonical *canonical)
         p->positions.size = p->positions.size / axis->dim.n * problem->windows[i].size;
         axis->dim.n = problem->windows[i].size;
     }
-    attn__visible_make(&p->visible, canonical, false);
+    attn__visible_make(&p->visible, canonical);
     p->linear = blocked_is_linear(canonical);
     p->wide = is_wide(canonical);
     p->segment = blocked_segment(p, canonical);
     p->single = p->wide && is_single(canonical, &p->visible);
+    p->hides = attn__visible_masks(&p->visible) || canonical->has_bias || canonical->has_dropout;
     if (p->wide) {
         choose_wide_kernels(p, canonical);
         choose_wide_blocks(p, canonical);

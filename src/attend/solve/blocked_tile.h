@@ -19,6 +19,7 @@
 #define ATTN_ATTEND_BLOCKED_TILE_H
 
 #include "attend/block/dropout.h"
+#include "attend/block/finite.h"
 #include "attend/block/gradient_sums.h"
 #include "attend/block/items.h"
 #include "attend/block/largest.h"
@@ -108,6 +109,7 @@ typedef struct blocked_plan {
     bool linear;           /* result of blocked_is_linear */
     bool wide;             /* products are computed in f32 (blocked_wide.h) */
     bool single;           /* wide problems: the softmax is computed in f32 too */
+    bool hides;            /* wide problems: some pairs may be masked or dropped */
     attn__visible visible;
     wide_kernels kernels;
     int64_t product_size; /* doubles of the workspace of src/gemm */
@@ -134,7 +136,7 @@ typedef struct blocked {
     attn__visible_keys keys;    /* limits of the tile's keys */
     attn__visible_span reach;
     unsigned hides;     /* result of attn__visible_of for the tile */
-    bool has_nonfinite; /* whether k, v, q, dout or a table has NaN or infinity */
+    bool has_nonfinite; /* whether k, v, q, dout, w or a table has NaN or infinity */
     bool ranks;         /* this pass over the tiles only finds the largest scores (top_k) */
     blocked_axis axis[ATTN_MAX_DIMS];
     struct {
@@ -213,9 +215,9 @@ static void blocked_multiply(blocked *b, const blocked_product *p)
     attn__gemm_run(&plan, b->at.product);
 }
 
-/* Multiplies weights or their gradients (a) by rows (b), where b may have NaN and infinity.  Such a number counts only
- * where its weight is not 0, because 0 * NaN is NaN. The product therefore reads a copy of b with zeros, and the terms
- * of NaN and infinity are added one by one.  Finite results keep their bits. */
+/* Multiplies weights or their gradients (a) by rows (b), where b may have NaN and infinity.  Such a number does not
+ * count where its weight is a mark (-0), because 0 * NaN is NaN. The product therefore reads a copy of b with zeros, and
+ * the terms of NaN and infinity are added one by one.  Finite results keep their bits. */
 static void blocked_multiply_masked(blocked *b, const blocked_product *p)
 {
     blocked_product finite = *p;
@@ -238,7 +240,7 @@ static void blocked_multiply_masked(blocked *b, const blocked_product *p)
             double x = p->b.x[l * p->b.ld + j];
             for (int64_t i = 0; i < p->size.m && !isfinite(x); i++) {
                 double weight = p->a.x[p->a.transposed ? l * p->a.ld + i : i * p->a.ld + l];
-                p->c.x[i * p->c.ld + j] += weight == 0 ? 0 : weight * x;
+                p->c.x[i * p->c.ld + j] += attn__is_mark_f64(weight) ? 0 : weight * x;
             }
         }
 }
@@ -373,15 +375,17 @@ static void gather_table(blocked *b, int i)
     b->has_nonfinite |= !b->plan->kernel->finite(rows, table->rows * channels);
 }
 
-static void gather_vectors(const blocked *b)
+static void gather_vectors(blocked *b)
 {
     const attn__group *contract = &b->canonical->contract;
     attn_dtype dtype = attn__operand_dtype(&b->canonical->problem, ATTN__OP_W);
     const void *const vectors[] = {b->arrays->w, b->arrays->w2};
     int n = attn__score_of(&b->canonical->problem)->vectors;
-    for (int i = 0; i < n && i < 2; i++)
-        attn__gather(contract, ATTN__OP_W, dtype, vectors[i], blocked_offset(b, ATTN__STRIDE(dim.w), 0),
-                     b->at.w + i * contract->size);
+    for (int i = 0; i < n && i < 2; i++) {
+        double *to = b->at.w + i * contract->size;
+        attn__gather(contract, ATTN__OP_W, dtype, vectors[i], blocked_offset(b, ATTN__STRIDE(dim.w), 0), to);
+        b->has_nonfinite |= !b->plan->kernel->finite(to, contract->size);
+    }
 }
 
 /* Transposes n rows of k, unless scores are additive. Dot products include the scale. Backward, also transposes v. */
@@ -582,7 +586,7 @@ static bool blocked_start_tile(blocked *b, blocked_tile *t)
     attn__visible_keys_start(&b->keys, canonical, t->pair, t->pairs);
     attn__visible_tile tile = {&b->rows, 0, t->queries, &b->keys, 0, t->pairs};
     b->hides = attn__visible_of(&tile, &b->reach);
-    return b->hides != ATTN__VISIBLE_NONE || canonical->problem.mask_fill != 0; /* masked keys then have a score */
+    return b->hides != ATTN__VISIBLE_NONE;
 }
 
 /* ------------------------------------------------------------------------------------------ of a query */
@@ -659,6 +663,13 @@ static double *blocked_gather_pairs(const blocked *b, const blocked_tile *t, con
     return of->pairs;
 }
 
+/* Starts sums of weights or of their gradients. A sum of marks only is a mark. */
+static void fill_marks(double *x, int64_t n)
+{
+    for (int64_t j = 0; j < n; j++)
+        x[j] = -0.0;
+}
+
 static void blocked_scatter_pairs(const blocked *b, const blocked_tile *t, const blocked_scores *of, int64_t i)
 {
     const int64_t *column;
@@ -668,7 +679,7 @@ static void blocked_scatter_pairs(const blocked *b, const blocked_tile *t, const
         b->plan->kernel->narrow(of->pairs, t->pairs, of->singles + i * b->plan->ld_s);
     if (!column)
         return;
-    memset(row, 0, (size_t)t->columns * sizeof *row);
+    fill_marks(row, t->columns);
     for (int64_t j = 0; j < t->pairs; j++)
         row[first + column[j]] = of->pairs[j];
 }
@@ -731,7 +742,7 @@ static void blocked_multiply_tables(blocked *b, const blocked_tile *t)
                                                {b->at.table[i].t_t + b->span[i].first, table->ld_t, false},
                                                {b->at.table[i].x, table->ld, false}});
         if (b->canonical->backward && is_of(b, i, ATTN_RELATIVE_KEY))
-            memset(b->at.table[i].g, 0, (size_t)(rows * table->ld) * sizeof(double));
+            fill_marks(b->at.table[i].g, rows * table->ld);
     }
 }
 
@@ -783,7 +794,7 @@ static void blocked_sum_tables(const blocked *b, const blocked_tile *t, int64_t 
         walk w = walk_of(b, t, i, n);
         double *to = by_key ? b->at.table[n].g : b->at.table[n].x;
         if (!by_key)
-            memset(to + i * table->ld, 0, (size_t)b->span[n].n * sizeof *to);
+            fill_marks(to + i * table->ld, b->span[n].n);
         for (int64_t j = 0; j < t->pairs; j++)
             to[entry_of(&w, i, j, table->ld)] += x[j];
     }
@@ -896,7 +907,15 @@ static void hide(const blocked *b, const blocked_tile *t, int64_t i, double *s)
     }
 }
 
-/* Adds tables, softcap, bias and masks to row i of scores. A masked key gets -infinity, or 0 if there is no softmax. */
+/* Reports whether weights and their gradients have marks (-0) where a pair has no term, because NaN or infinity there
+ * must not count. Wide problems find NaN and infinity only later. */
+static bool blocked_marks(const blocked *b)
+{
+    return b->plan->wide ? b->plan->hides : b->has_nonfinite;
+}
+
+/* Adds tables, softcap, bias and masks to row i of scores. A masked key gets -infinity, or 0 if there is no softmax. If
+ * there are marks, b->at.seen gets the kind of each pair, where a score of -infinity is OUT. */
 static double *blocked_finish_scores(blocked *b, const blocked_tile *t, int64_t i)
 {
     const attn__canonical *canonical = b->canonical;
@@ -912,6 +931,8 @@ static double *blocked_finish_scores(blocked *b, const blocked_tile *t, int64_t 
             s[j] += attn__load(dtype, b->arrays->bias, row + key[j]);
     }
     hide(b, t, i, s);
+    for (int64_t j = 0; j < t->pairs && blocked_marks(b) && !counts(b); j++)
+        b->at.seen[j] = s[j] == -(double)INFINITY ? ATTN__VISIBLE_OUT : ATTN__VISIBLE_KEY;
     return s;
 }
 
@@ -975,7 +996,26 @@ static void blocked_drop(const blocked *b, const blocked_tile *t, int64_t i, dou
     uint32_t threshold = attn__dropout_threshold(canonical->problem.dropout);
     double factor = attn__dropout_factor(canonical);
     for (int64_t j = 0; j < t->pairs; j++)
-        x[j] = attn__dropout_bits(key, column[j]) < threshold ? 0 : x[j] * factor;
+        x[j] = attn__dropout_bits(key, column[j]) < threshold ? -0.0 : x[j] * factor;
+}
+
+/* Marks pairs without a term in the sums of values: pairs without a score, and masked keys whose mask_fill has the
+ * weight 0. Other zeros become +0. Then applies dropout, which also marks. */
+static void blocked_finish_weights(const blocked *b, const blocked_tile *t, int64_t i, double *p)
+{
+    const uint8_t *seen = b->at.seen;
+    for (int64_t j = 0; j < t->pairs && blocked_marks(b); j++) {
+        bool counts = seen[j] == ATTN__VISIBLE_KEY || (seen[j] == ATTN__VISIBLE_FILL && p[j] != 0);
+        p[j] = counts ? p[j] + 0.0 : -0.0;
+    }
+    blocked_drop(b, t, i, p);
+}
+
+/* Marks pairs whose score has no gradient. Other zeros become +0. */
+static void blocked_mark_gradients(const blocked *b, const blocked_tile *t, double *ds)
+{
+    for (int64_t j = 0; j < t->pairs && blocked_marks(b); j++)
+        ds[j] = b->at.seen[j] == ATTN__VISIBLE_KEY ? ds[j] + 0.0 : -0.0;
 }
 
 /* ------------------------------------------------------------------------------------------------ forward */
@@ -1118,14 +1158,23 @@ static void multiply_gradients(blocked *b, const blocked_tile *t)
                {t->columns, channels, t->queries}, {ds, ld, true}, {b->q, channels, false}, {t->dk, channels, true}});
 }
 
+/* Reports whether a pair adds nothing to the gradients, from the gradient of its score. Without marks each 0 adds
+ * nothing, because the numbers that it multiplies are finite. */
+static bool has_no_term(const blocked *b, double gradient)
+{
+    return gradient == 0 && (!blocked_marks(b) || signbit(gradient));
+}
+
 /* Converts gradients `g` of scores to factors f, if scores depend on the distance. The gradient of q is then f * (q -
- * k). */
+ * k). If f is -0, the pair adds nothing. */
 static void slope_of_distances(const blocked *b, const blocked_tile *t, int64_t i, double *g)
 {
     const attn_problem *p = &b->canonical->problem;
     double *distance = b->at.scratch, width = p->width;
     if (p->score == ATTN_SCORE_GAUSSIAN) {
         b->plan->kernel->scale(g, t->columns, -1 / (width * width));
+        for (int64_t j = 0; j < t->columns; j++) /* the negative factor changes the signs of zeros */
+            g[j] = g[j] != 0 ? g[j] : blocked_marks(b) ? -g[j] : -0.0;
         return;
     }
     attn__rows_f64_distances one = distances_of(b, t, b->at.scratch);
@@ -1135,13 +1184,14 @@ static void slope_of_distances(const blocked *b, const blocked_tile *t, int64_t 
     for (int64_t j = 0; j < t->columns; j++) {
         double d = sqrt(distance[j]);
         bool slopes = p->score == ATTN_SCORE_TRIANGULAR && d > 0 && d < width;
-        g[j] = slopes ? -g[j] / (d * width) : p->score == ATTN_SCORE_TRIANGULAR && g[j] != 0 ? d * 0 : 0;
+        bool none = has_no_term(b, g[j]) || p->score != ATTN_SCORE_TRIANGULAR;
+        g[j] = none ? -0.0 : slopes ? -g[j] / (d * width) : d * 0;
     }
 }
 
 static void add_times(double *to, double factor, const double *x, int64_t n)
 {
-    for (int64_t c = 0; c < n && factor != 0; c++)
+    for (int64_t c = 0; c < n && !attn__is_mark_f64(factor); c++)
         to[c] += factor * x[c];
 }
 
@@ -1152,12 +1202,12 @@ static void concatenation_gradients(blocked *b, const blocked_tile *t)
     int64_t channels = b->canonical->contract.size;
     const double *w = b->at.w, *w2 = w + channels, *scratch = score_keys(b, t);
     double *dw = b->at.dw, *dw2 = dw + channels, *by_key = b->at.dk_t;
-    memset(by_key, 0, (size_t)t->columns * sizeof *by_key);
+    fill_marks(by_key, t->columns);
     for (int64_t i = 0; i < t->queries; i++) {
         const double *g = blocked_row(b, &b->at.dp, i), *q = b->q + i * channels;
-        double of_query = attn__dot_channels(w, q, channels), sum = 0;
+        double of_query = attn__dot_channels(w, q, channels), sum = -0.0;
         for (int64_t j = 0; j < t->columns; j++) {
-            double open = of_query + scratch[j] <= 0 ? 0 : g[j];
+            double open = of_query + scratch[j] <= 0 ? -0.0 : g[j];
             sum += open;
             by_key[j] += open;
         }
@@ -1176,7 +1226,7 @@ static void additive_gradients(blocked *b, const blocked_tile *t)
     for (int64_t i = 0; i < t->queries; i++) {
         const double *g = blocked_row(b, &b->at.dp, i);
         for (int64_t j = 0; j < t->columns; j++) {
-            if (g[j] == 0) /* tanh of a masked pair may be NaN */
+            if (has_no_term(b, g[j])) /* tanh of a masked pair may be NaN */
                 continue;
             if (!b->plan->keeps_tanh)
                 (void)score_pair(b, t, i, j);

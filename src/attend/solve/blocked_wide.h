@@ -19,6 +19,7 @@
 #ifndef ATTN_ATTEND_BLOCKED_WIDE_H
 #define ATTN_ATTEND_BLOCKED_WIDE_H
 
+#include "attend/block/finite.h"
 #include "attend/block/prefetch.h"
 #include "attend/block/rows.h"
 #include "attend/problem/canonical.h"
@@ -464,12 +465,12 @@ typedef struct wide_product {
     int64_t channels;
     const float *weight; /* rows are w->ld apart */
     bool across;         /* weight(i, j) is weight[j * ld + i] if set, otherwise weight[i * ld + j] */
-    bool hides;          /* some pairs may be masked or dropped and then have weight 0 */
+    bool hides;          /* some pairs may be masked or dropped; their weights are then marks (-0) */
     const float *factor, *was;
 } wide_product;
 
-/* Adds the terms of NaN and infinity to a product that used zeros instead. Terms of weight 0 are left out, because 0 *
- * NaN is NaN for a masked pair. Finite results keep their bits. */
+/* Adds the terms of NaN and infinity to a product that used zeros instead. Terms whose weight is a mark are left out.
+ * Finite results keep their bits. */
 static void add_nonfinite(const wide *w, const wide_product *p, int64_t n)
 {
     int64_t chunk = w->kernels->chunk;
@@ -478,7 +479,7 @@ static void add_nonfinite(const wide *w, const wide_product *p, int64_t n)
             float x = w->in[j * chunk + c];
             for (int64_t i = 0; i < p->out.rows && !isfinite(x); i++) {
                 float weight = p->weight[p->across ? j * w->ld + i : i * w->ld + j];
-                w->out[i * chunk + c] += weight == 0.0f ? 0.0f : weight * x;
+                w->out[i * chunk + c] += attn__is_mark(weight) ? 0.0f : weight * x;
             }
         }
 }

@@ -133,7 +133,7 @@ static decode *make_plan(attn_context *context, const attn__canonical *canonical
     f->kernel = attn__decode_for(canonical->isa);
     f->lanes = attn__online_softmax_for(canonical->isa);
     f->backward = attn__softmax_backward_for(canonical->isa);
-    attn__visible_make(&f->visible, canonical, false);
+    attn__visible_make(&f->visible, canonical);
     f->channels = attn__round_up(canonical->contract.size, f->kernel->lanes);
     f->values = attn__round_up(canonical->value.size, f->kernel->lanes);
     choose_heads(f, canonical);
@@ -347,10 +347,8 @@ static bool look(const item *t, int64_t head, int64_t first, int64_t keys, scrat
         return false;
     attn__visible_tile tile = {s->rows + head, 0, n, &s->keys, 0, keys};
     unsigned hidden = attn__visible_masks(visible) ? attn__visible_of(&tile, s->span + head) : ATTN__VISIBLE_ALL;
-    if (hidden == ATTN__VISIBLE_NONE && !visible->fills)
-        return false;
     if (hidden == ATTN__VISIBLE_NONE)
-        hidden = ATTN__VISIBLE_ANY;
+        return false;
     bool cuts = (hidden & ATTN__VISIBLE_LIMITS) && visible->ranges && !visible->fills;
     for (int64_t i = 0; i < n; i++) {
         s->from[i] = cuts ? attn__clamp(s->rows[head].from[0][i] - first, 0, keys) : 0;

@@ -218,7 +218,7 @@ static void describe(attn__flash *f, const attn__canonical *canonical)
     f->values = canonical->value.size;
     f->held = f->values;
     f->vectors = f->tile->vectors;
-    attn__visible_make(&f->visible, canonical, false);
+    attn__visible_make(&f->visible, canonical);
 }
 
 static void fill_flash(attn__flash *f, const attn__canonical *canonical)
@@ -585,8 +585,7 @@ bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flas
     if (canonical->has_bias)
         add_bias(t, b, sub);
     if (hidden)
-        attn__visible_hide(&tile, hidden == ATTN__VISIBLE_NONE ? ATTN__VISIBLE_ANY : hidden, t->flash->lanes, s->s,
-                           sub.width, attn__masked_score(canonical), s->extra);
+        attn__visible_hide(&tile, hidden, t->flash->lanes, s->s, sub.width, attn__masked_score(canonical), s->extra);
     return capped || hidden || canonical->has_bias;
 }
 
@@ -727,8 +726,7 @@ static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash
     }
     top_known = !attn__flash_mask(t, b, sub) && top_known;
     if (b->careful)
-        attn__finite_note(t->s.s, b->keys * sub.width, attn__masked_score(t->canonical), t->canonical->has_dropout,
-                          t->s.alive);
+        attn__finite_note(t->s.s, b->keys * sub.width, attn__masked_score(t->canonical), t->s.alive);
     if (attn__flash_softmax(t, b, sub, top_known ? t->s.top : NULL) && t->s.span[sub.index].started)
         t->flash->lanes->scale(t->s.o + sub.lane * t->flash->held, t->flash->values, sub.width, t->s.shrink + sub.lane);
     if (b->careful)
@@ -758,7 +756,7 @@ static int64_t portions(const attn__flash *f, const attn__flash_keys *b)
 /* Reports whether any query of the subtile has a weight for a key of `b`. With mask_fill, every key has a weight. */
 static bool sees(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
-    return t->flash->visible.fills || attn__flash_hidden(t, b, sub) != ATTN__VISIBLE_NONE;
+    return attn__flash_hidden(t, b, sub) != ATTN__VISIBLE_NONE;
 }
 
 /* ------------------------------------------------------------------------------------------------------ prefetching */

@@ -308,7 +308,7 @@ static void start_plan(attn__flash_backward_plan *p, const attn__canonical *cano
     p->bf16 = canonical->problem.dtype == ATTN_BF16;
     p->row_step = 1;
     p->has_bias = canonical->has_bias;
-    attn__visible_make(&p->visible, canonical, false);
+    attn__visible_make(&p->visible, canonical);
     p->split = attn__batch_split_make(canonical, ATTN__WANT_OWN); /* slots sum the gradients to which all items add */
     p->items = p->split.items;
     p->shared = p->split.rest;

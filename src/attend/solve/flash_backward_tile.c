@@ -31,7 +31,7 @@ bool attn__flash_backward_tile_start(attn__flash_backward_run *run)
         m->to[r] = (int32_t)run->plan->nk;
     }
     attn__visible_tile tile = {&m->rows, 0, run->tile_n, &m->keys_of_block, 0, run->block_n};
-    return run->block_n > 0 && (visible->fills || find_hidden(run, &tile) != ATTN__VISIBLE_NONE);
+    return run->block_n > 0 && find_hidden(run, &tile) != ATTN__VISIBLE_NONE;
 }
 
 /* ------------------------------------------------------------------------------------------ operands as rows of f32 */
@@ -357,9 +357,8 @@ static bool prepare_strip(strip *x, int64_t n)
     const attn__visible *visible = &run->plan->visible;
     bool by_ranges = visible->ranges && !visible->mask && !visible->blocks; /* then `e` already includes all masks */
     unsigned hidden = !e.rows ? ATTN__VISIBLE_NONE : by_ranges ? ATTN__VISIBLE_ALL : find_hidden(run, &tile);
-    if (hidden == ATTN__VISIBLE_NONE && (!e.rows || !visible->fills))
+    if (hidden == ATTN__VISIBLE_NONE)
         return false;
-    hidden = hidden == ATTN__VISIBLE_NONE ? ATTN__VISIBLE_ANY : hidden;
     hidden &= visible->ranges ? ~(unsigned)ATTN__VISIBLE_LIMITS : ~0u;
     x->row = e.row;
     x->t = describe(run, first, e, hidden);

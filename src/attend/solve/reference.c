@@ -20,12 +20,15 @@
 typedef struct state {
     double max, sum; /* softmax: sum of exp(score - max); otherwise: sum of scores, and max is 0 */
     int64_t keys;
+    bool fills; /* masked keys have a weight that is not 0 */
 } state;
 
-/* Returns the initial state of a row. A sink is a key of value 0 that comes before all others. */
-static state start_state(const attn__pair *pair, const attn__row *row)
+/* Returns the initial state of a row. A sink is a key of value 0 that comes before all others. `normalizer` belongs to
+ * the row if there is a mask_fill. */
+static state start_state(const attn__pair *pair, const attn__row *row, const attn__normalizer *normalizer)
 {
-    state s = {0};
+    double fill = pair->canonical->problem.mask_fill;
+    state s = {.fills = fill != 0 && attn__row_weight(row, normalizer, fill) != 0};
     if (!(pair->canonical->extras & ATTN__SINKS))
         return s;
     double sink = attn__load(pair->side, pair->arrays->sinks, row->offset[ATTN__OP_SINKS]);
@@ -51,8 +54,8 @@ static void sum_key(attn__pair *pair, const attn__row *row, const attn__spot *sp
         weight = score != score ? score : 1;
     s->keys++;
     s->sum += weight;
-    double kept = weight * attn__row_keep(row, spot);
-    if (kept == 0 && (spot->kind == ATTN__SPOT_FILL || pair->canonical->has_dropout))
+    double keep = attn__row_keep(row, spot), kept = weight * keep;
+    if (keep == 0 || (spot->kind == ATTN__SPOT_FILL && !s->fills))
         return;
     attn__pair_value(pair, spot);
     for (int64_t c = 0; c < pair->canonical->value.size; c++)
@@ -107,8 +110,9 @@ static void run_forward_row(void *user, int64_t item, int thread)
     attn__row_at(&row, canonical, j->arrays, item / canonical->query.size, item % canonical->query.size);
     if (row.absent)
         return;
-    attn__pair_row(&pair, &row, NULL);
-    state s = start_state(&pair, &row);
+    attn__normalizer normalizer = {0};
+    attn__pair_row(&pair, &row, canonical->problem.mask_fill != 0 ? &normalizer : NULL);
+    state s = start_state(&pair, &row, &normalizer);
     memset(pair.sum, 0, (size_t)canonical->value.size * sizeof *pair.sum);
     for (int64_t key = 0; key < canonical->key.size; key++) {
         attn__spot_at(&spot, &row, key);

@@ -306,7 +306,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     t->size = size_of(canonical);
     t->channels = 4 << t->size;
     t->width = t->kernel->width[t->size];
-    attn__visible_make(&t->visible, canonical, false);
+    attn__visible_make(&t->visible, canonical);
     t->plain = is_plain(canonical, &t->visible);
     (canonical->backward ? fill_backward : fill_forward)(t, canonical);
     t->stage_ld = attn__round_up(t->heads * most_channels(canonical), 16);
@@ -560,8 +560,7 @@ static void change_tile(item *t, int64_t head, const attn__visible_tile *tile, u
     n->kernel->score[n->size](&args);
     change_scores(t, head, tile, parts);
     if (t->careful)
-        attn__finite_note(s->p, tile->nkeys * n->width, attn__masked_score(t->canonical), t->canonical->has_dropout,
-                          s->alive);
+        attn__finite_note(s->p, tile->nkeys * n->width, attn__masked_score(t->canonical), s->alive);
     attn__online_softmax_args softmax = {s->p, tile->nkeys, n->width, NULL, args.m, args.l, s->shrink, &changed};
     n->lanes->softmax(&softmax);
     int64_t at = head * n->query_block + tile->row;
@@ -580,10 +579,8 @@ static void change_tiles(item *t, const attn__visible_tile *tile, const attn__vi
 {
     const small_plan *n = t->plan;
     unsigned parts = attn__visible_masks(&n->visible) ? attn__visible_of(tile, span) : (unsigned)ATTN__VISIBLE_ALL;
-    if (parts == ATTN__VISIBLE_NONE && !n->visible.fills)
-        return;
     if (parts == ATTN__VISIBLE_NONE)
-        parts = ATTN__VISIBLE_ANY;
+        return;
     t->bias_there = NULL;
     if (parts & ~(unsigned)ATTN__VISIBLE_LIMITS && (n->visible.mask || n->visible.blocks)) {
         attn__visible_hide(tile, parts, n->lanes, t->s.flags, n->width, 0.0f, t->s.flags);
@@ -739,7 +736,7 @@ static double cost_backward(const attn__canonical *canonical)
     int size = size_of(canonical);
     double each = size == 2 ? 1.03 * (double)(canonical->contract.size + canonical->value.size) : (double)(4 << size);
     attn__visible visible;
-    attn__visible_make(&visible, canonical, false);
+    attn__visible_make(&visible, canonical);
     double changed = is_plain(canonical, &visible) ? 1.0 : visible.blocks ? 2.2 : 1.75;
     return changed * (double)canonical->batch.size * queries * keys * each;
 }

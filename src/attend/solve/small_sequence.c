@@ -343,7 +343,7 @@ static head_plan describe(const attn__canonical *canonical)
     p.backward = attn__softmax_backward_for(p.kernel->isa);
     p.lanes = attn__online_softmax_for(p.kernel->isa);
     p.shape.width = attn__round_up(canonical->backward ? p.shape.keys : p.shape.queries, p.kernel->lanes);
-    attn__visible_make(&p.visible, canonical, false);
+    attn__visible_make(&p.visible, canonical);
     p.masks = attn__visible_masks(&p.visible);
     p.has_bytes = p.visible.mask || p.visible.blocks || !p.visible.ranges;
     order_axes(canonical, &p);
@@ -506,25 +506,6 @@ static void store_dbias(const head *h)
 
 /* -------------------------------------------------------------------------------------------------------- forward */
 
-static void drop(const head *h, float *weights)
-{
-    attn__dropout_apply(h->canonical, h->plan->lanes, weights, h->shape->keys, h->shape->width, h->m.low, h->m.high,
-                        h->shape->drop_column);
-}
-
-/* Sets alive = 1 for pairs that are not masked or dropped. It tests scores, because weights may underflow to 0. */
-static void note_alive(const head *h)
-{
-    int64_t pairs = h->shape->keys * h->shape->width;
-    float *kept = h->m.ds; /* uses the memory of ds, which the forward pass does not need */
-    attn__finite_note(h->m.s, pairs, h->plan->fill, false, h->m.alive);
-    for (int64_t i = 0; i < pairs; i++)
-        kept[i] = 1.0f;
-    drop(h, kept);
-    for (int64_t i = 0; i < pairs; i++)
-        h->m.alive[i] &= kept[i] != 0.0f;
-}
-
 /* Computes the weights in m.s. Sets m.shrink to the factor of each row. */
 static void find_weights(const head *h, const attn__small_sequence_rows *k, bool careful)
 {
@@ -542,11 +523,11 @@ static void find_weights(const head *h, const attn__small_sequence_rows *k, bool
     if (p->has_bytes)
         p->lanes->hide(m->s, m->flags, keys * width, p->fill);
     if (careful)
-        note_alive(h);
+        attn__finite_note(m->s, keys * width, p->fill, m->alive);
     attn__running_begin(h->canonical, h->arrays, h->number, 0, h->shape->queries, width, m->m, m->l);
     attn__online_softmax_args softmax = {m->s, keys, width, NULL, m->m, m->l, m->shrink, &changed};
     p->lanes->softmax(&softmax);
-    drop(h, m->s);
+    attn__dropout_apply(h->canonical, p->lanes, m->s, keys, width, m->low, m->high, h->shape->drop_column);
     if (careful)
         attn__finite_note_weights(m->s, keys * width, m->alive);
     for (int64_t i = 0; i < width; i++)

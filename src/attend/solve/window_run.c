@@ -12,6 +12,7 @@
 #include "attend/solve/window.h"
 
 #include "attend/block/dropout.h"
+#include "attend/block/finite.h"
 #include "attend/block/rows.h"
 #include "attend/block/scores.h"
 #include "attend/block/table.h"
@@ -489,12 +490,19 @@ static void strip_terms(attn__window_work *work, attn_relative_kind kind, float 
         }
 }
 
+/* Starts sums of weights or of gradients of scores. A sum of marks (-0) only is a mark. */
+static void start_margins(float *rows, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        rows[i] = -0.0f;
+}
+
 static void clear_dead(const attn__window_work *work, float *rows, int64_t n)
 {
     int64_t width = work->plan->taps->width;
     for (int64_t r = 0; r < n; r++)
         for (int64_t w = work->lanes; w < width; w++)
-            rows[r * width + w] = 0;
+            rows[r * width + w] = -0.0f;
 }
 
 static void find_margins(attn__window_work *work, attn_relative_kind kind, const float *weights)
@@ -502,20 +510,21 @@ static void find_margins(attn__window_work *work, attn_relative_kind kind, const
     const attn__window *plan = work->plan;
     int64_t width = plan->taps->width, taps = work->now.n;
     if (plan->has_table[kind][plan->naxes - 1]) {
-        memset(work->s.margin, 0, (size_t)(taps * width) * sizeof(float));
+        start_margins(work->s.margin, taps * width);
         for (int64_t p = 0; p < work->pairs; p++)
             plan->lanes->add(work->s.margin, weights + p * taps * width, taps * width, 1);
         clear_dead(work, work->s.margin, taps);
     }
     if (!attn__window_has_outer(plan, kind))
         return;
-    memset(work->s.pair_margin, 0, (size_t)(work->pairs * width) * sizeof(float));
+    start_margins(work->s.pair_margin, work->pairs * width);
     for (int64_t p = 0; p < work->pairs; p++)
         plan->taps->sum_rows(weights + p * taps * width, taps, work->s.pair_margin + p * width);
     clear_dead(work, work->s.pair_margin, work->pairs);
 }
 
-/* Adds A B to C, where A has table rows and B has weights. If tables are not finite, terms of weight 0 are skipped. */
+/* Adds A B to C, where A has table rows and B has weights. If tables are not finite, terms whose weight is
+ * a mark are skipped. */
 static void add_rows(const attn__window_work *work, const attn__gemm_tile_args *t)
 {
     if (work->tables_finite) {
@@ -526,7 +535,7 @@ static void add_rows(const attn__window_work *work, const attn__gemm_tile_args *
         for (int64_t k = 0; k < t->k; k++)
             for (int64_t w = 0; w < t->n; w++) {
                 float weight = t->b[k * t->ldb + w];
-                t->c[c * t->ldc + w] += weight == 0 ? 0 : weight * t->a[c * t->am + k * t->ak];
+                t->c[c * t->ldc + w] += attn__is_mark(weight) ? 0 : weight * t->a[c * t->am + k * t->ak];
             }
 }
 
@@ -616,11 +625,11 @@ void attn__window_once_terms(attn__window_work *work)
     int64_t ld = work->pass->ld, n = plan->channels, taps = axis->last - axis->first;
     if (plan->has_table[ATTN_RELATIVE_QUERY][1])
         multiply(work, rows_of(work, ATTN_RELATIVE_QUERY, 1), taps, n, o->q, ld, work->s.terms[0]);
-    memset(work->s.margin, 0, (size_t)(taps * ld) * sizeof(float));
+    start_margins(work->s.margin, taps * ld);
     attn__window_tables_of_pairs(work);
     if (attn__window_has_outer(plan, ATTN_RELATIVE_QUERY))
         multiply(work, work->s.pair_table[ATTN_RELATIVE_QUERY], work->pairs, n, o->q, ld, work->s.pair_rows[0]);
-    memset(work->s.pair_margin, 0, (size_t)(work->pairs * ld) * sizeof(float));
+    start_margins(work->s.pair_margin, work->pairs * ld);
 }
 
 /* Adds margins (sums of ds) x table rows to dq. If requested, adds margins x queries to the tables' gradients. */

@@ -70,6 +70,7 @@ typedef struct attn__online_softmax_kernel {
     void (*limit)(float *s, int64_t rows, int64_t width, const int32_t *index, const int32_t *from, const int32_t *to,
                   float fill);
     void (*softmax)(const attn__online_softmax_args *args);
+    /* Sets dropped weights to -0. Other weights are never -0. */
     void (*dropout)(const attn__lane_dropout *args);
     /* Multiplies each lane of the tile by factor[lane]. */
     void (*scale)(float *tile, int64_t rows, int64_t width, const float *factor);

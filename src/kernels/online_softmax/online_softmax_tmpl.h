@@ -110,12 +110,13 @@ static void online_softmax_softmax(const attn__online_softmax_args *t)
 static void dropout(const attn__lane_dropout *t)
 {
     vi threshold = vi_set1((int32_t)t->threshold);
+    vf mark = vf_set1(-0.0f);
     for (int64_t w = 0; w < t->width; w += VF_LANES) {
         vi low = vi_load(t->key_low + w), high = vi_load(t->key_high + w);
         for (int64_t r = 0; r < t->rows; r++) {
             float *p = t->p + r * t->width + w;
             vi bits = vi_dropout_bits(vi_set1((int32_t)t->column[r]), low, high);
-            vf_store(p, vf_select(vi_ltu(bits, threshold), vf_zero(), vf_load(p)));
+            vf_store(p, vf_select(vi_ltu(bits, threshold), mark, vf_load(p)));
         }
     }
 }

@@ -33,10 +33,10 @@ typedef struct attn__rows_f64_kernel {
     void (*scale)(double *y, int64_t n, double by);          /* y *= by */
     void (*hide)(double *x, const uint8_t *seen, int64_t n); /* sets x[i] to -inf where seen[i] is 0 */
     /* Replaces scores x by weights p = exp(x - lse), and dp by p (dp - delta). p is limited to 1, because lse may have
-     * been rounded. If p is below `least`, p and dp become 0. */
+     * been rounded. If p is below `least`, p becomes 0. If x is -infinity, p and dp become 0 for any dp. */
     void (*gradients)(double *x, double *dp, int64_t n, double lse, double delta, double least);
     void (*widen)(const float *x, int64_t n, double *y);
-    /* converts to float; |x| below 2^-126 becomes 0, because subnormal numbers are slow */
+    /* converts to float; other |x| below 2^-126 than 0 become +0, because subnormal numbers are slow */
     void (*narrow)(const double *x, int64_t n, float *y);
     /* Computes y[i,j] = sum over c of (q[i,c] - k[c,j])^2. */
     void (*distances)(const attn__rows_f64_distances *args);
@@ -45,7 +45,7 @@ typedef struct attn__rows_f64_kernel {
     /* Adds g times the derivatives of the result of `additive` to dq, dk and dw. They are computed from t. */
     void (*additive_gradient)(double g, const double *w, const double *t, int64_t n, double *dq, double *dk,
                               double *dw);
-    /* Adds y[i,j] (q[i,c] - k[c,j]) to dq[i,c] and subtracts it from dk[c,j]. Pairs with y = 0 add nothing. */
+    /* Adds y[i,j] (q[i,c] - k[c,j]) to dq[i,c] and subtracts it from dk[c,j]. Pairs with y = -0 add nothing. */
     void (*distance_gradient)(const attn__rows_f64_distances *args);
 } attn__rows_f64_kernel;
 

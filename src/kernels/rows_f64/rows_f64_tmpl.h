@@ -157,10 +157,11 @@ static void rows_hide(double *x, const uint8_t *seen, int64_t n)
 static void rows_gradients(double *x, double *dp, int64_t n, double lse, double delta, double least)
 {
     for (int64_t i = 0; i < n; i += VD_LANES) {
-        vd log = rows_load(x + i, n - i) - vd_set1(lse);
+        vd score = rows_load(x + i, n - i), log = score - vd_set1(lse);
         vd p = rows_exp(rows_select((vl)(log > vd_zero()), vd_zero(), log)); /* NaN stays */
         p = rows_select((vl)(p < vd_set1(least)), vd_zero(), p);
-        vd d = rows_select((vl)(p == vd_zero()), vd_zero(), p * (rows_load(dp + i, n - i) - vd_set1(delta)));
+        vl masked = (vl)(score == vd_set1(-(double)INFINITY));
+        vd d = rows_select(masked, vd_zero(), p * (rows_load(dp + i, n - i) - vd_set1(delta)));
         rows_store(x + i, p, n - i);
         rows_store(dp + i, d, n - i);
     }
@@ -186,11 +187,12 @@ static void rows_narrow(const double *x, int64_t n, float *y)
     int64_t i = 0;
     for (; i + VD_LANES <= n; i += VD_LANES) {
         vd a = vd_load(x + i), size = (vd)((vl)a & ~sign);
-        rows_half h = __builtin_convertvector(rows_select((vl)(size < vd_set1(0x1p-126)), vd_zero(), a), rows_half);
+        vl small = (vl)(size < vd_set1(0x1p-126)) & (vl)(size > vd_zero());
+        rows_half h = __builtin_convertvector(rows_select(small, vd_zero(), a), rows_half);
         memcpy(y + i, &h, sizeof h);
     }
     for (; i < n; i++)
-        y[i] = x[i] < 0x1p-126 && x[i] > -0x1p-126 ? 0.0f : (float)x[i];
+        y[i] = x[i] < 0x1p-126 && x[i] > -0x1p-126 && x[i] != 0 ? 0.0f : (float)x[i];
 }
 
 /* Computes the distances of `queries` queries to `vectors` vectors of keys. Both are constants after inlining. Each
@@ -272,7 +274,12 @@ VF_FN void rows_distance_slopes(const attn__rows_f64_distances *t, int64_t query
     for (int i = 0; i < queries; i++) {
         vd slope = rows_load(t->y + (query + i) * t->ldy + key, n);
         vd d = slope * (vd_set1(t->q[(query + i) * t->ldq + c]) - x);
-        d = rows_select((vl)(slope == vd_zero()), vd_zero(), d);
+        d = rows_select((vl)((vl)slope == (vl)vd_set1(-0.0)), vd_zero(), d);
+        if (n < VD_LANES) { /* lanes past n may hold NaN */
+            double part[VD_LANES];
+            vd_store(part, d);
+            d = rows_load(part, n);
+        }
         sum[i] = sum[i] + d;
         dk = dk - d;
     }

@@ -5,7 +5,8 @@
  *     P = 2^(S - lse)     dS = P o (dP - delta)     dP = dout . v     delta = sum over v of dout * o
  *
  * (Dao et al. 2022, arXiv:2205.14135, appendix B.2.)  The rows of a tile are queries, and the lanes are keys. Scores
- * are in base 2. Masks, bias and dropout are applied here.
+ * are in base 2. Masks, bias and dropout are applied here. The weight of a pair without a term in dV is -0, and so is
+ * the dS of a pair without a term in dS. Other pairs do not get -0.
  *
  * Contract: nothing is allocated. Arrays need no alignment unless a comment requires it.
  */

@@ -64,7 +64,7 @@ VF_FN void weights_vector(const attn__softmax_backward_args *t, int64_t row, int
 {
     float *s = t->s + row * t->ld + j;
     vi column = vi_add(lane, vi_set1((int32_t)j));
-    vf x = vf_load(s), zero = vf_zero(), slope = zero;
+    vf x = vf_load(s), zero = vf_zero(), mark = vf_set1(-0.0f), slope = zero;
     bool caps = !masks && t->softcap != 0.0f;
     if (caps)
         x = capped(x, t->softcap, &slope);
@@ -77,24 +77,26 @@ VF_FN void weights_vector(const attn__softmax_backward_args *t, int64_t row, int
         counts = vm_or(alive, vm_and(vm_not(seen), vi_lt(column, vi_set1((int32_t)t->keys))));
         weight = vf_select(seen, weight, vf_set1(t->fill[row]));
     }
-    vf p = vf_select(counts, vf_exp2(weight), zero);
+    vf p = vf_select(counts, vf_exp2(weight), mark);
+    if (!masks && t->fill) {
+        counts = vm_or(alive, vm_and(counts, vm_not(vf_eq(p, zero))));
+        p = vf_select(counts, p, mark);
+    }
     vf dropped = p, dp = t->dp ? vf_load(t->dp + row * t->ld + j) : zero;
     if (!masks && t->drop_key) {
         keep = kept(t, row, j);
-        dropped = vf_select(keep, vf_mul(p, vf_set1(t->drop_scale)), zero);
+        dropped = vf_select(keep, vf_mul(p, vf_set1(t->drop_scale)), mark);
         dp = vf_select(keep, vf_mul(dp, vf_set1(t->drop_scale)), zero);
     }
     vf_store(s, dropped);
     if (t->dp) {
-        vf ds = vf_select(alive, vf_score_gradient(p, dp, vf_set1(t->delta[row])), zero);
+        vf ds = vf_select(alive, vf_score_gradient(p, dp, vf_set1(t->delta[row])), mark);
         if (!masks && t->dbias)
             vf_store(t->dbias + row * t->ld + j, ds);
-        vf_store(t->dp + row * t->ld + j, caps ? vf_select(alive, vf_mul_normal(slope, ds), zero) : ds);
+        vf_store(t->dp + row * t->ld + j, caps ? vf_select(alive, vf_add(vf_mul_normal(slope, ds), zero), mark) : ds);
     }
-    if (!masks && t->alive) {
-        counts = vm_or(alive, vm_and(counts, vm_not(vf_eq(p, zero))));
+    if (!masks && t->alive)
         note_alive(t->alive + row * t->ld + j, alive, vm_and(counts, keep));
-    }
 }
 
 VF_FN void weights_rows(const attn__softmax_backward_args *t, bool masks)

@@ -389,7 +389,6 @@ VF_FN void gradient_rows(const attn__tap_gradient *t, bool marked)
             vf x = vf_load(t->s + at), p = vf_exp2(vf_log_weight(x, vf_load(lse + n * VF_LANES)));
             vf d = vf_score_gradient(p, vf_load(t->dp + at), vf_load(delta + n * VF_LANES));
             vm out = vf_eq(x, none);
-            d = vf_add(d, vf_zero()); /* -0 becomes 0, because only marks may be -0 */
             vf_store(t->p + to, marked ? vf_select(out, mark, p) : p);
             vf_store(t->ds + to, marked ? vf_select(out, mark, d) : d);
         }
@@ -409,7 +408,7 @@ static void margins(const attn__tap_margins *t)
 {
     VF_UNROLL
     for (int n = 0; n < WINDOW_VECTORS; n++) {
-        vf sum = vf_zero();
+        vf sum = vf_set1(-0.0f);
         for (int64_t e = 0; e < t->taps; e++) {
             float *to = t->by_tap + e * t->ld + n * VF_LANES;
             vf x = vf_load(t->ds + e * t->ds_ld + n * VF_LANES);
@@ -428,7 +427,7 @@ static void window_uncap(float *ds, int64_t ld, const float *s, int64_t taps, fl
         for (int n = 0; n < WINDOW_VECTORS; n++) {
             float *to = ds + e * ld + n * VF_LANES;
             vf d = vf_load(to), t = vf_mul(vf_load(s + e * WIDTH + n * VF_LANES), inverse);
-            vf_store(to, vf_select(vf_eq(d, zero), d, vf_mul(d, vf_fnma(t, t, one))));
+            vf_store(to, vf_select(vf_eq(d, zero), d, vf_fma(d, vf_fnma(t, t, one), zero)));
         }
     }
 }
@@ -443,13 +442,13 @@ static void window_dot(const float *a, const float *b, int64_t channels, int64_t
     }
 }
 
-/* Computes the sums without lanes of weight 0, because some of these lanes do not attend the tap and may read NaN. */
+/* Computes the sums without lanes whose weight is a mark (-0), because they do not attend the tap and may read NaN. */
 static void outer_guarded(const attn__tap_outer *t)
 {
     for (int64_t r = 0; r < t->count; r++) {
         const float *row = t->rows + r * t->rows_ld;
         vf a = vf_load(row), b = vf_load(row + VF_LANES), zero = vf_zero();
-        vm no_a = vf_eq(a, zero), no_b = vf_eq(b, zero);
+        vm no_a = is_mark(a), no_b = is_mark(b);
         for (int64_t c = 0; c < t->channels; c++) {
             vf x = vf_select(no_a, zero, vf_load(t->tile + c * t->tile_ld));
             vf y = vf_select(no_b, zero, vf_load(t->tile + c * t->tile_ld + VF_LANES));
