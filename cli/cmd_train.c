@@ -82,10 +82,11 @@ static void note_detect(const cli_training *t)
     cli_note(t->cli, "short side of the pictures: %s; %lld queries", size, (long long)cli_training_size(t, "queries"));
     int64_t left_out = cli_training_size(t, "left_out");
     if (left_out > 0)
-        cli_note(t->cli,
-                 "%s object%s left out: crowds, boxes without area in the picture, classes that the model lacks, pictures that "
-                 "the annotations do not list",
-                 cli_count(left_out, a), left_out == 1 ? " is" : "s are");
+        cli_note(
+            t->cli,
+            "%s object%s left out: crowds, boxes without area in the picture, classes that the model lacks, pictures that "
+            "the annotations do not list",
+            cli_count(left_out, a), left_out == 1 ? " is" : "s are");
 }
 
 /* Warns if the model seems to have learned nothing: its accuracy is less than two standard deviations above

@@ -608,8 +608,8 @@ static void parts_of_other_normalizations_are_the_whole(void **state)
         attend_normalized(whole, 0, PK, how[n]);
         attend_normalized(&p[0], 0, 13, how[n]);
         attend_normalized(&p[1], 13, PK, how[n]);
-        assert_int_equal(
-            attn_partials_merge(context, &shape, p[0].o, p[0].lse, p[1].o, p[1].lse, m[0].o, m[0].lse), ATTN_OK);
+        assert_int_equal(attn_partials_merge(context, &shape, p[0].o, p[0].lse, p[1].o, p[1].lse, m[0].o, m[0].lse),
+                         ATTN_OK);
         float unit = how[n] == ATTN_NORMALIZATION_NONE ? 1.0f / PK : 1.0f; /* sums become means, as near() expects */
         for (int i = 0; i < PO; i++)
             whole->o[i] *= unit, m[0].o[i] *= unit;

@@ -198,7 +198,8 @@ static void detections_are_checked(void **state)
 
 static attn_status parse(attn_context *c, attn__box_set **set, const char *text)
 {
-    return attn__coco_parse(set, &(attn__input){c, "f", (const uint8_t *)text, strlen(text)});
+    return attn__coco_parse(
+        set, &(attn__input){.context = c, .name = "f", .data = (const uint8_t *)text, .size = strlen(text)});
 }
 
 static void annotations_are_read(void **state)
@@ -329,7 +330,9 @@ static void results_are_read(void **state)
         assert_refused(c, attn__coco_results_parse(&found, set, &text), ATTN_ERROR_FORMAT, bad[i].error);
     }
     const char *good = "[" RESULT("7", "44", "1") ", " RESULT("7", "3", "0.25") "]";
-    assert_ok(c, attn__coco_results_parse(&found, set, &(attn__input){c, "f", (const uint8_t *)good, strlen(good)}));
+    assert_ok(c, attn__coco_results_parse(
+                     &found, set,
+                     &(attn__input){.context = c, .name = "f", .data = (const uint8_t *)good, .size = strlen(good)}));
     assert_int_equal(found.n, 1);
     assert_int_equal(found.left_out, 1);
     assert_int_equal(found.unknown, 44);

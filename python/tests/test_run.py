@@ -160,7 +160,7 @@ class Run(unittest.TestCase):
                 ('input x .* is missing', run(kv="x")),
                 ('no input "y"', run(x="x", y="x")),
                 ('no output "attention"', run(output="attention=y.npy")),
-                ('out and weights cannot be written to the same file, y.npy', [*run(), "--output", "weights=y.npy"]),
+                ('the outputs y.npy and y.npy are the same file', [*run(), "--output", "weights=y.npy"]),
                 ('7', run(x="wide")),
                 ('x', run(x="flat")),
                 ('real numbers wanted', run(x="ids")),

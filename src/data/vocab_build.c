@@ -124,9 +124,8 @@ static attn_status build_subwords(attn_vocab **vocab, const attn_pairs *pairs, a
         if (o->joint || side == ATTN_SIDE_TARGET)
             texts[n++] = pairs->items[i].target;
     }
-    attn_status status =
-        attn__subword_train(&subword, pairs->context, texts, n, o->kind == ATTN_VOCAB_BPE ? "bpe" : "unigram", size,
-                            o->character_coverage);
+    attn_status status = attn__subword_train(
+        &subword, pairs->context, texts, n, o->kind == ATTN_VOCAB_BPE ? "bpe" : "unigram", size, o->character_coverage);
     if (status == ATTN_OK)
         status = attn__vocab_of_subwords(vocab, pairs->context, subword, "vocabulary");
     attn__free(pairs->context, texts);

@@ -42,7 +42,7 @@ typedef enum attn_nn_initializer_kind {
 
 typedef struct attn_nn_initializer {
     attn_nn_initializer_kind start;
-    double scale;            /* scale of UNIFORM, NORMAL and POSITIVE; 0 means 1 */
+    double scale; /* scale of UNIFORM, NORMAL and POSITIVE; 0 means 1 */
     /* fan-in and fan-out; 0: computed from the shape. They are doubles, because they are products of settings whose
      * sizes are not checked yet. */
     double fan_in, fan_out;

@@ -19,7 +19,7 @@ enum { ATTN__VISIBLE_AXES = ATTN_MAX_BANDS + ATTN_MAX_WINDOWS + 2 };
 
 /* The limits of keys in a problem. The plan makes one attn__visible, which all packed sequences use. */
 typedef struct attn__visible {
-    int axes; /* number of key axes along which bands, lengths or windows limit keys */
+    int axes;                     /* number of key axes along which bands, lengths or windows limit keys */
     int axis[ATTN__VISIBLE_AXES]; /* the indices of these key axes, without duplicates */
     bool ranges;                  /* a query attends one range of keys, because there is one key axis and no window */
     bool mask, blocks;
