@@ -23,7 +23,7 @@ static int64_t sample_number(const char *name)
         return 4;
     if (strstr(name, "kernel"))
         return 7;
-    return strcmp(name, "depth") == 0 ? 2 : 64;
+    return strcmp(name, "depth") == 0 || strcmp(name, "num_layers") == 0 ? 2 : 64;
 }
 
 static attn_status set_sample(attn_config *config, const attn_setting *key)

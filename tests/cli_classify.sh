@@ -214,6 +214,11 @@ done
 for setting in '"init": "torch"' '"emb_dropout": 0.1' '"blk_dropout": 0.1' '"mean.0": 0' '"std.0": 1' '"interpolation": "bilinear"'; do
     grep -q "$setting[,.]" book/config.json || fail "--compat d2l: no $setting in $(cat book/config.json)"
 done
+held=$(ls data/test/*/* | wc -l) all=$(ls data/train/*/* | wc -l)
+for setting in "\"train_images\": $all" "\"valid_images\": $held" "\"test_images\": $held"; do
+    "$attn" train classify --data data --compat d2l --epochs 0 --threads 1 --json --out sizes > said && rm -r sizes
+    grep -q "$setting[,}]" said || fail "--compat d2l: no $setting in $(cat said)"
+done
 expect 2 'compat is d2l, whose model of images is vit, not axial' "$attn" train classify --data data --compat d2l --model axial --out new
 show_all sasa 8 2
 grep -q '"grid":\[8,8,3,3\],"where":"window"' sasa.html || fail "no windows of 3 x 3 in sasa.html"

@@ -35,17 +35,22 @@ def self_attention(dim, hidden):
     return {"to_q.weight": [hidden, dim], "to_kv.weight": [2 * hidden, dim], **affine("to_out", dim, hidden)}
 
 
-def axial_image(reversible, dim, depth, hidden):
+def axial_image(reversible, dim, depth, hidden, prefix="layers."):
     shapes = {}
     for i in range(2 * depth):
         for j, half in enumerate("fg"):
-            at = f"layers.blocks.{i}.{half}.net." if reversible else f"layers.blocks.{i}.{j}."
-            if i % 2 == 0:
-                shapes |= under(at + "fn.", {**affine("norm", dim), **under("fn.", self_attention(dim, hidden))})
-            else:
-                shapes |= under(at, {"0.g": [1, dim, 1, 1], "0.b": [1, dim, 1, 1], **affine("1", 4 * dim, dim, 3, 3),
-                                     **affine("3", dim, 4 * dim, 3, 3)})
+            at = f"{prefix}blocks.{i}.{half}.net." if reversible else f"{prefix}blocks.{i}.{j}."
+            shapes |= under(at, axial_convolutions(dim) if i % 2 else under("fn.", pre_norm(dim, hidden)))
     return shapes
+
+
+def axial_convolutions(dim):
+    return {"0.g": [1, dim, 1, 1], "0.b": [1, dim, 1, 1], **affine("1", 4 * dim, dim, 3, 3),
+            **affine("3", dim, 4 * dim, 3, 3)}
+
+
+def pre_norm(dim, hidden):
+    return {**affine("norm", dim), **under("fn.", self_attention(dim, hidden))}
 
 
 # --------------------------------------------------------------------------------------------------- alignments
@@ -154,7 +159,8 @@ ATTENTION = "queries keys values valid_lens?"
 LINES = "x self_attn_padding_mask?"
 PROJECTIONS = {"w_k": [3, 10, 4], "w_v": [3, 10, 4], "proj.weight": [10, 12], **affine("layer_norm", 10)}
 IMAGE = {"in_channels": 3, "mid_channels": 6, "out_channels": 5, "num_heads": 2}
-BOOK = {"num_hiddens": 12, "ffn_num_hiddens": 20, "num_heads": 3, "num_blks": 2}
+BLOCK = {"num_hiddens": 12, "ffn_num_hiddens": 20, "num_heads": 3}
+BOOK = {**BLOCK, "num_blks": 2}
 ROWS = [
     ("self-attention", {"dim": 12, "heads": 3}, "x kv?", self_attention(12, 12)),
     ("self-attention", {"dim": 12, "heads": 3, "dim_heads": 5}, "x kv?", self_attention(12, 15)),
@@ -195,6 +201,22 @@ ROWS = [
     ("local-self-attention", {"in_channels": 3, "mid_channels": 3, "out_channels": 3, "num_heads": 1, "kernel_size": 3,
                               "relative": False, "bias": False, "project": False}, "x",
      {name + ".weight": [3, 3, 1, 1] for name in ("query", "key", "value")}),
+    ("pre-norm", {"dim": 12, "heads": 3, "dim_heads": 5}, "x", pre_norm(12, 15)),
+    ("channel-layer-norm", {"dim": 12}, "x", {"g": [1, 12, 1, 1], "b": [1, 12, 1, 1]}),
+    ("reversible-block", {"dim": 12, "heads": 3}, "x",
+     under("f.net.fn.", pre_norm(12, 12)) | under("g.net.fn.", pre_norm(12, 12))),
+    ("reversible-block", {"dim": 12, "functions": "convolution"}, "x",
+     under("f.net.", axial_convolutions(12)) | under("g.net.", axial_convolutions(12))),
+    ("reversible-block", {"dim": 12, "functions": "convolution", "reversible": False}, "x",
+     under("f.", axial_convolutions(12)) | under("g.", axial_convolutions(12))),
+    ("reversible-sequence", {"dim": 16, "depth": 2}, "x", axial_image(True, 16, 2, 16, "")),
+    ("reversible-sequence", {"dim": 16, "depth": 2, "reversible": False}, "x", axial_image(False, 16, 2, 16, "")),
+    ("feed-forward-network", {"embedding_dim": 12, "ffn_embedding_dim": 20}, "x",
+     affine("fc1", 20, 12) | affine("fc2", 12, 20)),
+    *(("normalized-residual-block", {"layer": layer, "embedding_dim": 12, "num_attention_heads": 3}, LINES,
+       under("layer.", projections(12)) | affine("layer_norm", 12)) for layer in ("row", "column")),
+    ("normalized-residual-block", {"layer": "feed-forward", "embedding_dim": 12, "ffn_embedding_dim": 20}, LINES,
+     under("layer.", affine("fc1", 20, 12) | affine("fc2", 12, 20)) | affine("layer_norm", 12)),
     *(("nadaraya-watson", {"kernel": kernel, "sigma": 0.5}, "x_train y_train x_val", {})
       for kernel in ("gaussian", "boxcar", "constant", "epanechnikov")),
     ("masked-softmax", {}, "x valid_lens?", {}),
@@ -222,6 +244,21 @@ ROWS = [
      under("encoder.", encoder(9, 12, 20, 2, False)) | under("decoder.", decoder(11, 12, 20, 2))),
     ("seq2seq-attention", {"src_vocab_size": 9, "tgt_vocab_size": 11, "embed_size": 5, "num_hiddens": 6,
                            "num_layers": 3}, "tokens valid_lens? tgt_tokens", seq2seq(9, 11, 5, 6, 3)),
+    ("position-wise-ffn", {"num_hiddens": 5, "ffn_num_hiddens": 4, "ffn_num_outputs": 8}, "x",
+     affine("dense1", 4, 5) | affine("dense2", 8, 4)),
+    ("add-norm", {"norm_shape": 4, "dropout": 0.5}, "x y", affine("ln", 4)),
+    ("transformer-encoder-block", BLOCK, "x valid_lens?", coder(["attention"], 2, 12, 20, False)),
+    ("transformer-encoder-block", {**BLOCK, "use_bias": True}, "x valid_lens?", coder(["attention"], 2, 12, 20, True)),
+    ("transformer-decoder-block", BLOCK, "x enc_outputs valid_lens?",
+     coder(["attention1", "attention2"], 3, 12, 20, False)),
+    ("seq2seq-encoder", {"vocab_size": 9, "embed_size": 5, "num_hiddens": 6, "num_layers": 3}, "tokens",
+     {"embedding.weight": [9, 5], **under("rnn.", gru(5, 6, 3))}),
+    ("patch-embedding", {"img_size": 24, "patch_size": 8, "num_hiddens": 12}, "x", affine("conv", 12, 3, 8, 8)),
+    ("vit-mlp", {"num_hiddens": 5, "mlp_num_hiddens": 4, "mlp_num_outputs": 8}, "x",
+     affine("dense1", 4, 5) | affine("dense2", 8, 4)),
+    ("vit-block", {"num_hiddens": 12, "norm_shape": 12, "mlp_num_hiddens": 20, "num_heads": 3}, "x valid_lens?",
+     affine("ln1", 12) | affine("ln2", 12) | under("attention.", heads(12, False))
+     | affine("mlp.dense1", 20, 12) | affine("mlp.dense2", 12, 20)),
     ("vit", {"img_size": 24, "patch_size": 8, "num_hiddens": 12, "mlp_num_hiddens": 20, "num_heads": 3, "num_blks": 2,
              "num_classes": 7}, "x", vit(24, 8, 12, 20, 2, 7, 3, False)),
     ("vit", {"img_size": 24, "patch_size": 8, "num_hiddens": 12, "mlp_num_hiddens": 20, "num_heads": 3, "num_blks": 2,

@@ -214,6 +214,7 @@ static attn_status run_outputs(parity_case *c, const attn_named_list *inputs, at
     for (int i = 0; status == ATTN_OK && i < a->noutputs; i++) {
         /* Optional outputs of heads are not written, because no parity case expects them. */
         bool of_a_head = a->outputs[i].optional && strstr(a->outputs[i].name, "logits") && !detects;
+        of_a_head |= strcmp(attn_config_text(c->config, "layer", ""), "feed-forward") == 0 && i > 0; /* has no maps */
         of_a_head |= strcmp(a->outputs[i].name, "contacts") == 0 && !attn_config_bool(c->config, "tied", true);
         status = of_a_head ? ATTN_OK : attn_named_add(outputs, a->outputs[i].name, NULL);
     }

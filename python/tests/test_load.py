@@ -68,6 +68,22 @@ class Files(unittest.TestCase):
         with self.assertRaisesRegex(attn.ShapeError, r"extra: lm_head.weight \[33,4\]"):
             model.load_state_dict(state)
 
+    def test_the_books_recurrent_encoder_loads_by_a_names_file(self):
+        """d2l.Seq2SeqEncoder holds a d2l.GRU, which holds a GRU: encoder.rnn.rnn.weight_ih_l0."""
+        sizes = {"src_vocab_size": 9, "tgt_vocab_size": 11, "embed_size": 5, "num_hiddens": 6, "num_layers": 3}
+        model = attn.build("seq2seq-attention", sizes, seed=3)
+        model.save(self.folder)
+        with open(self.path("model.safetensors"), "rb") as file:
+            header = file.read(int.from_bytes(file.read(8), "little"))
+            data = file.read()
+        header = header.replace(b"encoder.rnn.", b"encoder.rnn.rnn.")
+        with open(self.path("book.safetensors"), "wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header + data)
+        book = attn.load(self.path("book.safetensors"), names="bahdanau-d2l")
+        self.assertEqual({key: book.config[key] for key in sizes}, sizes)
+        for name, array in model.state_dict().items():
+            np.testing.assert_array_equal(book.state_dict()[name], array)
+
     def test_a_config_file_may_hold_more(self):
         attn.build("detr-ffn", {"d": 3}).save(self.folder)
         with open(self.path("config.json")) as file:

@@ -335,8 +335,28 @@ class Claims(unittest.TestCase):
 
     def test_first_weights_of_heads_have_the_deviation_of_xavier(self):
         for init, variance in ("torch", 2 / (64 * 16 + 4 * 16)), ("xavier", 2 / (64 + 4 * 16)):
-            first = built("detr-multi-head-attention", {"M": 4, "d": 64, "d_head": 16, "init": init}).state_dict()["w_q"]
-            self.assertLess(abs(first.var() / variance - 1), 0.1)
+            for name in "detr-multi-head-attention", "key-content-attention":
+                first = built(name, {"M": 4, "d": 64, "init": init}).state_dict()  # d_head is d / M
+                self.assertEqual(first["w_k"].shape, (4, 64, 16))
+                self.assertLess(abs(first["w_k"].var() / variance - 1), 0.1)
+                self.assertLess(abs(first["proj.weight"].var() / (2 / (64 + 64)) - 1), 0.1)
+                bound = np.sqrt(6 / (64 + 64))  # of the uniform distribution; the text's is normal
+                self.assertEqual((abs(first["proj.weight"]) > bound).any(), init == "torch")
+        with self.assertRaisesRegex(attn.ArgumentError, "3 heads do not divide 10 channels; d_head"):
+            built("detr-multi-head-attention", {"M": 3, "d": 10})
+
+    def test_classes_are_numbers_of_any_type_or_one_hot(self):
+        layer, x, classes = built("nadaraya-watson", {"task": "classification"}), np.arange(5.0), np.array([0, 2, 1, 2, 0])
+        expected = layer(x, classes.astype(np.float32), x)
+        for labels in classes, classes.astype(np.uint8), np.eye(3)[classes], np.eye(3, dtype=int)[classes]:
+            np.testing.assert_array_equal(layer(x, labels, x), expected)
+        np.testing.assert_allclose(built("nadaraya-watson", {})(x, classes, x),
+                                   built("nadaraya-watson", {})(x, classes.astype(float), x))
+        for wrong in np.ones((5, 3)), np.zeros((5, 3)), np.eye(3)[classes] * 2:
+            with self.assertRaisesRegex(attn.ArgumentError, r"y_train\[0\] is no one-hot row"):
+                layer(x, wrong, x)
+        with self.assertRaisesRegex(attn.ShapeError, "y_train has 3 classes, num_classes is 4"):
+            built("nadaraya-watson", {"task": "classification", "num_classes": 4})(x, np.eye(3)[classes], x)
 
     def test_additive_scores_are_a_network_of_query_and_key(self):
         layer = built("additive-attention", {"num_hiddens": 6, "query_size": 5, "key_size": 3})

@@ -91,7 +91,7 @@ static attn_tensor *attend(const network *n, int i, int axis, attn_tape *tape, a
     int64_t whole[] = {attn_tensor_length(x, 0), others, along, attn_tensor_length(x, 3)};
     int64_t lines[] = {whole[0] * others, along, whole[3]};
     x = axis == COLUMNS ? attn_permute(tape, x, swapped) : x;
-    x = attn_nn_vit_block_forward(&n->block[i][axis], tape, attn_reshape(tape, x, 3, lines), map);
+    x = attn_nn_vit_block_forward(&n->block[i][axis], tape, attn_reshape(tape, x, 3, lines), NULL, map);
     x = attn_reshape(tape, x, 4, whole);
     return axis == COLUMNS ? attn_permute(tape, x, swapped) : x;
 }

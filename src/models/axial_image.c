@@ -8,6 +8,7 @@
 
 #include "base/context.h"
 #include "models/axial_parts.h"
+#include "nn/check.h"
 #include "nn/named.h"
 #include "tensor/parts.h"
 #include "tensor/tape_state.h"
@@ -75,12 +76,13 @@ static void build_conv(attn__axial_image_conv *b, attn_nn_builder *builder, cons
     attn_nn_pop(builder);
 }
 
+/* Registers the blocks that m->reversible and m->depth ask for. */
 static void build_blocks(attn__axial_image *m, attn_nn_builder *builder, const attn_config *config)
 {
     static const char *const reversible[] = {"f.net", "g.net"}, *const plain[] = {"0", "1"};
     for (int i = 0; i < 2 * m->depth; i++) { /* even blocks are attention, odd blocks are convolutions */
         for (int half = 0; half < 2; half++) {
-            attn_nn_pushf(builder, "layers.blocks.%d.%s", i, m->reversible ? reversible[half] : plain[half]);
+            attn_nn_pushf(builder, "blocks.%d.%s", i, m->reversible ? reversible[half] : plain[half]);
             if (i % 2 == 0) {
                 build_line(&m->line[i / 2][half], builder, config, 2 + half);
             } else {
@@ -103,7 +105,9 @@ void attn__axial_image_build(attn__axial_image *m, attn_nn_builder *builder, con
                                      attn__positions_fit(config));
         attn_nn_pop(builder);
     }
+    attn_nn_push(builder, "layers");
     build_blocks(m, builder, config);
+    attn_nn_pop(builder);
 }
 
 static void build(void *self, attn_nn_builder *builder, const attn_config *config)
@@ -182,14 +186,12 @@ attn_tensor *attn__axial_image_forward(const attn__axial_image *m, attn_tape *ta
     return m->reversible ? attn_reversible(tape, x, blocks, 2 * m->depth) : x;
 }
 
-static void forward(const void *self, const attn__call *call)
+static void run_stack(const void *self, const attn__call *call, const char *name)
 {
     attn_tensor *weights = NULL;
     attn_tensor *x = attn__call_input(call, "x");
     if (x && attn_tensor_rank(x) != 4) {
-        attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE,
-                   "axial-image-transformer: x (b,dim,h,w) wanted, %d axes "
-                   "found",
+        attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE, "%s: x (b,dim,h,w) wanted, %d axes found", name,
                    attn_tensor_rank(x));
         return;
     }
@@ -200,11 +202,22 @@ static void forward(const void *self, const attn__call *call)
     }
 }
 
+static void forward(const void *self, const attn__call *call)
+{
+    run_stack(self, call, "axial-image-transformer");
+}
+
+/* clang-format off */
+#define KEYS_HEADS                                                                                                     \
+    ATTN__KEY_COUNT("heads", "8", "heads; divides dim where dim_heads is not given"),                                  \
+    ATTN__KEY_COUNT("dim_heads", "", "channels of a head; default dim / heads")
+#define KEY_DEPTH                                                                                                      \
+    {"depth", ATTN_CONFIG_TYPE_INT, NULL, 1, ATTN__MAX_BLOCKS, NULL, "blocks of attention and convolutions"}
+/* clang-format on */
 static const attn_setting keys[] = {
     ATTN__KEY_COUNT("dim", NULL, "channels"),
-    {"depth", ATTN_CONFIG_TYPE_INT, NULL, 1, ATTN__MAX_BLOCKS, NULL, "blocks of attention and convolutions"},
-    ATTN__KEY_COUNT("heads", "8", "heads; divides dim where dim_heads is not given"),
-    ATTN__KEY_COUNT("dim_heads", "", "channels of a head; default dim / heads"),
+    KEY_DEPTH,
+    KEYS_HEADS,
     {"dim_index", ATTN_CONFIG_TYPE_INT, "1", -ATTN_MAX_RANK, ATTN_MAX_RANK, NULL,
      "the axis of the channels: 1, where convolutions want them"},
     ATTN__KEY_FLAG("reversible", "true", "train with memory that does not grow with depth; another function"),
@@ -230,4 +243,105 @@ const attn__kind attn__kind_axial_image_transformer = {
     .size = sizeof(attn__axial_image),
     .build = build,
     .forward = forward,
+};
+
+/* ------------------------------------------------------------------------------ the blocks by themselves */
+
+static void sequence_build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    attn__axial_image *m = self;
+    m->reversible = attn_config_bool(config, "reversible", true);
+    m->depth = (int)attn_config_int(config, "depth", 0);
+    build_blocks(m, builder, config);
+}
+
+static void sequence_forward(const void *self, const attn__call *call)
+{
+    run_stack(self, call, "reversible-sequence");
+}
+
+static const attn_setting sequence_keys[] = {
+    ATTN__KEY_COUNT("dim", NULL, "channels"),
+    KEY_DEPTH,
+    KEYS_HEADS,
+    ATTN__KEY_FLAG("reversible", "true", "false: the original's Sequential, another function"),
+    ATTN__KEY_DROPOUT,
+    ATTN__KEY_INIT,
+};
+
+const attn__kind attn__kind_reversible_sequence = {
+    .about = {.name = "reversible-sequence",
+              .summary = "the blocks of axial-image-transformer without positions; memory does not grow with depth",
+              .source = "Gomez et al. 2017, arXiv:1707.04585; lucidrains/axial-attention",
+              ATTN__PORTS(sequence_keys, inputs, outputs)},
+    .size = sizeof(attn__axial_image),
+    .build = sequence_build,
+    .forward = sequence_forward,
+};
+
+typedef struct one_block {
+    attn__axial_image_line line[2];
+    attn__axial_image_conv conv[2];
+    bool attends;
+    int64_t dim;
+} one_block;
+
+static const char *const functions[] = {"attention", "convolution", NULL};
+
+static void block_build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    static const char *const reversible[] = {"f.net", "g.net"}, *const plain[] = {"f", "g"};
+    one_block *b = self;
+    b->attends = attn__config_choice(config, "functions", functions) == 0;
+    b->dim = attn_config_int(config, "dim", 0);
+    for (int half = 0; half < 2; half++) {
+        attn_nn_push(builder, (attn_config_bool(config, "reversible", true) ? reversible : plain)[half]);
+        if (b->attends) {
+            build_line(&b->line[half], builder, config, 2 + half);
+        } else {
+            build_conv(&b->conv[half], builder, config);
+        }
+        attn_nn_pop(builder);
+    }
+}
+
+static void block_forward(const void *self, const attn__call *call)
+{
+    const one_block *b = self;
+    attn_tape *tape = call->tape;
+    attn_tensor *x = attn__call_input(call, "x");
+    if (!attn__nn_has_channels(tape, "reversible-block", x, 4, CHANNELS, 2 * b->dim)) {
+        return;
+    }
+    attn_tensor *y[2] = {attn_slice(tape, x, CHANNELS, 0, b->dim), attn_slice(tape, x, CHANNELS, b->dim, 2 * b->dim)};
+    for (int half = 0; half < 2; half++) {
+        attn_tensor *from = y[1 - half];
+        attn_tensor *change = !from        ? NULL
+                              : b->attends ? run_line(&b->line[half], tape, from)
+                                           : run_conv(&b->conv[half], tape, from);
+        y[half] = attn_add(tape, y[half], change);
+    }
+    attn__call_output(call, "out", attn_concat(tape, y, 2, CHANNELS));
+}
+
+static const attn_setting block_keys[] = {
+    ATTN__KEY_COUNT("dim", NULL, "channels of each half"),
+    {"functions", ATTN_CONFIG_TYPE_TEXT, "attention", 0, 0, functions,
+     "f and g: attention along columns and along rows, or twice two 3x3 convolutions"},
+    KEYS_HEADS,
+    ATTN__KEY_FLAG("reversible", "true", "false: the parameter names of the original's IrreversibleBlock"),
+    ATTN__KEY_DROPOUT,
+    ATTN__KEY_INIT,
+};
+static const attn_port block_inputs[] = {ATTN__PORT("x", "(b,2*dim,h,w)", "both halves")};
+static const attn_port block_outputs[] = {ATTN__PORT("out", "(b,2*dim,h,w)", "both halves")};
+
+const attn__kind attn__kind_reversible_block = {
+    .about = {.name = "reversible-block",
+              .summary = "a function of each half of the channels, added to the other half",
+              .source = "Gomez et al. 2017, arXiv:1707.04585; lucidrains/axial-attention",
+              ATTN__PORTS(block_keys, block_inputs, block_outputs)},
+    .size = sizeof(one_block),
+    .build = block_build,
+    .forward = block_forward,
 };

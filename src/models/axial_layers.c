@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Defines three layers: self-attention, self-attention along every axis of an array (axial attention), and learned
- * positions along every axis.
+ * Defines self-attention, alone and behind a norm (pre-norm), self-attention along every axis of an array (axial
+ * attention), learned positions along every axis, and the norm over channels.
  */
 #include "models/axial_parts.h"
 
 #include "nn/axial.h"
 #include "base/context.h"
 #include "nn/check.h"
+#include "nn/named.h"
 
 #include <string.h>
 
@@ -204,4 +205,87 @@ const attn__kind attn__kind_axial_positional_embedding = {
     .size = sizeof(attn_nn_axial_positions),
     .build = positions_build,
     .forward = positions_forward,
+};
+
+/* ----------------------------------------------------------------------------------------------- norms */
+
+typedef struct pre_norm {
+    attn_nn_layer_norm norm;
+    attn_nn_self_attention fn;
+} pre_norm;
+
+static void pre_norm_build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    pre_norm *p = self;
+    attn_nn_push(builder, "fn");
+    layer_build(&p->fn, builder, config);
+    attn_nn_pop(builder);
+    attn__nn_layer_norm_named(&p->norm, builder, "norm", attn_config_int(config, "dim", 0), 0);
+}
+
+static void pre_norm_forward(const void *self, const attn__call *call)
+{
+    const pre_norm *p = self;
+    attn_tensor *weights = NULL, **wanted = attn__wanted(call, "weights", &weights);
+    attn_tensor *x = attn_nn_layer_norm_forward(&p->norm, call->tape, attn__call_input(call, "x"));
+    attn__call_output(call, "out", x ? attn_nn_self_attention_forward(&p->fn, call->tape, x, x, wanted) : NULL);
+    attn__call_output(call, "weights", weights);
+}
+
+static const attn_setting pre_norm_keys[] = {
+    ATTN__KEY_COUNT("dim", NULL, "channels"),
+    ATTN__KEY_COUNT("heads", NULL, "heads; divides dim where dim_heads is not given"),
+    ATTN__KEY_COUNT("dim_heads", "", "channels of a head; default dim / heads"),
+    ATTN__KEY_INIT,
+};
+static const attn_port pre_norm_inputs[] = {ATTN__PORT("x", "(b,t,dim)", "")};
+static const attn_port pre_norm_outputs[] = {ATTN__PORT("out", "(b,t,dim)", ""),
+                                             ATTN__PORT_OPTIONAL("weights", "(b,h,t,t)", "attention weights")};
+
+const attn__kind attn__kind_pre_norm = {
+    .about = {.name = "pre-norm",
+              .summary = "a layer norm followed by self-attention",
+              .source = "Ho et al. 2019, arXiv:1912.12180; lucidrains/axial-attention",
+              ATTN__PORTS(pre_norm_keys, pre_norm_inputs, pre_norm_outputs)},
+    .size = sizeof(pre_norm),
+    .build = pre_norm_build,
+    .forward = pre_norm_forward,
+};
+
+typedef struct channel_norm {
+    attn_nn_channel_norm norm;
+    int64_t dim;
+} channel_norm;
+
+static void channel_norm_build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    channel_norm *c = self;
+    c->dim = attn_config_int(config, "dim", 0);
+    attn_nn_channel_norm_init(&c->norm, builder, c->dim, attn_config_real(config, "eps", 0));
+}
+
+static void channel_norm_forward(const void *self, const attn__call *call)
+{
+    const channel_norm *c = self;
+    attn_tensor *x = attn__call_input(call, "x");
+    if (attn__nn_has_channels(call->tape, "channel-layer-norm", x, 4, 1, c->dim)) {
+        attn__call_output(call, "out", attn_nn_channel_norm_forward(&c->norm, call->tape, x));
+    }
+}
+
+static const attn_setting channel_norm_keys[] = {
+    ATTN__KEY_COUNT("dim", NULL, "channels"),
+    {"eps", ATTN_CONFIG_TYPE_REAL, "1e-5", 1e-30, 1, NULL, "is added to the standard deviation"},
+};
+static const attn_port channel_norm_inputs[] = {ATTN__PORT("x", "(b,dim,h,w)", "")};
+static const attn_port channel_norm_outputs[] = {ATTN__PORT("out", "(b,dim,h,w)", "")};
+
+const attn__kind attn__kind_channel_layer_norm = {
+    .about = {.name = "channel-layer-norm",
+              .summary = "a norm over the channels of each pixel",
+              .source = "Ho et al. 2019, arXiv:1912.12180; lucidrains/axial-attention",
+              ATTN__PORTS(channel_norm_keys, channel_norm_inputs, channel_norm_outputs)},
+    .size = sizeof(channel_norm),
+    .build = channel_norm_build,
+    .forward = channel_norm_forward,
 };

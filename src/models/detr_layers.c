@@ -4,6 +4,7 @@
  */
 #include "models/model_keys.h"
 
+#include "base/context.h"
 #include "nn/named.h"
 #include "tensor/parts.h"
 
@@ -16,15 +17,23 @@
 static const attn_setting keys[] = {
     ATTN__KEY_COUNT("M", NULL, "heads"),
     ATTN__KEY_COUNT("d", NULL, "channels"),
-    ATTN__KEY_COUNT("d_head", NULL, "channels of a head"),
+    ATTN__KEY_COUNT("d_head", "", "channels of a head; default d / M"),
     KEY_DROPOUT,
     ATTN__KEY_INIT,
 };
 
 static void build_attention(void *self, attn_nn_builder *builder, const attn_config *config, bool key_only)
 {
-    attn_nn_detr_attention_init(self, builder, attn_config_int(config, "M", 0), attn_config_int(config, "d", 0),
-                                attn_config_int(config, "d_head", 0), attn_config_real(config, "dropout", 0), key_only);
+    int64_t heads = attn_config_int(config, "M", 0), d = attn_config_int(config, "d", 0);
+    int64_t d_head = attn_config_int(config, "d_head", 0);
+    if (d_head == 0 && d % heads != 0) {
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
+                   "%lld heads do not divide %lld channels; d_head sets the channels of a head", (long long)heads,
+                   (long long)d);
+        return;
+    }
+    attn_nn_detr_attention_init(self, builder, heads, d, d_head ? d_head : d / heads,
+                                attn_config_real(config, "dropout", 0), key_only);
 }
 
 static void detr_build(void *self, attn_nn_builder *builder, const attn_config *config)

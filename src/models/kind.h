@@ -97,6 +97,9 @@ const attn__kind *attn__kind_find(const char *name);
 /* Returns the input `name`, converted to the model's float type, or to I32 for an integer input. If conversion to
  * I32 would change a value, sets an error. Returns NULL on error, or if an optional input was not given. */
 attn_tensor *attn__call_input(const attn__call *call, const char *name);
+/* Does the same for an input of real numbers that may be given as integers. An integer that the model's float type
+ * cannot hold sets an error. */
+attn_tensor *attn__call_numbers(const attn__call *call, const char *name);
 void attn__call_output(const attn__call *call, const char *name, attn_tensor *tensor);
 /* Returns `slot` if the caller requested the optional output `name`, otherwise NULL. */
 attn_tensor **attn__wanted(const attn__call *call, const char *name, attn_tensor **slot);

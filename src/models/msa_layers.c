@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Defines tied row attention and column attention over alignments, and the axial layer that consists of both and a
- * feed-forward network.
+ * Defines tied row attention and column attention over alignments, the feed-forward network, their residual blocks, and
+ * the axial layer that consists of three such blocks.
  */
 #include "models/msa_model.h"
+
+#include "base/context.h"
+#include "nn/named.h"
+#include "tensor/tape_state.h"
 
 const char *const attn__msa_orders[] = {"row-column", "column-row", NULL};
 
@@ -157,4 +161,123 @@ const attn__kind attn__kind_axial_transformer_layer = {
     .size = sizeof(attn_nn_msa_layer),
     .build = axial_build,
     .forward = axial_forward,
+};
+
+/* ------------------------------------------------------------ feed-forward network and residual block */
+
+static void network_init(attn_nn_ffn *ffn, attn_nn_builder *builder, const attn_config *config)
+{
+    int64_t dim = attn_config_int(config, "embedding_dim", 0), wide = attn_config_int(config, "ffn_embedding_dim", 0);
+    ffn->activation = ATTN_ACTIVATION_GELU_ERF;
+    ffn->dropout = attn_config_real(config, "activation_dropout", 0);
+    attn__nn_linear_named(&ffn->dense1, builder, "fc1", dim, wide, true);
+    attn__nn_linear_named(&ffn->dense2, builder, "fc2", wide, dim, true);
+}
+
+static void network_build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    network_init(self, builder, config);
+}
+
+static void network_forward(const void *self, const attn__call *call)
+{
+    attn__call_output(call, "out", attn_nn_ffn_forward(self, call->tape, attn__call_input(call, "x")));
+}
+
+static const char *const residual_layers[] = {"row", "column", "feed-forward", NULL};
+enum { ROW, COLUMN, FEED_FORWARD };
+
+typedef struct residual_block {
+    attn_nn_layer_norm norm;
+    attn_nn_msa_attention attention;
+    attn_nn_ffn ffn;
+    int layer;
+    double dropout;
+} residual_block;
+
+static void residual_build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    residual_block *r = self;
+    int64_t dim = attn_config_int(config, "embedding_dim", 0);
+    r->layer = attn__config_choice(config, "layer", residual_layers);
+    r->dropout = attn_config_real(config, "dropout", 0);
+    attn_nn_push(builder, "layer");
+    if (r->layer == FEED_FORWARD) {
+        network_init(&r->ffn, builder, config);
+    } else {
+        attn_nn_msa_attention_init(&r->attention, builder, dim, attn_config_int(config, "num_attention_heads", 0),
+                                   r->dropout, attn_config_real(config, "mask_fill", 0));
+        r->attention.untied = !attn_config_bool(config, "tied", true);
+    }
+    attn_nn_pop(builder);
+    attn__nn_layer_norm_named(&r->norm, builder, "layer_norm", dim, 0);
+}
+
+static void residual_forward(const void *self, const attn__call *call)
+{
+    const residual_block *r = self;
+    attn_tape *tape = call->tape;
+    attn_tensor *weights = NULL, **wanted = attn__wanted(call, "attention", &weights);
+    attn_tensor *x = attn__call_input(call, "x"), *keep = kept(call);
+    attn_tensor *y = attn_nn_layer_norm_forward(&r->norm, tape, x);
+    y = r->layer == FEED_FORWARD ? attn_nn_ffn_forward(&r->ffn, tape, y)
+        : r->layer == COLUMN     ? attn_nn_msa_attention_columns(&r->attention, tape, y, keep, wanted)
+                                 : attn_nn_msa_attention_rows(&r->attention, tape, y, keep, wanted);
+    attn__call_output(call, "out", attn_add(tape, x, attn_dropout(tape, y, r->dropout)));
+    if (wanted && r->layer == FEED_FORWARD) {
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_ARGUMENT,
+                   "normalized-residual-block: layer=feed-forward has no output attention");
+    }
+    attn__call_output(call, "attention", weights);
+}
+
+/* clang-format off */
+#define NETWORK_KEYS                                                                                                   \
+    ATTN__KEY_COUNT("ffn_embedding_dim", "3072", "hidden channels of the feed-forward network"),                       \
+    {"activation_dropout", ATTN_CONFIG_TYPE_REAL, "0.1", 0, 0.99, NULL, "share of hidden channels dropped in training"}
+/* clang-format on */
+static const attn_setting network_keys[] = {
+    ATTN__KEY_COUNT("embedding_dim", "768", "channels"),
+    NETWORK_KEYS,
+    ATTN__KEY_COUNT("max_tokens_per_msa", "16384", "kept for the original's configs; changes no result"),
+    ATTN__KEY_INIT,
+};
+static const attn_setting residual_keys[] = {
+    {"layer", ATTN_CONFIG_TYPE_TEXT, "row", 0, 0, residual_layers,
+     "what is normalized before and added behind: row attention, column attention or the feed-forward network"},
+    ATTN__KEY_COUNT("embedding_dim", "768", "channels"),
+    ATTN__KEY_COUNT("num_attention_heads", "8", "heads of an attention; divides embedding_dim"),
+    NETWORK_KEYS,
+    {"dropout", ATTN_CONFIG_TYPE_REAL, "0.1", 0, 0.99, NULL,
+     "share dropped in training, of attention weights and of the layer's result"},
+    {"mask_fill", ATTN_CONFIG_TYPE_REAL, "-10000", -1e30, 0, NULL, "score of padded keys; 0: they are left out"},
+    ATTN__MSA_KEY_TIED,
+    ATTN__KEY_INIT,
+};
+static const attn_port network_inputs[] = {ATTN__PORT("x", "(rows,cols,batch,embedding_dim)", "alignments")};
+static const attn_port network_outputs[] = {ATTN__PORT("out", "(rows,cols,batch,embedding_dim)", "")};
+static const attn_port residual_outputs[] = {
+    ATTN__PORT("out", "(rows,cols,batch,embedding_dim)", ""),
+    ATTN__PORT_OPTIONAL("attention", "(heads,batch,cols,cols)",
+                        "after dropout, as the layer's own: of columns (heads,cols,batch,rows,rows)"),
+};
+
+const attn__kind attn__kind_feed_forward_network = {
+    .about = {.name = "feed-forward-network",
+              .summary = "two linear layers with GELU between them, for every residue of an alignment",
+              .source = "Rao et al. 2021, MSA Transformer; facebookresearch/esm",
+              ATTN__PORTS(network_keys, network_inputs, network_outputs)},
+    .size = sizeof(attn_nn_ffn),
+    .build = network_build,
+    .forward = network_forward,
+};
+
+const attn__kind attn__kind_normalized_residual_block = {
+    .about = {.name = "normalized-residual-block",
+              .summary = "a layer norm, a layer over alignments, dropout and a residual connection",
+              .source = "Rao et al. 2021, MSA Transformer; facebookresearch/esm",
+              ATTN__PORTS(residual_keys, inputs, residual_outputs)},
+    .size = sizeof(residual_block),
+    .build = residual_build,
+    .forward = residual_forward,
 };

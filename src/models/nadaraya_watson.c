@@ -31,7 +31,8 @@ static const attn_setting keys[] = {
 };
 static const attn_port inputs[] = {
     ATTN__PORT("x_train", "(n) or (n,d)", ""),
-    ATTN__PORT("y_train", "(n) or (n,c)", "numbers; with classification, (n) classes from 0"),
+    ATTN__PORT("y_train", "(n) or (n,c)",
+               "numbers of any type; with classification, (n) classes from 0 or (n,c) one-hot rows"),
     ATTN__PORT("x_val", "(m) or (m,d)", ""),
 };
 static const attn_port outputs[] = {
@@ -132,13 +133,42 @@ static attn_tensor *treat_empty(const attn__call *call, const regression *r, att
     return y;
 }
 
+/* Returns labels [n,c] if each of their rows has one 1 and otherwise zeros. If not, sets an error and returns NULL. */
+static attn_tensor *checked_one_hot(attn_context *context, const regression *r, attn_tensor *labels)
+{
+    const int64_t n = attn_tensor_length(labels, 0), classes = attn_tensor_length(labels, 1);
+    if (r->classes && r->classes != classes) {
+        attn__fail(context, ATTN_ERROR_SHAPE, "y_train has %" PRId64 " classes, num_classes is %" PRId64, classes,
+                   r->classes);
+        return NULL;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int64_t ones = 0, zeros = 0;
+        for (int64_t c = 0; c < classes; c++) {
+            double label = attn__number(labels, i * classes + c);
+            ones += label == 1;
+            zeros += label == 0;
+        }
+        if (ones != 1 || ones + zeros != classes) {
+            attn__fail(context, ATTN_ERROR_ARGUMENT,
+                       "y_train[%" PRId64 "] is no one-hot row, which has one 1 and otherwise zeros", i);
+            return NULL;
+        }
+    }
+    return labels;
+}
+
 /* Converts class labels to values with one channel per class: 1 for the class of the point, otherwise 0. The
  * estimate for a query is then the share of each class in the weights. Labels have no gradient. */
-static attn_tensor *one_hot(const attn__call *call, const regression *r, const attn_tensor *labels)
+static attn_tensor *one_hot(const attn__call *call, const regression *r, attn_tensor *labels)
 {
     attn_context *context = attn_tape_context(call->tape);
+    if (attn_tensor_rank(labels) == 2) {
+        return checked_one_hot(context, r, labels);
+    }
     if (attn_tensor_rank(labels) != 1) {
-        attn__fail(context, ATTN_ERROR_SHAPE, "y_train: (n) classes wanted, %d axes found", attn_tensor_rank(labels));
+        attn__fail(context, ATTN_ERROR_SHAPE, "y_train: (n) classes or (n,c) one-hot rows wanted, %d axes found",
+                   attn_tensor_rank(labels));
         return NULL;
     }
     const int64_t n = attn_tensor_length(labels, 0), limit = r->classes ? r->classes : 1 << 20;
@@ -168,7 +198,7 @@ static attn_tensor *in_widths(attn_tape *tape, const regression *r, attn_tensor 
 static void forward(const void *self, const attn__call *call)
 {
     const regression *r = self;
-    attn_tensor *x = attn__call_input(call, "x_train"), *y = attn__call_input(call, "y_train"),
+    attn_tensor *x = attn__call_input(call, "x_train"), *y = attn__call_numbers(call, "y_train"),
                 *at = attn__call_input(call, "x_val");
     y = y && r->classify ? one_hot(call, r, y) : y;
     attn_tensor *weights = NULL;

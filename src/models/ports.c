@@ -6,6 +6,7 @@
 #include "models/kind.h"
 
 #include "base/context.h"
+#include "tensor/number.h"
 #include "tensor/tape_state.h"
 
 #include <inttypes.h>
@@ -77,6 +78,28 @@ static attn_tensor *as_reals(const attn__call *call, const char *name, attn_tens
         return NULL;
     }
     return attn_cast(call->tape, x, call->model->dtype);
+}
+
+attn_tensor *attn__call_numbers(const attn__call *call, const char *name)
+{
+    attn_tensor *x = attn_named_find(call->inputs, name);
+    attn_dtype dtype = x ? attn_tensor_dtype(x) : ATTN_F32;
+    if (dtype != ATTN_I32 && dtype != ATTN_I64 && dtype != ATTN_U8 && dtype != ATTN_BOOL) {
+        return attn__call_input(call, name);
+    }
+    attn_tensor *y = attn_tape_tensor(call->tape, call->model->dtype, attn_tensor_rank(x), attn_tensor_shape(x), NULL);
+    const double most = call->model->dtype == ATTN_F32 ? 0x1p24 : 0x1p53;
+    for (int64_t i = 0; y && i < attn_tensor_size(x); i++) {
+        double value = number_at(x, i);
+        if (fabs(value) > most) {
+            attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT,
+                       "input %s: element %" PRId64 " is %.0f, which %s does not hold", name, i, value,
+                       attn_dtype_name(call->model->dtype));
+            return NULL;
+        }
+        attn__set_number(y, i, value);
+    }
+    return y;
 }
 
 attn_tensor *attn__call_input(const attn__call *call, const char *name)

@@ -17,11 +17,20 @@
     X(multi_head_attention)                                                                                            \
     X(positional_encoding)                                                                                             \
     X(nadaraya_watson)                                                                                                 \
+    X(position_wise_ffn)                                                                                               \
+    X(add_norm)                                                                                                        \
+    X(transformer_encoder_block)                                                                                       \
+    X(transformer_decoder_block)                                                                                       \
     X(transformer_encoder)                                                                                             \
     X(transformer_decoder)                                                                                             \
     X(transformer)                                                                                                     \
+    X(seq2seq_encoder)                                                                                                 \
     X(seq2seq_attention)                                                                                               \
     X(self_attention)                                                                                                  \
+    X(pre_norm)                                                                                                        \
+    X(channel_layer_norm)                                                                                              \
+    X(reversible_block)                                                                                                \
+    X(reversible_sequence)                                                                                             \
     X(axial_positional_embedding)                                                                                      \
     X(axial_transformer)                                                                                               \
     X(axial_image_transformer)                                                                                         \
@@ -30,6 +39,8 @@
     X(axial_attention)                                                                                                 \
     X(row_self_attention)                                                                                              \
     X(column_self_attention)                                                                                           \
+    X(feed_forward_network)                                                                                            \
+    X(normalized_residual_block)                                                                                       \
     X(axial_transformer_layer)                                                                                         \
     X(msa_transformer)                                                                                                 \
     X(detr_multi_head_attention)                                                                                       \
@@ -42,6 +53,9 @@
     X(sine_position_encoding)                                                                                          \
     X(learned_position_encoding)                                                                                       \
     X(position_sensitive_attention)                                                                                    \
+    X(patch_embedding)                                                                                                 \
+    X(vit_mlp)                                                                                                         \
+    X(vit_block)                                                                                                       \
     X(vit)                                                                                                             \
     X(non_local_net)                                                                                                   \
     X(sasa_resnet)                                                                                                     \

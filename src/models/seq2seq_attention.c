@@ -6,20 +6,39 @@
 #include "models/seq2seq.h"
 #include "models/shortlist.h"
 #include "base/context.h"
+#include "nn/check.h"
 #include "nn/guided.h"
 #include "nn/named.h"
 #include "tensor/tensor.h"
 
 #include <string.h>
 
+typedef struct encoder {
+    attn_nn_embedding embedding;
+    attn_nn_gru rnn;
+} encoder;
+
 typedef struct bahdanau {
-    attn_nn_embedding src_embedding, tgt_embedding;
-    attn_nn_gru encoder, decoder;
+    encoder encoder;
+    attn_nn_embedding tgt_embedding;
+    attn_nn_gru decoder;
     attn_nn_additive attention;
     attn_nn_linear dense;
     bool pack;
     double fill;
 } bahdanau;
+
+/* Registers the encoder's parameters, those of the recurrent layers under the name `rnn`. */
+static void encoder_init(encoder *e, attn_nn_builder *builder, const attn_config *config, int64_t vocabulary,
+                         const char *rnn)
+{
+    int64_t embed = attn_config_int(config, "embed_size", 0);
+    attn__nn_embedding_named(&e->embedding, builder, "embedding", vocabulary, embed, 0);
+    attn_nn_push(builder, rnn);
+    attn_nn_gru_init(&e->rnn, builder, embed, attn_config_int(config, "num_hiddens", 0),
+                     (int)attn_config_int(config, "num_layers", 0), attn_config_real(config, "dropout", 0));
+    attn_nn_pop(builder);
+}
 
 static void build(void *self, attn_nn_builder *builder, const attn_config *config)
 {
@@ -31,9 +50,8 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     double dropout = attn_config_real(config, "dropout", 0);
     m->pack = attn_config_bool(config, "pack_padding", false);
     m->fill = attn_config_real(config, "mask_fill", 0);
-    attn__nn_embedding_named(&m->src_embedding, builder, "encoder.embedding", src, embed, 0);
-    attn_nn_push(builder, "encoder.rnn");
-    attn_nn_gru_init(&m->encoder, builder, embed, hidden, layers, dropout);
+    attn_nn_push(builder, "encoder");
+    encoder_init(&m->encoder, builder, config, src, "rnn");
     attn_nn_pop(builder);
     attn_nn_push(builder, "decoder.attention");
     attn_nn_additive_init(&m->attention, builder, hidden, hidden, hidden, dropout);
@@ -69,12 +87,19 @@ static attn_tensor *time_major(attn_tape *tape, const attn_tensor *ids)
     return turned;
 }
 
+/* Runs the encoder on ids [B,T]. Returns the states [T,B,H]; `hidden` gets the final state of each layer. */
+static attn_tensor *encoder_states(const encoder *e, attn_tape *tape, const attn_tensor *ids, const attn_tensor *lens,
+                                   attn_tensor **hidden)
+{
+    attn_tensor *x = attn_nn_embedding_forward(&e->embedding, tape, time_major(tape, ids));
+    return attn_nn_gru_forward(&e->rnn, tape, x, hidden, lens);
+}
+
 /* Runs the encoder. `hidden` gets the final state of each layer. */
 static memory encode(const bahdanau *m, attn_tape *tape, const attn_tensor *src, const attn_tensor *lens,
                      attn_tensor **hidden)
 {
-    attn_tensor *x = attn_nn_embedding_forward(&m->src_embedding, tape, time_major(tape, src));
-    attn_tensor *states = attn_nn_gru_forward(&m->encoder, tape, x, hidden, m->pack ? lens : NULL);
+    attn_tensor *states = encoder_states(&m->encoder, tape, src, m->pack ? lens : NULL, hidden);
     return (memory){.values = states, .keys = attn_nn_linear_forward(&m->attention.w_k, tape, states), .lens = lens};
 }
 
@@ -290,4 +315,61 @@ const attn__kind attn__kind_seq2seq_attention = {
     .build = build,
     .forward = attn__seq2seq_run,
     .seq2seq = &seq2seq,
+};
+
+/* ------------------------------------------------------------------------------- the encoder alone */
+
+static void encoder_build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    encoder_init(self, builder, config, attn_config_int(config, "vocab_size", 0), "rnn.rnn");
+}
+
+/* Joins the final states [B,H] of the layers to [layers,B,H]. */
+static attn_tensor *joined_layers(attn_tape *tape, attn_tensor **hidden, int layers)
+{
+    for (int l = 0; l < layers; l++) {
+        if (!hidden[l]) {
+            return NULL;
+        }
+        int64_t shape[3] = {1, attn_tensor_length(hidden[l], 0), attn_tensor_length(hidden[l], 1)};
+        hidden[l] = attn_reshape(tape, hidden[l], 3, shape);
+    }
+    return attn_concat(tape, hidden, layers, 0);
+}
+
+static void encoder_forward(const void *self, const attn__call *call)
+{
+    const encoder *e = self;
+    attn_tensor *hidden[ATTN_NN_MAX_GRU_LAYERS] = {0}, *tokens = attn__call_input(call, "tokens"), *slot;
+    if (!attn__nn_has_rank(call->tape, tokens, 2, "seq2seq-encoder: tokens")) {
+        return;
+    }
+    attn__call_output(call, "out", encoder_states(e, call->tape, tokens, NULL, hidden));
+    if (attn__wanted(call, "state", &slot)) {
+        attn__call_output(call, "state", joined_layers(call->tape, hidden, e->rnn.layers));
+    }
+}
+
+static const attn_setting encoder_keys[] = {
+    ATTN__KEY_COUNT("vocab_size", NULL, "tokens there are"),
+    ATTN__KEY_COUNT("embed_size", NULL, "channels of the embeddings"),
+    ATTN__KEY_COUNT("num_hiddens", NULL, "channels of the recurrent states"),
+    {"num_layers", ATTN_CONFIG_TYPE_INT, NULL, 1, ATTN_NN_MAX_GRU_LAYERS, NULL, "recurrent layers"},
+    ATTN__KEY_DROPOUT,
+    ATTN__KEY_INIT,
+};
+static const attn_port encoder_inputs[] = {ATTN__PORT_IDS("tokens", "(b,t)", "ids below vocab_size")};
+static const attn_port encoder_outputs[] = {
+    ATTN__PORT("out", "(t,b,num_hiddens)", "states of the last layer"),
+    ATTN__PORT_OPTIONAL("state", "(num_layers,b,num_hiddens)", "the last state of each layer"),
+};
+
+const attn__kind attn__kind_seq2seq_encoder = {
+    .about = {.name = "seq2seq-encoder",
+              .summary = "an embedding and layers of gated recurrent units",
+              .source = "Cho et al. 2014, arXiv:1406.1078; Dive into Deep Learning, 10.7",
+              ATTN__PORTS(encoder_keys, encoder_inputs, encoder_outputs)},
+    .size = sizeof(encoder),
+    .build = encoder_build,
+    .forward = encoder_forward,
 };

@@ -149,7 +149,7 @@ static void forward(const void *self, const attn__call *call)
     for (int i = 0; y && i < v->blocks; i++) {
         attn_tensor *map = NULL;
         attn__block_begin(tape, keep);
-        y = attn__block_end(tape, keep, attn_nn_vit_block_forward(&v->block[i], tape, y, keep ? &map : NULL));
+        y = attn__block_end(tape, keep, attn_nn_vit_block_forward(&v->block[i], tape, y, NULL, keep ? &map : NULL));
         attn__weights_add(&maps, "weights", i, map);
     }
     if (y) { /* only the class token is normalized, because the head reads only this token */

@@ -6,6 +6,7 @@
 #include "nn/check.h"
 
 #include "base/context.h"
+#include "nn/linear_weight.h"
 #include "nn/named.h"
 #include "tensor/parts.h"
 #include "tensor/tape_state.h"
@@ -22,6 +23,15 @@ static attn_nn_initializer head_fill(attn_nn_policy policy, int64_t heads, int64
     }
     return (attn_nn_initializer){
         .start = ATTN_INIT_XAVIER_UNIFORM, .fan_in = (double)dim, .fan_out = (double)heads * (double)dim_head};
+}
+
+/* Returns the initial values of the projection, whose fans are `fans` together. The original draws them from Xavier's
+ * normal distribution too. */
+static attn_nn_initializer proj_fill(attn_nn_policy policy, int64_t fans)
+{
+    return policy == ATTN_POLICY_TORCH
+               ? (attn_nn_initializer){.start = ATTN_INIT_NORMAL, .scale = sqrt(2 / (double)fans)}
+               : (attn_nn_initializer){.start = ATTN_INIT_XAVIER_UNIFORM};
 }
 
 void attn_nn_detr_attention_init(attn_nn_detr_attention *layer, attn_nn_builder *builder, int64_t heads, int64_t dim,
@@ -41,7 +51,10 @@ void attn_nn_detr_attention_init(attn_nn_detr_attention *layer, attn_nn_builder 
                                      head_fill(builder->policy, heads, 1, dim_head));
         attn_nn_pop(builder);
     }
-    attn__nn_linear_named(&layer->proj, builder, "proj", heads * dim_head, dim, false);
+    attn_nn_push(builder, "proj");
+    layer->proj.weight =
+        attn__nn_linear_weight(builder, heads * dim_head, dim, proj_fill(builder->policy, heads * dim_head + dim));
+    attn_nn_pop(builder);
     attn__nn_layer_norm_named(&layer->layer_norm, builder, "layer_norm", dim, 0);
 }
 

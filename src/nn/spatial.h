@@ -253,9 +253,10 @@ typedef struct attn_nn_vit_block_options {
 } attn_nn_vit_block_options;
 void attn_nn_vit_block_init(attn_nn_vit_block *block, attn_nn_builder *builder,
                             const attn_nn_vit_block_options *options);
-/* Runs the block on x [B,T,D] and returns the same shape. *weights (may be NULL) gets [B,H,T,T]. */
+/* Runs the block on x [B,T,D] and returns the same shape. `mask` may be NULL. *weights (may be NULL) gets
+ * [B,H,T,T]. */
 attn_tensor *attn_nn_vit_block_forward(const attn_nn_vit_block *block, attn_tape *tape, attn_tensor *x,
-                                       attn_tensor **weights);
+                                       const attn_nn_mask *mask, attn_tensor **weights);
 
 /* Initializes the projection of an image's patches of height x width pixels: a convolution with the patch as kernel
  * and stride. Its parameters are conv.weight [D,C,Py,Px] and conv.bias [D]. The patches are copied to the rows of

@@ -28,10 +28,10 @@ void attn_nn_vit_block_init(attn_nn_vit_block *block, attn_nn_builder *builder,
 }
 
 attn_tensor *attn_nn_vit_block_forward(const attn_nn_vit_block *block, attn_tape *tape, attn_tensor *x,
-                                       attn_tensor **weights)
+                                       const attn_nn_mask *mask, attn_tensor **weights)
 {
     attn_tensor *y = attn_nn_layer_norm_forward(&block->ln1, tape, x);
-    x = attn_add(tape, x, attn_nn_multi_head_forward(&block->attention, tape, y, y, y, NULL, weights));
+    x = attn_add(tape, x, attn_nn_multi_head_forward(&block->attention, tape, y, y, y, mask, weights));
     y = attn_nn_layer_norm_forward(&block->ln2, tape, x);
     y = attn_linear(tape, y, block->dense1.weight, block->dense1.bias, block->activation);
     y = attn_nn_linear_forward(&block->dense2, tape, attn_dropout(tape, y, block->dropout));

@@ -151,6 +151,31 @@ def pairs(maps):
     return torch.stack([torch.cat(maps[i:i + 2], -1) for i in range(0, len(maps), 2)])
 
 
+def branch(w, x, name, half, heads, maps):
+    """Attention along columns (half 0) or rows (half 1) with a norm, or two convolutions; maps gets the weights."""
+    if name + "0.g" not in w:
+        lines = x.movedim(1, -1).movedim(1 + half, -2)
+        normed = F.layer_norm(lines, x.shape[1:2], w[name + "fn.norm.weight"], w[name + "fn.norm.bias"])
+        out, found = self_attention(w, normed.flatten(0, 1), normed.flatten(0, 1), heads, name + "fn.fn.")
+        maps.append(placed(found, lines.shape[:2], 1 + half))
+        return out.reshape(lines.shape).movedim(-2, 1 + half).movedim(-1, 1)
+    y = F.conv2d(channel_norm(x, w[name + "0.g"], w[name + "0.b"]), w[name + "1.weight"], w[name + "1.bias"], padding=1)
+    return F.conv2d(F.leaky_relu(y), w[name + "3.weight"], w[name + "3.bias"], padding=1)
+
+
+def stack(w, x, depth, heads, reversible, maps, prefix="layers."):
+    if not reversible:
+        for i in range(2 * depth):
+            for half in range(2):
+                x = x + branch(w, x, f"{prefix}blocks.{i}.{half}.", half, heads, maps)
+        return x
+    x1 = x2 = x
+    for i in range(2 * depth):
+        x1 = x1 + branch(w, x2, f"{prefix}blocks.{i}.f.net.", 0, heads, maps)
+        x2 = x2 + branch(w, x1, f"{prefix}blocks.{i}.g.net.", 1, heads, maps)
+    return (x1 + x2) / 2
+
+
 def image_case(rng, positions=None, dim_heads=True):
     heads, depth, reversible = int(rng.choice([1, 2])), int(rng.integers(1, 4)), bool(rng.integers(2))
     dim = heads * int(rng.choice([2, 3, 4]))
@@ -162,33 +187,60 @@ def image_case(rng, positions=None, dim_heads=True):
         config["axial_pos_emb_shape"] = [height, width]
         weights.update(positions_weights(rng, dim, (height, width), 1, "pos_emb."))
 
-    def branch(w, x, i, half, maps):
-        name = f"layers.blocks.{i}.{'fg'[half]}.net." if reversible else f"layers.blocks.{i}.{half}."
-        if i % 2 == 0:
-            lines = x.movedim(1, -1).movedim(1 + half, -2)
-            normed = F.layer_norm(lines, (dim,), w[name + "fn.norm.weight"], w[name + "fn.norm.bias"])
-            out, found = self_attention(w, normed.flatten(0, 1), normed.flatten(0, 1), heads, name + "fn.fn.")
-            maps.append(placed(found, lines.shape[:2], 1 + half))
-            return out.reshape(lines.shape).movedim(-2, 1 + half).movedim(-1, 1)
-        y = F.conv2d(channel_norm(x, w[name + "0.g"], w[name + "0.b"]), w[name + "1.weight"], w[name + "1.bias"],
-                     padding=1)
-        return F.conv2d(F.leaky_relu(y), w[name + "3.weight"], w[name + "3.bias"], padding=1)
-
     def forward(w, x):
         x, maps = x["x"], []
         if "axial_pos_emb_shape" in config:
             x = add_positions(w, x, 1, "none", "pos_emb.")
-        if not reversible:
-            for i in range(2 * depth):
-                x = x + branch(w, x, i, 0, maps)
-                x = x + branch(w, x, i, 1, maps)
-            return {"out": x, "weights": pairs(maps)}
-        x1 = x2 = x
-        for i in range(2 * depth):
-            x1 = x1 + branch(w, x2, i, 0, maps)
-            x2 = x2 + branch(w, x1, i, 1, maps)
-        return {"out": (x1 + x2) / 2, "weights": pairs(maps)}
+        return {"out": stack(w, x, depth, heads, reversible, maps), "weights": pairs(maps)}
     return config, weights, {"x": normal(rng, 2, dim, height, width)}, forward
+
+
+def sequence_case(rng):
+    config, weights, inputs, _ = image_case(rng)
+    config.pop("axial_pos_emb_shape", None)
+    weights = {name[len("layers."):]: array for name, array in weights.items() if name.startswith("layers.")}
+
+    def forward(w, x):
+        maps = []
+        return {"out": stack(w, x["x"], config["depth"], config["heads"], config["reversible"], maps, ""),
+                "weights": pairs(maps)}
+    return config, weights, inputs, forward
+
+
+def block_case(rng):
+    """One reversible block, whose parameters are those of a stack's block."""
+    heads, attends, reversible = int(rng.choice([1, 2])), bool(rng.integers(2)), bool(rng.integers(2))
+    dim, head = heads * int(rng.choice([2, 3, 4])), int(rng.choice([2, 3]))
+    config = {"dim": dim, "functions": "attention" if attends else "convolution", "heads": heads, "dim_heads": head,
+              "reversible": reversible}
+    prefix, net = f"layers.blocks.{int(not attends)}.", ".net." if reversible else "."
+    weights = {name[len(prefix):].replace(".net.", net, 1): array
+               for name, array in image_weights(rng, dim, 1, heads, heads * head, True).items() if name.startswith(prefix)}
+
+    def forward(w, x):
+        x1, x2 = x["x"].chunk(2, 1)
+        x1 = x1 + branch(w, x2, "f" + net, 0, heads, [])
+        return {"out": torch.cat((x1, x2 + branch(w, x1, "g" + net, 1, heads, [])), 1)}
+    return config, weights, {"x": normal(rng, 2, 2 * dim, int(rng.choice([1, 2, 3, 5])), int(rng.choice([1, 2, 4])))}, forward
+
+
+def pre_norm_case(rng):
+    heads, dim, dim_heads = int(rng.choice([1, 2, 4])), 1 + size(rng), size(rng)
+    weights = {"norm.weight": normal(rng, dim), "norm.bias": normal(rng, dim),
+               **self_attention_weights(rng, dim, heads * dim_heads, "fn.")}
+
+    def forward(w, x):
+        normed = F.layer_norm(x["x"], (dim,), w["norm.weight"], w["norm.bias"])
+        out, maps = self_attention(w, normed, normed, heads, "fn.")
+        return {"out": out, "weights": maps}
+    return {"dim": dim, "heads": heads, "dim_heads": dim_heads}, weights, {"x": normal(rng, 2, size(rng), dim)}, forward
+
+
+def channel_norm_case(rng):
+    dim, eps = 1 + size(rng), float(rng.choice([1e-5, 0.1]))
+    weights = {"g": normal(rng, 1, dim, 1, 1), "b": normal(rng, 1, dim, 1, 1)}
+    return ({"dim": dim, "eps": eps}, weights, {"x": normal(rng, 2, dim, 3, int(rng.choice([1, 2, 5])))},
+            lambda w, x: {"out": channel_norm(x["x"], w["g"], w["b"], eps)})
 
 
 def block_weights(rng, dim, name):
@@ -280,6 +332,7 @@ def transformer_case(rng):
     return config, weights, inputs, forward
 
 
-LAYERS = {"self-attention": self_attention_case, "axial-attention": axial_case,
+LAYERS = {"reversible-block": block_case, "reversible-sequence": sequence_case, "pre-norm": pre_norm_case,
+          "channel-layer-norm": channel_norm_case, "self-attention": self_attention_case, "axial-attention": axial_case,
           "axial-positional-embedding": positions_case, "axial-image-transformer": image_case,
           "axial-transformer": transformer_case}

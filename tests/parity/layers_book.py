@@ -169,7 +169,164 @@ def transformer_decoder_case(rng):
     return module_case(rng, TransformerDecoder(**config), config, inputs, call)
 
 
-LAYERS = {"transformer-encoder": transformer_encoder_case, "transformer-decoder": transformer_decoder_case,
+def part(w, prefix):
+    return {name[len(prefix):]: tensor for name, tensor in w.items() if name.startswith(prefix)}
+
+
+def affine(rng, name, out, *ins, bias=True):
+    return {name + ".weight": linear(rng, out, *ins)} | ({name + ".bias": normal(rng, out)} if bias else {})
+
+
+def norm_weights(rng, name, d):
+    return {name + ".weight": normal(rng, d) / 5 + 1, name + ".bias": normal(rng, d)}
+
+
+def dense(w, name, x):
+    return F.linear(x, w[name + ".weight"], w.get(name + ".bias"))
+
+
+def layer_norm(w, name, x):
+    return F.layer_norm(x, x.shape[-1:], w[name + ".weight"], w[name + ".bias"])
+
+
+def heads_weights(rng, name, d, bias):
+    return {key: array for p in "qkvo" for key, array in affine(rng, f"{name}.W_{p}", d, d, bias=bias).items()}
+
+
+def attend_heads(w, queries, keys, heads, lens):
+    """d2l.MultiHeadAttention: the result and the weights."""
+    q, k, v = (split(dense(w, p, x), heads) for p, x in (("W_q", queries), ("W_k", keys), ("W_v", keys)))
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    maps = torch.stack([masked_softmax(scores[:, i], lens) for i in range(heads)], 1)
+    return dense(w, "W_o", merge(maps @ v)), maps
+
+
+def ffn_weights(rng, name, d, hidden, out):
+    return affine(rng, name + "dense1", hidden, d) | affine(rng, name + "dense2", out, hidden)
+
+
+def ffn(w, x, activation=torch.relu):
+    return dense(w, "dense2", activation(dense(w, "dense1", x)))
+
+
+def position_wise_ffn_case(rng):
+    d, hidden, out = size(rng), size(rng), size(rng)
+    config = {"num_hiddens": d, "ffn_num_hiddens": hidden, "ffn_num_outputs": out}
+    if rng.integers(3) == 0:
+        config, d = {"ffn_num_hiddens": hidden, "ffn_num_outputs": out}, out
+    return (config, ffn_weights(rng, "", d, hidden, out), {"x": normal(rng, 2, size(rng), d)},
+            lambda w, x: {"out": ffn(w, x["x"])})
+
+
+def vit_mlp_case(rng):
+    d, hidden, out = size(rng), size(rng), size(rng)
+    config = {"num_hiddens": d, "mlp_num_hiddens": hidden, "mlp_num_outputs": out, "dropout": 0.0}
+    return (config, ffn_weights(rng, "", d, hidden, out), {"x": normal(rng, 2, size(rng), d)},
+            lambda w, x: {"out": ffn(w, x["x"], F.gelu)})
+
+
+def add_norm_case(rng):
+    d, steps = 1 + size(rng), size(rng)
+    inputs = {name: normal(rng, 2, steps, d) for name in "xy"}
+    return ({"norm_shape": d, "dropout": 0.0}, norm_weights(rng, "ln", d), inputs,
+            lambda w, x: {"out": layer_norm(w, "ln", x["x"] + x["y"])})
+
+
+def block_sizes(rng):
+    heads = int(rng.choice([1, 2, 3]))
+    return heads, heads * int(rng.choice([2, 4, 5])), size(rng), bool(rng.integers(2)), int(rng.choice([1, 2, 3]))
+
+
+def encoder_block_case(rng):
+    heads, d, hidden, bias, batch = block_sizes(rng)
+    steps = size(rng)
+    config = {"num_hiddens": d, "ffn_num_hiddens": hidden, "num_heads": heads, "dropout": 0.0, "use_bias": bias}
+    weights = {**heads_weights(rng, "attention", d, bias), **norm_weights(rng, "addnorm1.ln", d),
+               **ffn_weights(rng, "ffn.", d, hidden, d), **norm_weights(rng, "addnorm2.ln", d)}
+
+    def forward(w, x):
+        out, maps = attend_heads(part(w, "attention."), x["x"], x["x"], heads, x.get("valid_lens"))
+        y = layer_norm(w, "addnorm1.ln", x["x"] + out)
+        return {"out": layer_norm(w, "addnorm2.ln", y + ffn(part(w, "ffn."), y)), "weights": maps}
+    return config, weights, {"x": normal(rng, batch, steps, d), **lengths(rng, batch, steps, steps)}, forward
+
+
+def decoder_block_case(rng):
+    heads, d, hidden, bias, batch = block_sizes(rng)
+    steps, memory = size(rng), size(rng)
+    config = {"num_hiddens": d, "ffn_num_hiddens": hidden, "num_heads": heads, "dropout": 0.0, "use_bias": bias}
+    weights = ffn_weights(rng, "ffn.", d, hidden, d)
+    for i in (1, 2):
+        weights |= heads_weights(rng, f"attention{i}", d, bias)
+    for i in (1, 2, 3):
+        weights |= norm_weights(rng, f"addnorm{i}.ln", d)
+    inputs = {"x": normal(rng, batch, steps, d), "enc_outputs": normal(rng, batch, memory, d)}
+    if rng.integers(2):
+        inputs["valid_lens"] = rng.integers(0, memory + 1, batch).astype(np.float32)
+
+    def forward(w, x):
+        causal = torch.arange(1, steps + 1).repeat(batch, 1)
+        out, own = attend_heads(part(w, "attention1."), x["x"], x["x"], heads, causal)
+        y = layer_norm(w, "addnorm1.ln", x["x"] + out)
+        out, cross = attend_heads(part(w, "attention2."), y, x["enc_outputs"], heads, x.get("valid_lens"))
+        z = layer_norm(w, "addnorm2.ln", y + out)
+        return {"out": layer_norm(w, "addnorm3.ln", z + ffn(part(w, "ffn."), z)), "self_weights": own,
+                "cross_weights": cross}
+    return config, weights, inputs, forward
+
+
+def vit_block_case(rng):
+    heads, d, hidden, bias, batch = block_sizes(rng)
+    steps = size(rng)
+    config = {"num_hiddens": d, "norm_shape": d, "mlp_num_hiddens": hidden, "num_heads": heads, "dropout": 0.0,
+              "use_bias": bias}
+    weights = {**norm_weights(rng, "ln1", d), **heads_weights(rng, "attention", d, bias), **norm_weights(rng, "ln2", d),
+               **ffn_weights(rng, "mlp.", d, hidden, d)}
+
+    def forward(w, x):
+        y = layer_norm(w, "ln1", x["x"])
+        out, maps = attend_heads(part(w, "attention."), y, y, heads, x.get("valid_lens"))
+        y = x["x"] + out
+        return {"out": y + ffn(part(w, "mlp."), layer_norm(w, "ln2", y), F.gelu), "weights": maps}
+    return config, weights, {"x": normal(rng, batch, steps, d), **lengths(rng, batch, steps, steps)}, forward
+
+
+def patch_embedding_case(rng):
+    d, channels = size(rng), int(rng.choice([1, 2, 3]))
+    patch = [int(rng.integers(1, 5)) for _ in range(2)]
+    image = [p * int(rng.integers(1, 4)) + int(rng.integers(p)) for p in patch]
+    weights = {"conv.weight": normal(rng, d, channels, *patch) / np.float32(math.sqrt(channels * patch[0] * patch[1])),
+               "conv.bias": normal(rng, d)}
+
+    def forward(w, x):
+        y = F.conv2d(x["x"], w["conv.weight"], w["conv.bias"], stride=patch)
+        return {"out": y.flatten(2).transpose(1, 2)}
+    config = {"img_size": image, "patch_size": patch, "num_hiddens": d, "in_channels": channels}
+    return config, weights, {"x": normal(rng, 2, channels, *image)}, forward
+
+
+def seq2seq_encoder_case(rng):
+    vocabulary, embed, d, layers = 5 + size(rng), size(rng), size(rng), int(rng.integers(1, 4))
+    weights = {"embedding.weight": normal(rng, vocabulary, embed)}
+    for i in range(layers):
+        weights |= {f"rnn.rnn.weight_ih_l{i}": linear(rng, 3 * d, d if i else embed),
+                    f"rnn.rnn.weight_hh_l{i}": linear(rng, 3 * d, d),
+                    f"rnn.rnn.bias_ih_l{i}": normal(rng, 3 * d), f"rnn.rnn.bias_hh_l{i}": normal(rng, 3 * d)}
+    tokens = rng.integers(0, vocabulary, (int(rng.choice([1, 2, 3])), size(rng))).astype(np.float32)
+
+    def forward(w, x):
+        gru = torch.nn.GRU(embed, d, layers).to(w["embedding.weight"].dtype)
+        embedded = w["embedding.weight"][x["tokens"].long().T]
+        out, state = torch.func.functional_call(gru, part(w, "rnn.rnn."), (embedded,))
+        return {"out": out, "state": state}
+    config = {"vocab_size": vocabulary, "embed_size": embed, "num_hiddens": d, "num_layers": layers, "dropout": 0.0}
+    return config, weights, {"tokens": tokens}, forward
+
+
+LAYERS = {"position-wise-ffn": position_wise_ffn_case, "add-norm": add_norm_case,
+          "transformer-encoder-block": encoder_block_case, "transformer-decoder-block": decoder_block_case,
+          "seq2seq-encoder": seq2seq_encoder_case, "patch-embedding": patch_embedding_case, "vit-mlp": vit_mlp_case,
+          "vit-block": vit_block_case, "transformer-encoder": transformer_encoder_case, "transformer-decoder": transformer_decoder_case,
           "masked-softmax": masked_softmax_case, "dot-product-attention": dot_product_case,
           "additive-attention": additive_case, "bilinear-attention": bilinear_case,
           "multi-head-attention": multi_head_case,

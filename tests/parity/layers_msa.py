@@ -108,8 +108,36 @@ def axial_layer(w, x, padding, heads, own_depth=False, leave_out=False, tied=Tru
         else:
             out, row_maps = attend_separate_rows(part(rows, "layer."), norm(rows, x), padding, heads, leave_out)
         x = x + out
-    h = F.gelu(F.linear(norm(ffn, x), ffn["layer.fc1.weight"], ffn["layer.fc1.bias"]))
-    return x + F.linear(h, ffn["layer.fc2.weight"], ffn["layer.fc2.bias"]), row_maps, column_maps
+    return x + feed_forward(part(ffn, "layer."), norm(ffn, x)), row_maps, column_maps
+
+
+def feed_forward(w, x):
+    return F.linear(F.gelu(F.linear(x, w["fc1.weight"], w["fc1.bias"])), w["fc2.weight"], w["fc2.bias"])
+
+
+def feed_forward_case(rng):
+    dim, hidden = size(rng), size(rng)
+    weights = part(axial_weights(rng, dim, hidden), "feed_forward_layer.layer.")
+    config = {"embedding_dim": dim, "ffn_embedding_dim": hidden, "activation_dropout": 0.0}
+    return config, weights, {"x": normal(rng, 3, size(rng), 2, dim)}, lambda w, x: {"out": feed_forward(w, x["x"])}
+
+
+def residual_case(rng):
+    config, _, inputs, heads = msa_case(rng)
+    dim, hidden, layer = config["embed_dim"], size(rng), str(rng.choice(["row", "column", "feed-forward"]))
+    tied = bool(rng.integers(2))
+    names = {"row": "row_self_attention.", "column": "column_self_attention.", "feed-forward": "feed_forward_layer."}
+
+    def forward(w, x):
+        h, padding, own = norm(w, x["x"]), x.get("self_attn_padding_mask"), part(w, "layer.")
+        if layer == "feed-forward":
+            return {"out": x["x"] + feed_forward(own, h)}
+        attend = attend_columns if layer == "column" else attend_rows if tied else attend_separate_rows
+        out, maps = attend(own, h, padding, heads)
+        return {"out": x["x"] + out, "attention": maps}
+    return ({"layer": layer, "embedding_dim": dim, "num_attention_heads": heads, "ffn_embedding_dim": hidden,
+             "dropout": 0.0, "activation_dropout": 0.0, "tied": tied},
+            part(axial_weights(rng, dim, hidden), names[layer]), inputs, forward)
 
 
 def axial_weights(rng, dim, hidden):
@@ -222,5 +250,6 @@ def transformer_case(rng):
     return config, transformer_weights(rng, config), inputs, forward
 
 
-LAYERS = {"row-self-attention": row_case, "column-self-attention": column_case, "axial-transformer-layer": axial_case,
+LAYERS = {"feed-forward-network": feed_forward_case, "normalized-residual-block": residual_case,
+          "row-self-attention": row_case, "column-self-attention": column_case, "axial-transformer-layer": axial_case,
           "msa-transformer": transformer_case}

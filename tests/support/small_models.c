@@ -61,8 +61,11 @@ attn_config *small_model_config(attn_context *context, const attn_architecture *
 static int64_t letter_value(small_filling *f, const char *name)
 {
     const attn_config_value *key = attn_config_get(f->config, name);
-    if (isdigit((unsigned char)*name))
-        return strtoll(name, NULL, 10);
+    if (isdigit((unsigned char)*name)) { /* a number, or a multiple such as 2*dim */
+        char *end;
+        int64_t number = strtoll(name, &end, 10);
+        return *end == '*' ? number * letter_value(f, end + 1) : number;
+    }
     if (strcmp(name, "b") == 0 || strcmp(name, "batch") == 0)
         return f->batch;
     if (key && key->type == ATTN_CONFIG_TYPE_INT)

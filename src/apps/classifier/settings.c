@@ -61,6 +61,7 @@ static const attn__preset presets[] = {
     {{"vit", "d2l"}, "label_smoothing", "0"}, {{"vit", "d2l"}, "epochs", "10"},
     {{"vit", "d2l"}, "batch", "128"},         {{"vit", "d2l"}, "keep", "last"},
     {{"vit", "d2l"}, "flip", "false"},        {{"vit", "d2l"}, "shift", "0"},
+    {{"vit", "d2l"}, "valid", "0"},
 };
 
 const attn__keys attn__classifier_keys = {.keys = keys,

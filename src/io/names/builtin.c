@@ -19,7 +19,8 @@
     X("msa-esm", msa_esm)                                                                                              \
     X("detr-facebook", detr_facebook)                                                                                  \
     X("detr-huggingface", detr_huggingface)                                                                            \
-    X("resnet-torchvision", resnet_torchvision)
+    X("resnet-torchvision", resnet_torchvision)                                                                        \
+    X("bahdanau-d2l", bahdanau_d2l)
 
 /* Lists the names files that are used only to write checkpoints, never to read them. */
 #define WRITING(X)                                                                                                     \
