@@ -59,7 +59,7 @@ refused window4x4w9h1d2:shift 'do not fit inside'
 refused b1h3q4k4d4g2 'g does not divide h'
 refused b1h2q4d4:blocks=0 'blocks.queries is 0'
 refused b1h2q4d4:blocks 'character 16: this feature needs a value'
-refused b1q1099511627776k1099511627776d1:mask 'its bias, mask or lengths would be too large'
+refused b1q1099511627776k1099511627776d1:mask 'the sizes are too large'
 refused '' 'character 1: q and its number are missing'
 
 "$attn" bench attend --quiet --json --seconds 0 --threads 1 --direction forward b1h2q8d8,bf16 >"$out"

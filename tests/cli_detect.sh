@@ -162,7 +162,7 @@ printf '{"images":[{"id":5,"file_name":"cam1/1.png"},{"id":6,"file_name":"cam2/1
 "$attn" detect both/cam2/1.png --model whole --coco cams.out --data cams.json || fail "ids of pictures in folders"
 expect 0 '"image_id": *6' cat cams.out
 cp both/cam1/1.png alone.png && mkdir -p other && cp alone.png other/1.png
-expect 2 'other/1.png: cams.json has 2 pictures of this name' "$attn" detect other/1.png --model whole --coco cams.out --data cams.json
+expect 2 'other/1.png: cams.json has two pictures whose paths fit' "$attn" detect other/1.png --model whole --coco cams.out --data cams.json
 expect 2 'both/cam2/1.png: another picture has the id 1 too' "$attn" detect both/cam1/1.png both/cam2/1.png --model whole \
     --coco cams.out --strict
 

@@ -149,7 +149,7 @@ static attn_tensor *build_vit_block(attn_tape *t, tensors in, const void *user)
     block.attention.w_v.weight = block.attention.w_o.weight = in[3];
     block.dense1.weight = in[4];
     block.dense2.weight = in[5];
-    return attn_nn_vit_block_forward(&block, t, in[0], NULL);
+    return attn_nn_vit_block_forward(&block, t, in[0], NULL, NULL);
 }
 
 static attn_tensor *build_patches(attn_tape *t, tensors in, const void *user)
