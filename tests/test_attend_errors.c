@@ -431,9 +431,10 @@ static void strides_may_not_be_forgotten(void **state)
     WRONG(ERROR_SHAPE, "dbias: ", p.direction = ATTN_DIRECTION_BACKWARD; p.flags |= ATTN_WITH_BIAS | ATTN_WANT_DBIAS;
           p.own_grad_strides = true; p.dims[0].dbias = 1; p.dims[3].dbias = 1; p.dims[3].bias = 1;
           for (int i = 0; i < 6; i++) p.dims[i].dout = p.dims[i].o);
-    WRONG(ERROR_SHAPE, "lse: ", p.direction = ATTN_DIRECTION_BACKWARD; p.flags |= ATTN_WANT_DQ;
+    WRONG(ERROR_SHAPE, "lse has no stride", p.direction = ATTN_DIRECTION_BACKWARD; p.flags |= ATTN_WANT_DQ;
           p.dims[0].lse = p.dims[1].lse = p.dims[2].lse = 0);
-    WRONG(ERROR_SHAPE, "o: ", p.direction = ATTN_DIRECTION_BACKWARD; p.flags |= ATTN_WANT_DQ; p.dims[2].o = 0);
+    WRONG(ERROR_SHAPE, "o has no stride", p.direction = ATTN_DIRECTION_BACKWARD; p.flags |= ATTN_WANT_DQ;
+          for (int i = 0; i < 6; i++) p.dims[i].o = 0);
     WRONG(ERROR_ARGUMENT, "the problem has no dims", p.ndims = 0);
 }
 

@@ -172,8 +172,8 @@ def _shortly(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor,
             key, value = key[:, :, first:end], value[:, :, first:end]
         if pattern.keys is not None:
             mask = pattern.keys[:, None, None, first:end]
-    found = _sdpa.quick(query, key, value, mask, causal, scaling, True, _takes)
-    return None if found is NotImplemented else cast(Optional[Tensor], found)
+    found = _sdpa.quick(query, key, value, mask, causal, scaling, True, _refuses)
+    return None if isinstance(found, str) else cast(Optional[Tensor], found)
 
 
 def _may_have_sinks(module: torch.nn.Module) -> bool:
@@ -191,9 +191,9 @@ def _declares_sinks(kind: type) -> bool:
 _LONG = frozenset(("indices", "block_indices", "output_attentions"))  # options of which each needs the long way
 
 
-def _takes(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> bool:
-    """Whether the tensors of a first call of its kind are those of attention."""
-    return _of_tensors(_Call(query, key, value, None, False, 0.0, None, None, None, None, False)) is None
+def _refuses(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> Optional[str]:
+    """Why the tensors of a first call of its kind are not those of attention; None: they are."""
+    return _of_tensors(_Call(query, key, value, None, False, 0.0, None, None, None, None, False))
 
 
 # ------------------------------------------------------------------------------ the eager function

@@ -146,7 +146,9 @@ static attn_status check_moves(attn_context *context, const attn_problem *p, att
                       "read; set attn_dim.%s%s",
                       still, attn__role_name(p->dims[still].role), (long long)p->dims[still].n,
                       attn__operand_table[op].name, attn__operand_table[op].name,
-                      op == ATTN__OP_W ? "" : ", or attn_problem.broadcast if it has a single element");
+                      op == ATTN__OP_BIAS || op == ATTN__OP_MASK || op == ATTN__OP_BLOCKS
+                          ? ", or attn_problem.broadcast if it has a single element"
+                          : "");
 }
 
 static attn_status check_strides(attn_context *context, const attn_problem *p)
@@ -738,10 +740,11 @@ static attn_status check_gradients(attn_context *context, const attn_problem *p)
     static const struct {
         attn__operand wanted, like;
     } pairs[] = {{ATTN__OP_DQ, ATTN__OP_Q}, {ATTN__OP_DK, ATTN__OP_K}, {ATTN__OP_DV, ATTN__OP_V}};
-    /* the forward pass wrote o and lse, so their rows do not share elements here either */
-    attn_status status = check_output(context, p, ATTN__OP_O, "o", false);
-    if (status == ATTN_OK && attn__operand_used(p, ATTN__OP_LSE))
-        status = check_output(context, p, ATTN__OP_LSE, "lse", false);
+    /* Examples of a batch may have the same results, and so share o and lse; all of their elements cannot be one. */
+    const int rows = ATTN__IN_BATCH | ATTN__IN_QUERY;
+    attn_status status = check_moves(context, p, ATTN__OP_O, rows | ATTN__IN_VALUE, false);
+    if (status == ATTN_OK)
+        status = check_moves(context, p, ATTN__OP_LSE, rows, false);
     for (size_t i = 0; status == ATTN_OK && i < sizeof pairs / sizeof *pairs; i++) {
         attn__operand op = p->own_grad_strides ? pairs[i].wanted : pairs[i].like;
         if (attn__operand_used(p, pairs[i].wanted))
