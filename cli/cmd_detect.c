@@ -115,18 +115,20 @@ static int name_drawn(const cli_call *cli, files *f)
     char **whole = attn__alloc_zero(context, attn__size_mul((size_t)f->n, sizeof *whole));
     f->drawn = attn__alloc_zero(context, attn__size_mul((size_t)f->n, sizeof *f->drawn));
     attn_status status = whole && f->drawn ? ATTN_OK : ATTN_ERROR_MEMORY;
+    const char *first = NULL;
     size_t common = 0;
     for (int i = 0; i < f->n && status == ATTN_OK; i++) {
-        whole[i] = cli_path_below_root(cli, f->paths[i]);
-        if (!whole[i]) {
+        char *path = whole[i] = cli_path_below_root(cli, f->paths[i]);
+        if (!path) {
             status = ATTN_ERROR_MEMORY;
         } else {
-            size_t own = i ? common_folder(whole[0], whole[i]) : (size_t)(base_of(whole[0]) - whole[0]);
-            common = i == 0 || own < common ? own : common;
+            size_t own = first ? common_folder(first, path) : (size_t)(base_of(path) - path);
+            common = !first || own < common ? own : common;
+            first = first ? first : path;
         }
     }
     int code = status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
-    for (int i = 0; i < f->n && code == CLI_OK; i++) {
+    for (int i = 0; i < f->n && status == ATTN_OK && code == CLI_OK; i++) {
         const char *name = whole[i] + common, *base = base_of(name), *dot = strrchr(base, '.');
         size_t length = dot ? (size_t)(dot - name) : strlen(name);
         size_t size = strlen(out) + length + strlen(format) + 3;

@@ -361,7 +361,7 @@ static int run(cli_call *cli)
     p.files = calloc((size_t)cli->nwords, sizeof *p.files);
     if (!paths || !p.files)
         code = cli_fail(CLI_FAILED, "out of memory");
-    for (int i = 0; i < cli->nwords && code == CLI_OK; i++)
+    for (int i = 0; paths && i < cli->nwords && code == CLI_OK; i++)
         code = read_file(&p, cli->words[i], &paths[i]);
     if (code == CLI_OK)
         code = make_room(&p);

@@ -229,10 +229,10 @@ int cli_family_measure(const cli_family *family, const char *path, bool required
     *structure = (cli_structure){.distances = malloc(columns * columns * sizeof *structure->distances)};
     bool room = residues && to && structure->distances;
     int code = room ? CLI_OK : cli_fail(CLI_FAILED, "%s: out of memory", path);
-    if (code == CLI_OK && (attn_file_read(&bytes, cli->context, path, 0) != ATTN_OK ||
-                           attn_structure_parse(&read, cli->context, bytes.data, bytes.size, path, chain) != ATTN_OK))
+    if (room && (attn_file_read(&bytes, cli->context, path, 0) != ATTN_OK ||
+                 attn_structure_parse(&read, cli->context, bytes.data, bytes.size, path, chain) != ATTN_OK))
         code = without_structure(family, NULL, required, structure);
-    else if (code == CLI_OK && fit_structure(family, read, beta, residues, to, structure) != ATTN_OK)
+    else if (room && fit_structure(family, read, beta, residues, to, structure) != ATTN_OK)
         code = without_structure(family, path, required, structure);
     attn_structure_destroy(read);
     attn_bytes_free(cli->context, &bytes);

@@ -83,6 +83,7 @@ static int show(cli_call *cli, attn_translator *translator, attn_translator_view
     view->search = &how;
     if (code == CLI_OK)
         code = draw(cli, translator, sentence, view, format);
+    view->search = NULL;
     attn_lexicon_destroy(lexicon);
     free(sentence);
     return code;

@@ -183,7 +183,7 @@ static attn_status keep_tokens(const attn_translator *t, const attn__sentence *s
     if (!attended->source || !attended->said)
         return ATTN_ERROR_MEMORY;
     memcpy(attended->source, s->ids, (size_t)s->n * sizeof *s->ids);
-    for (int64_t i = 0; i < said->n; i++)
+    for (int64_t i = 0; said->ids && i < said->n; i++)
         attended->said[i] = said->ids[i];
     attended->said[said->n] = attn_vocab_special(t->target, ATTN_SPECIAL_EOS);
     attended->nsource = s->n;

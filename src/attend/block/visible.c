@@ -501,7 +501,7 @@ static void find_taps(const attn__visible_tile *t, int64_t row, uint8_t *out)
         bool lens = rows->canonical->has_lens && p->lens_dim == rows->visible->axis[a];
         int32_t length = lens ? rows->length[row] : INT32_MAX;
         for (int64_t j = 0; j < t->nkeys; j++) {
-            int32_t tap = index[j];
+            int32_t tap = index[j]; /* NOLINT: each axis has its index */
             out[j] |=
                 (uint8_t)((tap < from || tap >= to ? HIDDEN : 0) |
                           (tap < inside_from || tap >= inside_to ? outside : 0) | (tap >= length ? BEHIND_LENGTH : 0));
