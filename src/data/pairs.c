@@ -161,7 +161,7 @@ static attn_status take_line(reader *r, const char *line, size_t length)
     if (status != ATTN_OK)
         return status;
     const char *at = line, *end = line + length, *field, *sides[2] = {NULL, NULL};
-    size_t size, sizes[2];
+    size_t size, sizes[2] = {0};
     for (int i = 0; next_field(&at, end, &field, &size); i++) {
         for (int side = 0; side < 2; side++) {
             if (r->form.column[side] == i) {
@@ -170,7 +170,7 @@ static attn_status take_line(reader *r, const char *line, size_t length)
             }
         }
     }
-    if (!sides[1])
+    if (!sides[0] || !sides[1])
         return fail_line(r, "no tab between two sentences");
     attn_pair *pair = &r->pairs->items[r->pairs->n];
     const char **texts[] = {&pair->source, &pair->target};
