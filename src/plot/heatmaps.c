@@ -240,7 +240,7 @@ static void measure(layout *l, cairo_t *cr)
         l->column = fmax(l->column, attn__text_extent(cr, text, TITLE, true, title.width));
     }
     /* The width of the page is that of its columns, in which the title is broken into lines. */
-    double bottom;
+    double bottom = 0;
     int64_t columns = fold(l, 0, l->column, &bottom);
     l->width = fmax((double)columns * (l->column + FOLD) - FOLD, NARROWEST) + 2 * MARGIN;
     place_scale(l, cr);
