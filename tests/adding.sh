@@ -20,12 +20,12 @@ cp -R tests/support tests/test_attend_scores.c tests/test_attend_random.c "$dir/
 block() {
     awk -v wanted="$2" '/^```c$/ {n++; inside = 1; next} /^```/ {inside = 0} inside && n == wanted' "docs/$1"
 }
-block adding-a-score.md 1 > "$dir/src/attend/scores/score_cosine.c"
+block adding-a-score.md 1 > "$dir/src/engine/attend/scores/score_cosine.c"
 block adding-a-score.md 2 > "$dir/row"
-block adding-a-solver.md 1 > "$dir/src/attend/solve/one_key.c"
+block adding-a-solver.md 1 > "$dir/src/engine/attend/solve/one_key.c"
 block adding-a-solver.md 2 > "$dir/line"
 [ "$(cat "$dir/row" "$dir/line" | wc -l)" -eq 2 ] || { echo "a page's second block is not one row"; exit 1; }
-awk -v line="$(cat "$dir/line")" '/^X\(/ && !n++ {print line} {print}' src/attend/plan/solvers.inc > "$dir/src/attend/plan/solvers.inc"
+awk -v line="$(cat "$dir/line")" '/^X\(/ && !n++ {print line} {print}' src/engine/attend/plan/solvers.inc > "$dir/src/engine/attend/plan/solvers.inc"
 awk -v row="$(sed 's/\\$/@/' "$dir/row")" '/add new rows above this line/ {sub(/@$/, "\\", row); print row} {print}' \
     include/attn/attn.h > "$dir/include/attn/attn.h"
 
@@ -86,8 +86,8 @@ END
 
 # The problem's floor is compiled anew; base and kernels, which do not depend on scores, are taken from the build.
 cd "$dir"
-printf '%s\n' src/attend/*/*.c tests/support/*.c tests/test_attend_*.c user.c user_solver.c | grep -v simd_probe |
-    xargs -P 2 -n 12 sh -c 'd=$1; shift; for f; do cc -std=gnu11 -O0 -w -Iinclude -Isrc -Itests -c "$f" \
+printf '%s\n' src/engine/attend/*/*.c tests/support/*.c tests/test_attend_*.c user.c user_solver.c | grep -v simd_probe |
+    xargs -P 2 -n 12 sh -c 'd=$1; shift; for f; do cc -std=gnu11 -O0 -w -Iinclude -Isrc/engine -Itests -c "$f" \
         -o "$d/$(basename "$f" .c).o" || exit 1; done' sh objects
 cd objects
 shared=$(ls ./*.o | grep -v -e './user' -e './test_')

@@ -22,9 +22,9 @@ run_on() {
     shift
     mkdir "$dir/$system"
     compiler="$compiler -std=gnu11 -O1 -pthread -static -ffp-contract=off -Wall -Wextra -Wno-missing-field-initializers -Werror
-        -Itests/support/plain -Iinclude -Isrc -Itests"
+        -Itests/support/plain -Iinclude -Isrc/engine -Itests"
     compiler=$(echo $compiler)
-    ls src/base/*.c src/gemm/*.c src/kernels/*.c src/kernels/*/*.c src/attend/*/*.c tests/support/simd_probe*.c \
+    ls src/engine/base/*.c src/engine/gemm/*.c src/engine/kernels/*.c src/engine/kernels/*/*.c src/engine/attend/*/*.c tests/support/simd_probe*.c \
         tests/support/attend_ref*.c tests/support/guard.c tests/support/random_*.c tests/support/solver_check.c |
         xargs -P 2 -I{} sh -c "$compiler -c {} -o $dir/$system/\$(echo {} | tr / _).o"
     for name in simd gemm_tile gemm_kernels gemm_problem batch_norm_kernel attend_random attend_scores attend_usual; do

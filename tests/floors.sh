@@ -19,7 +19,7 @@ allowed() {
     models) echo "base attend tensor nn dist" ;;
     io | data | train | plot) echo "base kernels attend tensor dist" ;;
     apps) echo "base attend tensor nn models io data train plot dist" ;;
-    *) echo "floors.sh: unknown floor src/$1" >&2; exit 1 ;;
+    *) echo "floors.sh: unknown floor $1" >&2; exit 1 ;;
     esac
 }
 # The public header that each floor answers for.
@@ -36,7 +36,7 @@ header_floor() {
 }
 
 bad=0
-for dir in src/*/; do
+for dir in src/engine/*/ src/networks/*/ src/files/*/ src/plot/ src/apps/; do
     floor=$(basename "$dir")
     may=" $floor $(allowed "$floor") "
     for line in $(grep -rhoE '#include "[^"]+"' "$dir" | sed 's/#include "//; s/"//' | sort -u); do
@@ -47,21 +47,21 @@ for dir in src/*/; do
         esac
         case $may in
         *" $below "*) ;;
-        *) echo "src/$floor includes \"$line\", which is not below it:"; grep -rln "\"$line\"" "$dir"; bad=1 ;;
+        *) echo "$dir includes \"$line\", which is not below it:"; grep -rln "\"$line\"" "$dir"; bad=1 ;;
         esac
     done
 done
 # In the engine: block/ is below solve/ and plan/.
-if grep -rnE '#include "attend/(solve|plan)/' src/attend/block src/attend/problem src/attend/scores; then
-    echo "src/attend/block, problem and scores include nothing of solve/ or plan/"
+if grep -rnE '#include "attend/(solve|plan)/' src/engine/attend/block src/engine/attend/problem src/engine/attend/scores; then
+    echo "src/engine/attend/block, problem and scores include nothing of solve/ or plan/"
     bad=1
 fi
-if grep -rn '#include "attend/solve/' src --include='*.[ch]' | grep -v '^src/attend/solve/'; then
+if grep -rn '#include "attend/solve/' src --include='*.[ch]' | grep -v '^src/engine/attend/solve/'; then
     echo "solvers are reached through plan/solvers.inc only"
     bad=1
 fi
 # A solver's files, whose names begin with its word, include no header of another solver.
-leaning=$(grep -rHE '#include "attend/solve/' src/attend/solve | awk -F'[:"]' '{
+leaning=$(grep -rHE '#include "attend/solve/' src/engine/attend/solve | awk -F'[:"]' '{
         n = split($1, own, "/"); m = split($3, other, "/"); sub(/[_.].*/, "", own[n]); sub(/[_.].*/, "", other[m])
         if (own[n] != other[m]) print $1 " includes " $3}')
 if [ -n "$leaning" ]; then

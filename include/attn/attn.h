@@ -213,7 +213,7 @@ ATTN_API size_t attn_dtype_size(attn_dtype dtype);
 ATTN_API const char *attn_dtype_name(attn_dtype dtype); /* Returns a constant string: "f32", "bf16", ... */
 
 /* The scores. A row X(NAME, name) defines ATTN_SCORE_NAME and the word `name` of attn_problem_parse. The file
- * src/attend/scores/score_name.c computes the score. To add a score, add its file and a new row at the end
+ * src/engine/attend/scores/score_name.c computes the score. To add a score, add its file and a new row at the end
  * (docs/adding-a-score.md). */
 #define ATTN_SCORES(X)                                                                                                 \
     X(DOT, dot)               /* sum_c q_c k_c; the default */                                                         \

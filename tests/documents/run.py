@@ -107,7 +107,7 @@ class Page:
         with open(source, "w") as file:
             file.write(text)
         self.report["counts"]["c"] += 1
-        self.call(line, "the C snippet", ["cc", "-std=gnu11", "-Wall", "-Werror", "-Wno-unused", "-Iinclude", "-Isrc",
+        self.call(line, "the C snippet", ["cc", "-std=gnu11", "-Wall", "-Werror", "-Wno-unused", "-Iinclude", "-Isrc/engine",
                                           "-c", source, "-o", source + ".o"], text)
 
     def python(self, line, text):

@@ -23,7 +23,7 @@ GAP, MASK = 30, 32
 
 
 class Generator:
-    """src/base/rng.h: the n-th number of a stream is a function of (seed, stream, n)."""
+    """src/engine/base/rng.h: the n-th number of a stream is a function of (seed, stream, n)."""
 
     def __init__(self, stream, counter=0):
         self.stream, self.counter = stream, counter

@@ -75,7 +75,7 @@ typedef struct blocked_memory {
     double *m, *dm;                  /* [channels,values]: K^T V and its gradient, if blocked_is_linear */
     double *tanh;                    /* tanh of one pair, or [queries,columns,channels] if the plan keeps tanh */
     int64_t *offsets;                /* offsets of rows, for the largest group */
-    double *product;                 /* workspace of src/gemm */
+    double *product;                 /* workspace of src/engine/gemm */
     double *finite;                  /* copy of a product's right operand with 0 for infinity and NaN */
     double *delta;                   /* wide problems: sum over channels of o * dout for each query */
     float *sums, *factor, *was;      /* wide problems: sums of O; arguments of wide_add */
@@ -112,7 +112,7 @@ typedef struct blocked_plan {
     bool hides;            /* wide problems: some pairs may be masked or dropped */
     attn__visible visible;
     wide_kernels kernels;
-    int64_t product_size; /* doubles of the workspace of src/gemm */
+    int64_t product_size; /* doubles of the workspace of src/engine/gemm */
     size_t bytes;         /* bytes of the memory of a thread */
     blocked_table table[ATTN_MAX_RELATIVE];
 } blocked_plan;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Converts the products of operations to calls of src/gemm. */
+ * Converts the products of operations to calls of src/engine/gemm. */
 #include "tensor/matrix_product.h"
 
 #include "gemm/product.h"

@@ -5,7 +5,7 @@
  * solver is the only fast one for f64 problems and for kernels of the distance. In batch-invariant contexts it is also
  * the only fast one for windows, tables and other scores.
  *
- *     S[queries,keys] = scale * score         by the product of src/gemm, or with keys in the lanes
+ *     S[queries,keys] = scale * score         by the product of src/engine/gemm, or with keys in the lanes
  *     P = exp(S - running maximum)            (or S itself, if weights are not exponentials)
  *     O[queries,values] += P V
  */
@@ -1069,7 +1069,7 @@ static void find_rows(const attn__canonical *canonical, const blocked_plan *p, c
     table->ld_t = attn__round_up(table->rows, 8);
 }
 
-/* Returns an upper bound of src/gemm's workspace for a product, which holds both operands in panels and the result. */
+/* Returns an upper bound of src/engine/gemm's workspace for a product, which holds both operands in panels and the result. */
 static int64_t product_size(int64_t m, int64_t n, int64_t k)
 {
     enum { PANEL = 64, SLACK = 1024 };
