@@ -3,8 +3,8 @@
  * attend_probe.c - measures the forward rate of the engine and the peak rate of the machine alternately, in one
  * process.
  *
- *     cc -O2 -pthread -ffp-contract=off -Iinclude -Isrc/engine bench/attend_probe.c src/engine/base/<all>.c src/engine/kernels/<all>/<all>.c
- *        src/engine/attend/<all>.c -lm -o attend_probe
+ *     cc -O2 -pthread -ffp-contract=off -Iinclude -Isrc/engine bench/attend_probe.c src/engine/base/<all>.c
+ * src/engine/kernels/<all>/<all>.c src/engine/attend/<all>.c -lm -o attend_probe
  *     ./attend_probe THREADS BATCH HEADS TOKENS DIM [causal] [bf16]
  */
 #include "attn/attn.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * classified.h - reads the picture for a classifier, in the commands that classify pictures or draw attention over them.
+ * classified.h - reads the picture for a classifier, in the commands that classify pictures or draw attention over
+ * them.
  */
 #ifndef CLI_CLASSIFIED_H
 #define CLI_CLASSIFIED_H

@@ -19,10 +19,10 @@ static const cli_option options[] = {
     CLI_FLAG("verify", 0, "compare each result with the reference solver in float64 (slow on large problems)"),
     CLI_FLAG("explain", 0, "print each plan, and why the other solvers were not chosen"),
     CLI_FLAG("measure", 0, "let the planner time the solvers instead of choosing by rule"),
-    CLI_FLAG(
-        "features", 0,
-        "instead: the time of each problem with a softcap, sinks, biases, masks and other features, divided by its time "
-        "without; with the largest of --threads"),
+    CLI_FLAG("features", 0,
+             "instead: the time of each problem with a softcap, sinks, biases, masks and other features, divided by "
+             "its time "
+             "without; with the largest of --threads"),
     CLI_FLAG("quick", 0, "a short list of small problems, measured briefly"),
     CLI_REAL("seconds", "0.3", 0, 3600, "measure each for at least this long"),
 };

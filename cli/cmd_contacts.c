@@ -30,7 +30,8 @@ static const cli_option options[] = {
 static const char *const usage[] = {"FILE... --model PATH [-o DIR]", NULL};
 
 static const char description[] =
-    "FILE is an alignment whose first sequence is the protein in question: a3m, FASTA, PIR, a2m, Stockholm or Clustal, plain or gzip. "
+    "FILE is an alignment whose first sequence is the protein in question: a3m, FASTA, PIR, a2m, Stockholm or Clustal, "
+    "plain or gzip. "
     "For each one DIR gets\n"
     "\n"
     "  NAME.contacts.npy  probabilities [residues, residues] that two C-betas are within 8 angstrom\n"
@@ -176,10 +177,9 @@ static int64_t collect(const contacts *c, line *lines)
     double least = cli_real(c->family.cli, "least");
     int64_t n = 0;
     for (int64_t i = 0; i < c->n; i++) {
-        for (int64_t j = i + 6; j < c->n; j++) {
+        for (int64_t j = i + 6; j < c->n; j++)
             if ((double)c->p[i * c->n + j] >= least)
                 lines[n++] = (line){c->p[i * c->n + j], i, j};
-        }
     }
     qsort(lines, (size_t)n, sizeof *lines, more_probable);
     return n;
@@ -275,12 +275,11 @@ static void print_precision(const contacts *c)
     printf("  precision   %8s %8s %8s\n", parts[0], parts[1], parts[2]);
     for (int r = 0; r < 3; r++) {
         printf("  %-11s", ranges[r].name);
-        for (int d = 0; d < 3; d++) {
+        for (int d = 0; d < 3; d++)
             if (isnan(c->precision[r][d]))
                 printf(" %8s", "-");
             else
                 printf(" %8.3f", c->precision[r][d]);
-        }
         puts("");
     }
 }

@@ -42,7 +42,8 @@ static const char description[] =
     "\n"
     "  ESM-MSA-1b, ESM-MSA-1   with the contact regression, for attn contacts, embed, score, show\n"
     "  Vision Transformers     of Hugging Face or timm, for attn classify and show\n"
-    "  Marian's translators    a directory with decoder.yml, as OPUS-MT's archives are: in Hugging Face's MarianMT form\n"
+    "  Marian's translators    a directory with decoder.yml, as OPUS-MT's archives are: in Hugging Face's MarianMT "
+    "form\n"
     "  a training with --lora  its adapter merged with its weights\n"
     "  anything else           with --arch and --config, for attn run; its names must be that architecture's, or be "
     "brought under them by a names file\n"
@@ -50,10 +51,12 @@ static const char description[] =
     "--dry-run writes nothing: it lists every tensor with the parameter that it would fill, what is missing with the "
     "tensor most like it, and rules to begin a names file with.\n"
     "\n"
-    "With -o NAME.safetensors every tensor is brought over with its numbers and its type, whatever it belongs to; but int8 "
+    "With -o NAME.safetensors every tensor is brought over with its numbers and its type, whatever it belongs to; but "
+    "int8 "
     "with scales becomes f32, and other integers that attn has no type for become wider ones.\n"
     "\n"
-    "--precision bf16 or int8 stores the weights of linear layers in 2 bytes or in 1, of a directory in attn's own form "
+    "--precision bf16 or int8 stores the weights of linear layers in 2 bytes or in 1, of a directory in attn's own "
+    "form "
     "too. With the same --precision later commands compute what they compute from the weights in 4 bytes.";
 
 static const char *const examples[] = {

@@ -197,10 +197,9 @@ static const char *showcase(const held_out *all)
 {
     static const char *const preferred[] = {"looking for her key", "two coffees", "is looking for", "would like"};
     for (size_t p = 0; p < sizeof preferred / sizeof *preferred; p++) {
-        for (int i = 0; i < all->n; i++) {
+        for (int i = 0; i < all->n; i++)
             if (strstr(all->items[i].source, preferred[p]))
                 return all->items[i].source;
-        }
     }
     return all->n > 0 ? all->items[0].source : "Is the door open?";
 }

@@ -34,15 +34,20 @@ static const cli_option options[] = {
 static const char *const usage[] = {"IMAGE|FOLDER... --model PATH [--threshold 0.7] [-o DIR]", NULL};
 
 static const char description[] =
-    "Finds objects in PNG, JPEG, WebP, BMP and PNM pictures of any size with a DETR (Carion et al. 2020), and prints one line a "
-    "box, the best first: file, name, score, and left, top, right and bottom in pixels, tabs between. A box may reach beyond "
+    "Finds objects in PNG, JPEG, WebP, BMP and PNM pictures of any size with a DETR (Carion et al. 2020), and prints "
+    "one line a "
+    "box, the best first: file, name, score, and left, top, right and bottom in pixels, tabs between. A box may reach "
+    "beyond "
     "its picture. A folder stands for all its pictures.\n"
     "\n"
-    "A picture is resized as facebookresearch/detr does it (bilinear, anti-aliased): its short side to 800 pixels, or less "
+    "A picture is resized as facebookresearch/detr does it (bilinear, anti-aliased): its short side to 800 pixels, or "
+    "less "
     "where the long one came to more than 1333. With --size both bounds change in proportion.\n"
     "\n"
-    "PATH is a directory that attn train detect made, one of Hugging Face's, or a .pth file of DETR's authors. Their classes "
-    "are COCO's, whose names are built in. --json prints {\"file\", \"width\", \"height\", \"detections\"}, and for each "
+    "PATH is a directory that attn train detect made, one of Hugging Face's, or a .pth file of DETR's authors. Their "
+    "classes "
+    "are COCO's, whose names are built in. --json prints {\"file\", \"width\", \"height\", \"detections\"}, and for "
+    "each "
     "detection its score, id, label and box. attn eval --coco FILE --data ANNOTATIONS evaluates what --coco writes. "
     "Started by mpirun, the pictures are spread over its processes, but for --json and --coco.";
 
@@ -81,10 +86,9 @@ static int add_folder(const cli_call *cli, files *f, const char *folder)
     int code = CLI_OK, before = f->n;
     if (attn_directory_list(&entries, cli->context, folder, false) != ATTN_OK)
         return cli_failed(cli, NULL);
-    for (int64_t i = 0; i < entries.n && code == CLI_OK; i++) {
+    for (int64_t i = 0; i < entries.n && code == CLI_OK; i++)
         if (attn__is_image_name(entries.names[i]))
             code = add_file(cli, f, attn__join(cli->context, folder, entries.names[i]));
-    }
     attn_entries_free(cli->context, &entries);
     if (code == CLI_OK && f->n == before)
         return cli_fail(CLI_BAD, "%s: no pictures are in it: PNG, JPEG, WebP, BMP or PNM files", folder);
@@ -269,8 +273,8 @@ static int common_end(const char *a, const char *b)
     return n + ((x == a || x[-1] == '/') && (y == b || y[-1] == '/') && *x != '/');
 }
 
-/* Finds the id of a picture in the data set of --data: that of the file whose path agrees with the picture's in the most
- * components from the end. */
+/* Finds the id of a picture in the data set of --data: that of the file whose path agrees with the picture's in the
+ * most components from the end. */
 static int known_id(const search *s, const char *path, int64_t *id)
 {
     const char *found = NULL, *second = NULL;
@@ -314,10 +318,9 @@ static int keep_results(search *s, const char *path)
 {
     int64_t id = 0;
     int code = image_id(s, path, &id);
-    for (int64_t i = 0; i < s->nresults && code == CLI_OK; i += s->queries) {
+    for (int64_t i = 0; i < s->nresults && code == CLI_OK; i += s->queries)
         if (s->results[i].image == id)
             code = cli_fail(CLI_BAD, "%s: another picture has the id %lld too", path, (long long)id);
-    }
     if (code != CLI_OK)
         return code;
     attn__detection *grown = realloc(s->results, (size_t)(s->nresults + s->queries) * sizeof *grown);

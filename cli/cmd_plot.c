@@ -35,16 +35,18 @@ static const cli_option options[] = {
 
 static const char *const usage[] = {"FILE... [-x COLUMN] [-y LIST] [--dots LIST] [--dashes LIST] [-o FILE]", NULL};
 
-static const char description[] =
-    "Draws columns of numbers as curves. A FILE is\n"
-    "\n"
-    "  .tsv    fields between tabs; names in the first line, or numbers from the start. An empty field or nan is a gap\n"
-    "  .npy    [points] or [points, columns]\n"
-    "  DIR     a training: its history.tsv\n"
-    "\n"
-    "Columns without names are counted from 0, as NumPy counts them. With several files all curves share the axes, and each "
-    "file has its own x. Curves of one name have one colour and one entry in the legend; without --panels the same column of "
-    "several files is called by the file and the column.";
+static const char description[] = "Draws columns of numbers as curves. A FILE is\n"
+                                  "\n"
+                                  "  .tsv    fields between tabs; names in the first line, or numbers from the start. "
+                                  "An empty field or nan is a gap\n"
+                                  "  .npy    [points] or [points, columns]\n"
+                                  "  DIR     a training: its history.tsv\n"
+                                  "\n"
+                                  "Columns without names are counted from 0, as NumPy counts them. With several files "
+                                  "all curves share the axes, and each "
+                                  "file has its own x. Curves of one name have one colour and one entry in the legend; "
+                                  "without --panels the same column of "
+                                  "several files is called by the file and the column.";
 
 static const char *const examples[] = {
     "attn plot out/demo -o loss.png",
@@ -148,10 +150,9 @@ static int add_usual(plotting *p, cli_columns *file, int64_t x)
     int code = CLI_OK;
     for (int64_t i = 0; i < file->n; i++)
         losses = losses || is_loss(&file->columns[i]);
-    for (int64_t i = 0; i < file->n && code == CLI_OK; i++) {
+    for (int64_t i = 0; i < file->n && code == CLI_OK; i++)
         if (i != x && !file->columns[i].no_number && (!losses || is_loss(&file->columns[i])))
             code = add_curve(p, file, i, x);
-    }
     return code;
 }
 
@@ -203,11 +204,10 @@ static int check_list(const plotting *p, const char *option)
 static bool is_repeated(const plotting *p, int64_t curve)
 {
     const char *name = p->file_of[curve]->columns[p->column_of[curve]].name;
-    for (int64_t i = 0; i < p->n; i++) {
+    for (int64_t i = 0; i < p->n; i++)
         if (p->file_of[i] != p->file_of[curve] && p->curves[i].panel == p->curves[curve].panel &&
             strcmp(name, p->file_of[i]->columns[p->column_of[i]].name) == 0)
             return true;
-    }
     return false;
 }
 

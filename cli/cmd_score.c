@@ -33,7 +33,8 @@ static const char description[] =
     "its first line is a header with the column mutant, it is a table of comma- or tab-separated fields.\n"
     "\n"
     "The score is the masked marginal of Meier et al. 2021: each mutated residue is hidden in the first sequence (the "
-    "query), and the score is log p(new) - log p(old) there, summed over a mutation's parts. A score below 0: the model "
+    "query), and the score is log p(new) - log p(old) there, summed over a mutation's parts. A score below 0: the "
+    "model "
     "finds the mutation less likely than what is there.";
 
 static const char *const examples[] = {
@@ -253,10 +254,9 @@ static int mutant_column(const char *line, size_t length)
 {
     const char separator = separator_of(line, length), *field;
     size_t n;
-    for (int column = 0; next_field(&line, &length, separator, &field, &n); column++) {
+    for (int column = 0; next_field(&line, &length, separator, &field, &n); column++)
         if ((n == 6 && strncasecmp(field, "mutant", n) == 0) || (n == 8 && strncasecmp(field, "mutation", n) == 0))
             return column;
-    }
     return -1;
 }
 

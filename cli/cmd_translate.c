@@ -17,10 +17,10 @@ enum { AHEAD = 1024, NAMED = 10 };
 
 static const cli_option options[] = {
     CLI_BEAM,
-    CLI_REAL(
-        "length_penalty", "0", 0, 10,
-        "how much the search favours longer translations: scores are divided by ((5 + length) / 6) to this power; with a "
-        "MarianMT or OPUS-MT model by the length to this power, and 0 is the model's own"),
+    CLI_REAL("length_penalty", "0", 0, 10,
+             "how much the search favours longer translations: scores are divided by ((5 + length) / 6) to this power; "
+             "with a "
+             "MarianMT or OPUS-MT model by the length to this power, and 0 is the model's own"),
     CLI_INT(
         "max_length", 0, "0", 0, 1 << 20,
         "most tokens of a translation, its end mark included; 0: three for each one of the sentence or what the model "
@@ -59,7 +59,8 @@ static const cli_option options[] = {
 static const char *const usage[] = {"DIR [SENTENCE...]", "DIR < FILE", NULL};
 
 static const char description[] =
-    "DIR is what attn train translate made, or a published MarianMT or OPUS-MT model. Each SENTENCE is one argument: quote it. Without any, "
+    "DIR is what attn train translate made, or a published MarianMT or OPUS-MT model. Each SENTENCE is one argument: "
+    "quote it. Without any, "
     "lines are read from standard input; an empty line gives an empty line, and so does one that is no text or too "
     "long. A note on standard error names the words that are not in the translator's vocabulary, for the first ten "
     "sentences that have any, and one more note at the end counts the others (--quiet: no notes). With --json each "
@@ -147,12 +148,11 @@ static int print_line(job *j, const char *source, const attn_translation *line, 
 {
     int64_t most = j->how.nbest > 0 ? j->how.nbest : 1;
     int code = CLI_OK;
-    for (int64_t i = 0; i < most && line[i].text && code == CLI_OK; i++) {
+    for (int64_t i = 0; i < most && line[i].text && code == CLI_OK; i++)
         if (j->cli->json)
             code = print_as_json(j, source, line, &line[i], number - 1);
         else
             print_as_text(j, &line[i], number - 1);
-    }
     if (!j->cli->json)
         note(j, line, number);
     if (line->truncated)

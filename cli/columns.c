@@ -13,10 +13,9 @@ enum { MOST_COLUMNS = 65536, LIMIT = 1 << 28, DIGITS = 8 };
 
 int64_t cli_columns_find(const cli_columns *c, const char *name, size_t length)
 {
-    for (int64_t i = 0; i < c->n; i++) {
+    for (int64_t i = 0; i < c->n; i++)
         if (strlen(c->columns[i].name) == length && memcmp(c->columns[i].name, name, length) == 0)
             return i;
-    }
     return -1;
 }
 
@@ -79,10 +78,9 @@ static bool is_number(const char *field, double *value)
     static const char *const gaps[] = {"", "nan", "-nan", "inf", "+inf", "-inf"};
     char *end;
     *value = NAN;
-    for (size_t i = 0; i < sizeof gaps / sizeof *gaps; i++) {
+    for (size_t i = 0; i < sizeof gaps / sizeof *gaps; i++)
         if (strcasecmp(field, gaps[i]) == 0)
             return true;
-    }
     *value = attn__real_of_text(field, &end);
     return end != field && *end == '\0';
 }

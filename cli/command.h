@@ -118,14 +118,14 @@ const attn_config_value *cli_many(const cli_call *cli, const char *name);
 int cli_guard_begin(cli_call *cli);
 void cli_guard_end(cli_call *cli);
 /* Announces that the command will write the file `path`. A command that writes several files claims them all before it
- * writes the first one; those that an option names are claimed already. `from` is the input whose result the file is, for
- * the error message; NULL: none. Refuses an input and a file that is claimed already. Returns an exit code. */
+ * writes the first one; those that an option names are claimed already. `from` is the input whose result the file is,
+ * for the error message; NULL: none. Refuses an input and a file that is claimed already. Returns an exit code. */
 int cli_claim(const cli_call *cli, const char *path, const char *from);
-/* Notes that the command will read the file `path`, which the command line does not name, such as a picture of a folder.
- * Refuses a claimed file. Does nothing if it is no regular file. Returns an exit code. */
+/* Notes that the command will read the file `path`, which the command line does not name, such as a picture of a
+ * folder. Refuses a claimed file. Does nothing if it is no regular file. Returns an exit code. */
 int cli_reads(const cli_call *cli, const char *path);
-/* Returns the absolute path without its first slash, and without "." and "..", which are removed without looking at links.
- * The caller frees it with attn__free. Returns NULL if there is no memory. */
+/* Returns the absolute path without its first slash, and without "." and "..", which are removed without looking at
+ * links. The caller frees it with attn__free. Returns NULL if there is no memory. */
 char *cli_path_below_root(const cli_call *cli, const char *path);
 /* Claims the files `names` in a directory. The list ends with NULL. */
 int cli_claim_in(const cli_call *cli, const char *directory, const char *const *names);

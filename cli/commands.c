@@ -42,10 +42,9 @@ const cli_command *const cli_commands[] = {
 
 const cli_command *cli_command_find(const char *name)
 {
-    for (int i = 0; cli_commands[i]; i++) {
+    for (int i = 0; cli_commands[i]; i++)
         if (strcmp(cli_commands[i]->name, name) == 0)
             return cli_commands[i];
-    }
     return NULL;
 }
 

@@ -177,12 +177,11 @@ static void bash(FILE *file)
 /* Writes text for use in single quotes, with a backslash before each character of `marked`. */
 static void zsh_text(FILE *file, const char *text, const char *marked)
 {
-    for (; *text; text++) {
+    for (; *text; text++)
         if (*text == '\'')
             fputs("'\\''", file);
         else
             fprintf(file, strchr(marked, *text) ? "\\%c" : "%c", *text);
-    }
 }
 
 static void zsh_option(FILE *file, const cli_option *option)

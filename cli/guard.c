@@ -149,8 +149,8 @@ static void simplify(char *path)
     *to = '\0';
 }
 
-/* Finds the key of a path that is no symbolic link. *memory holds the name in the key and is freed by the caller. Returns
- * false if there is no memory. */
+/* Finds the key of a path that is no symbolic link. *memory holds the name in the key and is freed by the caller.
+ * Returns false if there is no memory. */
 static bool key_of_path(const char *path, file_key *key, char **memory)
 {
     struct stat about;
@@ -400,10 +400,9 @@ static int note_command_line(const cli_call *cli)
         file_key file = key_of_file(&about);
         code = add(cli->guard, INPUT, &file, "on standard input", NULL) ? CLI_OK : cli_fail(CLI_FAILED, no_memory);
     }
-    for (int claims = 0; claims < 2; claims++) {
+    for (int claims = 0; claims < 2; claims++)
         for (int i = 0; code == CLI_OK && cli_option_at(cli->command, i, &option); i++)
             code = take_option(cli, &option, claims);
-    }
     return code;
 }
 

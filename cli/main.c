@@ -89,11 +89,10 @@ static int run(const cli_command *command, int argc, char **argv)
  * an error. Otherwise the next opened file would get the descriptor, and output would be written into this file. */
 static void hold_descriptors(void)
 {
-    for (int i = 0; i <= 2; i++) {
+    for (int i = 0; i <= 2; i++)
         if (fcntl(i, F_GETFD) == -1 && errno == EBADF)
             /* open() returns i, because i is the lowest free number. */
             (void)!open("/dev/null", i == 0 ? O_WRONLY : O_RDONLY);
-    }
 }
 
 /* Flushes standard output, because a full disk is detected only when buffered output is written. A closed standard

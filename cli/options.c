@@ -29,10 +29,9 @@ enum { COMMON = sizeof common / sizeof *common };
 
 static bool in_common(const char *name)
 {
-    for (int i = 0; i < COMMON; i++) {
+    for (int i = 0; i < COMMON; i++)
         if (strcmp(common[i].key.name, name) == 0)
             return true;
-    }
     return false;
 }
 
@@ -105,10 +104,10 @@ const char *cli_option_value(const cli_option *option, char *out)
     out[0] = '\0';
     if (option->value)
         snprintf(out, 128, "%s", option->value);
-    else if (key->choices) {
+    else if (key->choices)
         for (int i = 0; key->choices[i]; i++)
             snprintf(out + strlen(out), 128 - strlen(out), "%s%s", i ? "|" : "", key->choices[i]);
-    } else if (key->type != ATTN_CONFIG_TYPE_BOOL)
+    else if (key->type != ATTN_CONFIG_TYPE_BOOL)
         snprintf(out, 128, "%s",
                  key->type == ATTN_CONFIG_TYPE_INT    ? "N"
                  : key->type == ATTN_CONFIG_TYPE_INTS ? "N|HEIGHTxWIDTH"
@@ -123,28 +122,25 @@ static bool same_name(const char *typed, size_t length, const char *name)
 {
     if (strlen(name) != length)
         return false;
-    for (size_t i = 0; i < length; i++) {
+    for (size_t i = 0; i < length; i++)
         if ((typed[i] == '_' ? '-' : typed[i]) != (name[i] == '_' ? '-' : name[i]))
             return false;
-    }
     return true;
 }
 
 static bool find_long(const cli_command *command, const char *typed, size_t length, cli_option *option)
 {
-    for (int i = 0; cli_option_at(command, i, option); i++) {
+    for (int i = 0; cli_option_at(command, i, option); i++)
         if (same_name(typed, length, option->key.name))
             return true;
-    }
     return false;
 }
 
 static bool find_letter(const cli_command *command, char letter, cli_option *option)
 {
-    for (int i = 0; cli_option_at(command, i, option); i++) {
+    for (int i = 0; cli_option_at(command, i, option); i++)
         if (option->letter == letter)
             return true;
-    }
     return false;
 }
 
@@ -216,10 +212,9 @@ static int parse_text(const cli_option *option, const char *name, const char *te
     /* Refuses an empty value, which usually comes from an unset shell variable. No file has an empty name. */
     if (!text[0] && !choices)
         return cli_fail(CLI_BAD, "--%s is given an empty text", name);
-    for (int i = 0; choices && choices[i]; i++) {
+    for (int i = 0; choices && choices[i]; i++)
         if (strcmp(choices[i], text) == 0)
             return CLI_PARSED;
-    }
     return choices
                ? cli_fail(CLI_BAD, "--%s cannot be \"%s\"; it is one of %s", name, text, cli_option_value(option, list))
                : CLI_PARSED;

@@ -16,11 +16,11 @@
 #define CLI_LENGTH_PENALTY                                                                                             \
     CLI_REAL("length_penalty", "0", 0, 10, "how much the search favours longer translations, as of attn translate")
 
-#define CLI_MBR                                                                                                          \
-    CLI_FLAG(                                                                                                            \
-        "mbr", 0,                                                                                                        \
-        "choose the translation of the beam that is most like all of them (minimum Bayes risk, by chrF) instead of the " \
-        "likeliest; wide beams gain most")
+#define CLI_MBR                                                                                                        \
+    CLI_FLAG("mbr", 0,                                                                                                 \
+             "choose the translation of the beam that is most like all of them (minimum Bayes risk, by chrF) instead " \
+             "of the "                                                                                                 \
+             "likeliest; wide beams gain most")
 
 #define CLI_SHORTLIST                                                                                                  \
     CLI_TEXT(                                                                                                          \

@@ -100,10 +100,9 @@ static int run_caught(int (*one)(void *user, int i), void *user, int i, char **t
     *code = done ? one(user, i) : CLI_FAILED;
     release(&c);
     *text = done ? catch_text(&c, *code, size) : NULL;
-    for (int k = 0; k < STREAMS; k++) {
+    for (int k = 0; k < STREAMS; k++)
         if (c.file[k])
             fclose(c.file[k]);
-    }
     if (!done)
         return cli_fail(CLI_FAILED, "what is printed cannot be kept for a moment: %s", strerror(error));
     return *text ? CLI_OK : cli_fail(CLI_FAILED, "what was printed cannot be read back, or out of memory");

@@ -77,10 +77,9 @@ void cli_training_keep_sizes(cli_training *training, const attn_config *sizes)
 
 int64_t cli_training_size(const cli_training *training, const char *name)
 {
-    for (int i = 0; i < training->nsizes; i++) {
+    for (int i = 0; i < training->nsizes; i++)
         if (strcmp(training->sizes[i].name, name) == 0)
             return training->sizes[i].value;
-    }
     return 0;
 }
 
@@ -149,11 +148,11 @@ static void warn_warmup(const cli_training *training, int64_t steps)
 {
     char warmup[32], all[32];
     if (training->warmup >= steps)
-        cli_note(
-            training->cli,
-            "warning: the rate rises for %s steps and the run has %s: it ends before the rate is reached; --warmup %lld "
-            "would be a tenth of the run",
-            cli_count(training->warmup, warmup), cli_count(steps, all), (long long)(steps + 9) / 10);
+        cli_note(training->cli,
+                 "warning: the rate rises for %s steps and the run has %s: it ends before the rate is reached; "
+                 "--warmup %lld "
+                 "would be a tenth of the run",
+                 cli_count(training->warmup, warmup), cli_count(steps, all), (long long)(steps + 9) / 10);
 }
 
 bool cli_training_progress(void *user, const attn_progress *at)
@@ -217,10 +216,9 @@ int cli_training_run(cli_call *cli, int (*train)(cli_call *cli, const attn_confi
 static bool may_change(const char *key)
 {
     static const char *const keys[] = {"epochs", "patience", "save_every"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (strcmp(keys[i], key) == 0)
             return true;
-    }
     return false;
 }
 

@@ -19,10 +19,9 @@ static void judge_itself(attn_context *context, const attn__box_set *set)
                                           .category = set->objects[i].category};
     if (!detections || attn__average_precision(context, set, detections, set->nobjects, measures, NULL) != ATTN_OK)
         abort();
-    for (int i = 0; i < ATTN__AP_MEASURES; i++) {
+    for (int i = 0; i < ATTN__AP_MEASURES; i++)
         if (!(measures[i] >= -1 && measures[i] <= 1))
             abort();
-    }
     free(detections);
 }
 

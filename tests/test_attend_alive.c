@@ -236,8 +236,8 @@ static void fill_rows(random_problem *r, poison what)
 /* A third of the keys has large scores: 0, or 2 if a score of 0 is the small one. The others have small scores: -800,
  * or 0. The first channel of k makes the score. With additive scores, the first channel adds half of the difference or
  * subtracts it, and the second channel adds the mean, where tanh is 1 or -1. A key that is hidden from odd rows has
- * the NaN; another key is hidden from even rows, and all keys from some rows. Numbers are whole, so that each type holds
- * them. */
+ * the NaN; another key is hidden from even rows, and all keys from some rows. Numbers are whole, so that each type
+ * holds them. */
 static void fill(random_problem *r, size_t c, poison what)
 {
     const attn_problem *p = &r->forward;
@@ -290,12 +290,11 @@ static void fill(random_problem *r, size_t c, poison what)
 static void copy(random_problem *to, const random_problem *from)
 {
     for (int id = 0; id < ARRAY_O; id++)
-        for (int64_t i = 0; from->array[id].block && i < from->array[id].n; i++) {
+        for (int64_t i = 0; from->array[id].block && i < from->array[id].n; i++)
             if (from->array[id].dtype == ATTN_F64)
                 array_set(&to->array[id], to->array[id].low + i, array_get(&from->array[id], from->array[id].low + i));
             else
                 ((uint8_t *)to->array[id].block)[i] = ((const uint8_t *)from->array[id].block)[i];
-        }
 }
 
 /* ----------------------------------------------------------------------------------------- what is expected */

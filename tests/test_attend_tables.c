@@ -46,12 +46,11 @@ static bool must_take(const random_problem *r, attn_direction direction)
 
 static void check_direction(random_problem *r, const truth *t, int number, attn_direction direction, double *worst)
 {
-    for (int s = 0; s < 2; s++) {
+    for (int s = 0; s < 2; s++)
         if (solver_check(table_context, table_solvers[direction][s], r, t, direction, worst))
             check_threads(r, number, table_solvers[direction][s], direction);
         else if (must_take(r, direction))
             fail_msg("shape %d: %s refuses", number, table_solvers[direction][s]);
-    }
 }
 
 /* Checks a shape in which elements that no pair reads are NaN or infinite. */

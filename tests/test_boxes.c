@@ -573,8 +573,8 @@ static void layouts_of_data_sets_are_read(void **state)
          1,
          1},
         {{{"train/a.png"},
-          {"train/_annotations.coco.json",
-           "{\"images\": [{\"id\": 1, \"file_name\": \"a.png\"}], \"annotations\": [], \"categories\": [{\"id\": 0, \"name\": \"k\"}]}"}},
+          {"train/_annotations.coco.json", "{\"images\": [{\"id\": 1, \"file_name\": \"a.png\"}], \"annotations\": [], "
+                                           "\"categories\": [{\"id\": 0, \"name\": \"k\"}]}"}},
          "",
          "train",
          "k",

@@ -40,10 +40,9 @@ static double total(const double *cost, int64_t rows, int64_t columns, const int
 static double least(const double *cost, int64_t rows, int64_t columns, int64_t row, unsigned taken)
 {
     double best = row == rows ? 0 : INFINITY;
-    for (int64_t j = 0; row < rows && j < columns; j++) {
+    for (int64_t j = 0; row < rows && j < columns; j++)
         if (!(taken >> j & 1))
             best = fmin(best, cost[row * columns + j] + least(cost, rows, columns, row + 1, taken | 1u << j));
-    }
     return best;
 }
 

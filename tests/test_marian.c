@@ -356,8 +356,10 @@ static void wrong_checkpoints_are_refused(void **state)
         check_refused(f, ATTN_ERROR_FORMAT, numbers[i][1]);
     }
     static const char neutral[] =
-        "{\"forced_eos_token_id\": null, \"suppress_tokens\": null, \"length_penalty\": null, \"repetition_penalty\": 1.0, "
-        "\"guidance_scale\": 1.0, \"max_time\": null, \"token_healing\": false, \"penalty_alpha\": 0.0, \"sequence_bias\": null, "
+        "{\"forced_eos_token_id\": null, \"suppress_tokens\": null, \"length_penalty\": null, \"repetition_penalty\": "
+        "1.0, "
+        "\"guidance_scale\": 1.0, \"max_time\": null, \"token_healing\": false, \"penalty_alpha\": 0.0, "
+        "\"sequence_bias\": null, "
         "\"max_length\": 1, \"max_new_tokens\": 4, \"decoder_start_token_id\": [5], \"bos_token_id\": 0}";
     attn_translator *t;
     put(f, "generation_config.json", neutral, sizeof neutral - 1);
@@ -466,7 +468,8 @@ static void embedding_tables_shared_and_separate_load(void **state)
 static void added_tokens_are_tokens(void **state)
 {
     static const char decoder[] =
-        "{\"added_tokens_decoder\": {\"5\": {\"content\": \"<pad>\", \"special\": true}, \"6\": {\"content\": \"<t>\"}, "
+        "{\"added_tokens_decoder\": {\"5\": {\"content\": \"<pad>\", \"special\": true}, \"6\": {\"content\": "
+        "\"<t>\"}, "
         "\"7\": {\"content\": \"<tt>\", \"lstrip\": true, \"rstrip\": true, \"special\": true}}}";
     static const char *const wrong[][2] = {
         {"{\"added_tokens_decoder\": {\"6\": {\"content\": \"t u\"}}}",

@@ -53,9 +53,11 @@ typedef struct gradient_case {
 
 /* A detector for two images of 6 x 8 pixels, whose features have 2 x 2 positions. A mask has one digit for each
  * pixel. HALF masks the right half of the first image. */
-#define DETR                                                                                                                \
-    "{\"backbone\": \"resnet18\", \"stage_blocks\": [1, 1], \"width\": [2, 4], \"stem\": \"small\", \"in_channels\": 2, "   \
-    "\"num_classes\": 2, \"num_queries\": 3, \"hidden_dim\": 8, \"nheads\": 2, \"dim_feedforward\": 5, \"enc_layers\": 2, " \
+#define DETR                                                                                                           \
+    "{\"backbone\": \"resnet18\", \"stage_blocks\": [1, 1], \"width\": [2, 4], \"stem\": \"small\", \"in_channels\": " \
+    "2, "                                                                                                              \
+    "\"num_classes\": 2, \"num_queries\": 3, \"hidden_dim\": 8, \"nheads\": 2, \"dim_feedforward\": 5, "               \
+    "\"enc_layers\": 2, "                                                                                              \
     "\"dec_layers\": 2, \"frozen_stages\": 0, \"init\": \"torch\", "
 #define HALF    "000011110000111100001111000011110000111100001111"
 #define NOTHING "000000000000000000000000000000000000000000000000"
@@ -133,7 +135,8 @@ static const gradient_case cases[] = {
      "{\"layer\": \"feed-forward\", \"embedding_dim\": 4, \"ffn_embedding_dim\": 5}",
      {{"x", {3, 4, 2, 4}, NULL}}},
     {"resnet",
-     "{\"backbone\": \"resnet18\", \"stage_blocks\": [1, 1], \"width\": [4, 6], \"norm\": \"group\", \"norm_groups\": 2, "
+     "{\"backbone\": \"resnet18\", \"stage_blocks\": [1, 1], \"width\": [4, 6], \"norm\": \"group\", \"norm_groups\": "
+     "2, "
      "\"stem\": \"small\", \"num_classes\": 3}",
      {{"x", {2, 3, 6, 5}, NULL}}},
     {"resnet",
@@ -268,7 +271,8 @@ static void wrong_settings_are_refused_in_words(void **state)
         {"local-self-attention",
          "{\"in_channels\": 3, \"mid_channels\": 3, \"out_channels\": 4, \"num_heads\": 1, \"kernel_size\": 3, "
          "\"relative\": false, \"project\": false}",
-         "without the last projection there are heads * mid output channels (1 heads of 3 channels, window 3, 3 in, 4 out)"},
+         "without the last projection there are heads * mid output channels (1 heads of 3 channels, window 3, 3 in, 4 "
+         "out)"},
         {"nadaraya-watson", "{\"sigma\": [1, 0]}", "sigma[1] is 0; allowed: 1e-30 to 1e+30"},
         {"nadaraya-watson", "{\"sigma\": [0.5, -2.5]}", "sigma[1] is -2.5; allowed: 1e-30 to 1e+30"},
         {"nadaraya-watson", "{\"sigma\": -1}", "sigma is -1; allowed: 1e-30 to 1e+30"},

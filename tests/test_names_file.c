@@ -170,7 +170,8 @@ static const char every[] =
     "a\\.0 sum scale 3 add 1/2\na\\.1 sum rows :1 add 0/2\n"
     "table rows rows 1:3\ntable longer rows 3: append-zero-row\n"
     "nothing\\.(.*)  bias.\\1 default\n"
-    "size rows_of longer 0\ncount blocks blk\nwhen tied=false whole\nwhen tied=true none\nsize tied rows 1\nsize x none 0\n"
+    "size rows_of longer 0\ncount blocks blk\nwhen tied=false whole\nwhen tied=true none\nsize tied rows 1\nsize x "
+    "none 0\n"
     ".* -\n";
 
 static void every_operation_does_what_it_says(void **state)

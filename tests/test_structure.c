@@ -30,7 +30,8 @@ static const char pdb[] = "HEADER    TEST\n"
 static const char cif[] =
     "data_TEST\n# a comment\n_entry.id TEST\n_struct.title\n;a text\nwith lines\n;\n"
     "loop_\n_atom_site.group_PDB\n_atom_site.label_atom_id\n_atom_site.label_comp_id\n_atom_site.label_asym_id\n"
-    "_atom_site.label_seq_id\n_atom_site.pdbx_PDB_ins_code\n_atom_site.Cartn_x\n_atom_site.Cartn_y\n_atom_site.Cartn_z\n"
+    "_atom_site.label_seq_id\n_atom_site.pdbx_PDB_ins_code\n_atom_site.Cartn_x\n_atom_site.Cartn_y\n_atom_site.Cartn_"
+    "z\n"
     "_atom_site.auth_seq_id\n_atom_site.auth_asym_id\n_atom_site.pdbx_PDB_model_num\n"
     "ATOM N ALA X 1 ? 11.104 6.134 -6.504 1 A 1\n"
     "ATOM CA ALA X 1 ? 11.639 6.071 -5.147 1 A 1\n"
@@ -686,7 +687,8 @@ static void a_modified_residue_of_an_entity_keeps_its_place(void **state)
         "loop_\n_atom_site.group_PDB\n_atom_site.label_atom_id\n_atom_site.label_comp_id\n"
         "_atom_site.label_asym_id\n_atom_site.label_entity_id\n_atom_site.label_seq_id\n_atom_site.auth_seq_id\n"
         "_atom_site.Cartn_x\n_atom_site.Cartn_y\n_atom_site.Cartn_z\n"
-        "HETATM CA QQQ A 2 . 9 60 0 0\nATOM CA ALA A 1 1 1 0 0 0\nHETATM CA ZZZ A 1 2 2 4 0 0\nATOM CA GLY A 1 3 3 8 0 0\n"
+        "HETATM CA QQQ A 2 . 9 60 0 0\nATOM CA ALA A 1 1 1 0 0 0\nHETATM CA ZZZ A 1 2 2 4 0 0\nATOM CA GLY A 1 3 3 8 0 "
+        "0\n"
         "HETATM CA ZZZ A 2 . 2 40 0 0\nHETATM CA MSE A 2 . 4 50 0 0\n";
     check_letters(c, text, "AHG");
     assert_int_equal(positions_in(c, text), 3);

@@ -706,13 +706,14 @@ typedef struct attn_partials {
     attn_normalization normalization; /* of the problem of the parts; zero-initialized: SOFTMAX */
 } attn_partials;
 /* Merges the outputs o [B,T,H,D] and log-sum-exps of two parts. ATTN_ERROR_SHAPE: a negative or too large size.
- * ATTN_ERROR_UNSUPPORTED: another type, or HARDMAX. ATTN_ERROR_ARGUMENT: an unknown layout or normalization, or NULL. */
+ * ATTN_ERROR_UNSUPPORTED: another type, or HARDMAX. ATTN_ERROR_ARGUMENT: an unknown layout or normalization, or NULL.
+ */
 ATTN_API attn_status attn_partials_merge(attn_context *context, const attn_partials *shape, const void *o1,
                                          const void *lse1, const void *o2, const void *lse2, void *o, void *lse);
 
 /* The arrays of attn_partials_backward. This function computes the gradients of the parts from the gradients of o
- * and lse. The backward problem of each part takes these results as dout and, with ATTN_WITH_DLSE, as dlse. With NONE the
- * results are dout, and dlse is 0. The errors are those of attn_partials_merge. */
+ * and lse. The backward problem of each part takes these results as dout and, with ATTN_WITH_DLSE, as dlse. With NONE
+ * the results are dout, and dlse is 0. The errors are those of attn_partials_merge. */
 typedef struct attn_partials_arrays {
     const void *o1, *lse1, *o2, *lse2;
     const void *dout, *dlse; /* dlse may be NULL, and the gradient of lse is then 0 */

@@ -45,7 +45,8 @@ typedef struct attn_panel {
 /* Maps side by side that have the same labels, such as the heads of one layer. */
 typedef struct attn_panel_row {
     const char *title; /* title above the row; NULL: none */
-    /* labels of the queries (`rows` labels) and of the keys (`cols` labels); NULL: positions, which count from 0. A label
+    /* labels of the queries (`rows` labels) and of the keys (`cols` labels); NULL: positions, which count from 0. A
+     * label
      * "" leaves its position without a label. Panels grow to fit the labels. */
     const char *const *row_labels, *const *col_labels;
     const char *row_name, *col_name; /* titles of the axes; NULL: "Queries" and "Keys" */

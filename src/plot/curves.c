@@ -109,10 +109,9 @@ static attn_status find_hues(attn_context *context, frame *f)
     const attn_curve *curves = f->curves->curves;
     for (int64_t c = 0; c < f->curves->n; c++) {
         f->hue_of[c] = -1;
-        for (int64_t b = 0; b < c && curves[c].name; b++) {
+        for (int64_t b = 0; b < c && curves[c].name; b++)
             if (curves[b].name && strcmp(curves[b].name, curves[c].name) == 0)
                 f->hue_of[c] = f->hue_of[b];
-        }
         if (f->hue_of[c] < 0)
             f->hue_of[c] = f->nhues++;
     }
@@ -153,10 +152,9 @@ static void find_range(frame *f)
     for (int64_t c = 0; c < f->curves->n; c++) {
         const attn_curve *curve = &f->curves->curves[c];
         dots = dots || curve->style == ATTN_CURVE_DOTS;
-        for (int64_t i = 0; i < curve->n; i++) {
+        for (int64_t i = 0; i < curve->n; i++)
             if (is_drawn(curve, i))
                 widen(&f->x, curve->x[i]), widen(&f->y, curve->y[i]);
-        }
     }
     /* the y axis begins at zero unless the curve would then look flat: the smallest value must be below half of the
      * largest */
@@ -215,10 +213,9 @@ static double widest_tick(const axis *a, cairo_t *cr)
 /* Returns the first curve with this colour, whose name the legend shows. Returns NULL if that curve has no name. */
 static const attn_curve *named(const frame *f, int hue)
 {
-    for (int64_t c = 0; c < f->curves->n; c++) {
+    for (int64_t c = 0; c < f->curves->n; c++)
         if (f->hue_of[c] == hue)
             return f->curves->curves[c].name ? &f->curves->curves[c] : NULL;
-    }
     return NULL;
 }
 
@@ -433,10 +430,9 @@ static void draw_panel(const frame *first, int64_t panel, cairo_t *cr)
         double up = (panel_lines(&f, panel, cr) - 1) * attn__leading(TEXT);
         attn__text_lines(cr, (f.x.from + f.x.to) / 2, f.top - 6 - up, f.curves->panel_names[panel], &style, true);
     }
-    for (int64_t c = 0; c < f.curves->n; c++) {
+    for (int64_t c = 0; c < f.curves->n; c++)
         if (f.curves->curves[c].panel == panel)
             draw_curve(&f, &f.curves->curves[c], f.hue_of[c], cr);
-    }
 }
 
 /* Returns the middle of an axis' name: that of the axis, or the nearest with which the name is inside its room, which

@@ -254,10 +254,9 @@ static void put_layer(attn__sink *sink, const attn_explorer_map *m, int64_t map,
 static void put_data(attn__sink *sink, const attn_explorer *e)
 {
     put_object(sink, e);
-    for (int64_t i = 0; i < e->n; i++) {
+    for (int64_t i = 0; i < e->n; i++)
         for (int64_t layer = 0; layer < e->maps[i].layers && sink->status == ATTN_OK; layer++)
             put_layer(sink, &e->maps[i], i, layer);
-    }
     if (e->png) {
         attn__sink_text(sink, "<script type=\"text/plain\" id=\"attn-image\">");
         attn__sink_base64(sink, e->png, e->png_size);

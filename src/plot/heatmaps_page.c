@@ -45,10 +45,9 @@ typedef struct gathered {
 
 static bool same_size(const attn_panel_row *row, const attn_explorer_map *map)
 {
-    for (int64_t i = 0; i < row->n; i++) {
+    for (int64_t i = 0; i < row->n; i++)
         if (row->panels[i].rows != map->rows || row->panels[i].cols != map->cols)
             return false;
-    }
     return true;
 }
 

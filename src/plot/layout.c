@@ -171,10 +171,9 @@ static int64_t step_of(double cell, double room)
 {
     for (int64_t ten = 1;; ten *= 10) {
         static const int multiples[] = {1, 2, 5};
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < 3; i++)
             if ((double)(ten * multiples[i]) * cell >= room)
                 return ten * multiples[i];
-        }
     }
 }
 

@@ -92,10 +92,9 @@ static void tell_where(void)
 {
     void *frames[32];
     int n = backtrace(frames, 32);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         if (program_calls(frames[i]))
             fprintf(stderr, "0x%lx ", (unsigned long)((uintptr_t)frames[i] - program_low));
-    }
     fputc('\n', stderr);
 }
 
@@ -152,10 +151,9 @@ static bool new_site(void)
     void *frames[48];
     uint64_t chain = 14695981039346656037u;
     int n = backtrace(frames, 48);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         if (program_calls(frames[i]))
             chain = (chain ^ ((uintptr_t)frames[i] - program_low)) * 1099511628211u;
-    }
     size_t at = (size_t)(chain >> 48);
     while (seen[at] && seen[at] != chain)
         at = (at + 1) % SITES;

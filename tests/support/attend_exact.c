@@ -354,11 +354,10 @@ static void one_row(walk *w, row *r, const attend_exact_arrays *out)
     for (bool more = first(w, ATTN_ROLE_KEY, ATTN_ROLE_KEY); more; more = next(w, ATTN_ROLE_KEY, ATTN_ROLE_KEY)) {
         look(w);
         /* The value of a key with the fill is not read if its weight is 0. */
-        if (r->taken[i] && (r->own[i] || r->weight[i] != 0)) {
+        if (r->taken[i] && (r->own[i] || r->weight[i] != 0))
             for (bool value = first(w, ATTN_ROLE_VALUE, ATTN_ROLE_VALUE); value;
                  value = next(w, ATTN_ROLE_VALUE, ATTN_ROLE_VALUE))
                 out->o[OFFSET(w, o) + (packed ? begin * token->o : 0)] += r->weight[i] * pair_value(w);
-        }
         i++;
     }
 }

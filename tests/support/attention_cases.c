@@ -43,19 +43,16 @@ static attn_heads draw_heads(const attention *a, int64_t most)
     h.keys = h.keys < most ? h.keys : most;
     h.layout = hostile_choose(a, 9, 2) ? ATTN_LAYOUT_BTHD : ATTN_LAYOUT_BHTD;
     h.causal = hostile_choose(a, 10, 3) == 0 ? ATTN_CAUSAL_TOP_LEFT : ATTN_CAUSAL_NONE;
-    if (h.causal && h.keys >= h.queries && hostile_choose(a, 11, 2)) {
+    if (h.causal && h.keys >= h.queries && hostile_choose(a, 11, 2))
         h.causal = ATTN_CAUSAL_BOTTOM_RIGHT;
-    }
     return h;
 }
 
 static const attn_dim *dim_of(const attn_problem *p, attn_role role)
 {
-    for (int i = p->ndims - 1; i >= 0; i--) {
-        if (p->dims[i].role == role) {
+    for (int i = p->ndims - 1; i >= 0; i--)
+        if (p->dims[i].role == role)
             return &p->dims[i];
-        }
-    }
     return NULL;
 }
 
@@ -140,9 +137,8 @@ double hostile_largest_size(const attention *a)
 
 static void multiply(const attention *a, array_id id, double by)
 {
-    for (int64_t i = 0; i < a->r.array[id].n; i++) {
+    for (int64_t i = 0; i < a->r.array[id].n; i++)
         hostile_floats_of(a, id)[i] = (float)((double)hostile_floats_of(a, id)[i] * by);
-    }
 }
 
 /* Scales q, k or both, so that the largest sum of absolute values of a score's terms becomes `size`. */
@@ -170,14 +166,12 @@ static struct {
 void hostile_complain(const attention *a, const char *solver, const char *what, int64_t at, double got, double want)
 {
     char text[400];
-    if (last.failures && last.number == a->number && last.solver == solver) {
+    if (last.failures && last.number == a->number && last.solver == solver)
         return;
-    }
     last.number = a->number;
     last.solver = solver;
-    if (last.failures++ >= MOST_LINES) {
+    if (last.failures++ >= MOST_LINES)
         return;
-    }
     random_problem_describe(&a->r, text, sizeof text);
     print_error("ATTN_ISA=%s ATTN_HOSTILE_CASE=%" PRIu64 " %s, scores of %.3g, solver %s: %s, element %" PRId64
                 ", is %.9g, not %.9g\n",
@@ -186,19 +180,16 @@ void hostile_complain(const attention *a, const char *solver, const char *what, 
 
 void hostile_assert_finite(const attention *a, const char *solver, array_id id, const char *what)
 {
-    for (int64_t i = 0; i < a->r.array[id].n; i++) {
-        if (!isfinite(hostile_floats_of(a, id)[i])) {
+    for (int64_t i = 0; i < a->r.array[id].n; i++)
+        if (!isfinite(hostile_floats_of(a, id)[i]))
             hostile_complain(a, solver, what, i, (double)hostile_floats_of(a, id)[i], 0);
-        }
-    }
 }
 
 void hostile_assert_near(const attention *a, const char *solver, const char *what, int64_t at, double got, double want,
                          double bound)
 {
-    if (!(fabs(got - want) <= bound)) {
+    if (!(fabs(got - want) <= bound))
         hostile_complain(a, solver, what, at, got, want);
-    }
 }
 
 static uint64_t number_of(const char *name, uint64_t otherwise)
@@ -217,9 +208,8 @@ void hostile_end(void)
 {
     const int64_t failures = last.failures;
     last.failures = 0;
-    if (failures) {
+    if (failures)
         fail_msg("%" PRId64 " times a solver was wrong", failures);
-    }
 }
 
 void hostile_prepare_backward(attention *a)

@@ -24,17 +24,15 @@ void hostile_print(const hostile_case *c, char text[HOSTILE_TEXT])
 {
     int at = snprintf(text, HOSTILE_TEXT, "%s:%s:%s:%d:%" PRIu64 ":", kinds[c->kind],
                       hostile_structure_name(c->structure), aims[c->aim], c->swap, c->seed);
-    for (int i = 0; i < numbers_of(c->kind) && at < HOSTILE_TEXT; i++) {
+    for (int i = 0; i < numbers_of(c->kind) && at < HOSTILE_TEXT; i++)
         at += snprintf(text + at, (size_t)(HOSTILE_TEXT - at), "%s%" PRId64, i ? "," : "", c->n[i]);
-    }
 }
 
 static int find(const char *const *names, int n, const char *name)
 {
     int i = 0;
-    while (i < n && strcmp(names[i], name) != 0) {
+    while (i < n && strcmp(names[i], name) != 0)
         i++;
-    }
     return i;
 }
 
@@ -44,16 +42,14 @@ bool hostile_parse(hostile_case *c, const char *text)
     int swap, used = 0;
     *c = (hostile_case){0};
     if (sscanf(text, "%31[^:]:%31[^:]:%31[^:]:%d:%" SCNu64 ":%n", kind, structure, aim, &swap, &c->seed, &used) < 5 ||
-        !used) {
+        !used)
         return false;
-    }
     c->kind = (hostile_kind)find(kinds, HOSTILE_KINDS, kind);
     c->structure = hostile_structure_find(structure);
     c->aim = (hostile_aim)find(aims, HOSTILE_AIMS, aim);
     c->swap = swap != 0;
-    if (c->kind == HOSTILE_KINDS || c->structure == HOSTILE_COUNT || c->aim == HOSTILE_AIMS) {
+    if (c->kind == HOSTILE_KINDS || c->structure == HOSTILE_COUNT || c->aim == HOSTILE_AIMS)
         return false;
-    }
     char *at = (char *)(uintptr_t)(text + used);
     for (int i = 0; i < numbers_of(c->kind); i++) {
         c->n[i] = strtoll(at, &at, 10);
@@ -147,11 +143,10 @@ hostile_case hostile_draw(uint64_t seed, bool large)
     c.kind = (hostile_kind)(next(&d, 4) % HOSTILE_KINDS);
     c.aim = (hostile_aim)next(&d, HOSTILE_AIMS);
     c.swap = next(&d, 4) == 0;
-    if (c.kind == HOSTILE_CONVOLUTION) {
+    if (c.kind == HOSTILE_CONVOLUTION)
         draw_convolution(&c, &d, large);
-    } else {
+    else
         draw_product(&c, &d, large);
-    }
     return c;
 }
 
@@ -178,18 +173,16 @@ void hostile_refused(hostile_report *report, const attn_tape *tape)
 float *hostile_floats(int64_t n)
 {
     float *x = calloc((size_t)(n > 0 ? n : 1), sizeof *x);
-    if (!x) {
+    if (!x)
         abort();
-    }
     return x;
 }
 
 attn_tensor *hostile_tensor(attn_tape *tape, int rank, const int64_t *shape, const float *data)
 {
     attn_tensor *x;
-    if (attn_tensor_create(&x, attn_tape_context(tape), ATTN_F32, rank, shape) != ATTN_OK) {
+    if (attn_tensor_create(&x, attn_tape_context(tape), ATTN_F32, rank, shape) != ATTN_OK)
         abort();
-    }
     memcpy(attn_tensor_data(x), data, (size_t)attn_tensor_size(x) * sizeof *data);
     attn_tensor_set_requires_grad(x, true);
     return x;

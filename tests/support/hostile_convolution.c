@@ -62,9 +62,8 @@ static void fill_operands(layer *l)
                of_x);
     fill_weights(l, aim == HOSTILE_DW ? &plain : &h, aim == HOSTILE_DX);
     fill_image(l->g, aim == HOSTILE_FORWARD ? &plain : &h, HOSTILE_A, aim == HOSTILE_DW, of_g);
-    for (int64_t o = 0; o < s->outputs; o++) {
+    for (int64_t o = 0; o < s->outputs; o++)
         l->bias[o] = l->c->n[C_BIAS] ? hostile_value(&plain, HOSTILE_A, o, 7, 7) : 0;
-    }
 }
 
 static layer open_layer(const hostile_case *c)
@@ -152,9 +151,8 @@ static void check_layer(const layer *l, attn_tensor *const t[4], hostile_report 
     check_all(report, "y", t[3], sums.y, sums.y_abs, (double)(s->channels / s->groups * taps + bias));
     check_all(report, "dx", attn_tensor_grad(t[0]), sums.dx, sums.dx_abs, (double)(s->outputs / s->groups * taps));
     check_all(report, "dw", attn_tensor_grad(t[1]), sums.dw, sums.dw_abs, (double)(s->batch * l->out));
-    if (bias) {
+    if (bias)
         check_bias(l, attn_tensor_grad(t[2]), report);
-    }
     conv_ref_free(&sums);
 }
 
@@ -198,15 +196,13 @@ bool hostile_run_convolution(attn_tape *tape, const hostile_case *c, hostile_rep
     attn_tensor *t[4] = {image(tape, &l, s->batch, s->channels, s->size, l.x),
                          image(tape, &l, s->outputs, s->channels / s->groups, s->kernel, l.w),
                          hostile_tensor(tape, 1, &s->outputs, l.bias), NULL};
-    if (both_ways(&l, tape, t)) {
+    if (both_ways(&l, tape, t))
         check_layer(&l, t, report);
-    } else {
+    else
         hostile_refused(report, tape);
-    }
     attn_tape_reset(tape, NULL);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         attn_tensor_destroy(t[i]);
-    }
     close_layer(&l);
     return report->broken == 0;
 }

@@ -35,11 +35,9 @@ static hostile values_of(const product *p)
 static void fill(float *data, const hostile *h, hostile_operand operand, bool across, const int64_t n[3])
 {
     for (int64_t b = 0, at = 0; b < n[0]; b++) {
-        for (int64_t i = 0; i < n[1]; i++) {
-            for (int64_t j = 0; j < n[2]; j++) {
+        for (int64_t i = 0; i < n[1]; i++)
+            for (int64_t j = 0; j < n[2]; j++)
                 data[at++] = across ? hostile_value(h, operand, j, i, b) : hostile_value(h, operand, i, j, b);
-            }
-        }
     }
 }
 
@@ -53,9 +51,8 @@ static void fill_operands(product *p)
     fill(p->x, aim == HOSTILE_DX ? &plain : &h, aim == HOSTILE_DW ? HOSTILE_B : HOSTILE_A, aim == HOSTILE_DW, of_x);
     fill(p->w, aim == HOSTILE_DW ? &plain : &h, HOSTILE_B, aim == HOSTILE_DX, of_w);
     fill(p->g, aim == HOSTILE_FORWARD ? &plain : &h, HOSTILE_A, aim == HOSTILE_DW, of_g);
-    for (int64_t j = 0; j < p->n; j++) {
+    for (int64_t j = 0; j < p->n; j++)
         p->bias[j] = p->c->n[P_BIAS] ? hostile_value(&plain, HOSTILE_A, j, 7, 7) : 0;
-    }
 }
 
 static product open_product(const hostile_case *c)
@@ -79,9 +76,8 @@ static product open_product(const hostile_case *c)
 static void close_product(product *p)
 {
     float *const all[] = {p->x, p->w, p->bias, p->g, p->y, p->packed, p->dx, p->dw, p->dbias};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
-    }
 }
 
 /* ---------------------------------------------------------------------------------------- the library's */
@@ -90,11 +86,9 @@ static void close_product(product *p)
 static void turn(float *to, const float *from, bool transpose, const int64_t n[3])
 {
     for (int64_t b = 0; b < n[0]; b++) {
-        for (int64_t i = 0; i < n[1]; i++) {
-            for (int64_t j = 0; j < n[2]; j++) {
+        for (int64_t i = 0; i < n[1]; i++)
+            for (int64_t j = 0; j < n[2]; j++)
                 to[b * n[1] * n[2] + (transpose ? j * n[1] + i : i * n[2] + j)] = from[(b * n[1] + i) * n[2] + j];
-            }
-        }
     }
 }
 
@@ -124,9 +118,8 @@ static attn_tensor *forward(const product *p, attn_tape *tape, const tensors *t)
 {
     const int64_t *n = p->c->n;
     attn_tape_reset(tape, &(attn_tape_options){.record = true});
-    if (p->c->kind == HOSTILE_LINEAR) {
+    if (p->c->kind == HOSTILE_LINEAR)
         return attn_linear(tape, t->x, t->w, n[P_BIAS] ? t->bias : NULL, ATTN_ACTIVATION_IDENTITY);
-    }
     return attn_matmul(tape, t->x, t->w, n[P_TRANSPOSE_A] != 0, n[P_TRANSPOSE_B] != 0);
 }
 
@@ -134,9 +127,8 @@ static bool both_ways(const product *p, attn_tape *tape, const tensors *t)
 {
     attn_tensor *y = forward(p, tape, t);
     attn_tensor *g = y ? attn_tape_tensor(tape, ATTN_F32, attn_tensor_rank(y), attn_tensor_shape(y), p->g) : NULL;
-    if (!g || attn_backward_from(tape, y, g) != ATTN_OK) {
+    if (!g || attn_backward_from(tape, y, g) != ATTN_OK)
         return false;
-    }
     memcpy(p->y, attn_tensor_data(y), (size_t)attn_tensor_size(y) * sizeof *p->y);
     return true;
 }
@@ -144,13 +136,11 @@ static bool both_ways(const product *p, attn_tape *tape, const tensors *t)
 static bool with_packed(const product *p, attn_tape *tape, const tensors *t)
 {
     attn_tape_reset(tape, NULL);
-    if (attn__packed_weights_begin(tape) != ATTN_OK) {
+    if (attn__packed_weights_begin(tape) != ATTN_OK)
         return false;
-    }
     attn_tensor *y = attn_linear(tape, t->x, t->w, p->c->n[P_BIAS] ? t->bias : NULL, ATTN_ACTIVATION_IDENTITY);
-    if (y) {
+    if (y)
         memcpy(p->packed, attn_tensor_data(y), (size_t)attn_tensor_size(y) * sizeof *p->packed);
-    }
     attn__packed_weights_end(tape);
     return y != NULL;
 }
@@ -168,9 +158,8 @@ static bool compute(const product *p, attn_tape *tape)
     if (done) {
         take_back(p->dx, attn_tensor_grad(t.x), n[P_TRANSPOSE_A] != 0, of_x);
         take_back(p->dw, attn_tensor_grad(t.w), turn_w, of_w);
-        if (n[P_BIAS]) {
+        if (n[P_BIAS])
             memcpy(p->dbias, attn_tensor_data(attn_tensor_grad(t.bias)), (size_t)p->n * sizeof *p->dbias);
-        }
     }
     done = done && (!p->packed || with_packed(p, tape, &t));
     attn_tape_reset(tape, NULL);
@@ -211,12 +200,10 @@ static void run_check(hostile_report *report, const check *c, uint64_t seed)
 {
     double *b = product_ref_pack(c->b, c->n, c->k), *sums = calloc((size_t)(2 * c->n + 1), sizeof *sums);
     const int64_t cost = c->n * c->k, rows = cost * c->m > REFERENCE_WORK ? 2 + REFERENCE_WORK / cost : c->m;
-    if (!sums) {
+    if (!sums)
         abort();
-    }
-    for (int64_t r = 0; r < rows && r < c->m; r++) {
+    for (int64_t r = 0; r < rows && r < c->m; r++)
         check_row(report, c, rows >= c->m ? r : hostile_pick(seed, (uint64_t)r, c->m), b, sums);
-    }
     free(sums);
     free(b);
 }
@@ -282,9 +269,8 @@ bool hostile_run_product(attn_tape *tape, const hostile_case *c, hostile_report 
     if (compute(&p, tape)) {
         check_forward(&p, report);
         check_weights(&p, report);
-        if (c->n[P_BIAS]) {
+        if (c->n[P_BIAS])
             check_bias(&p, report);
-        }
     } else {
         hostile_refused(report, tape);
     }

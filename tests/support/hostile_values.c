@@ -129,25 +129,22 @@ static double value_sampled(const hostile *h, const place *p)
 static double value_two_outliers(const hostile *h, const place *p)
 {
     const bool hit = p->k == pick(h, 8, p->depth) || p->k == pick(h, 9, p->depth);
-    if (!hit) {
+    if (!hit)
         return p->z;
-    }
     return !p->b ? p->z * 1e6 : p->i % 2 ? p->z : 0;
 }
 
 static double value_many_outliers(const hostile *h, const place *p)
 {
-    if (hash(h, 10, p->k, 0) % 12) {
+    if (hash(h, 10, p->k, 0) % 12)
         return p->z;
-    }
     return !p->b ? p->z * 1e6 : p->i % 3 ? 0 : p->z;
 }
 
 static double value_dead_k(const hostile *h, const place *p)
 {
-    if (p->k != pick(h, 11, p->depth)) {
+    if (p->k != pick(h, 11, p->depth))
         return p->z;
-    }
     return p->b ? 0 : p->z * pow(10, (double)(3 + pick(h, 12, 28)));
 }
 
@@ -269,9 +266,8 @@ static double value_graded(const hostile *h, const place *p)
 
 static double value_huge_entry(const hostile *h, const place *p)
 {
-    if (p->b) {
+    if (p->b)
         return p->z * 1e-3;
-    }
     return p->i == pick(h, 40, p->rows) && p->k == pick(h, 41, p->depth) ? p->z * 9e37 : p->z;
 }
 
@@ -304,9 +300,8 @@ static double value_cancellation(const hostile *h, const place *p)
 static double rare(const hostile *h, const place *p, double what)
 {
     const double share = 2 / ((double)p->rows * (double)p->depth);
-    if ((!p->b || pick(h, 49, 2)) && uniform(h, 50 + p->b, p->i, p->k) < share) {
+    if ((!p->b || pick(h, 49, 2)) && uniform(h, 50 + p->b, p->i, p->k) < share)
         return copysign(what, p->z);
-    }
     return hash(h, 52, p->i, p->k) % 8 == 0 ? 0 : p->z;
 }
 
@@ -336,9 +331,8 @@ const char *hostile_structure_name(hostile_structure structure)
 hostile_structure hostile_structure_find(const char *name)
 {
     int i = 0;
-    while (i < HOSTILE_COUNT && strcmp(entries[i].name, name) != 0) {
+    while (i < HOSTILE_COUNT && strcmp(entries[i].name, name) != 0)
         i++;
-    }
     return (hostile_structure)i;
 }
 

@@ -89,12 +89,11 @@ static void paired_dims(attn__rng *g, attn_problem *p)
 static double work_of(const attn_problem *p)
 {
     double pairs = 1, size[2] = {1, 1};
-    for (int i = 0; i < p->ndims; i++) {
+    for (int i = 0; i < p->ndims; i++)
         if (p->dims[i].role <= ATTN_ROLE_KEY)
             pairs *= (double)p->dims[i].n;
         else
             size[p->dims[i].role - ATTN_ROLE_CONTRACT] *= (double)p->dims[i].n;
-    }
     return pairs * (size[0] + size[1]);
 }
 

@@ -146,10 +146,9 @@ static bool can_be_int8(const attn_architecture *architecture)
     static const char *const names[] = {"msa-transformer",       "axial-transformer-layer", "row-self-attention",
                                         "column-self-attention", "axial-image-transformer", "axial-image-classifier",
                                         "reversible-block",      "reversible-sequence"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(architecture->name, names[i]) == 0)
             return false;
-    }
     return true;
 }
 

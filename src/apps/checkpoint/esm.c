@@ -61,10 +61,9 @@ static attn_status copy_arguments(const attn_architecture *a, const attn_config 
         const attn_config_value *value = attn_config_get(arguments, key);
         bool number = value->type == ATTN_CONFIG_TYPE_INT || value->type == ATTN_CONFIG_TYPE_REAL ||
                       value->type == ATTN_CONFIG_TYPE_BOOL;
-        for (int k = 0; number && k < a->nkeys && status == ATTN_OK; k++) {
+        for (int k = 0; number && k < a->nkeys && status == ATTN_OK; k++)
             if (strcmp(a->keys[k].name, name) == 0)
                 status = attn_config_set(config, name, value);
-        }
     }
     return status;
 }

@@ -49,10 +49,9 @@ static attn_status set_activation(const attn_translator *t, const char *path, at
                                            {"relu", "relu"},          {"gelu", "gelu"},
                                            {"gelu_new", "gelu_tanh"}, {"quick_gelu", "gelu_sigmoid"}};
     const char *name = attn_config_text(t->config, "activation_function", "gelu");
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i][0], name) == 0)
             return attn_config_set_text(to, "activation", names[i][1]);
-    }
     return attn__fail(
         t->context, ATTN_ERROR_UNSUPPORTED,
         "%s: activation_function is \"%.40s\", which is none of swish, silu, relu, gelu, gelu_new, quick_gelu", path,

@@ -52,8 +52,8 @@ attn_status attn__marian_files(attn_context *context, const attn_config *config,
 attn_status attn__marian_write(attn_context *context, const attn_config *config, const attn_named_list *parameters,
                                const char *path);
 
-/* The parsed files tokenizer_config.json, special_tokens_map.json and added_tokens.json of a directory. A file that does
- * not exist is NULL. As in transformers, the latter two count only if the first has no "added_tokens_decoder". */
+/* The parsed files tokenizer_config.json, special_tokens_map.json and added_tokens.json of a directory. A file that
+ * does not exist is NULL. As in transformers, the latter two count only if the first has no "added_tokens_decoder". */
 typedef struct attn__marian_tokenizer {
     json_t *config, *specials, *added;
 } attn__marian_tokenizer;

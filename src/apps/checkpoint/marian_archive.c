@@ -137,8 +137,8 @@ static attn_status find_files(reading *r)
     return status == ATTN_OK ? find_shortlist(r) : status;
 }
 
-/* Refuses a setting of decoder.yml that neither attn follows nor leaves a translation as it is. Those of the second kind
- * set batches, devices, memory and what is printed. A setting that is off has no effect either. */
+/* Refuses a setting of decoder.yml that neither attn follows nor leaves a translation as it is. Those of the second
+ * kind set batches, devices, memory and what is printed. A setting that is off has no effect either. */
 static attn_status check_keys(const reading *r)
 {
     static const char *const known[] = {

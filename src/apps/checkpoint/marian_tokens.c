@@ -123,10 +123,9 @@ enum { OWN = sizeof own / sizeof *own };
 /* Reports whether a text is one of the tokens `own`. Their ids are those of each vocabulary. */
 static bool is_own(const attn__marian_tokenizer *tokenizer, const char *text)
 {
-    for (int i = 0; i < OWN; i++) {
+    for (int i = 0; i < OWN; i++)
         if (text && strcmp(text, attn__marian_named_token(tokenizer, own[i][0], own[i][1])) == 0)
             return true;
-    }
     return false;
 }
 

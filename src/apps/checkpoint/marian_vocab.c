@@ -106,10 +106,9 @@ static attn_status place_lines(reading *r)
 /* Checks that no two words are equal, so that each word has one id. */
 static attn_status check_twice(const reading *r, const attn_vocab *vocab)
 {
-    for (int64_t i = 0; i < r->n; i++) {
+    for (int64_t i = 0; i < r->n; i++)
         if (attn__words_find(&vocab->words, r->words[i].text, r->words[i].length) != i)
             return fail_piece(r, i);
-    }
     return ATTN_OK;
 }
 
@@ -193,10 +192,9 @@ static attn_status add_pad(reading *r, const attn_config *config)
 
 static int64_t find_word(const reading *r, const attn__word *word)
 {
-    for (int64_t i = 0; i < r->n; i++) {
+    for (int64_t i = 0; i < r->n; i++)
         if (r->words[i].length == word->length && memcmp(r->words[i].text, word->text, word->length) == 0)
             return i;
-    }
     return -1;
 }
 

@@ -82,10 +82,9 @@ void attn__seen_read(attn__seen *seen, const attn_config *config)
 static int outside(const attn__seen *seen, const double found[ATTN__SEEN])
 {
     const double slack = 0.02; /* tolerance of the range, because resizing smooths pictures a little */
-    for (int s = 0; s < ATTN__SEEN; s++) {
+    for (int s = 0; s < ATTN__SEEN; s++)
         if (found[s] < seen->min[s] - slack || found[s] > seen->max[s] + slack)
             return s;
-    }
     return -1;
 }
 

@@ -16,7 +16,8 @@ static const attn_setting keys[] = {
     ATTN__TEXT(
         "model", "vit", models,
         "vit: Vision Transformer; sasa: a residual network of local attention windows; nonlocal: convolutions with "
-        "non-local blocks; axial: attention along rows and columns; axial-image: the same with convolutions, reversible"),
+        "non-local blocks; axial: attention along rows and columns; axial-image: the same with convolutions, "
+        "reversible"),
     ATTN__TEXT("compat", "none", compats,
                "d2l: the choices of Dive into Deep Learning for its Vision Transformer (see docs/images.md)"),
     ATTN__RUN_BEGIN("a checkpoint: a classifier's directory, or a Vision Transformer of timm or Hugging Face; what "
@@ -90,10 +91,9 @@ static const struct name {
 
 static const attn_setting *key_of(const attn_architecture *a, const char *name)
 {
-    for (int i = 0; i < a->nkeys; i++) {
+    for (int i = 0; i < a->nkeys; i++)
         if (strcmp(a->keys[i].name, name) == 0)
             return &a->keys[i];
-    }
     return NULL;
 }
 

@@ -13,7 +13,8 @@ enum { LARGEST = 336 };
 static const char *about(const attn__attention *a)
 {
     if (a->blocks[0].before > 0)
-        return "What each patch, and the class token, attends to. Rollout is how much of each patch has reached the class "
+        return "What each patch, and the class token, attends to. Rollout is how much of each patch has reached the "
+               "class "
                "token by the last layer (Abnar and Zuidema 2020): an estimate, not an explanation.";
     switch (a->blocks[0].where) {
     case ATTN_KEYS_WINDOW:

@@ -209,10 +209,9 @@ int64_t attn__boxed_data_steps(const attn__boxed_data *data)
 /* Returns the model's class for a category with this id. Returns -1 if the model does not have this class. */
 static int64_t class_of(const attn__boxed_data *data, int64_t id)
 {
-    for (int64_t i = 0; i < data->classes.n; i++) {
+    for (int64_t i = 0; i < data->classes.n; i++)
         if (data->classes.ids[i] == id)
             return i;
-    }
     return -1;
 }
 
@@ -448,10 +447,9 @@ attn_status attn__boxed_data_begin(attn__boxed_data *data)
 {
     const attn__boxed_part *parts[] = {&data->train, &data->valid};
     attn_status status = ATTN_OK;
-    for (int p = 0; p < 2; p++) {
+    for (int p = 0; p < 2; p++)
         for (int64_t i = 0; i < parts[p]->n && status == ATTN_OK; i++)
             status = check_image(data, parts[p], parts[p]->order[i]);
-    }
     if (status != ATTN_OK)
         return status;
     size_t most = attn__size_mul((size_t)data->batch, (size_t)data->queries);

@@ -270,10 +270,9 @@ static bool names_folder(const json_t *entry, const char *name)
 {
     const char *path = json_string_value(entry);
     size_t size = strlen(name);
-    for (const char *at = path; at && size > 0 && (at = strstr(at, name)); at++) {
+    for (const char *at = path; at && size > 0 && (at = strstr(at, name)); at++)
         if ((at == path || at[-1] == '/') && (at[size] == '/' || at[size] == '\0'))
             return true;
-    }
     return false;
 }
 

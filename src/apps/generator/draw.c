@@ -28,19 +28,17 @@ static int64_t frame_of(const attn_generator *g)
 
 void attn__generator_put_rows(const attn_generator *g, const attn_image *image, int64_t rows, int32_t *x)
 {
-    for (int64_t p = 0; p < rows * g->shape.width; p++) {
+    for (int64_t p = 0; p < rows * g->shape.width; p++)
         for (int64_t c = 0; c < g->shape.channels; c++)
             x[c * plane_of(g) + p] = attn__level_of(image->pixels[p * g->shape.channels + c], g->levels);
-    }
 }
 
 /* Converts the rows [first, height) of the levels x [C,Y,X] to samples of an image. */
 static void take_rows(const attn_generator *g, const int32_t *x, int64_t first, attn_image *image)
 {
-    for (int64_t p = first * g->shape.width; p < plane_of(g); p++) {
+    for (int64_t p = first * g->shape.width; p < plane_of(g); p++)
         for (int64_t c = 0; c < g->shape.channels; c++)
             image->pixels[p * g->shape.channels + c] = attn__sample_of(x[c * plane_of(g) + p], g->levels);
-    }
 }
 
 /* ---------------------------------------------------------------------------------------------- drawing */

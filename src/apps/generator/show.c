@@ -10,10 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char about[] =
-    "Exterior blocks read the planes before this one, outer blocks the rows above, inner blocks the pixels to the left. "
-    "Each attends along a row or down a column. What an outer block finds at a place is for the place below it; a place of "
-    "an inner block has what is known to its left and above it.";
+static const char about[] = "Exterior blocks read the planes before this one, outer blocks the rows above, inner "
+                            "blocks the pixels to the left. "
+                            "Each attends along a row or down a column. What an outer block finds at a place is for "
+                            "the place below it; a place of "
+                            "an inner block has what is known to its left and above it.";
 
 /* ------------------------------------------------------------------------------------------------- inputs */
 

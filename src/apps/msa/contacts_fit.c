@@ -33,10 +33,9 @@ static bool counts(const fitting *f, const attn_contact_example *e, int64_t i, i
 static int64_t count_pairs(const fitting *f, const attn_contact_example *e)
 {
     int64_t columns = attn_alignment_columns(e->alignment), n = 0;
-    for (int64_t i = 0; i < columns; i++) {
+    for (int64_t i = 0; i < columns; i++)
         for (int64_t j = i + 1; j < columns; j++)
             n += counts(f, e, i, j);
-    }
     return n;
 }
 
@@ -76,10 +75,9 @@ static void fill_labels(fitting *f, const attn_contact_example *e)
     int64_t columns = attn_alignment_columns(e->alignment);
     uint8_t *to = f->labels + f->filled;
     for (int64_t i = 0; i < columns; i++) {
-        for (int64_t j = i + 1; j < columns; j++) {
+        for (int64_t j = i + 1; j < columns; j++)
             if (counts(f, e, i, j))
                 *to++ = (double)e->distances[i * columns + j] < f->options.cutoff;
-        }
     }
 }
 
@@ -138,10 +136,9 @@ static attn_status count_found(const fitting *f, const double *w, attn_contacts_
         return ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < f->pairs; i++)
         pairs[i].label = f->labels[i];
-    for (int64_t k = 0; k < f->features; k++) {
+    for (int64_t k = 0; k < f->features; k++)
         for (int64_t i = 0; w[k] != 0 && i < f->pairs; i++)
             pairs[i].score += w[k] * (double)f->x[k * f->pairs + i];
-    }
     qsort(pairs, (size_t)f->pairs, sizeof *pairs, better);
     for (int64_t i = 0; i < fitted->contacts; i++)
         fitted->found += pairs[i].label;

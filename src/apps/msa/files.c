@@ -24,10 +24,9 @@ attn_status attn__msa_without_regression(const attn_msa *msa, attn_named_list *l
 {
     const attn_named_list *all = attn_model_parameters(msa->model);
     attn_status status = ATTN_OK;
-    for (int64_t i = 0; i < all->n && status == ATTN_OK; i++) {
+    for (int64_t i = 0; i < all->n && status == ATTN_OK; i++)
         if (strncmp(all->items[i].name, regression_prefix, sizeof regression_prefix - 1) != 0)
             status = attn_named_add(list, all->items[i].name, all->items[i].tensor);
-    }
     return status;
 }
 

@@ -171,10 +171,9 @@ attn_status attn_msa_estimate(const attn_msa *msa, int64_t batch, int64_t rows, 
         return attn__fail(
             msa->context, ATTN_ERROR_UNSUPPORTED,
             "row attentions and contacts are those of tied rows; \"tied\" is false in this model's config");
-    for (int64_t i = 0; i < n.o->nlayers; i++) {
+    for (int64_t i = 0; i < n.o->nlayers; i++)
         if (layer_at(msa, n.o, i) < 0)
             return ATTN_ERROR_ARGUMENT;
-    }
     return choose(msa, &n, plan);
 }
 

@@ -132,10 +132,9 @@ attn_status attn__run_begin_directory(attn__run *run)
 static const char *name_of_today(const char *key)
 {
     static const char *const renamed[][2] = {{"optimiser", "optimizer"}};
-    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++) {
+    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
         if (strcmp(renamed[i][0], key) == 0)
             return renamed[i][1];
-    }
     return key;
 }
 

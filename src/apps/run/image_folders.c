@@ -17,10 +17,9 @@ bool attn__is_image_name(const char *name)
     static const char *const endings[] = {".png",  ".jpg", ".jpeg", ".jfif", ".jpe", ".jif",
                                           ".webp", ".bmp", ".dib",  ".ppm",  ".pgm", ".pnm"};
     const char *ending = strrchr(name, '.');
-    for (size_t i = 0; ending && i < sizeof endings / sizeof *endings; i++) {
+    for (size_t i = 0; ending && i < sizeof endings / sizeof *endings; i++)
         if (strcasecmp(ending, endings[i]) == 0)
             return true;
-    }
     return false;
 }
 

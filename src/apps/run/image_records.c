@@ -126,10 +126,9 @@ static attn_status finish(attn__image_source *s, const char *path, const attn_en
 
 static const char *starting_with(const attn_entries *names, const char *start)
 {
-    for (int64_t i = 0; i < names->n; i++) {
+    for (int64_t i = 0; i < names->n; i++)
         if (strncmp(names->names[i], start, strlen(start)) == 0)
             return names->names[i];
-    }
     return NULL;
 }
 

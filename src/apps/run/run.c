@@ -181,10 +181,9 @@ static bool is_setting_of(const char *setting, const char *key)
         {"mlp", "mlp_num_hiddens"}, {"mlp", "dim_feedforward"},      {"heads", "nheads"},
         {"hidden", "hidden_dim"},   {"encoder_depth", "enc_layers"}, {"decoder_depth", "dec_layers"},
         {"queries", "num_queries"}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i][0], setting) == 0 && strcmp(names[i][1], key) == 0)
             return true;
-    }
     /* Two settings are excluded: dropout may differ from the checkpoint's, and channels are compared with the
      * pictures. */
     return strcmp(setting, key) == 0 && strcmp(key, "dropout") != 0 && strcmp(key, "channels") != 0;

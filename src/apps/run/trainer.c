@@ -24,10 +24,9 @@ const attn_trainer *attn_trainer_at(int i)
 
 static const attn__run_kind *find(const char *name)
 {
-    for (int i = 0; i < KINDS; i++) {
+    for (int i = 0; i < KINDS; i++)
         if (strcmp(kinds[i]->about->kind, name) == 0)
             return kinds[i];
-    }
     return NULL;
 }
 

@@ -41,10 +41,9 @@ static void add_query(const maps *m, int64_t row, const attn__aligned *a, int32_
 {
     for (int64_t h = 0; h < m->heads; h++) {
         const float *weights = m->data + (h * m->rows + row) * m->cols;
-        for (int64_t k = 0; k < a->nsource && k < a->ntokens; k++) {
+        for (int64_t k = 0; k < a->nsource && k < a->ntokens; k++)
             if (a->source[k] != eos)
                 sums[a->words[k]] += (double)weights[k];
-        }
     }
 }
 
@@ -75,10 +74,9 @@ static void write_pairs(const attn_translator *t, const maps *m, attn__aligned *
         nsource = a->words[k] + 1 > nsource ? a->words[k] + 1 : nsource;
     for (int64_t j = 0; j < nwords; j++) {
         memset(r->sums, 0, (size_t)nsource * sizeof *r->sums);
-        for (int64_t i = 0; i < a->nsaid; i++) {
+        for (int64_t i = 0; i < a->nsaid; i++)
             if (r->words[i] == j)
                 add_query(m, i, a, eos, r->sums);
-        }
         length += (size_t)snprintf(r->text + length, PAIR, "%s%lld-%lld", j > 0 ? " " : "",
                                    (long long)greatest(r->sums, nsource), (long long)j);
     }

@@ -20,8 +20,8 @@ typedef struct attn__aligned {
 } attn__aligned;
 
 /* Runs the model again over n lines and their translations, as it ran while it translated them, and collects all
- * attention weights, as in attn_seq2seq_options. The tape, which owns the weights, is reset first. Of each attn__aligned
- * only the tokens are used. */
+ * attention weights, as in attn_seq2seq_options. The tape, which owns the weights, is reset first. Of each
+ * attn__aligned only the tokens are used. */
 attn_status attn__translator_weights(const attn_translator *translator, attn_tape *tape, const attn__aligned *lines,
                                      int64_t n, attn_named_list *weights);
 

@@ -68,10 +68,9 @@ attn_status attn__sentence_allow(const attn_translator *t, const attn_translator
     for (int64_t i = 0; i < size; i++)
         n += marks[i];
     s->allowed = attn__alloc(t->context, attn__size_mul((size_t)n, sizeof *s->allowed));
-    for (int64_t i = 0; i < size && s->allowed; i++) {
+    for (int64_t i = 0; i < size && s->allowed; i++)
         if (marks[i])
             s->allowed[s->nallowed++] = (int32_t)i;
-    }
     attn__free(t->context, marks);
     return s->allowed ? ATTN_OK : ATTN_ERROR_MEMORY;
 }

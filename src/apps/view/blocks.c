@@ -30,10 +30,9 @@ attn_status attn__attention_run(attn__attention *a, attn_model *model, const att
 {
     const attn_architecture *architecture = attn_model_architecture(model);
     attn_status status = ATTN_OK;
-    for (int i = 0; i < architecture->noutputs && status == ATTN_OK; i++) {
+    for (int i = 0; i < architecture->noutputs && status == ATTN_OK; i++)
         if (architecture->outputs[i].optional)
             status = attn_named_add(&a->outputs, architecture->outputs[i].name, NULL);
-    }
     return status == ATTN_OK ? attn_model_forward(model, a->tape, inputs, &a->outputs) : status;
 }
 

@@ -217,9 +217,8 @@ bool attn__isa_gains_by_bf16(attn__isa isa)
 
 const char *attn_isa_name(int i)
 {
-    for (int isa = ATTN_ISA_COUNT - 1; isa >= 0; isa--) {
+    for (int isa = ATTN_ISA_COUNT - 1; isa >= 0; isa--)
         if (attn__isa_runs_here((attn__isa)isa) && i-- == 0)
             return isa_names[isa];
-    }
     return NULL;
 }

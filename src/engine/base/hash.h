@@ -17,9 +17,8 @@
 static inline uint64_t attn__hash_bytes(uint64_t hash, const void *bytes, size_t size)
 {
     const unsigned char *at = bytes;
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++)
         hash = (hash ^ at[i]) * ATTN__HASH_PRIME;
-    }
     return hash;
 }
 

@@ -33,10 +33,9 @@ static void append(line *l, const char *separator, const char *word)
 
 const attn_setting *attn__key_find(const attn__keys *keys, const char *name)
 {
-    for (int i = 0; i < keys->n; i++) {
+    for (int i = 0; i < keys->n; i++)
         if (strcmp(keys->keys[i].name, name) == 0)
             return &keys->keys[i];
-    }
     return NULL;
 }
 

@@ -57,10 +57,9 @@ int attn__usable_cores(void)
 {
     DWORD_PTR mine = 0, all = 0;
     int cores = 0;
-    if (GetProcessAffinityMask(GetCurrentProcess(), &mine, &all)) {
+    if (GetProcessAffinityMask(GetCurrentProcess(), &mine, &all))
         for (; mine; mine &= mine - 1)
             cores++;
-    }
     return cores > 0 ? cores : attn__online_cores();
 }
 

@@ -22,12 +22,11 @@ VF_FN vi bf16_along_k(const attn__gemm_pack *p, int64_t at, int64_t n)
         return (vi)_mm512_cvtne2ps_pbh(high, low);
     }
     _Alignas(64) uint16_t numbers[BF16_STEP] = {0};
-    for (int64_t i = 0; i < n && i < BF16_STEP; i++, at += p->inner) {
+    for (int64_t i = 0; i < n && i < BF16_STEP; i++, at += p->inner)
         if (p->bf16)
             numbers[i] = ((const uint16_t *)p->x)[at];
         else
             vf_store_bf16_part(&numbers[i], vf_set1(((const float *)p->x)[at]), 1);
-    }
     return vi_load(numbers);
 }
 

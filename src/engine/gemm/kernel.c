@@ -71,10 +71,9 @@ const attn__gemm_kernel *attn__gemm_kernel_at(attn_dtype dtype, attn__isa isa, i
                                            : dtype == ATTN_F64  ? f64
                                            : dtype == ATTN_BF16 ? bf16
                                                                 : f32;
-    for (; *list; list++) {
+    for (; *list; list++)
         if ((*list)->isa <= isa && attn__cpu_has((*list)->needs) && i-- == 0)
             return *list;
-    }
     return NULL;
 }
 

@@ -85,10 +85,9 @@ VF_FN void pack_squares(const attn__gemm_pack *p, int64_t first, int64_t n, char
             vf r[BF16_SIDE];
             bf16_square(p, first + j, n - j, 2 * k, true, r);
             VF_UNROLL
-            for (int64_t i = 0; i < BF16_SIDE; i++) {
+            for (int64_t i = 0; i < BF16_SIDE; i++)
                 if (k + i < pairs)
                     vf_store((float *)(void *)(to + (k + i) * bytes) + j, r[i]);
-            }
         }
     }
 }

@@ -24,22 +24,20 @@ VF_FN void Q(pack_square)(const attn__gemm_pack *p, const int8_t *x, int64_t apa
         r[i] = vf_from_bits(i >= n ? vi_set1(0) : p->is_b ? q_move_b(x + i * apart) : q_move_a(x + i * apart));
     vf_transpose(r);
     VF_UNROLL
-    for (int i = 0; i < VF_LANES; i++) {
+    for (int i = 0; i < VF_LANES; i++)
         if (i < steps && p->is_b)
             q_store_b(to + i * p->width * Q_STEP, vf_bits(r[i]));
         else if (i < steps)
             vi_store(to + i * p->width * 4, vf_bits(r[i]));
-    }
 }
 
 /* Copies a square that is not contiguous or not whole. Missing numbers become zeros. */
 static void Q(gather_square)(const attn__gemm_pack *p, const int8_t *x, int64_t n, int64_t k, int8_t *to)
 {
     enum { RUN = Q_STEP * VF_LANES };
-    for (int64_t i = 0; i < VF_LANES; i++, x += p->outer) {
+    for (int64_t i = 0; i < VF_LANES; i++, x += p->outer)
         for (int64_t s = 0; s < RUN; s++)
             *to++ = (int8_t)(i < n && s < k ? x[s * p->inner] : 0);
-    }
 }
 
 /* Packs a matrix into panels. It may write past the end of A's panels (kernel.h). */

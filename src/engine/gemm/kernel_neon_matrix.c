@@ -189,12 +189,11 @@ static void move_bf16(const attn__gemm_pack *p, int64_t at, int64_t n, void *to)
         vf_store_bf16(to, vf_load(wide));
         return;
     }
-    for (int64_t s = 0; s < n; s++) {
+    for (int64_t s = 0; s < n; s++)
         if (p->bf16)
             numbers[s] = narrow[s * p->inner];
         else
             vf_store_bf16_part(numbers + s, vf_set1(wide[s * p->inner]), 1);
-    }
     memcpy(to, numbers, sizeof numbers);
 }
 

@@ -73,12 +73,11 @@ VF_FN void GK(tile)(const attn__gemm_tile *t, int rows, int vectors, bool panel)
     for (int i = 0; i < rows; i++) {
         GK_REAL *c = (GK_REAL *)t->c + i * t->ldc;
         VF_UNROLL
-        for (int j = 0; j < vectors; j++, c += GV_LANES) {
+        for (int j = 0; j < vectors; j++, c += GV_LANES)
             if (j < vectors - 1 || last == GV_LANES)
                 gv_store(c, t->add ? gv_add(gv_load(c), sum[i][j]) : sum[i][j]);
             else
                 gv_store_part(c, t->add ? gv_add(gv_load_part(c, last), sum[i][j]) : sum[i][j], last);
-        }
     }
 }
 #undef GK_STEP
@@ -219,10 +218,9 @@ VF_FN void GK(pack_rows)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_
         const int64_t k_end = k0 + ROWS < k ? k0 + ROWS : k;
         for (int64_t panel = 0; panel < panels; panel++) {
             GK_REAL *y = to + panel * k * width;
-            for (int64_t row = panel * each; row < (panel + 1) * each && row < ROWS; row++) {
+            for (int64_t row = panel * each; row < (panel + 1) * each && row < ROWS; row++)
                 for (int64_t line = 0; line < n * size; line += LINE)
                     __builtin_prefetch(x + (k0 + ROWS + row) * inner * size + line, 0, 2);
-            }
             for (int64_t i = k0; i < k_end; i++)
                 GK(pack_row)(x, i * inner + panel * width, n - panel * width, width, i == k - 1, y + i * width, kind);
         }

@@ -16,9 +16,6 @@ static void begin(void)
     _tile_loadconfig(&shape);
 }
 
-static void end(void)
-{
-    _tile_release();
-}
+static void end(void) { _tile_release(); }
 
 #endif

@@ -6,10 +6,7 @@
 #define ATTN_SIMD_AMX_TILES_H
 
 /* Returns the mask of the first n lanes: no lane if n < 1, all lanes if n >= 16. */
-VF_FN vm first_lanes(int64_t n)
-{
-    return n >= VF_LANES ? (vm)0xffff : n <= 0 ? (vm)0 : vm_first((int)n);
-}
+VF_FN vm first_lanes(int64_t n) { return n >= VF_LANES ? (vm)0xffff : n <= 0 ? (vm)0 : vm_first((int)n); }
 
 /* Transposes tiles of 16 by 16 units of 32 bits. The units may have any type, because they are only moved. */
 VF_FN void transpose_tiles(float *tile, int64_t count)

@@ -52,10 +52,7 @@ VF_FN vf vf_power_of(const vf_powers *c, vi t, vi index, vf r)
 #define VF_POWER_SHIFT 23
 #define VF_POWER_MAGIC 0x1.8p23f
 
-VF_FN vf_powers vf_powers_make(void)
-{
-    return (vf_powers){vf_set1(0x1.62e43p-1f), vf_set1(0x1.ebfbdcp-3f)};
-}
+VF_FN vf_powers vf_powers_make(void) { return (vf_powers){vf_set1(0x1.62e43p-1f), vf_set1(0x1.ebfbdcp-3f)}; }
 
 VF_FN vf vf_power_of(const vf_powers *c, vi t, vi index, vf r)
 {
@@ -69,10 +66,7 @@ VF_FN vf vf_power_of(const vf_powers *c, vi t, vi index, vf r)
 #endif
 
 /* Returns M - m, the argument `reference` of vf_power. M is explained at the top of the file. */
-VF_FN vf vf_power_reference(vf m)
-{
-    return vf_sub(vf_set1(VF_POWER_MAGIC), m);
-}
+VF_FN vf vf_power_reference(vf m) { return vf_sub(vf_set1(VF_POWER_MAGIC), m); }
 
 /* Returns 2^(x - m), which must be a normal number. `reference` is vf_power_reference(m). */
 VF_FN vf vf_power(const vf_powers *c, vf x, vf reference)

@@ -8,10 +8,7 @@
 
 /* Returns the logarithm of a weight, at most 0. Without this limit, a huge score could give a result far above 0,
  * because a rounded log-sum-exp may be below the row's largest score.  NaN stays NaN. */
-VF_FN vf vf_log_weight(vf score, vf lse)
-{
-    return vf_min(vf_zero(), vf_sub(score, lse));
-}
+VF_FN vf vf_log_weight(vf score, vf lse) { return vf_min(vf_zero(), vf_sub(score, lse)); }
 
 /* Returns a * b for a from 0 to 1. If |a b| is below a threshold from 2^-126 to 1.125 * 2^-126, returns 0, so that the
  * result is never subnormal.  The test adds the bits of a and |b| as integers. This sum is at most the sum for 1 and a

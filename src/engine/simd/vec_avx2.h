@@ -28,10 +28,7 @@ typedef __m256 vm; /* a lane is selected if its sign bit is set */
 
 #define VF_FN static inline __attribute__((always_inline))
 
-VF_FN vf vf_load(const float *p)
-{
-    return _mm256_loadu_ps(p);
-}
+VF_FN vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
 /* The lowest three bits are the index in each half of the table. The bit above them selects the half. */
 #define VF_LOOKUP 16
 VF_FN vf vf_lookup(const float *table, vf x)
@@ -46,91 +43,31 @@ VF_FN vf vf_load_once(const float *p)
     __asm__("" : "+x"(x));
     return x;
 }
-VF_FN void vf_store(float *p, vf x)
-{
-    _mm256_storeu_ps(p, x);
-}
-VF_FN void vf_stream(float *p, vf x)
-{
-    _mm256_stream_ps(p, x);
-}
-VF_FN void vf_stream_end(void)
-{
-    _mm_sfence();
-}
-VF_FN vf vf_set1(float x)
-{
-    return _mm256_set1_ps(x);
-}
-VF_FN vf vf_zero(void)
-{
-    return _mm256_setzero_ps();
-}
+VF_FN void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
+VF_FN void vf_stream(float *p, vf x) { _mm256_stream_ps(p, x); }
+VF_FN void vf_stream_end(void) { _mm_sfence(); }
+VF_FN vf vf_set1(float x) { return _mm256_set1_ps(x); }
+VF_FN vf vf_zero(void) { return _mm256_setzero_ps(); }
 VF_FN vm vm_first(int n)
 {
     return _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)));
 }
-VF_FN vf vf_load_part(const float *p, int n)
-{
-    return _mm256_maskload_ps(p, _mm256_castps_si256(vm_first(n)));
-}
-VF_FN void vf_store_part(float *p, vf x, int n)
-{
-    _mm256_maskstore_ps(p, _mm256_castps_si256(vm_first(n)), x);
-}
+VF_FN vf vf_load_part(const float *p, int n) { return _mm256_maskload_ps(p, _mm256_castps_si256(vm_first(n))); }
+VF_FN void vf_store_part(float *p, vf x, int n) { _mm256_maskstore_ps(p, _mm256_castps_si256(vm_first(n)), x); }
 
-VF_FN vf vf_add(vf a, vf b)
-{
-    return _mm256_add_ps(a, b);
-}
-VF_FN vf vf_sub(vf a, vf b)
-{
-    return _mm256_sub_ps(a, b);
-}
-VF_FN vf vf_mul(vf a, vf b)
-{
-    return _mm256_mul_ps(a, b);
-}
-VF_FN vf vf_div(vf a, vf b)
-{
-    return _mm256_div_ps(a, b);
-}
-VF_FN vf vf_sqrt(vf x)
-{
-    return _mm256_sqrt_ps(x);
-}
-VF_FN vf vf_fma(vf a, vf b, vf c)
-{
-    return _mm256_fmadd_ps(a, b, c);
-}
-VF_FN vf vf_fnma(vf a, vf b, vf c)
-{
-    return _mm256_fnmadd_ps(a, b, c);
-}
-VF_FN vf vf_max(vf a, vf b)
-{
-    return _mm256_max_ps(a, b);
-}
-VF_FN vf vf_min(vf a, vf b)
-{
-    return _mm256_min_ps(a, b);
-}
-VF_FN vf vf_floor(vf x)
-{
-    return _mm256_floor_ps(x);
-}
-VF_FN vf vf_abs(vf x)
-{
-    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
-}
-VF_FN vf vf_from_bits(vi x)
-{
-    return _mm256_castsi256_ps(x);
-}
-VF_FN vi vf_bits(vf x)
-{
-    return _mm256_castps_si256(x);
-}
+VF_FN vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
+VF_FN vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
+VF_FN vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
+VF_FN vf vf_div(vf a, vf b) { return _mm256_div_ps(a, b); }
+VF_FN vf vf_sqrt(vf x) { return _mm256_sqrt_ps(x); }
+VF_FN vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+VF_FN vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
+VF_FN vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+VF_FN vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
+VF_FN vf vf_floor(vf x) { return _mm256_floor_ps(x); }
+VF_FN vf vf_abs(vf x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
+VF_FN vf vf_from_bits(vi x) { return _mm256_castsi256_ps(x); }
+VF_FN vi vf_bits(vf x) { return _mm256_castps_si256(x); }
 
 #include "simd/scale_range.h"
 
@@ -145,94 +82,37 @@ VF_FN vf vf_scale2(vf p, vf x)
     return _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23)));
 }
 
-VF_FN vm vf_lt(vf a, vf b)
-{
-    return _mm256_cmp_ps(a, b, _CMP_LT_OQ);
-}
-VF_FN vm vf_eq(vf a, vf b)
-{
-    return _mm256_cmp_ps(a, b, _CMP_EQ_OQ);
-}
-VF_FN vf vf_select(vm m, vf a, vf b)
-{
-    return _mm256_blendv_ps(b, a, m);
-}
-VF_FN vf vf_below(vf a, vf l, vf x)
-{
-    return _mm256_andnot_ps(_mm256_cmp_ps(a, l, _CMP_LT_OQ), x);
-}
-VF_FN vf vf_mul_below(vf a, vf l, vf b)
-{
-    return vf_mul(vf_below(a, l, a), b);
-}
-VF_FN bool vm_any(vm m)
-{
-    return _mm256_movemask_ps(m) != 0;
-}
-VF_FN vm vm_and(vm a, vm b)
-{
-    return _mm256_and_ps(a, b);
-}
-VF_FN vm vm_or(vm a, vm b)
-{
-    return _mm256_or_ps(a, b);
-}
-VF_FN vm vm_not(vm a)
-{
-    return _mm256_xor_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(-1)));
-}
+VF_FN vm vf_lt(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+VF_FN vm vf_eq(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
+VF_FN vf vf_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
+VF_FN vf vf_below(vf a, vf l, vf x) { return _mm256_andnot_ps(_mm256_cmp_ps(a, l, _CMP_LT_OQ), x); }
+VF_FN vf vf_mul_below(vf a, vf l, vf b) { return vf_mul(vf_below(a, l, a), b); }
+VF_FN bool vm_any(vm m) { return _mm256_movemask_ps(m) != 0; }
+VF_FN vm vm_and(vm a, vm b) { return _mm256_and_ps(a, b); }
+VF_FN vm vm_or(vm a, vm b) { return _mm256_or_ps(a, b); }
+VF_FN vm vm_not(vm a) { return _mm256_xor_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(-1))); }
 
-VF_FN vi vi_load(const void *p)
-{
-    return _mm256_loadu_si256(p);
-}
-VF_FN void vi_store(void *p, vi x)
-{
-    _mm256_storeu_si256(p, x);
-}
+VF_FN vi vi_load(const void *p) { return _mm256_loadu_si256(p); }
+VF_FN void vi_store(void *p, vi x) { _mm256_storeu_si256(p, x); }
 VF_FN vi vi_load_u8(const uint8_t *p)
 {
     return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
 }
-VF_FN vi vi_set1(int32_t x)
-{
-    return _mm256_set1_epi32(x);
-}
-VF_FN vi vi_add(vi a, vi b)
-{
-    return _mm256_add_epi32(a, b);
-}
-VF_FN vi vi_sub(vi a, vi b)
-{
-    return _mm256_sub_epi32(a, b);
-}
-VF_FN vi vi_mul(vi a, vi b)
-{
-    return _mm256_mullo_epi32(a, b);
-}
-VF_FN vi vi_and(vi a, vi b)
-{
-    return _mm256_and_si256(a, b);
-}
-VF_FN vi vi_xor(vi a, vi b)
-{
-    return _mm256_xor_si256(a, b);
-}
+VF_FN vi vi_set1(int32_t x) { return _mm256_set1_epi32(x); }
+VF_FN vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
+VF_FN vi vi_sub(vi a, vi b) { return _mm256_sub_epi32(a, b); }
+VF_FN vi vi_mul(vi a, vi b) { return _mm256_mullo_epi32(a, b); }
+VF_FN vi vi_and(vi a, vi b) { return _mm256_and_si256(a, b); }
+VF_FN vi vi_xor(vi a, vi b) { return _mm256_xor_si256(a, b); }
 #define vi_shr(x, n) _mm256_srli_epi32(x, n)
 #define vi_shl(x, n) _mm256_slli_epi32(x, n)
-VF_FN vm vi_lt(vi a, vi b)
-{
-    return _mm256_castsi256_ps(_mm256_cmpgt_epi32(b, a));
-}
+VF_FN vm vi_lt(vi a, vi b) { return _mm256_castsi256_ps(_mm256_cmpgt_epi32(b, a)); }
 VF_FN vm vi_ltu(vi a, vi b)
 {
     vi sign = _mm256_set1_epi32(INT32_MIN);
     return vi_lt(_mm256_xor_si256(a, sign), _mm256_xor_si256(b, sign));
 }
-VF_FN vf vf_from_int(vi x)
-{
-    return _mm256_cvtepi32_ps(x);
-}
+VF_FN vf vf_from_int(vi x) { return _mm256_cvtepi32_ps(x); }
 
 VF_FN vf vf_load_bf16(const uint16_t *p)
 {

@@ -30,103 +30,40 @@ typedef __mmask16 vm;
 
 #define VF_FN static inline __attribute__((always_inline))
 
-VF_FN vf vf_load(const float *p)
-{
-    return _mm512_loadu_ps(p);
-}
+VF_FN vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
 VF_FN vf vf_load_once(const float *p)
 {
     vf x = vf_load(p);
     __asm__("" : "+v"(x));
     return x;
 }
-VF_FN void vf_store(float *p, vf x)
-{
-    _mm512_storeu_ps(p, x);
-}
-VF_FN void vf_stream(float *p, vf x)
-{
-    _mm512_stream_ps(p, x);
-}
-VF_FN void vf_stream_end(void)
-{
-    _mm_sfence();
-}
-VF_FN vf vf_set1(float x)
-{
-    return _mm512_set1_ps(x);
-}
+VF_FN void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
+VF_FN void vf_stream(float *p, vf x) { _mm512_stream_ps(p, x); }
+VF_FN void vf_stream_end(void) { _mm_sfence(); }
+VF_FN vf vf_set1(float x) { return _mm512_set1_ps(x); }
 #define VF_LOOKUP 16
 VF_FN vf vf_lookup(const float *table, vf x)
 {
     return _mm512_permutexvar_ps(_mm512_castps_si512(x), _mm512_loadu_ps(table));
 }
-VF_FN vf vf_zero(void)
-{
-    return _mm512_setzero_ps();
-}
-VF_FN vm vm_first(int n)
-{
-    return (vm)((1u << n) - 1u);
-}
-VF_FN vf vf_load_part(const float *p, int n)
-{
-    return _mm512_maskz_loadu_ps(vm_first(n), p);
-}
-VF_FN void vf_store_part(float *p, vf x, int n)
-{
-    _mm512_mask_storeu_ps(p, vm_first(n), x);
-}
+VF_FN vf vf_zero(void) { return _mm512_setzero_ps(); }
+VF_FN vm vm_first(int n) { return (vm)((1u << n) - 1u); }
+VF_FN vf vf_load_part(const float *p, int n) { return _mm512_maskz_loadu_ps(vm_first(n), p); }
+VF_FN void vf_store_part(float *p, vf x, int n) { _mm512_mask_storeu_ps(p, vm_first(n), x); }
 
-VF_FN vf vf_add(vf a, vf b)
-{
-    return _mm512_add_ps(a, b);
-}
-VF_FN vf vf_sub(vf a, vf b)
-{
-    return _mm512_sub_ps(a, b);
-}
-VF_FN vf vf_mul(vf a, vf b)
-{
-    return _mm512_mul_ps(a, b);
-}
-VF_FN vf vf_div(vf a, vf b)
-{
-    return _mm512_div_ps(a, b);
-}
-VF_FN vf vf_sqrt(vf x)
-{
-    return _mm512_sqrt_ps(x);
-}
-VF_FN vf vf_fma(vf a, vf b, vf c)
-{
-    return _mm512_fmadd_ps(a, b, c);
-}
-VF_FN vf vf_fnma(vf a, vf b, vf c)
-{
-    return _mm512_fnmadd_ps(a, b, c);
-}
-VF_FN vf vf_max(vf a, vf b)
-{
-    return _mm512_max_ps(a, b);
-}
-VF_FN vf vf_min(vf a, vf b)
-{
-    return _mm512_min_ps(a, b);
-}
-VF_FN vf vf_floor(vf x)
-{
-    return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-}
-VF_FN vf vf_abs(vf x)
-{
-    return _mm512_abs_ps(x);
-}
+VF_FN vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+VF_FN vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+VF_FN vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+VF_FN vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+VF_FN vf vf_sqrt(vf x) { return _mm512_sqrt_ps(x); }
+VF_FN vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+VF_FN vf vf_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
+VF_FN vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+VF_FN vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+VF_FN vf vf_floor(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
+VF_FN vf vf_abs(vf x) { return _mm512_abs_ps(x); }
 /* Returns x - floor(x). For both infinities the result is 0. */
-VF_FN vf vf_fraction(vf x)
-{
-    return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-}
+VF_FN vf vf_fraction(vf x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
 /* Returns p * 2^floor(x). The mask avoids underflows, because an underflow takes hundreds of cycles on Intel's
  * processors. */
 VF_FN vf vf_scale2(vf p, vf x)
@@ -137,10 +74,7 @@ VF_FN vf vf_scale2(vf p, vf x)
 /* Defines vf_pick, which returns in each lane element i % 32 of a table in two registers. Other instruction sets have
  * no fast equivalent. */
 #define VF_TABLE
-VF_FN vf vf_pick(vf low, vf high, vi i)
-{
-    return _mm512_permutex2var_ps(low, i, high);
-}
+VF_FN vf vf_pick(vf low, vf high, vi i) { return _mm512_permutex2var_ps(low, i, high); }
 
 /* Defines vf_shift, which returns elements n to n + 15 of the concatenation of two vectors. n is a constant from 0 to
  * 7. */
@@ -164,101 +98,35 @@ VF_FN vf vf_shift(vf a, vf b, int n)
 }
 #undef VF_ALIGN
 
-VF_FN vm vf_lt(vf a, vf b)
-{
-    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
-}
-VF_FN vm vf_eq(vf a, vf b)
-{
-    return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ);
-}
-VF_FN vf vf_select(vm m, vf a, vf b)
-{
-    return _mm512_mask_blend_ps(m, b, a);
-}
-VF_FN vf vf_below(vf a, vf l, vf x)
-{
-    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, l, _CMP_NLT_UQ), x);
-}
-VF_FN vf vf_mul_below(vf a, vf l, vf b)
-{
-    return _mm512_maskz_mul_ps(_mm512_cmp_ps_mask(a, l, _CMP_NLT_UQ), a, b);
-}
-VF_FN bool vm_any(vm m)
-{
-    return m != 0;
-}
-VF_FN vm vm_and(vm a, vm b)
-{
-    return (vm)(a & b);
-}
-VF_FN vm vm_or(vm a, vm b)
-{
-    return (vm)(a | b);
-}
-VF_FN vm vm_not(vm a)
-{
-    return (vm)~a;
-}
+VF_FN vm vf_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+VF_FN vm vf_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+VF_FN vf vf_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
+VF_FN vf vf_below(vf a, vf l, vf x) { return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, l, _CMP_NLT_UQ), x); }
+VF_FN vf vf_mul_below(vf a, vf l, vf b) { return _mm512_maskz_mul_ps(_mm512_cmp_ps_mask(a, l, _CMP_NLT_UQ), a, b); }
+VF_FN bool vm_any(vm m) { return m != 0; }
+VF_FN vm vm_and(vm a, vm b) { return (vm)(a & b); }
+VF_FN vm vm_or(vm a, vm b) { return (vm)(a | b); }
+VF_FN vm vm_not(vm a) { return (vm)~a; }
 
-VF_FN vi vi_load(const void *p)
-{
-    return _mm512_loadu_si512(p);
-}
-VF_FN void vi_store(void *p, vi x)
-{
-    _mm512_storeu_si512(p, x);
-}
+VF_FN vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
+VF_FN void vi_store(void *p, vi x) { _mm512_storeu_si512(p, x); }
 VF_FN vi vi_load_u8(const uint8_t *p)
 {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
-VF_FN vi vi_set1(int32_t x)
-{
-    return _mm512_set1_epi32(x);
-}
-VF_FN vi vi_add(vi a, vi b)
-{
-    return _mm512_add_epi32(a, b);
-}
-VF_FN vi vi_sub(vi a, vi b)
-{
-    return _mm512_sub_epi32(a, b);
-}
-VF_FN vi vi_mul(vi a, vi b)
-{
-    return _mm512_mullo_epi32(a, b);
-}
-VF_FN vi vi_and(vi a, vi b)
-{
-    return _mm512_and_si512(a, b);
-}
-VF_FN vi vi_xor(vi a, vi b)
-{
-    return _mm512_xor_si512(a, b);
-}
+VF_FN vi vi_set1(int32_t x) { return _mm512_set1_epi32(x); }
+VF_FN vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
+VF_FN vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
+VF_FN vi vi_mul(vi a, vi b) { return _mm512_mullo_epi32(a, b); }
+VF_FN vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
+VF_FN vi vi_xor(vi a, vi b) { return _mm512_xor_si512(a, b); }
 #define vi_shr(x, n) _mm512_srli_epi32(x, n)
 #define vi_shl(x, n) _mm512_slli_epi32(x, n)
-VF_FN vm vi_lt(vi a, vi b)
-{
-    return _mm512_cmplt_epi32_mask(a, b);
-}
-VF_FN vm vi_ltu(vi a, vi b)
-{
-    return _mm512_cmplt_epu32_mask(a, b);
-}
-VF_FN vi vf_bits(vf x)
-{
-    return _mm512_castps_si512(x);
-}
-VF_FN vf vf_from_bits(vi x)
-{
-    return _mm512_castsi512_ps(x);
-}
-VF_FN vf vf_from_int(vi x)
-{
-    return _mm512_cvtepi32_ps(x);
-}
+VF_FN vm vi_lt(vi a, vi b) { return _mm512_cmplt_epi32_mask(a, b); }
+VF_FN vm vi_ltu(vi a, vi b) { return _mm512_cmplt_epu32_mask(a, b); }
+VF_FN vi vf_bits(vf x) { return _mm512_castps_si512(x); }
+VF_FN vf vf_from_bits(vi x) { return _mm512_castsi512_ps(x); }
+VF_FN vf vf_from_int(vi x) { return _mm512_cvtepi32_ps(x); }
 
 VF_FN vf vf_load_bf16(const uint16_t *p)
 {
@@ -279,14 +147,8 @@ VF_FN __m256i vf_round_bf16(vf x)
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
 }
 
-VF_FN void vf_store_bf16(uint16_t *p, vf x)
-{
-    _mm256_storeu_si256((void *)p, vf_round_bf16(x));
-}
-VF_FN void vf_store_bf16_part(uint16_t *p, vf x, int n)
-{
-    _mm256_mask_storeu_epi16(p, vm_first(n), vf_round_bf16(x));
-}
+VF_FN void vf_store_bf16(uint16_t *p, vf x) { _mm256_storeu_si256((void *)p, vf_round_bf16(x)); }
+VF_FN void vf_store_bf16_part(uint16_t *p, vf x, int n) { _mm256_mask_storeu_epi16(p, vm_first(n), vf_round_bf16(x)); }
 
 /* Functions for pairs of bf16 numbers in 32 bits. vi_order_of_pairs is the permutation (0, 16, 1, 17, ...), which makes
  * pairs from two vectors. vi_any_not_finite reports whether any number is infinite or NaN. vf_pair_upper makes pairs
@@ -323,19 +185,10 @@ VF_FN vf vf_beyond_upper(vf x, vf near)
     return _mm512_sub_ps(x, _mm512_castsi512_ps(upper));
 }
 
-VF_FN vf vf_without_upper(vf x)
-{
-    return vf_beyond_upper(x, x);
-}
+VF_FN vf vf_without_upper(vf x) { return vf_beyond_upper(x, x); }
 
-VF_FN float vf_sum(vf x)
-{
-    return _mm512_reduce_add_ps(x);
-}
-VF_FN float vf_largest(vf x)
-{
-    return _mm512_reduce_max_ps(x);
-}
+VF_FN float vf_sum(vf x) { return _mm512_reduce_add_ps(x); }
+VF_FN float vf_largest(vf x) { return _mm512_reduce_max_ps(x); }
 
 /* Functions for vectors that consist of two halves. They load the halves from two places in memory, and transpose the
  * square of each half. */

@@ -48,10 +48,9 @@ size_t attn_alignment_ending(const char *name)
 {
     static const char *const endings[] = {".a3m", ".a2m", ".fasta", ".fas", ".fa",
                                           ".afa", ".pir", ".sto",   ".stk", ".aln"};
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
         if (name_says(name, endings[i]))
             return strlen(endings[i]) + (ends_with(name, ".gz") ? 3 : 0);
-    }
     return 0;
 }
 
@@ -88,20 +87,18 @@ static void drop_insertions(attn__records *records)
     for (int64_t i = 0; i < records->n; i++) {
         attn__record *r = &records->items[i];
         size_t kept = 0;
-        for (size_t c = 0; c < r->length; c++) {
+        for (size_t c = 0; c < r->length; c++)
             if (!is_insertion(r->text[c]))
                 r->text[kept++] = r->text[c];
-        }
         r->length = kept;
     }
 }
 
 static bool are_even(const attn__records *records)
 {
-    for (int64_t i = 1; i < records->n; i++) {
+    for (int64_t i = 1; i < records->n; i++)
         if (records->items[i].length != records->items[0].length)
             return false;
-    }
     return true;
 }
 
@@ -241,10 +238,9 @@ static void fill(attn_alignment *a, attn__records *records, bool query_columns, 
 {
     char *to = attn__alignment_cells(a, row);
     const char *from = records->items[row].text;
-    for (size_t c = 0; c < records->items[0].length; c++) {
+    for (size_t c = 0; c < records->items[0].length; c++)
         if (is_column(records, a->format, query_columns, c))
             *to++ = upper(from[c]);
-    }
     a->names[row] = records->items[row].name;
     records->items[row].name = NULL;
 }
@@ -268,10 +264,9 @@ static attn_status arrange(attn_alignment **alignment, attn__records *records, a
         fill(a, records, query_columns, i);
     a->query = records->query;
     records->query = NULL;
-    for (size_t c = 0, to = 0; c < records->items[0].length; c++) {
+    for (size_t c = 0, to = 0; c < records->items[0].length; c++)
         if (is_column(records, format, query_columns, c))
             a->numbers[to++] = records->numbers[c];
-    }
     *alignment = a;
     return ATTN_OK;
 }

@@ -21,10 +21,9 @@ bool attn__is_stockholm(const char *text, size_t size)
 {
     const char *line;
     size_t length, at = 0;
-    while (attn__next_line(text, size, &at, &line, &length)) {
+    while (attn__next_line(text, size, &at, &line, &length))
         if (!is_blank(line, length))
             return length >= sizeof begin - 1 && memcmp(line, begin, sizeof begin - 1) == 0;
-    }
     return false;
 }
 
@@ -62,10 +61,9 @@ static int64_t header_lines(const char *text, size_t size)
     const char *line;
     size_t length, at = 0;
     int64_t lines = 1;
-    for (; attn__next_line(text, size, &at, &line, &length); lines++) {
+    for (; attn__next_line(text, size, &at, &line, &length); lines++)
         if (!is_blank(line, length))
             return is_header(line, length) ? lines : 0;
-    }
     return 0;
 }
 
@@ -225,10 +223,9 @@ attn_status attn__records_read_clustal(attn__records *records, const char *text,
     attn_status status = ATTN_OK;
     int64_t header = header_lines(text, size);
     header = header ? header : 1; /* if no known header is found, the first line is the header of an unknown program */
-    while (status == ATTN_OK && attn__next_line(text, size, &at, &line, &length)) {
+    while (status == ATTN_OK && attn__next_line(text, size, &at, &line, &length))
         if (++r.line > header)
             status = take_clustal_line(&r, line, length);
-    }
     return status == ATTN_OK ? check_names(records) : status;
 }
 

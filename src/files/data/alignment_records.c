@@ -69,12 +69,11 @@ attn_status attn__record_extend(attn__records *records, attn__record *record, co
     attn_status status = reserve(records, record, length);
     if (status != ATTN_OK)
         return status;
-    for (size_t i = 0; i < length; i++) {
+    for (size_t i = 0; i < length; i++)
         if (is_residue(text[i]))
             record->text[record->length++] = text[i];
         else if (!is_space(text[i]))
             return fail_character(records, text[i], line, i);
-    }
     return ATTN_OK;
 }
 

@@ -29,10 +29,9 @@ static double pairwise_sum(const double *x, int64_t n)
     double r[8];
     memcpy(r, x, sizeof r);
     int64_t i = 8;
-    for (; i + 8 <= n; i += 8) {
+    for (; i + 8 <= n; i += 8)
         for (int j = 0; j < 8; j++)
             r[j] += x[i + j];
-    }
     double sum = ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]));
     for (; i < n; i++)
         sum += x[i];

@@ -336,15 +336,13 @@ static void measure_category(void *user, int64_t category, int thread)
     int64_t begin = category > 0 ? e->found_ends[category - 1] : 0, n = 0;
     /* the array is compacted in place, because the detections that are removed are not needed again */
     found *sorted = e->all + begin;
-    for (int64_t i = begin; i < e->found_ends[category]; i++) {
+    for (int64_t i = begin; i < e->found_ends[category]; i++)
         if (e->all[i].rank < MOST)
             sorted[n++] = e->all[i];
-    }
     qsort(sorted, (size_t)n, sizeof *sorted, compare_in_category);
-    for (int size = 0; size < SIZES; size++) {
+    for (int size = 0; size < SIZES; size++)
         for (int t = 0; t < THRESHOLDS && result->objects[size] > 0; t++)
             measure(sorted, n, size, t, e->precisions + first, result);
-    }
 }
 
 /* -------------------------------------------------------------------------------------------- the means */

@@ -117,10 +117,9 @@ static attn_status check_object_ids(const attn__box_set *set, const char *name, 
     for (int64_t i = 0; i < set->nobjects; i++)
         ids[i] = set->objects[i].id;
     qsort(ids, (size_t)set->nobjects, sizeof *ids, by_value);
-    for (int64_t i = 1; i < set->nobjects; i++) {
+    for (int64_t i = 1; i < set->nobjects; i++)
         if (ids[i] == ids[i - 1])
             return fail_twice(set, name, "annotations", ids[i]);
-    }
     return ATTN_OK;
 }
 
@@ -128,10 +127,9 @@ static attn_status sort_images(attn__box_set *set, const char *name)
 {
     if (set->nimages > 0)
         qsort(set->images, (size_t)set->nimages, sizeof *set->images, by_image_id);
-    for (int64_t i = 1; i < set->nimages; i++) {
+    for (int64_t i = 1; i < set->nimages; i++)
         if (set->images[i].id == set->images[i - 1].id)
             return fail_twice(set, name, "images", set->images[i].id);
-    }
     return ATTN_OK;
 }
 
@@ -139,10 +137,9 @@ static attn_status sort_categories(attn__box_set *set, const char *name)
 {
     if (set->ncategories > 0)
         qsort(set->categories, (size_t)set->ncategories, sizeof *set->categories, by_category_id);
-    for (int64_t i = 1; i < set->ncategories; i++) {
+    for (int64_t i = 1; i < set->ncategories; i++)
         if (set->categories[i].id == set->categories[i - 1].id)
             return fail_twice(set, name, "categories", set->categories[i].id);
-    }
     return ATTN_OK;
 }
 

@@ -38,9 +38,8 @@ const attn__coco_category attn__coco_categories[ATTN__COCO_CATEGORIES] = {
 
 const char *attn__coco_name(int64_t id)
 {
-    for (int i = 0; i < ATTN__COCO_CATEGORIES; i++) {
+    for (int i = 0; i < ATTN__COCO_CATEGORIES; i++)
         if (attn__coco_categories[i].id == id)
             return attn__coco_categories[i].name;
-    }
     return NULL;
 }

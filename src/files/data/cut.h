@@ -13,10 +13,9 @@ typedef struct attn__cut {
 
 static inline void attn__cut_put(attn__cut *cut, const char *bytes, size_t n)
 {
-    for (size_t i = 0; i < n; i++, cut->used++) {
+    for (size_t i = 0; i < n; i++, cut->used++)
         if (cut->used + 1 < cut->size)
             cut->out[cut->used] = bytes[i];
-    }
 }
 
 /* Writes the terminating 0. Returns the length that the text would have without the limit of the buffer. */

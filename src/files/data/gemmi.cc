@@ -269,10 +269,9 @@ void read_pdb(attn__gemmi &file, const char *text, size_t size, const char *name
 {
     const std::string records = used_records(file, text, size);
     const gemmi::Structure structure = gemmi::read_pdb_from_memory(records.data(), records.size(), name);
-    for (const gemmi::Entity &entity : structure.entities) {
+    for (const gemmi::Entity &entity : structure.entities)
         for (const std::string &residue : entity.full_sequence)
             add_to_sequence(file, entity.name, residue);
-    }
     struct Found {
         const gemmi::Chain *chain;
         const gemmi::Residue *residue;
@@ -280,10 +279,9 @@ void read_pdb(attn__gemmi &file, const char *text, size_t size, const char *name
     };
     std::vector<Found> all;
     for (const gemmi::Chain &chain : structure.models.at(0).chains) {
-        for (const gemmi::Residue &residue : chain.residues) {
+        for (const gemmi::Residue &residue : chain.residues)
             for (const gemmi::Atom &atom : residue.atoms)
                 all.push_back({&chain, &residue, &atom});
-        }
     }
     std::sort(all.begin(), all.end(), [](const Found &a, const Found &b) { return a.atom->serial < b.atom->serial; });
     for (const Found &f : all) {
@@ -412,10 +410,9 @@ bool read_block(attn__gemmi &file, gemmi::cif::Block &block)
 void read_cif(attn__gemmi &file, const char *text, size_t size, const char *name)
 {
     gemmi::cif::Document document = gemmi::cif::read_memory(text, size, name);
-    for (gemmi::cif::Block &block : document.blocks) {
+    for (gemmi::cif::Block &block : document.blocks)
         if (read_block(file, block))
             return;
-    }
 }
 
 /* Returns whether the first word that is in no comment begins with "data_". */

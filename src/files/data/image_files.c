@@ -129,10 +129,9 @@ attn_status attn_image_set_add_cifar(attn_image_set *set, attn_context *context,
     attn_status status = ATTN_OK;
     for (size_t at = 0; status == ATTN_OK && at < file->size; at += RECORD) {
         const unsigned char *record = (const unsigned char *)file->data + at;
-        for (int i = 0; i < PLANE; i++) {
+        for (int i = 0; i < PLANE; i++)
             for (int c = 0; c < 3; c++)
                 pixels[3 * i + c] = record[1 + c * PLANE + i];
-        }
         status = check_label(context, file, at, record[0], classes > 0 ? classes : CIFAR_CLASSES);
         if (status == ATTN_OK)
             status = attn_image_set_add(set, pixels, record[0], (uint64_t)attn_image_set_size(set));

@@ -206,10 +206,9 @@ attn_status attn_image_set_split(attn_image_set **train, attn_image_set **valid,
     attn_image_set **wanted[PARTS] = {train, valid, test};
     int64_t counts[PARTS] = {0};
     attn_status status = ATTN_OK;
-    for (int p = 0; p < PARTS; p++) {
+    for (int p = 0; p < PARTS; p++)
         if (wanted[p])
             *wanted[p] = NULL;
-    }
     if (!(valid_share >= 0 && test_share >= 0 && valid_share + test_share < 1))
         return attn__fail(all->context, ATTN_ERROR_ARGUMENT,
                           "split: shares %g for validation and %g for test leave nothing to train on", valid_share,

@@ -58,10 +58,9 @@ static bool grow(model *m)
         return false;
     }
     m->places = more;
-    for (size_t i = 0; i < places; i++) {
+    for (size_t i = 0; i < places; i++)
         if (old[i].key)
             *place_of(m, (int32_t)((old[i].key >> 32) - 1), (int32_t)(uint32_t)old[i].key) = old[i];
-    }
     attn__free(m->context, old);
     return true;
 }

@@ -30,10 +30,9 @@ static attn_status take_pair(reader *r, const int64_t words[2])
 {
     const int64_t *from = r->side[ATTN_SIDE_SOURCE].first + words[0], *to = r->side[ATTN_SIDE_TARGET].first + words[1];
     attn_status status = ATTN_OK;
-    for (int64_t s = from[0]; s < from[1]; s++) {
+    for (int64_t s = from[0]; s < from[1]; s++)
         for (int64_t t = to[0]; t < to[1] && status == ATTN_OK; t++)
             status = add(r, s, t);
-    }
     return status;
 }
 

@@ -44,10 +44,9 @@ static attn_status spread_token(spreading *s, const attn__links *links, int64_t 
     const int64_t *words = s->side[ATTN_SIDE_SOURCE].words, word = s->side[ATTN_SIDE_TARGET].words[j];
     attn_status status = ATTN_OK;
     memset(s->marks, 0, (size_t)n);
-    for (int64_t l = 0; l < links->n; l++) {
+    for (int64_t l = 0; l < links->n; l++)
         for (int64_t k = 0; k < n && links->items[l].target == word; k++)
             s->marks[k] |= words[k] == links->items[l].source;
-    }
     for (int64_t k = 0; k < n && status == ATTN_OK; k++)
         status = s->marks[k] ? add(s, k, j) : ATTN_OK;
     return status;
@@ -71,10 +70,9 @@ static attn_status spread(spreading *s, const attn_pairs *pairs, int64_t i, cons
 
 static bool has_links(const attn_pairs *pairs)
 {
-    for (int64_t i = 0; i < pairs->n; i++) {
+    for (int64_t i = 0; i < pairs->n; i++)
         if (pairs->links[i].n > 0)
             return true;
-    }
     return false;
 }
 

@@ -119,10 +119,9 @@ static void add_word(const aligner *a, int64_t word)
     bool letters = false;
     for (int64_t j = 0; j < to->n && !letters; j++)
         letters = counts(to, j, word, true);
-    for (int64_t j = 0; j < to->n; j++) {
+    for (int64_t j = 0; j < to->n; j++)
         if (counts(to, j, word, letters))
             add_shares(a, j);
-    }
 }
 
 /* Returns the source word of target word `word`, or -1 if there is none. */

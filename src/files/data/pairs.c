@@ -192,10 +192,9 @@ static attn_status take_line(reader *r, const char *line, size_t length)
 
 static bool is_number(const char *field, size_t length)
 {
-    for (size_t i = 0; i < length; i++) {
+    for (size_t i = 0; i < length; i++)
         if (field[i] < '0' || field[i] > '9')
             return false;
-    }
     return length > 0;
 }
 
@@ -206,7 +205,8 @@ static bool is_column_name(const char *field, size_t length)
         " source target src tgt trg input output sentence translation text sentence1 sentence2 source_text target_text "
         "original translated reference english french german spanish italian portuguese dutch russian chinese japanese "
         "korean arabic turkish polish czech swedish danish norwegian finnish greek hebrew hindi hungarian romanian "
-        "ukrainian vietnamese indonesian esperanto latin en fr de es it pt nl ru zh ja ko ar tr pl cs sv da fi el he hi "
+        "ukrainian vietnamese indonesian esperanto latin en fr de es it pt nl ru zh ja ko ar tr pl cs sv da fi el he "
+        "hi "
         "hu ro uk vi eng fra fre deu ger spa ita por nld rus zho jpn kor ara tur pol ces swe ";
     char word[32];
     if (unquote(field, length, NULL) != SIZE_MAX) {
@@ -279,10 +279,9 @@ static form find_form(const char *text, size_t size)
     const char *next = first, *field;
     size_t field_length;
     int n = 0;
-    for (; next_field(&next, first + first_length, &field, &field_length); n++) {
+    for (; next_field(&next, first + first_length, &field, &field_length); n++)
         if ((n == column[0] || n == column[1]) && !is_column_name(field, field_length))
             named = false;
-    }
     named = named && n > column[1];
     const forms *all = named ? &f : &with;
     numbered = all->numbered;

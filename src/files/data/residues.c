@@ -18,10 +18,9 @@ const char *attn_residue_symbol(int32_t id)
 int32_t attn_residue_id(char residue)
 {
     char c = residue == 'J' ? 'X' : residue;
-    for (int32_t id = 0; id < ATTN_RESIDUE_COUNT; id++) {
+    for (int32_t id = 0; id < ATTN_RESIDUE_COUNT; id++)
         if (symbols[id][0] == c && symbols[id][1] == 0)
             return id;
-    }
     return -1;
 }
 

@@ -117,68 +117,77 @@ const char *attn__spm_piece(const attn__spm *spm, int64_t id, size_t *length, ch
 attn__spm_result attn__spm_encode(const attn__spm *spm, const char *text, size_t length, attn__spm_take *take,
                                   void *user, char *message)
 {
-    return guarded(message, [&] {
-        std::vector<std::string> pieces;
-        const attn__spm_result result =
-            result_of(spm->processor.Encode(std::string_view(text, length), &pieces), message);
-        for (size_t i = 0; result == ATTN__SPM_OK && i < pieces.size(); i++)
-            take(user, pieces[i].data(), pieces[i].size());
-        return result;
-    });
+    return guarded(
+        message,
+        [&] {
+            std::vector<std::string> pieces;
+            const attn__spm_result result =
+                result_of(spm->processor.Encode(std::string_view(text, length), &pieces), message);
+            for (size_t i = 0; result == ATTN__SPM_OK && i < pieces.size(); i++)
+                take(user, pieces[i].data(), pieces[i].size());
+            return result;
+        });
 }
 
 attn__spm_result attn__spm_decode(const attn__spm *spm, const char *const *pieces, const size_t *lengths, int64_t n,
                                   attn__spm_take *take, void *user, char *message)
 {
-    return guarded(message, [&] {
-        std::vector<std::string> all;
-        std::string text;
-        for (int64_t i = 0; i < n; i++)
-            all.emplace_back(pieces[i], lengths[i]);
-        const attn__spm_result result = result_of(spm->processor.Decode(all, &text), message);
-        if (result == ATTN__SPM_OK)
-            take(user, text.data(), text.size());
-        return result;
-    });
+    return guarded(
+        message,
+        [&] {
+            std::vector<std::string> all;
+            std::string text;
+            for (int64_t i = 0; i < n; i++)
+                all.emplace_back(pieces[i], lengths[i]);
+            const attn__spm_result result = result_of(spm->processor.Decode(all, &text), message);
+            if (result == ATTN__SPM_OK)
+                take(user, text.data(), text.size());
+            return result;
+        });
 }
 
 attn__spm_result attn__spm_train(const char *const *texts, int64_t n, const char *kind, int64_t size, double coverage,
                                  int64_t *needed, attn__spm_take *take, void *user, char *message)
 {
-    return guarded(message, [&] {
-        /* The number of threads decides how sums are divided. A fixed number gives the same pieces on every machine. */
-        std::unordered_map<std::string, std::string> options = {
-            {"model_type", kind},
-            {"vocab_size", std::to_string(size)},
-            {"hard_vocab_limit", "false"},
-            {"byte_fallback", "true"},
-            {"num_threads", "2"},
-            {"pad_id", "0"},
-            {"bos_id", "1"},
-            {"eos_id", "2"},
-            {"unk_id", "3"},
-            {"bos_piece", "<bos>"},
-            {"eos_piece", "<eos>"},
-            {"normalization_rule_name", "nmt_nfkc"},
-            {"minloglevel", "3"},
-        };
-        if (coverage > 0) {
-            std::ostringstream share; /* std::to_string would write the locale's decimal point */
-            share.imbue(std::locale::classic());
-            share << coverage;
-            options["character_coverage"] = share.str();
-        }
-        Texts sentences(texts, n);
-        std::string model;
-        const sentencepiece::util::Status status =
-            sentencepiece::SentencePieceTrainer::Train(options, &sentences, &model);
-        const attn__spm_result result = result_of(status, message);
-        /* The library tells the number only in its text: "... required_chars. 1000 vs 3263. ..." */
-        const std::string text = status.ToString();
-        const size_t at = text.find("required_chars. "), number = text.find(" vs ", at == std::string::npos ? 0 : at);
-        *needed = at == std::string::npos || number == std::string::npos ? 0 : std::atoll(text.c_str() + number + 4);
-        if (result == ATTN__SPM_OK)
-            take(user, model.data(), model.size());
-        return result;
-    });
+    return guarded(
+        message,
+        [&] {
+            /* The number of threads decides how sums are divided. A fixed number gives the same pieces on every
+             * machine. */
+            std::unordered_map<std::string, std::string> options = {
+                {"model_type", kind},
+                {"vocab_size", std::to_string(size)},
+                {"hard_vocab_limit", "false"},
+                {"byte_fallback", "true"},
+                {"num_threads", "2"},
+                {"pad_id", "0"},
+                {"bos_id", "1"},
+                {"eos_id", "2"},
+                {"unk_id", "3"},
+                {"bos_piece", "<bos>"},
+                {"eos_piece", "<eos>"},
+                {"normalization_rule_name", "nmt_nfkc"},
+                {"minloglevel", "3"},
+            };
+            if (coverage > 0) {
+                std::ostringstream share; /* std::to_string would write the locale's decimal point */
+                share.imbue(std::locale::classic());
+                share << coverage;
+                options["character_coverage"] = share.str();
+            }
+            Texts sentences(texts, n);
+            std::string model;
+            const sentencepiece::util::Status status =
+                sentencepiece::SentencePieceTrainer::Train(options, &sentences, &model);
+            const attn__spm_result result = result_of(status, message);
+            /* The library tells the number only in its text: "... required_chars. 1000 vs 3263. ..." */
+            const std::string text = status.ToString();
+            const size_t at = text.find("required_chars. "),
+                         number = text.find(" vs ", at == std::string::npos ? 0 : at);
+            *needed =
+                at == std::string::npos || number == std::string::npos ? 0 : std::atoll(text.c_str() + number + 4);
+            if (result == ATTN__SPM_OK)
+                take(user, model.data(), model.size());
+            return result;
+        });
 }

@@ -32,8 +32,8 @@ attn__spm_result attn__spm_encode(const attn__spm *spm, const char *text, size_t
 attn__spm_result attn__spm_decode(const attn__spm *spm, const char *const *pieces, const size_t *lengths, int64_t n,
                                   attn__spm_take *take, void *user, char *message);
 /* Learns at most `size` pieces from n texts, and calls `take` once with the bytes of the model. `kind` is "unigram" or
- * "bpe". Ids 0 to 3 are <pad>, <bos>, <eos> and <unk>. Characters that are too rare for a piece are encoded as bytes. The
- * others are the share `coverage` of all characters (0: 0.9995). If they are more than `size`, *needed becomes the
+ * "bpe". Ids 0 to 3 are <pad>, <bos>, <eos> and <unk>. Characters that are too rare for a piece are encoded as bytes.
+ * The others are the share `coverage` of all characters (0: 0.9995). If they are more than `size`, *needed becomes the
  * smallest size that is enough, and the result is ATTN__SPM_REFUSED. */
 attn__spm_result attn__spm_train(const char *const *texts, int64_t n, const char *kind, int64_t size, double coverage,
                                  int64_t *needed, attn__spm_take *take, void *user, char *message);

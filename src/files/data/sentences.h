@@ -60,8 +60,8 @@ typedef struct attn_pair {
 typedef struct attn_pairs attn_pairs;
 
 /* A callback for invalid lines. `tell` is called with the number of the line and a description of the fault, and the
- * line is left out. If `tell` is NULL, the first invalid line is an error. Line 0 is a note on the form of a whole file:
- * numbers, quotes or a header line that are no part of the sentences. */
+ * line is left out. If `tell` is NULL, the first invalid line is an error. Line 0 is a note on the form of a whole
+ * file: numbers, quotes or a header line that are no part of the sentences. */
 typedef struct attn_pairs_bad {
     void (*tell)(void *user, int64_t line, const char *error);
     void *user;
@@ -86,8 +86,9 @@ typedef struct attn_pairs_options {
     attn_pairs_bad bad;
 } attn_pairs_options;
 
-/* Reads lines `source<TAB>target[<TAB>anything]`, or `number<TAB>source<TAB>number<TAB>target[<TAB>anything]` if all lines
- * have this form. If all sentences are quoted as in CSV, the quotes are removed. A first line that names the columns
+/* Reads lines `source<TAB>target[<TAB>anything]`, or `number<TAB>source<TAB>number<TAB>target[<TAB>anything]` if all
+ * lines have this form. If all sentences are quoted as in CSV, the quotes are removed. A first line that names the
+ * columns
  * ("English<TAB>French") is left out. Empty lines are skipped. A carriage return at the end of a line and a
  * byte order mark at the start are dropped. `options` may be NULL. `text` is not needed after the call.
  * ATTN_ERROR_FORMAT: all lines are empty, or a line has no tab, has an empty side, is too long, or has invalid UTF-8.
@@ -160,8 +161,8 @@ typedef struct attn_vocab_options {
     int64_t steps;
     attn_vocab_kind kind;
     bool joint; /* true: pieces are learned from both sides together */
-    /* share of the texts' characters that have pieces of their own, the most frequent ones; others are encoded as bytes;
-     * 0: SentencePiece's default, 0.9995 */
+    /* share of the texts' characters that have pieces of their own, the most frequent ones; others are encoded as
+     * bytes; 0: SentencePiece's default, 0.9995 */
     double character_coverage;
 } attn_vocab_options;
 

@@ -156,10 +156,9 @@ static bool covers(const shape *s, double x, double y)
 static int coverage(const shape *s, int64_t x, int64_t y)
 {
     int n = 0;
-    for (int j = 0; j < SAMPLES; j++) {
+    for (int j = 0; j < SAMPLES; j++)
         for (int i = 0; i < SAMPLES; i++)
             n += covers(s, (double)x + (i + 0.5) / SAMPLES, (double)y + (j + 0.5) / SAMPLES);
-    }
     return n;
 }
 
@@ -212,10 +211,9 @@ static bool place(scene *s, const shape *one, unsigned char index)
                 hidden[s->owner[y * s->image->width + x]]++;
         }
     }
-    for (int i = 0; i < index; i++) {
+    for (int i = 0; i < index; i++)
         if (2 * (s->seen[i] - hidden[i]) < s->whole[i])
             return false;
-    }
     if (2 * seen < whole)
         return false;
     for (int i = 0; i < index; i++)

@@ -38,10 +38,9 @@ attn_status attn_pairs_split(attn_pairs **train, attn_pairs **valid, attn_pairs 
     attn_pairs **wanted[PARTS] = {train, valid, test};
     int64_t counts[PARTS] = {0};
     attn_status status = attn__check_choice(all->context, "compat", (int)o->compat, ATTN_COMPAT_D2L);
-    for (int p = 0; p < PARTS; p++) {
+    for (int p = 0; p < PARTS; p++)
         if (wanted[p])
             *wanted[p] = NULL;
-    }
     if (status != ATTN_OK)
         return status;
     if (!(by.valid + by.test < 1) || by.train_examples < 0)
@@ -50,10 +49,9 @@ attn_status attn_pairs_split(attn_pairs **train, attn_pairs **valid, attn_pairs 
                           by.test);
     for (int64_t i = 0; i < all->n; i++)
         counts[part_of(&by, all, i)]++;
-    for (int p = 0; p < PARTS && status == ATTN_OK; p++) {
+    for (int p = 0; p < PARTS && status == ATTN_OK; p++)
         if (wanted[p])
             status = attn__pairs_create(wanted[p], all->context, counts[p]);
-    }
     for (int64_t i = 0; i < all->n && status == ATTN_OK; i++) {
         attn_pairs **part = wanted[part_of(&by, all, i)];
         if (part)

@@ -11,10 +11,9 @@
 /* Returns the chain of an atom. Makes the chain if this is its first atom. Returns NULL if there is no memory. */
 static attn__chain *chain_of(attn_structure *s, const attn__atom *atom)
 {
-    for (int64_t i = s->nchains; i-- > 0;) {
+    for (int64_t i = s->nchains; i-- > 0;)
         if (strcmp(s->chains[i].name, atom->chain) == 0)
             return &s->chains[i];
-    }
     attn__chain *more = attn__grow(s->context, s->chains, s->nchains, sizeof *more);
     if (!more)
         return NULL;
@@ -187,12 +186,11 @@ static void drop_unbound(attn_structure *s)
         chain->first = s->n;
         s->n += chain->n;
     }
-    for (int64_t i = 0; s->n > 0 && i < s->nchains; i++) {
+    for (int64_t i = 0; s->n > 0 && i < s->nchains; i++)
         if (s->chains[i].n > 0)
             s->chains[kept++] = s->chains[i];
         else
             free_chain(s->context, &s->chains[i]);
-    }
     s->nchains = s->n > 0 ? kept : s->nchains;
 }
 

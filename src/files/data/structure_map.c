@@ -93,10 +93,9 @@ attn_status attn_structure_map(const attn_structure *structure, const char *quer
     char *letters = attn__alloc(context, (size_t)columns);
     fit best = {.to = attn__alloc(context, places)}, other = {.to = attn__alloc(context, places)};
     int64_t n = 0;
-    for (int64_t c = 0; letters && c < columns; c++) {
+    for (int64_t c = 0; letters && c < columns; c++)
         if (query[c] != '-')
             letters[n++] = query[c] >= 'A' && query[c] <= 'Z' ? query[c] : 'X';
-    }
     attn_status status =
         letters && best.to && other.to ? choose(structure, letters, n, &best, &other) : ATTN_ERROR_MEMORY;
     for (int64_t c = 0, i = 0; status == ATTN_OK && c < columns; c++) {

@@ -42,10 +42,9 @@ void attn__chain_drop_unbound(attn__chain *chain)
         r[i].doubtful = r[i].doubtful && !(r[i].at.has_ca && !r[i - 1].doubtful && is_bound(&r[i - 1], &r[i]));
     for (int64_t i = chain->n - 1; i > 0; i--)
         r[i - 1].doubtful = r[i - 1].doubtful && !(r[i - 1].at.has_ca && !r[i].doubtful && is_bound(&r[i - 1], &r[i]));
-    for (int64_t i = 0; i < chain->n; i++) {
+    for (int64_t i = 0; i < chain->n; i++)
         if (!r[i].doubtful)
             r[kept++] = r[i];
-    }
     chain->n = kept;
 }
 
@@ -77,10 +76,9 @@ static int64_t by_numbers(const attn__chain *chain, attn__position *to)
         int64_t absent = broken ? absent_between(&r[-1], r) : 0;
         absent = added + absent <= MOST_ABSENT ? absent : 0;
         added += absent;
-        for (int64_t k = 0; k < absent; k++, n++) {
+        for (int64_t k = 0; k < absent; k++, n++)
             if (to)
                 to[n] = (attn__position){.residue = -1};
-        }
         if (to)
             to[n] = (attn__position){r->at.letter, broken && absent == 0, chain->first + i};
         n++;

@@ -52,10 +52,9 @@ static const struct {
 
 static uint32_t lower(uint32_t code)
 {
-    for (size_t i = 0; i < sizeof capitals / sizeof *capitals && code >= capitals[i].first; i++) {
+    for (size_t i = 0; i < sizeof capitals / sizeof *capitals && code >= capitals[i].first; i++)
         if (code <= capitals[i].last && (code - capitals[i].first) % capitals[i].step == 0)
             return (uint32_t)((int32_t)code + capitals[i].shift);
-    }
     return code;
 }
 

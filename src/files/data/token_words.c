@@ -163,10 +163,9 @@ attn_status attn__prepared_words_fill(attn__prepared_words *p, const char *text,
 
 int64_t attn__prepared_words_origin(const attn__prepared_words *p, int64_t number)
 {
-    for (int64_t i = 0; number >= 0 && i < p->n; i++) {
+    for (int64_t i = 0; number >= 0 && i < p->n; i++)
         if (number < p->first[i + 1])
             return i;
-    }
     return -1;
 }
 

@@ -107,10 +107,9 @@ static attn_status read_token(reader *r, const char *line, size_t length)
         return fail_line(r, "an empty line");
     if (length > 4096)
         return fail_line(r, "a token longer than 4096 bytes");
-    for (size_t i = 0; i < length; i++) {
+    for (size_t i = 0; i < length; i++)
         if ((unsigned char)line[i] <= ' ')
             return fail_line(r, "a token with a space or a control character");
-    }
     if (attn__utf8_first_invalid(line, length) != SIZE_MAX)
         return fail_line(r, "invalid UTF-8");
     if (attn__words_find(&r->words, line, length) >= 0)
@@ -168,10 +167,9 @@ const char *attn_vocab_token(const attn_vocab *vocab, int64_t id)
 int32_t attn_vocab_find(const attn_vocab *vocab, const char *word, size_t length)
 {
     int32_t id = attn__words_find(&vocab->words, word, length);
-    for (int i = 0; i < ATTN__SPECIALS; i++) {
+    for (int i = 0; i < ATTN__SPECIALS; i++)
         if (id == vocab->special[i])
             return -1;
-    }
     return id;
 }
 

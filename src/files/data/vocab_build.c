@@ -68,10 +68,9 @@ static bool is_special(const attn__word *word)
 static int64_t keep_frequent(attn__word *items, int64_t n, int64_t min_frequency, bool specials)
 {
     int64_t kept = 0;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         if (items[i].count >= min_frequency && (specials || !is_special(&items[i])))
             items[kept++] = items[i];
-    }
     return kept;
 }
 

@@ -24,10 +24,9 @@ static attn_status collect(attn__word *words, const attn__subword *subword, attn
 
 static attn_status check_specials(const attn_vocab *vocab, const char *name)
 {
-    for (int i = 0; i < ATTN__SPECIALS; i++) {
+    for (int i = 0; i < ATTN__SPECIALS; i++)
         if (i != ATTN_SPECIAL_BOS && vocab->special[i] < 0)
             return attn__fail(vocab->context, ATTN_ERROR_FORMAT, "%s: no piece %s in it", name, attn__special_names[i]);
-    }
     return ATTN_OK;
 }
 
@@ -145,9 +144,8 @@ attn_status attn__vocab_join(const attn_vocab *vocab, const char *tokens, char *
     attn_status status = pieces && lengths ? ATTN_OK : ATTN_ERROR_MEMORY;
     size_t size = 0;
     *text = NULL;
-    while (status == ATTN_OK && attn_text_word(&tokens, &pieces[n], &lengths[n])) {
+    while (status == ATTN_OK && attn_text_word(&tokens, &pieces[n], &lengths[n]))
         n += !is_silent(vocab, attn__words_find(&vocab->words, pieces[n], lengths[n]));
-    }
     if (status == ATTN_OK)
         status = attn__subword_decode(vocab->subword, pieces, lengths, n, text, &size);
     if (status == ATTN_OK)

@@ -108,12 +108,11 @@ attn_status attn_directory_list(attn_entries *entries, attn_context *context, co
     ATTN__CALL(context);
     attn_status status = attn__directory_read(entries, context, path, false);
     int64_t kept = 0;
-    for (int64_t i = 0; i < entries->n; i++) {
+    for (int64_t i = 0; i < entries->n; i++)
         if (status == ATTN_OK && is_kind(context, path, entries->names[i], directories, &status))
             entries->names[kept++] = entries->names[i];
         else
             attn__free(context, entries->names[i]);
-    }
     entries->n = kept;
     if (status != ATTN_OK)
         attn_entries_free(context, entries);

@@ -6,8 +6,8 @@
 
 #include "attn/attn.h"
 
-/* The names of the entries of a directory, sorted by their bytes. Names that begin with '.', and __MACOSX, which archives
- * of macOS leave, are left out. */
+/* The names of the entries of a directory, sorted by their bytes. Names that begin with '.', and __MACOSX, which
+ * archives of macOS leave, are left out. */
 typedef struct attn_entries {
     int64_t n;
     char **names;
@@ -17,8 +17,8 @@ typedef struct attn_entries {
  * ATTN_ERROR_MEMORY. */
 attn_status attn_directory_list(attn_entries *entries, attn_context *context, const char *path, bool directories);
 void attn_entries_free(attn_context *context, attn_entries *entries);
-/* Reads the names of all entries of a directory. `hidden`: also those that are otherwise left out, but not "." and "..".
- * Every reader of directories reads them with this function. May return the errors of attn_directory_list. */
+/* Reads the names of all entries of a directory. `hidden`: also those that are otherwise left out, but not "." and
+ * "..". Every reader of directories reads them with this function. May return the errors of attn_directory_list. */
 attn_status attn__directory_read(attn_entries *entries, attn_context *context, const char *path, bool hidden);
 /* Returns the path "folder/name". The caller frees it with attn__free. Returns NULL if there is no memory. */
 char *attn__join(attn_context *context, const char *folder, const char *name);

@@ -19,8 +19,8 @@ attn_status attn__file_open(attn_context *context, const char *path, int *descri
 attn_status attn__file_map(attn__input *input, attn_context *context, const char *path);
 void attn__file_unmap(attn__input *input);
 /* Call this after everything was read from a mapped file. ATTN_ERROR_IO: the file has another size or time than when it
- * was mapped, so other bytes may have been read. A file that was replaced as a whole is not changed. If a mapped file is
- * truncated, the system ends the process when it reads behind the new end (SIGBUS). */
+ * was mapped, so other bytes may have been read. A file that was replaced as a whole is not changed. If a mapped file
+ * is truncated, the system ends the process when it reads behind the new end (SIGBUS). */
 attn_status attn__file_unchanged(const attn__input *input);
 
 /* A file that is being written. It gets its name only when it is complete. If the path is a device, a pipe, or a link

@@ -78,10 +78,9 @@ static attn_status read_raw(sink *s)
 /* Reports whether only zero bytes are left. Archives and tapes pad files with them, and gzip ignores them. */
 static bool is_padding(const Bytef *bytes, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (bytes[i])
             return false;
-    }
     return true;
 }
 

@@ -30,10 +30,9 @@ int attn__standard_stream(const char *path)
     struct stat link, about, open;
     if (lstat(path, &link) != 0 || !S_ISLNK(link.st_mode) || stat(path, &about) != 0)
         return -1;
-    for (int descriptor = STDOUT_FILENO; descriptor <= STDERR_FILENO; descriptor++) {
+    for (int descriptor = STDOUT_FILENO; descriptor <= STDERR_FILENO; descriptor++)
         if (fstat(descriptor, &open) == 0 && open.st_dev == about.st_dev && open.st_ino == about.st_ino)
             return descriptor;
-    }
     return -1;
 }
 

@@ -90,10 +90,9 @@ attn_status attn__json_parse(json_t **root, const attn__input *text, int depth, 
 
 static bool all_of(const json_t *list, json_type type)
 {
-    for (size_t i = 0; i < json_array_size(list); i++) {
+    for (size_t i = 0; i < json_array_size(list); i++)
         if (json_typeof(json_array_get(list, i)) != type)
             return false;
-    }
     return true;
 }
 

@@ -148,9 +148,8 @@ static void bilinear_forward(const void *self, const attn__call *call)
     operands o = read_inputs(call, b->fill);
     attn_tensor **wanted = attn__wanted(call, "weights", &o.weights);
     if (!attn__nn_has_channels(call->tape, "queries", o.queries, 3, 2, b->query_size) ||
-        !attn__nn_has_channels(call->tape, "keys", o.keys, 3, 2, b->key_size)) {
+        !attn__nn_has_channels(call->tape, "keys", o.keys, 3, 2, b->key_size))
         return;
-    }
     attn_tensor *keys = attn_nn_linear_forward(&b->m, call->tape, o.keys);
     attn_tensor *out =
         attn__nn_dot_product_scaled(call->tape, o.queries, keys, o.values, &o.mask, 1, b->dropout, wanted);

@@ -44,9 +44,8 @@ typedef struct network {
 static void build_embedding(network *n, attn_nn_builder *builder, const attn_config *config, int64_t hidden)
 {
     int64_t patch[2];
-    if (!attn__patches_fit(n->size, patch, n->grid, builder, config, "axial-classifier")) {
+    if (!attn__patches_fit(n->size, patch, n->grid, builder, config, "axial-classifier"))
         return;
-    }
     attn_nn_push(builder, "patch_embedding");
     attn_nn_patches_init(&n->patches, builder, attn_config_int(config, "in_channels", 0), hidden, patch[0], patch[1]);
     attn_nn_pop(builder);
@@ -84,9 +83,8 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
 static attn_tensor *attend(const network *n, int i, int axis, attn_tape *tape, attn_tensor *x, attn_tensor **map)
 {
     static const int swapped[] = {0, 2, 1, 3};
-    if (!x) {
+    if (!x)
         return NULL;
-    }
     int64_t along = n->grid[axis == ROWS ? 1 : 0], others = n->grid[axis == ROWS ? 0 : 1];
     int64_t whole[] = {attn_tensor_length(x, 0), others, along, attn_tensor_length(x, 3)};
     int64_t lines[] = {whole[0] * others, along, whole[3]};
@@ -103,13 +101,11 @@ static void forward(const void *self, const attn__call *call)
     attn_tape *tape = call->tape;
     attn_named_list maps[AXES] = {{.context = attn_tape_context(tape)}, {.context = attn_tape_context(tape)}};
     attn_tensor *images = attn__call_input(call, "x"), *wanted = NULL;
-    if (!attn__images_fit(tape, "axial-classifier", images, n->size[0], n->size[1], "")) {
+    if (!attn__images_fit(tape, "axial-classifier", images, n->size[0], n->size[1], ""))
         return;
-    }
     attn_tensor *x = attn_nn_patches_forward(&n->patches, tape, images);
-    if (!x) {
+    if (!x)
         return;
-    }
     int64_t batch = attn_tensor_length(x, 0), hidden = attn_tensor_length(x, 2);
     x = attn_reshape(tape, x, 4, (int64_t[]){batch, n->grid[0], n->grid[1], hidden});
     x = attn_nn_axial_positions_forward(&n->positions, tape, x);
@@ -125,11 +121,9 @@ static void forward(const void *self, const attn__call *call)
     x = attn_mean(tape, attn_reshape(tape, x, 3, (int64_t[]){batch, n->grid[0] * n->grid[1], hidden}), 1);
     attn__call_output(call, "logits",
                       attn_nn_linear_forward(&n->head, tape, attn_nn_layer_norm_forward(&n->norm, tape, x)));
-    for (int axis = 0; x && axis < AXES; axis++) {
-        if (attn__wanted(call, names[axis], &wanted)) {
+    for (int axis = 0; x && axis < AXES; axis++)
+        if (attn__wanted(call, names[axis], &wanted))
             attn__call_output(call, names[axis], attn__stack(tape, &maps[axis], names[axis]));
-        }
-    }
     attn_named_clear(&maps[ROWS]);
     attn_named_clear(&maps[COLUMNS]);
 }

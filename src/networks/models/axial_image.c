@@ -83,11 +83,10 @@ static void build_blocks(attn__axial_image *m, attn_nn_builder *builder, const a
     for (int i = 0; i < 2 * m->depth; i++) { /* even blocks are attention, odd blocks are convolutions */
         for (int half = 0; half < 2; half++) {
             attn_nn_pushf(builder, "blocks.%d.%s", i, m->reversible ? reversible[half] : plain[half]);
-            if (i % 2 == 0) {
+            if (i % 2 == 0)
                 build_line(&m->line[i / 2][half], builder, config, 2 + half);
-            } else {
+            else
                 build_conv(&m->conv[i / 2][half], builder, config);
-            }
             attn_nn_pop(builder);
         }
     }
@@ -135,9 +134,8 @@ static attn_reversible_block block_at(const attn__axial_image *m, int i)
 {
     const attn__axial_image_line *line = m->line[i / 2];
     const attn__axial_image_conv *conv = m->conv[i / 2];
-    if (i % 2 == 0) {
+    if (i % 2 == 0)
         return (attn_reversible_block){{run_line, &line[0]}, {run_line, &line[1]}};
-    }
     return (attn_reversible_block){{run_conv, &conv[0]}, {run_conv, &conv[1]}};
 }
 
@@ -168,12 +166,10 @@ attn_tensor *attn__axial_image_forward(const attn__axial_image *m, attn_tape *ta
                                        attn_tensor **weights)
 {
     attn_reversible_block blocks[MOST_BLOCKS];
-    if (m->has_positions) {
+    if (m->has_positions)
         x = attn_nn_axial_positions_forward(&m->positions, tape, x);
-    }
-    if (weights) {
+    if (weights)
         return run_with_weights(m, tape, x, weights);
-    }
     for (int i = 0; i < 2 * m->depth; i++) {
         blocks[i] = block_at(m, i);
         if (!m->reversible) {
@@ -197,9 +193,8 @@ static void run_stack(const void *self, const attn__call *call, const char *name
     }
     bool keep = attn__wanted(call, "weights", &weights) != NULL;
     attn__call_output(call, "out", attn__axial_image_forward(self, call->tape, x, keep ? &weights : NULL));
-    if (keep) {
+    if (keep)
         attn__call_output(call, "weights", weights);
-    }
 }
 
 static void forward(const void *self, const attn__call *call)
@@ -296,11 +291,10 @@ static void block_build(void *self, attn_nn_builder *builder, const attn_config 
     b->dim = attn_config_int(config, "dim", 0);
     for (int half = 0; half < 2; half++) {
         attn_nn_push(builder, (attn_config_bool(config, "reversible", true) ? reversible : plain)[half]);
-        if (b->attends) {
+        if (b->attends)
             build_line(&b->line[half], builder, config, 2 + half);
-        } else {
+        else
             build_conv(&b->conv[half], builder, config);
-        }
         attn_nn_pop(builder);
     }
 }
@@ -310,9 +304,8 @@ static void block_forward(const void *self, const attn__call *call)
     const one_block *b = self;
     attn_tape *tape = call->tape;
     attn_tensor *x = attn__call_input(call, "x");
-    if (!attn__nn_has_channels(tape, "reversible-block", x, 4, CHANNELS, 2 * b->dim)) {
+    if (!attn__nn_has_channels(tape, "reversible-block", x, 4, CHANNELS, 2 * b->dim))
         return;
-    }
     attn_tensor *y[2] = {attn_slice(tape, x, CHANNELS, 0, b->dim), attn_slice(tape, x, CHANNELS, b->dim, 2 * b->dim)};
     for (int half = 0; half < 2; half++) {
         attn_tensor *from = y[1 - half];

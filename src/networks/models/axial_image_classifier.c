@@ -41,9 +41,8 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
 {
     classifier *c = self;
     int64_t patch[2], dim = attn_config_int(config, "dim", 0);
-    if (!attn__patches_fit(c->size, patch, c->grid, builder, config, "axial-image-classifier")) {
+    if (!attn__patches_fit(c->size, patch, c->grid, builder, config, "axial-image-classifier"))
         return;
-    }
     attn_nn_push(builder, "patch_embedding");
     attn_nn_patches_init(&c->patches, builder, attn_config_int(config, "in_channels", 0), dim, patch[0], patch[1]);
     attn_nn_pop(builder);
@@ -56,23 +55,20 @@ static void forward(const void *self, const attn__call *call)
     const classifier *c = self;
     attn_tape *tape = call->tape;
     attn_tensor *weights = NULL, *x = attn__call_input(call, "x");
-    if (!attn__images_fit(tape, "axial-image-classifier", x, c->size[0], c->size[1], "")) {
+    if (!attn__images_fit(tape, "axial-image-classifier", x, c->size[0], c->size[1], ""))
         return;
-    }
     bool keep = attn__wanted(call, "weights", &weights) != NULL;
     x = attn_nn_patches_forward(&c->patches, tape, x);
-    if (!x) {
+    if (!x)
         return;
-    }
     int64_t batch = attn_tensor_length(x, 0), dim = attn_tensor_length(x, 2), patches = c->grid[0] * c->grid[1];
     x = attn_permute(tape, attn_reshape(tape, x, 4, (int64_t[]){batch, c->grid[0], c->grid[1], dim}),
                      (int[]){0, 3, 1, 2});
     x = attn__axial_image_forward(&c->stack, tape, x, keep ? &weights : NULL);
     x = attn_mean(tape, attn_reshape(tape, x, 3, (int64_t[]){batch, dim, patches}), 2);
     attn__call_output(call, "logits", attn_nn_linear_forward(&c->head, tape, x));
-    if (keep) {
+    if (keep)
         attn__call_output(call, "weights", weights);
-    }
 }
 
 const attn__kind attn__kind_axial_image_classifier = {

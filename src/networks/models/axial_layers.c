@@ -117,9 +117,8 @@ static void axial_forward(const void *self, const attn__call *call)
     const axial *a = self;
     attn_tensor *x = attn__call_input(call, "x"), *sum = NULL, *maps[MOST_AXES] = {NULL}, *wanted = NULL;
     bool keep = attn__wanted(call, "weights", &wanted) != NULL;
-    if (!x) {
+    if (!x)
         return;
-    }
     if (!attn__nn_has_channels(call->tape, "axial-attention", x, a->axes + 2, a->channel, a->dim))
         return;
     for (int i = 0; i < a->axes; i++) { /* a->axes does not count the batch axis and the channels' axis */
@@ -168,9 +167,8 @@ attn_nn_positions_fit attn__positions_fit(const attn_config *config)
 {
     const char *fit = attn_config_text(config, "resize", "none");
     int i = 0;
-    while (attn__resize_choices[i] && strcmp(fit, attn__resize_choices[i]) != 0) {
+    while (attn__resize_choices[i] && strcmp(fit, attn__resize_choices[i]) != 0)
         i++;
-    }
     /* the index can be cast, because the enum has the same order as the setting's choices */
     return (attn_nn_positions_fit)i;
 }
@@ -268,9 +266,8 @@ static void channel_norm_forward(const void *self, const attn__call *call)
 {
     const channel_norm *c = self;
     attn_tensor *x = attn__call_input(call, "x");
-    if (attn__nn_has_channels(call->tape, "channel-layer-norm", x, 4, 1, c->dim)) {
+    if (attn__nn_has_channels(call->tape, "channel-layer-norm", x, 4, 1, c->dim))
         attn__call_output(call, "out", attn_nn_channel_norm_forward(&c->norm, call->tape, x));
-    }
 }
 
 static const attn_setting channel_norm_keys[] = {

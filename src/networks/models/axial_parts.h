@@ -12,7 +12,7 @@ extern const char *const attn__resize_choices[];
 
 /* clang-format off */
 #define ATTN__KEY_RESIZE                                                                                               \
-    {"resize", ATTN_CONFIG_TYPE_TEXT, "none", 0, 0, attn__resize_choices,                                                    \
+    {"resize", ATTN_CONFIG_TYPE_TEXT, "none", 0, 0, attn__resize_choices, \
      "positions for another size than `shape`: none (an error, as in the original), slice (the first ones), linear or " \
      "cubic (interpolated)"}
 /* clang-format on */

@@ -124,13 +124,11 @@ static attn_tensor *block_forward(const axial_block *b, attn_tape *tape, attn_te
     y = attn_nn_position_sensitive_attention_forward(&b->width, tape, y, weights ? &rows : NULL);
     attn__weights_add(&maps, "weights", 0, columns);
     attn__weights_add(&maps, "weights", 1, rows);
-    if (weights) {
+    if (weights)
         *weights = y ? attn__stack(tape, &maps, "weights") : NULL;
-    }
     attn_named_clear(&maps);
-    if (b->stride > 1) {
+    if (b->stride > 1)
         y = attn_avg_pool(tape, y, 2, (int64_t[]){b->stride, b->stride}, NULL);
-    }
     y = normed(&b->up, &b->norm2, tape, attn_activate(tape, y, ATTN_ACTIVATION_RELU));
     x = b->has_downsample ? normed(&b->downsample, &b->downsample_norm, tape, x) : x;
     return attn_activate(tape, attn_add(tape, y, x), ATTN_ACTIVATION_RELU);
@@ -141,9 +139,8 @@ static void forward(const void *self, const attn__call *call)
     const axial_resnet *r = self;
     attn_tape *tape = call->tape;
     attn_tensor *x = attn__call_input(call, "x"), *weights = NULL;
-    if (!attn__images_fit(tape, "axial-resnet", x, r->size, r->size, "")) {
+    if (!attn__images_fit(tape, "axial-resnet", x, r->size, r->size, ""))
         return;
-    }
     x = attn_activate(tape, normed(&r->stem, &r->norm, tape, x), ATTN_ACTIVATION_RELU);
     x = attn_max_pool(tape, x, 2, (int64_t[]){3, 3}, (int64_t[]){2, 2}, (int64_t[]){1, 1});
     for (int stage = 0; stage < STAGES; stage++) {

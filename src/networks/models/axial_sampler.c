@@ -59,9 +59,8 @@ static bool rows_are_known(const sampler *s, int64_t slice, int64_t from, int64_
  * logits plus Gumbel noise is a draw from the softmax of the logits. */
 static double noise_at(const sampler *s, int64_t index, attn__rng *rng, int64_t level)
 {
-    if (s->options.noise) {
+    if (s->options.noise)
         return attn__number(s->options.noise, index * s->m->levels + level);
-    }
     return -log(-log(attn__rng_uniform(rng)));
 }
 
@@ -96,9 +95,8 @@ static bool draw(const sampler *s, const attn_tensor *logits, int64_t first, int
 static bool draw_place(const sampler *s, const attn_tensor *logits, int64_t first, int64_t step, place p)
 {
     bool done = logits != NULL;
-    for (int64_t b = 0; b < s->batch && done; b++) {
+    for (int64_t b = 0; b < s->batch && done; b++)
         done = is_known(s, index_of(s, b, p)) || draw(s, logits, first + b * step, index_of(s, b, p));
-    }
     return done;
 }
 
@@ -126,9 +124,8 @@ static bool draw_pixel(sampler *s, attn_tensor *input, place p)
         place left = {p.slice, p.y, p.x - 1};
         h = attn_add(s->tape, h, attn_nn_embedding_forward(&m->embedding, s->tape, numbers(s, left, 1)));
     }
-    for (int i = 0; i < m->ninner; i++) {
+    for (int i = 0; i < m->ninner; i++)
         h = attn_nn_axial_block_step(&m->inner[i], s->tape, h, &s->inner[i]);
-    }
     return draw_place(s, attn__axial_transformer_head(m, s->tape, h), 0, m->levels, p);
 }
 
@@ -161,9 +158,8 @@ static attn_tensor *draw_row(sampler *s, attn_tensor *base, attn_tensor *above, 
     attn_tensor *own = attn_slice(s->tape, base, 1, row.y, row.y + 1);
     attn_tensor *input = above ? attn_add(s->tape, own, above) : own;
     bool done = input != NULL;
-    for (int i = 0; i < m->ninner; i++) {
+    for (int i = 0; i < m->ninner; i++)
         s->inner[i].length = 0;
-    }
     /* a row that is completely known is not drawn; only its contribution to later rows is computed */
     bool known = rows_are_known(s, row.slice, row.y, row.y + 1);
     for (row.x = 0; row.x < m->width && done && !known; row.x++) {
@@ -188,9 +184,8 @@ static bool report(sampler *s, int64_t rows)
 static attn_tensor *repeated(const sampler *s, int64_t slice)
 {
     attn_tensor *slices = attn_tape_tensor(s->tape, ATTN_I32, 1, &s->batch, NULL);
-    for (int64_t b = 0; slices && b < s->batch; b++) {
+    for (int64_t b = 0; slices && b < s->batch; b++)
         ((int32_t *)attn_tensor_data(slices))[b] = (int32_t)slice;
-    }
     return slices;
 }
 
@@ -205,9 +200,8 @@ static bool draw_slice(sampler *s, int64_t slice)
     attn_tensor *base = slices ? attn__axial_transformer_base(m, s->tape, s->x, slices, NULL) : NULL;
     attn_tensor *above = NULL;
     attn_scope_end(s->tape, base);
-    for (int i = 0; i < m->nouter; i++) {
+    for (int i = 0; i < m->nouter; i++)
         s->outer[i].length = 0;
-    }
     bool done = base != NULL;
     for (int64_t y = 0; y < m->height && done; y++) {
         attn_scope_begin(s->tape);
@@ -226,13 +220,11 @@ static bool draw_slice_slowly(sampler *s, int64_t slice)
         for (p.x = 0; p.x < m->width; p.x++) {
             attn_tape_reset(s->tape, NULL);
             attn_tensor *logits = attn_axial_transformer_logits(s->model, s->tape, s->x, repeated(s, slice));
-            if (!draw_place(s, logits, (p.y * m->width + p.x) * m->levels, m->height * m->width * m->levels, p)) {
+            if (!draw_place(s, logits, (p.y * m->width + p.x) * m->levels, m->height * m->width * m->levels, p))
                 return false;
-            }
         }
-        if (!report(s, 1)) {
+        if (!report(s, 1))
             return false;
-        }
     }
     return true;
 }
@@ -244,12 +236,10 @@ static bool make_caches(sampler *s)
     const attn__axial_transformer *m = s->m;
     attn_dtype dtype = attn_tensor_dtype(m->head.weight);
     attn_status status = ATTN_OK;
-    for (int i = 1; i < m->nouter && status == ATTN_OK; i += 2) {
+    for (int i = 1; i < m->nouter && status == ATTN_OK; i += 2)
         status = attn_nn_kv_cache_init(&s->outer[i], s->context, dtype, s->batch * m->width, m->height, m->dim);
-    }
-    for (int i = 0; i < m->ninner && status == ATTN_OK; i++) {
+    for (int i = 0; i < m->ninner && status == ATTN_OK; i++)
         status = attn_nn_kv_cache_init(&s->inner[i], s->context, dtype, s->batch, m->width, m->dim);
-    }
     return status == ATTN_OK;
 }
 
@@ -281,9 +271,8 @@ static bool options_fit(const sampler *s)
 static void clear_unknown(const sampler *s)
 {
     int32_t *data = attn_tensor_data(s->x);
-    for (int64_t i = 0; i < attn_tensor_size(s->x); i++) {
+    for (int64_t i = 0; i < attn_tensor_size(s->x); i++)
         data[i] = is_known(s, i) ? data[i] : 0;
-    }
 }
 
 static void run(sampler *s)
@@ -294,19 +283,17 @@ static void run(sampler *s)
         clear_unknown(s);
         done = attn__axial_transformer_takes(s->m, s->context, s->x, true);
     }
-    for (int64_t slice = 0; slice < s->m->slices && done; slice++) {
+    for (int64_t slice = 0; slice < s->m->slices && done; slice++)
         if (rows_are_known(s, slice, 0, s->m->height))
             done = report(s, s->m->height);
         else
             done = s->options.slow ? draw_slice_slowly(s, slice) : draw_slice(s, slice);
-    }
     for (int i = 0; i < ATTN__MAX_BLOCKS; i++) {
         attn_nn_kv_cache_free(&s->outer[i]);
         attn_nn_kv_cache_free(&s->inner[i]);
     }
-    if (s->tape) {
+    if (s->tape)
         attn__packed_weights_end(s->tape);
-    }
     attn_tape_destroy(s->tape);
 }
 
@@ -316,14 +303,12 @@ attn_status attn_axial_transformer_sample(attn_model *model, attn_tensor *x,
     ATTN__CALL(model->context);
     attn_context *context = attn_model_context(model);
     const attn__axial_transformer *m = attn__axial_transformer_of(model, context);
-    if (!m || !attn__axial_transformer_takes(m, context, x, false)) {
+    if (!m || !attn__axial_transformer_takes(m, context, x, false))
         return attn__result_status(context, NULL);
-    }
     /* allocated on the heap, because the caches of all blocks are too large for the stack */
     sampler *s = attn__alloc_zero(context, sizeof *s);
-    if (!s) {
+    if (!s)
         return ATTN_ERROR_MEMORY;
-    }
     *s = (sampler){.m = m, .model = model, .context = context, .x = x, .batch = attn_tensor_length(x, 0)};
     s->options = options ? *options : (attn_axial_transformer_options){0};
     s->options.temperature = s->options.temperature == 0 ? 1 : s->options.temperature;

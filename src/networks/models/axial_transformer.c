@@ -135,9 +135,8 @@ static bool slices_fit(const attn__axial_transformer *m, attn_context *context, 
                        const attn_tensor *slices)
 {
     int64_t batch = attn_tensor_length(x, 0);
-    if (!slices) {
+    if (!slices)
         return true;
-    }
     bool fits = attn_tensor_dtype(slices) == ATTN_I32 && attn_tensor_rank(slices) == 1 &&
                 attn_tensor_length(slices, 0) == batch;
     for (int64_t i = 0; fits && i < batch; i++) {
@@ -180,12 +179,10 @@ static attn_tensor *encoder_input(const attn__axial_transformer *m, attn_tape *t
     for (int64_t i = 0; input && i < n; i++) {
         int64_t active = active_slice(m, slices, i) % m->slices, first = active_slice(m, slices, i) - active;
         int64_t to = i * 2 * m->slices * plane;
-        for (int64_t j = 0; j < active * plane; j++) {
+        for (int64_t j = 0; j < active * plane; j++)
             attn__set_number(input, to + j, scale * data[first * plane + j]);
-        }
-        for (int64_t j = 0; j < plane; j++) {
+        for (int64_t j = 0; j < plane; j++)
             attn__set_number(input, to + (m->slices + active) * plane + j, 1);
-        }
     }
     return input;
 }
@@ -220,9 +217,8 @@ attn_tensor *attn__axial_transformer_base(const attn__axial_transformer *m, attn
     /* channels become the last axis, because the blocks are then faster */
     h = h ? attn_permute(tape, h, (int[]){0, 2, 3, 1}) : NULL;
     h = add_positions(&m->exterior_positions, tape, h);
-    for (int i = 0; i < m->nexterior; i++) {
+    for (int i = 0; i < m->nexterior; i++)
         h = run_block(&m->exterior[i], tape, h, i % 2 ? ROWS : COLUMNS, ATTN_CAUSAL_NONE, maps);
-    }
     return add_positions(&m->positions, tape, h);
 }
 
@@ -243,9 +239,8 @@ static attn_tensor *active_numbers(const attn__axial_transformer *m, attn_tape *
 /* Shifts x [N,Y,X,D] by one position along `axis` and fills the first position with zeros. */
 static attn_tensor *shift(attn_tape *tape, attn_tensor *x, int axis)
 {
-    if (!x) {
+    if (!x)
         return NULL;
-    }
     int64_t shape[4], n = attn_tensor_length(x, axis);
     memcpy(shape, attn_tensor_shape(x), sizeof shape);
     shape[axis] = 1;
@@ -270,18 +265,16 @@ static attn_tensor *logits_of(const attn__axial_transformer *m, attn_tape *tape,
                           i % 2 ? ATTN_CAUSAL_TOP_LEFT : ATTN_CAUSAL_NONE, maps);
     }
     attn_tensor *inner = attn_add(tape, attn_add(tape, shift(tape, h, COLUMNS), shift(tape, outer, ROWS)), base);
-    for (int i = 0; i < m->ninner; i++) {
+    for (int i = 0; i < m->ninner; i++)
         inner = run_block(&m->inner[i], tape, inner, COLUMNS, ATTN_CAUSAL_TOP_LEFT, maps);
-    }
     return attn__axial_transformer_head(m, tape, inner);
 }
 
 const attn__axial_transformer *attn__axial_transformer_of(const attn_model *model, attn_context *context)
 {
     extern const attn__kind attn__kind_axial_transformer;
-    if (model->kind == &attn__kind_axial_transformer) {
+    if (model->kind == &attn__kind_axial_transformer)
         return model->self;
-    }
     attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s is no distribution over images; axial-transformer is",
                model->kind->about.name);
     return NULL;
@@ -294,9 +287,8 @@ static attn_tensor *checked_logits(attn_model *model, attn_tape *tape, const att
     attn_context *context = attn_tape_context(tape);
     const attn__axial_transformer *m = attn__axial_transformer_of(model, context);
     if (!m || !attn__axial_transformer_takes(m, context, x, true) || !slices_fit(m, context, x, slices) ||
-        !attn__model_begin(model, tape)) {
+        !attn__model_begin(model, tape))
         return NULL;
-    }
     attn_tensor *logits = logits_of(m, tape, x, slices, ids, maps);
     attn__model_end(tape);
     return logits;
@@ -306,9 +298,8 @@ static attn_tensor *shaped_logits(attn_model *model, attn_tape *tape, const attn
                                   attn_named_list *maps)
 {
     attn_tensor *ids, *logits = checked_logits(model, tape, x, slices, &ids, maps);
-    if (!logits || slices) {
+    if (!logits || slices)
         return logits;
-    }
     int rank = attn_tensor_rank(x);
     int64_t shape[ATTN_MAX_RANK];
     memcpy(shape, attn_tensor_shape(x), (size_t)rank * sizeof *shape);

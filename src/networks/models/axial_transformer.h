@@ -5,7 +5,8 @@
  *
  *     attn_model_create(&model, context, "axial-transformer", config, NULL);
  *     loss = attn_axial_transformer_bits(model, tape, x, slices);  // training: one slice an image
- *     attn_axial_transformer_sample(model, x, &(attn_axial_transformer_options){.seed = 1});  // x I32 [B,S,Y,X] is filled
+ *     attn_axial_transformer_sample(model, x, &(attn_axial_transformer_options){.seed = 1});  // x I32 [B,S,Y,X] is
+ * filled
  *
  * An image has one integer in [0, K) for each pixel and channel. A slice is one channel of one frame, and there are S =
  * frames * channels slices in that order. The model draws slice by slice, row by row, pixel by pixel (Ho et al. 2019,

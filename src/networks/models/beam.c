@@ -77,20 +77,17 @@ attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t b
                           (long long)beam->wanted, (long long)width);
     }
     attn_status status = attn__check_choice(context, "the rule of lengths", (int)options->rule, ATTN_LENGTH_POWER);
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK)
         status = attn__check_choice(context, "the rule of stopping", (int)options->stopping, ATTN_STOP_NEVER);
-    }
-    if (status != ATTN_OK) {
+    if (status != ATTN_OK)
         return status;
-    }
     if (options->eos < 0 || options->eos >= vocabulary) {
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "the end token %d is not one of the %lld of the target",
                           (int)options->eos, (long long)vocabulary);
     }
     status = check_prefixes(beam, vocabulary);
-    if (status != ATTN_OK) {
+    if (status != ATTN_OK)
         return status;
-    }
     int64_t hypotheses = batch * width;
     beam->log_prob = zeros(context, batch, width, sizeof(double));
     beam->ids = zeros(context, hypotheses, n, sizeof(int32_t));
@@ -110,9 +107,8 @@ attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t b
     beam->done = zeros(context, batch, 1, sizeof(bool));
     if (!beam->log_prob || !beam->ids || !beam->old_ids || !beam->rows || !beam->tokens || !beam->live ||
         !beam->candidates || !beam->best_score || !beam->best_log_prob || !beam->best_n || !beam->kept ||
-        !beam->finished || !beam->cut || !beam->best_ids || !beam->done) {
+        !beam->finished || !beam->cut || !beam->best_ids || !beam->done)
         return ATTN_ERROR_MEMORY;
-    }
     for (int64_t i = 0; i < hypotheses; i++) {
         beam->tokens[i] = options->bos;
         /* At the start all hypotheses of a sentence are equal, so only the first one is live. */
@@ -128,9 +124,8 @@ void attn__beam_destroy(attn__beam *beam)
                    beam->tokens,   beam->candidates, beam->best_score, beam->best_log_prob,
                    beam->best_n,   beam->finished,   beam->best_ids,   beam->done,
                    beam->kept,     beam->live,       beam->picked,     beam->cut};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         attn__free(beam->context, all[i]);
-    }
 }
 
 attn_status attn__beam_limit(attn__beam *beam, const attn__shortlist *shortlist)
@@ -146,17 +141,14 @@ static attn__beam_row pick(const attn__beam *beam, int64_t sentence, attn__beam_
     int64_t first = beam->shortlist->first[sentence], n = beam->shortlist->first[sentence + 1] - first;
     const int32_t *columns = beam->shortlist->columns + first;
     x.tokens = beam->shortlist->tokens;
-    if (n == x.n) {
+    if (n == x.n)
         return x;
-    }
     double *to = beam->picked + first;
-    for (int64_t i = 0; i < n; i++) {
-        if (x.is_double) {
+    for (int64_t i = 0; i < n; i++)
+        if (x.is_double)
             to[i] = ((const double *)(const void *)x.data)[columns[i]];
-        } else {
+        else
             ((float *)to)[i] = ((const float *)(const void *)x.data)[columns[i]];
-        }
-    }
     return (attn__beam_row){(char *)to, n, x.is_double, columns, x.tokens};
 }
 
@@ -198,24 +190,20 @@ static double log_sum_exp(const attn_context *context, const attn__beam_row *x)
  * insertion. If the list would have more than `room` candidates, the last one is dropped. Returns the new length. */
 static int64_t insert(candidate *list, int64_t n, int64_t room, candidate c)
 {
-    if (n == room && !(c.log_prob > list[n - 1].log_prob)) {
+    if (n == room && !(c.log_prob > list[n - 1].log_prob))
         return n;
-    }
     int64_t at = n < room ? n : n - 1;
-    for (; at > 0 && c.log_prob > list[at - 1].log_prob; at--) {
+    for (; at > 0 && c.log_prob > list[at - 1].log_prob; at--)
         list[at] = list[at - 1];
-    }
     list[at] = c;
     return n < room ? n + 1 : n;
 }
 
 static bool is_banned(const attn_beam_search_options *options, int32_t token)
 {
-    for (int64_t i = 0; i < options->nbanned; i++) {
-        if (options->banned[i] == token) {
+    for (int64_t i = 0; i < options->nbanned; i++)
+        if (options->banned[i] == token)
             return true;
-        }
-    }
     return false;
 }
 
@@ -232,15 +220,13 @@ static int64_t add_logits(const attn__beam *beam, const attn__beam_row *x, int64
         double most, part;
         run_on_row(beam->context, x, at, end - at, ATTN__ELEMENTWISE_LARGEST, &most, &part);
         *sum += part;
-        if (n == room && !(base + most > list[n - 1].log_prob)) {
+        if (n == room && !(base + most > list[n - 1].log_prob))
             continue;
-        }
         for (int64_t i = at; i < end; i++) {
             double its = attn__beam_logit(x, i), log_prob = base + its;
             if (its == -INFINITY || (n == room && !(log_prob > list[n - 1].log_prob)) ||
-                is_banned(&beam->options, attn__beam_token(x, i))) {
+                is_banned(&beam->options, attn__beam_token(x, i)))
                 continue;
-            }
             n = insert(list, n, room, (candidate){log_prob, row, attn__beam_token(x, i)});
         }
     }
@@ -257,16 +243,13 @@ static int64_t add_row(const attn__beam *beam, const attn__beam_row *x, int64_t 
     attn__beam_rules(beam, row, x, beam->width > 1 ? lse : 0);
     if (quick) {
         int64_t found = add_logits(beam, x, row, 0, list, n, &sum);
-        if (isfinite(sum)) {
+        if (isfinite(sum))
             return found;
-        }
     }
-    if (beam->options.renormalize) {
+    if (beam->options.renormalize)
         attn__beam_forbid_banned(beam, x);
-    }
-    if (quick || beam->options.renormalize) {
+    if (quick || beam->options.renormalize)
         lse = log_sum_exp(beam->context, x);
-    }
     return add_logits(beam, x, row, beam->log_prob[row] - lse, list, n, &sum);
 }
 
@@ -304,13 +287,11 @@ static int64_t follow_prefix(const attn__beam *beam, attn_tensor *logits, int64_
 static int64_t find_candidates(const attn__beam *beam, attn_tensor *logits, int64_t place, candidate *list)
 {
     int64_t sentence = beam->live[place], n = 0, room = 2 * beam->width;
-    if (is_forced(beam, sentence)) {
+    if (is_forced(beam, sentence))
         return follow_prefix(beam, logits, place, list);
-    }
     for (int64_t row = sentence * beam->width; row < (sentence + 1) * beam->width; row++) {
-        if (beam->log_prob[row] == -INFINITY) {
+        if (beam->log_prob[row] == -INFINITY)
             continue;
-        }
         if (beam->options.force_end && beam->step + 1 >= limit(beam, sentence)) {
             /* A forced end token does not change the log-probability, as in Hugging Face transformers. */
             n = insert(list, n, room, (candidate){beam->log_prob[row], row, beam->options.eos});
@@ -325,9 +306,8 @@ static int64_t find_candidates(const attn__beam *beam, attn_tensor *logits, int6
 /* Returns the log-probability divided by the length penalty. `length` includes the end token. */
 static double penalized(const attn__beam *beam, double log_prob, int64_t length)
 {
-    if (beam->options.rule == ATTN_LENGTH_POWER) {
+    if (beam->options.rule == ATTN_LENGTH_POWER)
         return log_prob / pow((double)length, beam->options.length_penalty);
-    }
     return log_prob / pow((5 + (double)length) / 6, beam->options.length_penalty);
 }
 
@@ -348,21 +328,18 @@ static void finish(attn__beam *beam, int64_t sentence, const candidate *c)
     int64_t first = sentence * beam->width, n = beam->kept[sentence];
     bool cut = c->token != beam->options.eos;
     beam->finished[sentence]++;
-    if (n == beam->width && !(score > beam->best_score[first + n - 1])) {
+    if (n == beam->width && !(score > beam->best_score[first + n - 1]))
         return;
-    }
     int64_t at = n < beam->width ? n : n - 1;
-    for (; at > 0 && score > beam->best_score[first + at - 1]; at--) {
+    for (; at > 0 && score > beam->best_score[first + at - 1]; at--)
         move_finished(beam, first + at, first + at - 1);
-    }
     int32_t *ids = beam->best_ids + (first + at) * beam->max_len;
     beam->best_score[first + at] = score;
     beam->best_log_prob[first + at] = c->log_prob;
     beam->best_n[first + at] = beam->step + cut;
     memcpy(ids, beam->old_ids + c->row * beam->max_len, (size_t)beam->step * sizeof *ids);
-    if (cut) {
+    if (cut)
         ids[beam->step] = c->token;
-    }
     beam->kept[sentence] = n < beam->width ? n + 1 : n;
 }
 
@@ -383,9 +360,8 @@ static void live_on(attn__beam *beam, int64_t row, int64_t shift, const candidat
  * list is enough. */
 static bool power_is_done(const attn__beam *beam, int64_t sentence)
 {
-    if (beam->kept[sentence] < beam->width) {
+    if (beam->kept[sentence] < beam->width)
         return beam->log_prob[sentence * beam->width] == -INFINITY;
-    }
     bool longest = beam->options.stopping == ATTN_STOP_NEVER && beam->options.length_penalty > 0;
     double live = beam->log_prob[sentence * beam->width];
     double best = penalized(beam, live, longest ? limit(beam, sentence) : beam->step + 1);
@@ -397,13 +373,11 @@ static bool power_is_done(const attn__beam *beam, int64_t sentence)
  * helps most. */
 static bool is_done(const attn__beam *beam, int64_t sentence)
 {
-    if (beam->options.rule == ATTN_LENGTH_POWER && beam->width > 1) {
+    if (beam->options.rule == ATTN_LENGTH_POWER && beam->width > 1)
         return power_is_done(beam, sentence);
-    }
     double live = beam->log_prob[sentence * beam->width];
-    if (live == -INFINITY || beam->finished[sentence] >= beam->width) {
+    if (live == -INFINITY || beam->finished[sentence] >= beam->width)
         return true;
-    }
     int64_t length = beam->options.length_penalty > 0 ? limit(beam, sentence) : beam->step + 2;
     return beam->kept[sentence] >= beam->wanted &&
            penalized(beam, live, length) <= beam->best_score[sentence * beam->width + beam->wanted - 1];
@@ -423,13 +397,11 @@ static void advance_sentence(void *user, int64_t place, int thread)
     (void)thread;
     int64_t n = beam->done[sentence] ? 0 : find_candidates(beam, ((advance *)user)->logits, place, list);
     bool last = beam->options.rule == ATTN_LENGTH_POWER && beam->step + 1 >= limit(beam, sentence);
-    for (int64_t i = 0; i < n; i++) {
-        if ((list[i].token == beam->options.eos || last) && i < width) {
+    for (int64_t i = 0; i < n; i++)
+        if ((list[i].token == beam->options.eos || last) && i < width)
             finish(beam, sentence, &list[i]);
-        } else if (list[i].token != beam->options.eos && alive < width && !last) {
+        else if (list[i].token != beam->options.eos && alive < width && !last)
             live_on(beam, first + alive++, shift, &list[i]);
-        }
-    }
     for (; alive < width && !beam->done[sentence]; alive++) {
         beam->log_prob[first + alive] = -INFINITY;
         beam->rows[first + alive + shift] = first + shift;
@@ -465,14 +437,12 @@ bool attn__beam_advance(attn__beam *beam, attn_tensor *logits)
     beam->old_ids = ids;
     attn__parallel_items(attn_context_threads(beam->context), beam->nlive, advance_sentence,
                          &(advance){.beam = beam, .logits = logits});
-    for (int64_t i = 0; i < beam->batch; i++) {
+    for (int64_t i = 0; i < beam->batch; i++)
         beam->done[i] = beam->done[i] || is_done(beam, i);
-    }
     beam->step++;
     for (int64_t i = 0; i < beam->batch; i++) {
-        if (!beam->done[i] && beam->step >= limit(beam, i)) {
+        if (!beam->done[i] && beam->step >= limit(beam, i))
             cut_off(beam, i);
-        }
         left = left || !beam->done[i];
     }
     return left;
@@ -481,16 +451,13 @@ bool attn__beam_advance(attn__beam *beam, attn_tensor *logits)
 bool attn__beam_leave(attn__beam *beam, int64_t *places, int64_t *n)
 {
     *n = 0;
-    for (int64_t i = 0; i < beam->nlive; i++) {
-        if (!beam->done[beam->live[i]]) {
+    for (int64_t i = 0; i < beam->nlive; i++)
+        if (!beam->done[beam->live[i]])
             places[(*n)++] = i;
-        }
-    }
     /* Removing sentences copies the caches. It is done only if at least an eighth of the sentences are finished, so
      * that copying costs a small part of a step. */
-    if (*n == 0 || beam->nlive - *n < (beam->nlive + 7) / 8) {
+    if (*n == 0 || beam->nlive - *n < (beam->nlive + 7) / 8)
         return false;
-    }
     for (int64_t i = 0; i < *n; i++) {
         beam->live[i] = beam->live[places[i]];
         memcpy(beam->tokens + i * beam->width, beam->tokens + places[i] * beam->width,
@@ -512,9 +479,8 @@ static attn_status take(const attn__beam *beam, bool finished, int64_t at, attn_
     };
     size_t size = (size_t)result->n * sizeof *result->ids;
     result->ids = attn__alloc(beam->context, size);
-    if (!result->ids) {
+    if (!result->ids)
         return ATTN_ERROR_MEMORY;
-    }
     memcpy(result->ids, beam->best_ids + at * beam->max_len, size);
     return ATTN_OK;
 }
@@ -523,15 +489,12 @@ static attn_status take_sentence(const attn__beam *beam, int64_t sentence, attn_
 {
     int64_t kept = beam->kept[sentence];
     attn_status status = ATTN_OK;
-    for (int64_t i = 0; i < beam->wanted && i < kept && status == ATTN_OK; i++) {
+    for (int64_t i = 0; i < beam->wanted && i < kept && status == ATTN_OK; i++)
         status = take(beam, i < kept - beam->cut[sentence], sentence * beam->width + i, &results[i]);
-    }
-    if (kept == 0) {
+    if (kept == 0)
         results[0].log_prob = beam->log_prob[sentence * beam->width];
-    }
-    if (beam->unscored && isfinite(results[0].log_prob)) {
+    if (beam->unscored && isfinite(results[0].log_prob))
         results[0].log_prob = results[0].score = 0;
-    }
     if (status == ATTN_OK && results[0].log_prob == -INFINITY) {
         return attn__fail(
             beam->context, ATTN_ERROR_ARGUMENT,
@@ -540,10 +503,10 @@ static attn_status take_sentence(const attn__beam *beam, int64_t sentence, attn_
             number(beam, sentence));
     }
     if (status == ATTN_OK && !isfinite(results[0].log_prob)) {
-        return attn__fail(
-            beam->context, ATTN_ERROR_UNSUPPORTED,
-            "the probabilities of sentence %lld are not finite: the weights hold NaN, infinity or numbers that are too large",
-            number(beam, sentence));
+        return attn__fail(beam->context, ATTN_ERROR_UNSUPPORTED,
+                          "the probabilities of sentence %lld are not finite: the weights hold NaN, infinity or "
+                          "numbers that are too large",
+                          number(beam, sentence));
     }
     return status;
 }
@@ -552,11 +515,9 @@ attn_status attn__beam_results(const attn__beam *beam, attn_hypothesis *results)
 {
     attn_status status = ATTN_OK;
     memset(results, 0, (size_t)(beam->batch * beam->wanted) * sizeof *results);
-    for (int64_t i = 0; i < beam->batch && status == ATTN_OK; i++) {
+    for (int64_t i = 0; i < beam->batch && status == ATTN_OK; i++)
         status = take_sentence(beam, i, results + i * beam->wanted);
-    }
-    if (status != ATTN_OK) {
+    if (status != ATTN_OK)
         attn_hypotheses_free(beam->context, results, beam->batch * beam->wanted);
-    }
     return status;
 }

@@ -14,37 +14,33 @@ int64_t attn__beam_place(const attn__beam_row *x, int32_t token)
     int64_t low = 0, high = x->n;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
-        if (attn__beam_token(x, middle) < token) {
+        if (attn__beam_token(x, middle) < token)
             low = middle + 1;
-        } else {
+        else
             high = middle;
-        }
     }
     return low < x->n && attn__beam_token(x, low) == token ? low : -1;
 }
 
 static void set_logit(const attn__beam_row *x, int64_t i, double value)
 {
-    if (x->is_double) {
+    if (x->is_double)
         ((double *)(void *)x->data)[i] = value;
-    } else {
+    else
         ((float *)(void *)x->data)[i] = (float)value;
-    }
 }
 
 static void forbid(const attn__beam_row *x, int32_t token)
 {
     int64_t i = attn__beam_place(x, token);
-    if (i >= 0) {
+    if (i >= 0)
         set_logit(x, i, -(double)INFINITY);
-    }
 }
 
 void attn__beam_forbid_banned(const attn__beam *beam, const attn__beam_row *x)
 {
-    for (int64_t i = 0; i < beam->options.nbanned; i++) {
+    for (int64_t i = 0; i < beam->options.nbanned; i++)
         forbid(x, beam->options.banned[i]);
-    }
 }
 
 /* Returns token i of a hypothesis, where token 0 is the start token. */
@@ -61,9 +57,8 @@ static void penalize(const attn__beam *beam, const int32_t *ids, const attn__bea
     for (int64_t i = 0; i <= beam->step; i++) {
         int32_t token = token_at(beam, ids, i);
         int64_t earlier = 0, place = attn__beam_place(x, token);
-        while (token_at(beam, ids, earlier) != token) {
+        while (token_at(beam, ids, earlier) != token)
             earlier++;
-        }
         if (earlier == i && place >= 0) {
             double value = attn__beam_logit(x, place) - lse;
             set_logit(x, place, (value < 0 ? value * penalty : value / penalty) + lse);
@@ -77,12 +72,10 @@ static void forbid_repeated(const attn__beam *beam, const int32_t *ids, const at
     const int64_t size = beam->options.no_repeat_ngram, n = beam->step + 1;
     for (int64_t begin = 0; begin + size <= n; begin++) {
         int64_t same = 0;
-        while (same < size - 1 && token_at(beam, ids, begin + same) == token_at(beam, ids, n - size + 1 + same)) {
+        while (same < size - 1 && token_at(beam, ids, begin + same) == token_at(beam, ids, n - size + 1 + same))
             same++;
-        }
-        if (same == size - 1) {
+        if (same == size - 1)
             forbid(x, token_at(beam, ids, begin + size - 1));
-        }
     }
 }
 
@@ -90,13 +83,10 @@ void attn__beam_rules(const attn__beam *beam, int64_t row, const attn__beam_row 
 {
     const attn_beam_search_options *o = &beam->options;
     const int32_t *ids = beam->old_ids + row * beam->max_len;
-    if (o->repetition_penalty > 0 && o->repetition_penalty != 1) {
+    if (o->repetition_penalty > 0 && o->repetition_penalty != 1)
         penalize(beam, ids, x, lse);
-    }
-    if (o->no_repeat_ngram > 0) {
+    if (o->no_repeat_ngram > 0)
         forbid_repeated(beam, ids, x);
-    }
-    if (beam->step + 1 < o->min_len) {
+    if (beam->step + 1 < o->min_len)
         forbid(x, o->eos);
-    }
 }

@@ -84,9 +84,8 @@ static void blocks_build(detr *m, attn_nn_builder *builder, const attn_config *c
         attn_nn_encoder_block_init(&m->encoder[i], builder, &options);
         attn_nn_pop(builder);
     }
-    if (options.pre_norm) {
+    if (options.pre_norm)
         attn__nn_layer_norm_named(&m->encoder_norm, builder, "encoder.norm", m->hidden, 0);
-    }
     for (int i = 0; i < m->decoder_blocks; i++) {
         attn_nn_pushf(builder, "decoder.blks.block%d", i);
         attn_nn_decoder_block_init(&m->decoder[i], builder, &options);
@@ -120,9 +119,8 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     attn_nn_push(builder, "backbone");
     attn__resnet_build(&m->backbone, builder, config, 2);
     attn_nn_pop(builder);
-    if (m->backbone.channels < 1) {
+    if (m->backbone.channels < 1)
         return;
-    }
     attn__nn_linear_named(&m->input_proj, builder, "input_proj", m->backbone.channels, m->hidden, true);
     if (attn__config_choice(config, "position_embedding", position_choices) == 1) {
         attn_nn_push(builder, "positions");
@@ -168,9 +166,8 @@ static bool read_mask(scene *s, attn_tape *tape, const attn_tensor *x, const att
     }
     s->padding = attn_tape_tensor(tape, ATTN_U8, 3, (int64_t[]){s->batch, s->rows, s->cols}, NULL);
     s->keys = attn_tape_tensor(tape, ATTN_U8, 2, places, NULL);
-    if (!s->padding || !s->keys) {
+    if (!s->padding || !s->keys)
         return false;
-    }
     const int32_t *from = attn_tensor_data(mask);
     uint8_t *padding = attn_tensor_data(s->padding), *keep = attn_tensor_data(s->keys);
     for (int64_t i = 0; i < places[0] * places[1]; i++) {
@@ -205,15 +202,13 @@ static bool see(const detr *m, attn_tape *tape, attn_tensor *x, const attn_tenso
                    (long long)m->in_channels, attn__shape_text(x, found));
     }
     attn_tensor *map = images ? attn__resnet_forward(&m->backbone, tape, x) : NULL;
-    if (!map) {
+    if (!map)
         return false;
-    }
     s->batch = attn_tensor_length(map, 0);
     s->rows = attn_tensor_length(map, 2);
     s->cols = attn_tensor_length(map, 3);
-    if (mask && !read_mask(s, tape, x, mask)) {
+    if (mask && !read_mask(s, tape, x, mask))
         return false;
-    }
     map = attn_reshape(tape, map, 3, (int64_t[]){s->batch, m->backbone.channels, s->rows * s->cols});
     s->tokens = attn_nn_linear_forward(&m->input_proj, tape, attn_permute(tape, map, (int[]){0, 2, 1}));
     s->positions = positions_of(m, tape, s, attn_tensor_dtype(x));
@@ -235,9 +230,8 @@ typedef struct weights {
  * range. */
 static attn_tensor *rows_of(attn_tape *tape, attn_tensor *map, const attn_tensor *rows)
 {
-    if (!map || !rows) {
+    if (!map || !rows)
         return map;
-    }
     map = attn_index_select(tape, attn_permute(tape, map, (int[]){2, 0, 1, 3}), rows);
     return attn_permute(tape, map, (int[]){1, 2, 0, 3});
 }
@@ -276,9 +270,8 @@ static attn_tensor *decode(const detr *m, attn_tape *tape, const scene *s, attn_
         x = attn__block_end(tape, keep, x);
         attn__weights_add(&w->maps, "decoder", i, rows_of(tape, own, w->queries));
         attn__weights_add(&w->maps, "cross", i, rows_of(tape, seen, w->queries));
-        if (all || i == m->decoder_blocks - 1) {
+        if (all || i == m->decoder_blocks - 1)
             found[n++] = attn_reshape(tape, x, 4, shape);
-        }
     }
     return attn_nn_layer_norm_forward(&m->decoder_norm, tape, attn_concat(tape, found, n, 0));
 }
@@ -297,15 +290,13 @@ static attn_tensor *boxes_of(const detr *m, attn_tape *tape, attn_tensor *x)
 static void give(const attn__call *call, const char *name, const char *aux, attn_tensor *y)
 {
     attn_tensor *slot;
-    if (!y) {
+    if (!y)
         return;
-    }
     int64_t n = attn_tensor_length(y, 0);
     attn_tensor *last = n > 1 ? attn_slice(call->tape, y, 0, n - 1, n) : y;
     attn__call_output(call, name, attn_reshape(call->tape, last, 3, attn_tensor_shape(y) + 1));
-    if (attn__wanted(call, aux, &slot)) {
+    if (attn__wanted(call, aux, &slot))
         attn__call_output(call, aux, attn_slice(call->tape, y, 0, 0, n - 1));
-    }
 }
 
 static weights weights_wanted(const attn__call *call)
@@ -327,11 +318,9 @@ static void give_weights(const attn__call *call, const weights *w)
     } all[] = {{w->encoder, "encoder_weights", "encoder"},
                {w->decoder, "decoder_weights", "decoder"},
                {w->cross, "cross_weights", "cross"}};
-    for (int i = 0; i < ATTN__COUNT(all); i++) {
-        if (all[i].wanted) {
+    for (int i = 0; i < ATTN__COUNT(all); i++)
+        if (all[i].wanted)
             attn__call_output(call, all[i].name, attn__stack(call->tape, &w->maps, all[i].part));
-        }
-    }
 }
 
 static void forward(const void *self, const attn__call *call)

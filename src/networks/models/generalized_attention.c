@@ -33,9 +33,8 @@ static unsigned factors_of(const attn_config *config)
     unsigned found = 0;
     for (int64_t i = 0; list && list->type == ATTN_CONFIG_TYPE_TEXTS && i < list->n; i++) {
         int f = 0;
-        while (strcmp(factors[f], list->texts[i]) != 0) {
+        while (strcmp(factors[f], list->texts[i]) != 0)
             f++;
-        }
         found |= 1u << f;
     }
     return found;

@@ -25,18 +25,16 @@ void attn__lineage_end(attn__lineage *l, attn_context *context)
 
 void attn__lineage_step(attn__lineage *l, int64_t t)
 {
-    for (int64_t i = 0; i < l->n; i++) {
+    for (int64_t i = 0; i < l->n; i++)
         l->rows[i * l->room + t] = (int32_t)i;
-    }
 }
 
 /* Returns the number of first tokens that two hypotheses of t tokens have in common. If two hypotheses share a
  * token, they also share all tokens before it. The search therefore begins at the end. */
 static int64_t in_common(const int32_t *a, const int32_t *b, int64_t t)
 {
-    while (t > 0 && a[t - 1] != b[t - 1]) {
+    while (t > 0 && a[t - 1] != b[t - 1])
         t--;
-    }
     return t;
 }
 
@@ -54,8 +52,7 @@ void attn__lineage_reorder(attn__lineage *l, const int64_t *rows, int64_t t)
 
 void attn__lineage_select(attn__lineage *l, const int64_t *rows, int64_t n, int64_t t)
 {
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         memmove(l->rows + i * l->room, l->rows + rows[i] * l->room, (size_t)t * sizeof *l->rows);
-    }
     l->n = n;
 }

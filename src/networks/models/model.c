@@ -17,9 +17,8 @@ int attn__config_choice(const attn_config *config, const char *key, const char *
 {
     const char *value = attn_config_text(config, key, choices[0]);
     int i = 0;
-    while (choices[i + 1] && strcmp(choices[i], value) != 0) {
+    while (choices[i + 1] && strcmp(choices[i], value) != 0)
         i++;
-    }
     return i;
 }
 
@@ -29,14 +28,12 @@ static void settle_waiting(attn_model *model)
 {
     for (int64_t i = 0; i < model->parameters.n; i++) {
         attn_tensor *w = model->parameters.items[i].tensor;
-        if (w->data) {
+        if (w->data)
             continue;
-        }
-        if (attn__weight_can_pack_on_load(w, model->precision)) {
+        if (attn__weight_can_pack_on_load(w, model->precision))
             w->packs_on_load = model->precision;
-        } else if (attn__tensor_allocate(w, NULL)) {
+        else if (attn__tensor_allocate(w, NULL))
             memset(w->data, 0, attn__tensor_bytes(w));
-        }
     }
 }
 
@@ -60,9 +57,8 @@ static void build(attn_model *model, const attn_model_options *options)
         .limit = options->limit,
         .policy = strcmp(init, "torch") == 0 ? ATTN_POLICY_TORCH : ATTN_POLICY_XAVIER,
     };
-    if (model->kind->build) {
+    if (model->kind->build)
         model->kind->build(model->self, &builder, model->config);
-    }
     settle_waiting(model);
 }
 
@@ -70,9 +66,8 @@ static attn_model *begin(attn_context *context, const attn__kind *kind, const at
                          const attn_model_options *options)
 {
     attn_model *model = attn__alloc_zero(context, sizeof *model);
-    if (!model) {
+    if (!model)
         return NULL;
-    }
     model->context = context;
     model->kind = kind;
     model->dtype = options->dtype;
@@ -93,9 +88,8 @@ static attn_model *begin(attn_context *context, const attn__kind *kind, const at
 static attn_status fail_architecture(attn_context *context, const char *name)
 {
     attn_nearest nearest = {.word = name};
-    for (int i = 0; i < attn_architecture_count(); i++) {
+    for (int i = 0; i < attn_architecture_count(); i++)
         attn_nearest_offer(&nearest, attn_architecture_at(i)->name);
-    }
     bool near = attn_nearest_found(&nearest);
     return attn__fail(context, ATTN_ERROR_NOT_FOUND, "there is no architecture \"%.80s\"%s%s%s", name,
                       near ? "; did you mean \"" : "", near ? nearest.best : "", near ? "\"?" : "");
@@ -108,12 +102,10 @@ attn_status attn_model_create(attn_model **model, attn_context *context, const c
     attn_model_options o = options ? *options : (attn_model_options){0};
     const attn__kind *kind = attn__kind_find(architecture);
     *model = NULL;
-    if (!kind) {
+    if (!kind)
         return fail_architecture(context, architecture ? architecture : "");
-    }
-    if (ATTN__CHECK_RESERVED(context, options, attn_model_options) != ATTN_OK) {
+    if (ATTN__CHECK_RESERVED(context, options, attn_model_options) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
-    }
     if (o.dtype != ATTN_F32 && o.dtype != ATTN_F64) {
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: parameters are f32 or f64, not %s", architecture,
                           attn_dtype_name(o.dtype));
@@ -128,9 +120,8 @@ attn_status attn_model_create(attn_model **model, attn_context *context, const c
                           architecture);
     }
     attn_model *m = begin(context, kind, config, &o);
-    if (m) {
+    if (m)
         build(m, &o);
-    }
     if (attn__call_status(context) != ATTN_OK) { /* layers report errors only through the context */
         attn_model_destroy(m);
         return attn__call_status(context);
@@ -141,9 +132,8 @@ attn_status attn_model_create(attn_model **model, attn_context *context, const c
 
 void attn_model_destroy(attn_model *model)
 {
-    if (!model) {
+    if (!model)
         return;
-    }
     attn_named_clear(&model->parameters);
     attn_named_clear(&model->constants);
     attn_config_destroy(model->config);

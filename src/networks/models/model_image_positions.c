@@ -35,9 +35,8 @@ static const attn_port learned_outputs[] = {OUTPUTS("the column's channels, then
 static void give(const attn__call *call, attn_tensor *map)
 {
     attn_tensor *sequence = NULL;
-    if (!map) {
+    if (!map)
         return;
-    }
     attn__call_output(call, "pos", attn_permute(call->tape, map, (int[]){0, 3, 1, 2}));
     if (attn__wanted(call, "sequence", &sequence)) {
         int64_t shape[3] = {attn_tensor_length(map, 0), -1, attn_tensor_length(map, 3)};
@@ -52,9 +51,8 @@ static bool size_of(const attn__call *call, int64_t shape[3])
         attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE, "positions: x (b,c,h,w) wanted, %d axes found",
                    attn_tensor_rank(x));
     }
-    if (!x || attn_tensor_rank(x) != 4) {
+    if (!x || attn_tensor_rank(x) != 4)
         return false;
-    }
     shape[0] = attn_tensor_length(x, 0);
     shape[1] = attn_tensor_length(x, 2);
     shape[2] = attn_tensor_length(x, 3);
@@ -72,27 +70,23 @@ static void sine_build(void *self, attn_nn_builder *builder, const attn_config *
                                       .scale = !normalize  ? 0
                                                : scale > 0 ? scale
                                                            : two_pi};
-    if (scale > 0 && !normalize) {
+    if (scale > 0 && !normalize)
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "sine-position-encoding: scale %g without normalize", scale);
-    }
 }
 
 static void sine_forward(const void *self, const attn__call *call)
 {
     attn_tensor *mask = attn__call_input(call, "mask"), *padding = NULL;
     int64_t shape[3];
-    if (!size_of(call, shape)) {
+    if (!size_of(call, shape))
         return;
-    }
     if (mask) { /* I32 */
         padding = attn_tape_tensor(call->tape, ATTN_U8, attn_tensor_rank(mask), attn_tensor_shape(mask), NULL);
-        for (int64_t i = 0; padding && i < attn_tensor_size(mask); i++) {
+        for (int64_t i = 0; padding && i < attn_tensor_size(mask); i++)
             ((uint8_t *)attn_tensor_data(padding))[i] = ((const int32_t *)attn_tensor_data(mask))[i] != 0;
-        }
     }
-    if (!mask || padding) {
+    if (!mask || padding)
         give(call, attn_nn_sine_positions_forward(self, call->tape, call->model->dtype, shape, padding));
-    }
 }
 
 static void learned_build(void *self, attn_nn_builder *builder, const attn_config *config)
@@ -106,9 +100,8 @@ static void learned_forward(const void *self, const attn__call *call)
     int64_t shape[3];
     attn_tensor *one =
         size_of(call, shape) ? attn_nn_learned_positions_forward(self, call->tape, shape[1], shape[2]) : NULL;
-    if (!one) {
+    if (!one)
         return;
-    }
     int64_t wide = attn_tensor_length(one, 2);
     attn_tensor *zeros =
         attn_tape_tensor(call->tape, call->model->dtype, 4, (int64_t[]){shape[0], shape[1], shape[2], wide}, NULL);

@@ -17,13 +17,13 @@ enum { ATTN__MAX_BLOCKS = 64 };
 /* clang-format on */
 /* clang-format off */
 #define ATTN__KEY_FILL                                                                                                 \
-    {"mask_fill", ATTN_CONFIG_TYPE_REAL, "0", -1e30, 0, NULL,                                                                \
+    {"mask_fill", ATTN_CONFIG_TYPE_REAL, "0", -1e30, 0, NULL, \
      "score of masked keys; 0: left out, a query without keys gives zeros; -1e6: as in Dive into Deep Learning, it "   \
      "gives the mean"}
 /* clang-format on */
 /* clang-format off */
 #define ATTN__KEY_INIT                                                                                                 \
-    {"init", ATTN_CONFIG_TYPE_TEXT, "xavier", 0, 0, attn__init_choices,                                                      \
+    {"init", ATTN_CONFIG_TYPE_TEXT, "xavier", 0, 0, attn__init_choices, \
      "first values: xavier (recommended) or torch (PyTorch's defaults)"}
 /* clang-format on */
 #define ATTN__KEY_COUNT(name, otherwise, doc)                                                                          \

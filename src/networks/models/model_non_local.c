@@ -27,9 +27,8 @@ attn_nn_pairwise attn__pairwise_of(const attn_config *config)
 {
     const char *mode = attn_config_text(config, "mode", attn__pairwise_modes[0]);
     int i = 0;
-    while (attn__pairwise_modes[i] && strcmp(attn__pairwise_modes[i], mode) != 0) {
+    while (attn__pairwise_modes[i] && strcmp(attn__pairwise_modes[i], mode) != 0)
         i++;
-    }
     return (attn_nn_pairwise)i;
 }
 

@@ -133,9 +133,8 @@ bool attn__msa_add_contacts(const attn__msa *msa, attn_tape *tape, const attn__m
                      .row_sums = attn_tensor_data(row_sums),
                      .weight = attn__number(msa->regression.weight, layer * msa->heads + head)};
         attn__parallel_range(threads, f.residues, GRAIN, sum_rows, &f);
-        for (int64_t r = 0; r < f.residues; r++) {
+        for (int64_t r = 0; r < f.residues; r++)
             f.total += f.row_sums[r];
-        }
         attn__parallel_range(threads, f.residues, GRAIN, add_rows, &f);
     }
     return row_sums != NULL;

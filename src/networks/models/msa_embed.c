@@ -59,18 +59,15 @@ bool attn__msa_tokens_check(const attn__msa *msa, attn_tape *tape, const attn_te
     tokens->batch = attn_tensor_length(ids, 0);
     tokens->rows = attn_tensor_length(ids, 1);
     tokens->cols = attn_tensor_length(ids, 2);
-    if (!attn__msa_sizes_fit(msa, context, tokens->batch, tokens->rows, tokens->cols)) {
+    if (!attn__msa_sizes_fit(msa, context, tokens->batch, tokens->rows, tokens->cols))
         return false;
-    }
     const int32_t *id = attn_tensor_data(ids);
     int64_t n = attn_tensor_size(ids), kept = 0;
     attn_tensor *keep = attn_tape_tensor(tape, ATTN_U8, 3, attn_tensor_shape(ids), NULL);
-    if (!keep) {
+    if (!keep)
         return false;
-    }
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         kept += ((uint8_t *)attn_tensor_data(keep))[i] = id[i] != ATTN__MSA_PAD;
-    }
     tokens->keep = kept < n ? keep : NULL; /* NULL if there is no padding, because attention without a mask is faster */
     return first_rows_are_longest(tape, tokens);
 }
@@ -79,9 +76,8 @@ int64_t attn__msa_columns(const attn__msa_tokens *tokens, int64_t b)
 {
     int64_t cols = tokens->cols;
     const uint8_t *keep = tokens->keep ? attn_tensor_data(tokens->keep) : NULL;
-    while (keep && cols > 0 && !keep[b * tokens->rows * tokens->cols + cols - 1]) {
+    while (keep && cols > 0 && !keep[b * tokens->rows * tokens->cols + cols - 1])
         cols--;
-    }
     return cols;
 }
 
@@ -109,9 +105,8 @@ static attn_tensor *embed_rows(const attn__msa *msa, attn_tape *tape, const attn
 {
     attn_tensor *x = attn_nn_embedding_forward(&msa->embed_tokens, tape, ids);
     x = attn_add(tape, x, attn_nn_embedding_forward(&msa->embed_positions, tape, positions_of(tape, ids)));
-    if (msa->msa_positions) {
+    if (msa->msa_positions)
         x = attn_add(tape, x, attn_slice(tape, msa->msa_positions, 1, first, first + attn_tensor_length(ids, 1)));
-    }
     return attn_dropout(tape, attn_nn_layer_norm_forward(&msa->norm_before, tape, x), msa->dropout);
 }
 
@@ -132,9 +127,8 @@ static void put_row(const attn__msa_tokens *t, int64_t b, int64_t row, const att
     const int32_t *id = (const int32_t *)attn_tensor_data(t->ids) + (b * t->rows + row) * t->cols;
     for (int64_t col = 0; col < t->cols; col++) {
         char *to = (char *)attn_tensor_data(x) + (size_t)((row * t->cols + col) * t->batch + b) * bytes;
-        if (id[col] != ATTN__MSA_PAD) { /* padding is not written, because x is zero initially */
+        if (id[col] != ATTN__MSA_PAD) /* padding is not written, because x is zero initially */
             memcpy(to, (const char *)attn_tensor_data(y) + (size_t)col * bytes, bytes);
-        }
     }
 }
 
@@ -151,9 +145,8 @@ static attn_tensor *embed_in_parts(const attn__msa *msa, attn_tape *tape, const 
         attn_tensor *ids = attn_tape_tensor(tape, ATTN_I32, 3, (int64_t[]){1, 1, t->cols}, id);
         attn_tensor *y = ids ? embed_rows(msa, tape, ids, i % t->rows) : NULL;
         fine = y != NULL;
-        if (fine) {
+        if (fine)
             put_row(t, i / t->rows, i % t->rows, y, x);
-        }
         attn_scope_end(tape, NULL);
     }
     return fine ? x : NULL;

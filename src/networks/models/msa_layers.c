@@ -28,14 +28,12 @@ static void rows_build(void *self, attn_nn_builder *builder, const attn_config *
 static attn_tensor *kept(const attn__call *call)
 {
     attn_tensor *padding = attn__call_input(call, "self_attn_padding_mask");
-    if (!padding) {
+    if (!padding)
         return NULL;
-    }
     attn_tensor *keep =
         attn_tape_tensor(call->tape, ATTN_U8, attn_tensor_rank(padding), attn_tensor_shape(padding), NULL);
-    for (int64_t i = 0; keep && i < attn_tensor_size(keep); i++) {
+    for (int64_t i = 0; keep && i < attn_tensor_size(keep); i++)
         ((uint8_t *)attn_tensor_data(keep))[i] = ((const int32_t *)attn_tensor_data(padding))[i] == 0;
-    }
     return keep;
 }
 

@@ -67,21 +67,18 @@ static void put_maps(const run *r, attn_tensor *all, int64_t first, const attn_t
 static void take_rows(void *user, int64_t first, const attn_tensor *maps)
 {
     run *r = user;
-    if (r->results->row_maps && keeps_maps(r)) {
+    if (r->results->row_maps && keeps_maps(r))
         put_maps(r, r->results->row_maps, first, maps, false);
-    }
     if (r->results->contacts &&
-        !attn__msa_add_contacts(r->msa, r->tape, &r->tokens, r->layer, first, maps, r->results->contacts)) {
+        !attn__msa_add_contacts(r->msa, r->tape, &r->tokens, r->layer, first, maps, r->results->contacts))
         r->failed = true;
-    }
 }
 
 static void take_columns(void *user, int64_t first, const attn_tensor *maps)
 {
     run *r = user;
-    if (keeps_maps(r)) {
+    if (keeps_maps(r))
         put_maps(r, r->results->column_maps, first, maps, true);
-    }
 }
 
 static bool make_maps(run *r)
@@ -101,12 +98,10 @@ static bool make_maps(run *r)
             m->untied ? attn_tape_tensor(r->tape, dtype, 6, (int64_t[]){b, layers_kept(r), m->heads, n, c, c}, NULL)
                       : attn_tape_tensor(r->tape, dtype, 5, (int64_t[]){b, layers_kept(r), m->heads, c, c}, NULL);
     }
-    if (w->column_maps) {
+    if (w->column_maps)
         to->column_maps = attn_tape_tensor(r->tape, dtype, 6, (int64_t[]){b, layers_kept(r), m->heads, c, n, n}, NULL);
-    }
-    if (w->contacts) {
+    if (w->contacts)
         to->contacts = attn_tape_tensor(r->tape, dtype, 3, (int64_t[]){b, c - 1, c - 1}, NULL);
-    }
     return (!w->row_maps || to->row_maps) && (!w->column_maps || to->column_maps) && (!w->contacts || to->contacts);
 }
 
@@ -125,12 +120,10 @@ static attn_tensor *layer_recorded(run *r, attn_tensor *x)
     bool wants_rows = r->results->row_maps || r->results->contacts;
     x = attn_nn_msa_layer_forward(&r->msa->layer[r->layer], r->tape, x, r->tokens.keep, wants_rows ? &rows : NULL,
                                   r->results->column_maps ? &columns : NULL);
-    if (rows) {
+    if (rows)
         take_rows(r, 0, rows);
-    }
-    if (columns) {
+    if (columns)
         take_columns(r, 0, columns);
-    }
     return x;
 }
 
@@ -180,9 +173,8 @@ static attn_tensor *run_layers(run *r, attn_tensor *x)
 {
     r->last = last_stage(r);
     for (r->layer = 0; x && r->layer < r->msa->layers; r->layer++) {
-        if (!note_hidden(r, r->layer, x)) {
+        if (!note_hidden(r, r->layer, x))
             return NULL;
-        }
         if (r->layer * THIRDS >= r->last)
             break;
         x = records(r) ? layer_recorded(r, x) : layer_in_place(r, x);
@@ -227,16 +219,13 @@ static attn_tensor *head_in_parts(const run *r, attn_tensor *x)
 static bool finish(run *r, attn_tensor *x)
 {
     const attn__msa_wishes *w = r->wishes;
-    if (w->contacts) {
+    if (w->contacts)
         attn__msa_finish_contacts(r->msa, &r->tokens, r->results->contacts);
-    }
-    if (!w->logits && !w->hidden[r->msa->layers]) {
+    if (!w->logits && !w->hidden[r->msa->layers])
         return true;
-    }
     x = attn_nn_layer_norm_forward(&r->msa->norm_after, r->tape, x);
-    if (!x || !note_hidden(r, r->msa->layers, x)) {
+    if (!x || !note_hidden(r, r->msa->layers, x))
         return false;
-    }
     if (w->logits) {
         attn_tensor *logits = records(r) ? head(r->msa, r->tape, x) : head_in_parts(r, x);
         r->results->logits = attn_permute(r->tape, logits, (int[]){2, 0, 1, 3});
@@ -249,9 +238,8 @@ bool attn__msa_run(const attn__msa *msa, attn_tape *tape, const attn_tensor *tok
 {
     run r = {.msa = msa, .tape = tape, .wishes = wishes, .results = results};
     *results = (attn__msa_results){0};
-    if (!attn__msa_tokens_check(msa, tape, tokens, &r.tokens) || !make_maps(&r)) {
+    if (!attn__msa_tokens_check(msa, tape, tokens, &r.tokens) || !make_maps(&r))
         return false;
-    }
     attn_tensor *x = run_layers(&r, attn__msa_embed(msa, tape, &r.tokens));
     return x && finish(&r, x);
 }

@@ -33,9 +33,8 @@ static void msa_positions_init(attn__msa *m, attn_nn_builder *builder, const att
 {
     enum { MOST_ROWS = 1024 };
     int64_t dim = attn_config_int(config, "embed_positions_msa_dim", m->dim);
-    if (!attn_config_bool(config, "embed_positions_msa", true)) {
+    if (!attn_config_bool(config, "embed_positions_msa", true))
         return;
-    }
     if (dim != 1 && dim != m->dim) {
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
                    "msa-transformer: embed_positions_msa_dim is %lld; allowed: 1, or embed_dim, %lld", (long long)dim,
@@ -133,26 +132,22 @@ static void forward(const void *self, const attn__call *call)
                                .contacts = wanted(call, "contacts"),
                                .row_maps = wanted(call, "row_attentions"),
                                .column_maps = wanted(call, "col_attentions")};
-    for (int64_t i = 0; i <= m->layers; i++) {
+    for (int64_t i = 0; i <= m->layers; i++)
         wishes.hidden[i] = every || (i == m->layers && wanted(call, "representations"));
-    }
     attn__msa_results results;
     bool done = attn__msa_run(m, call->tape, attn__call_input(call, "tokens"), &wishes, &results);
     /* Resets this field, because the layers set it to 2, the index of the batch axis of their activations [R,C,B,D]. */
     call->tape->examples = 0;
-    if (!done) {
+    if (!done)
         return;
-    }
     attn__call_output(call, "logits", results.logits);
     attn__call_output(call, "contacts", results.contacts);
     attn__call_output(call, "row_attentions", results.row_maps);
     attn__call_output(call, "col_attentions", results.column_maps);
-    if (wishes.hidden[m->layers]) {
+    if (wishes.hidden[m->layers])
         attn__call_output(call, "representations", results.hidden[m->layers]);
-    }
-    if (every) {
+    if (every)
         attn__call_output(call, "hidden", all_hidden(m, call->tape, &results));
-    }
 }
 
 static const char *const compats[] = {"none", "esm", NULL};

@@ -104,9 +104,8 @@ static attn_tensor *with_ones(attn_tape *tape, attn_tensor *y, int64_t c)
 
 static void set_nan(attn_tensor *y, int64_t begin, int64_t end)
 {
-    for (int64_t i = begin; i < end; i++) {
+    for (int64_t i = begin; i < end; i++)
         attn__set_number(y, i, (double)NAN);
-    }
 }
 
 /* Handles queries that no training point reaches. As the setting `empty` requests, it fails or sets their estimates
@@ -118,9 +117,8 @@ static attn_tensor *treat_empty(const attn__call *call, const regression *r, att
     char width[32];
     snprintf(width, sizeof width, r->inverse ? "of each coordinate" : "%g", r->sigma);
     for (int64_t i = 0; y && i < attn_tensor_length(y, 0); i++) {
-        if (strcmp(empties[r->empty], "zero") == 0 || attn__number(all, i * (c + 1) + c) != 0) {
+        if (strcmp(empties[r->empty], "zero") == 0 || attn__number(all, i * (c + 1) + c) != 0)
             continue;
-        }
         if (strcmp(empties[r->empty], "error") == 0) {
             attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT,
                        "no training point is within reach of x_val[%" PRId64 "] (kernel %s, sigma %s); a larger sigma, "
@@ -163,9 +161,8 @@ static attn_tensor *checked_one_hot(attn_context *context, const regression *r, 
 static attn_tensor *one_hot(const attn__call *call, const regression *r, attn_tensor *labels)
 {
     attn_context *context = attn_tape_context(call->tape);
-    if (attn_tensor_rank(labels) == 2) {
+    if (attn_tensor_rank(labels) == 2)
         return checked_one_hot(context, r, labels);
-    }
     if (attn_tensor_rank(labels) != 1) {
         attn__fail(context, ATTN_ERROR_SHAPE, "y_train: (n) classes or (n,c) one-hot rows wanted, %d axes found",
                    attn_tensor_rank(labels));
@@ -183,9 +180,8 @@ static attn_tensor *one_hot(const attn__call *call, const regression *r, attn_te
         classes = (int64_t)label >= classes ? (int64_t)label + 1 : classes;
     }
     attn_tensor *hot = attn_tape_tensor(call->tape, attn_tensor_dtype(labels), 2, (int64_t[]){n, classes}, NULL);
-    for (int64_t i = 0; hot && i < n; i++) {
+    for (int64_t i = 0; hot && i < n; i++)
         attn__set_number(hot, i * classes + (int64_t)attn__number(labels, i), 1);
-    }
     return hot;
 }
 
@@ -203,9 +199,8 @@ static void forward(const void *self, const attn__call *call)
     y = y && r->classify ? one_hot(call, r, y) : y;
     attn_tensor *weights = NULL;
     int64_t d = columns(call, x, "x_train"), c = columns(call, y, "y_train"), d_val = columns(call, at, "x_val");
-    if (d < 0 || c < 0 || d_val < 0) {
+    if (d < 0 || c < 0 || d_val < 0)
         return;
-    }
     int64_t train = attn_tensor_length(x, 0), val = attn_tensor_length(at, 0);
     if (d != d_val || attn_tensor_length(y, 0) != train) {
         attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE,

@@ -59,9 +59,8 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     for (int i = 0; i < STAGES; i++) {
         build_stage(n, builder, i, in);
         in = 32 << i;
-        if (i == STAGES - 1) {
+        if (i == STAGES - 1)
             break;
-        }
         attn_nn_pushf(builder, "nl_%d", i + 1);
         attn_nn_non_local_init(&n->block[i], builder, in, 0, 2, attn__pairwise_of(config),
                                attn_config_bool(config, "sub_sample", true),
@@ -81,9 +80,8 @@ static void forward(const void *self, const attn__call *call)
     const network *n = self;
     attn_tape *tape = call->tape;
     attn_tensor *x = attn__call_input(call, "x");
-    if (!attn__images_fit(tape, "non-local-net", x, n->size, n->size, "")) {
+    if (!attn__images_fit(tape, "non-local-net", x, n->size, n->size, ""))
         return;
-    }
     for (int i = 0; i < STAGES; i++) {
         attn_tensor *map = NULL;
         x = attn_nn_batch_norm_forward(&n->norm[i], tape, attn_nn_conv_forward(&n->conv[i], tape, x));

@@ -16,11 +16,9 @@
 
 static const attn_port *find_port(const attn_port *ports, int n, const char *name)
 {
-    for (int i = 0; i < n; i++) {
-        if (strcmp(ports[i].name, name) == 0) {
+    for (int i = 0; i < n; i++)
+        if (strcmp(ports[i].name, name) == 0)
             return &ports[i];
-        }
-    }
     return NULL;
 }
 
@@ -50,9 +48,8 @@ static double number_at(const attn_tensor *x, int64_t i)
 static attn_tensor *as_integers(const attn__call *call, const char *name, attn_tensor *x)
 {
     attn_context *context = attn_tape_context(call->tape);
-    if (attn_tensor_dtype(x) == ATTN_I32) {
+    if (attn_tensor_dtype(x) == ATTN_I32)
         return x;
-    }
     attn_tensor *y = attn_tape_tensor(call->tape, ATTN_I32, attn_tensor_rank(x), attn_tensor_shape(x), NULL);
     int32_t *ids = y ? attn_tensor_data(y) : NULL;
     for (int64_t i = 0; y && i < attn_tensor_size(x); i++) {
@@ -69,9 +66,8 @@ static attn_tensor *as_integers(const attn__call *call, const char *name, attn_t
 static attn_tensor *as_reals(const attn__call *call, const char *name, attn_tensor *x)
 {
     attn_dtype dtype = attn_tensor_dtype(x);
-    if (dtype == call->model->dtype) {
+    if (dtype == call->model->dtype)
         return x;
-    }
     if (dtype != ATTN_F32 && dtype != ATTN_F64 && dtype != ATTN_F16 && dtype != ATTN_BF16) {
         attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT, "input %s: real numbers wanted, %s found", name,
                    attn_dtype_name(dtype));
@@ -84,9 +80,8 @@ attn_tensor *attn__call_numbers(const attn__call *call, const char *name)
 {
     attn_tensor *x = attn_named_find(call->inputs, name);
     attn_dtype dtype = x ? attn_tensor_dtype(x) : ATTN_F32;
-    if (dtype != ATTN_I32 && dtype != ATTN_I64 && dtype != ATTN_U8 && dtype != ATTN_BOOL) {
+    if (dtype != ATTN_I32 && dtype != ATTN_I64 && dtype != ATTN_U8 && dtype != ATTN_BOOL)
         return attn__call_input(call, name);
-    }
     attn_tensor *y = attn_tape_tensor(call->tape, call->model->dtype, attn_tensor_rank(x), attn_tensor_shape(x), NULL);
     const double most = call->model->dtype == ATTN_F32 ? 0x1p24 : 0x1p53;
     for (int64_t i = 0; y && i < attn_tensor_size(x); i++) {
@@ -119,20 +114,17 @@ attn_tensor *attn__call_input(const attn__call *call, const char *name)
 
 static attn_named *find_item(const attn_named_list *list, const char *name)
 {
-    for (int64_t i = 0; i < list->n; i++) {
-        if (strcmp(list->items[i].name, name) == 0) {
+    for (int64_t i = 0; i < list->n; i++)
+        if (strcmp(list->items[i].name, name) == 0)
             return &list->items[i];
-        }
-    }
     return NULL;
 }
 
 void attn__call_output(const attn__call *call, const char *name, attn_tensor *tensor)
 {
     attn_named *item = find_item(call->outputs, name);
-    if (!tensor) {
+    if (!tensor)
         return;
-    }
     if (item) {
         item->tensor = tensor;
     } else {
@@ -149,9 +141,8 @@ attn_tensor **attn__wanted(const attn__call *call, const char *name, attn_tensor
 
 void attn__block_begin(attn_tape *tape, bool maps)
 {
-    if (!maps) {
+    if (!maps)
         attn_scope_begin(tape);
-    }
 }
 
 attn_tensor *attn__block_end(attn_tape *tape, bool maps, attn_tensor *x)
@@ -190,9 +181,8 @@ static attn_status fail_port(const attn__call *call, const char *kind, const cha
 {
     char known[256] = "";
     size_t at = 0;
-    for (int i = 0; i < n && at < sizeof known; i++) {
+    for (int i = 0; i < n && at < sizeof known; i++)
         at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", ports[i].name);
-    }
     return attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT, "%s has no %s \"%s\"; it has %s",
                       call->model->kind->about.name, kind, name, known);
 }
@@ -201,19 +191,14 @@ static attn_status check_ports(const attn__call *call)
 {
     const attn_architecture *a = &call->model->kind->about;
     attn_context *context = attn_tape_context(call->tape);
-    for (int64_t i = 0; i < call->inputs->n; i++) {
-        if (!find_port(a->inputs, a->ninputs, call->inputs->items[i].name)) {
+    for (int64_t i = 0; i < call->inputs->n; i++)
+        if (!find_port(a->inputs, a->ninputs, call->inputs->items[i].name))
             return fail_port(call, "input", call->inputs->items[i].name, a->inputs, a->ninputs);
-        }
-    }
-    for (int64_t i = 0; i < call->outputs->n; i++) {
-        if (!find_port(a->outputs, a->noutputs, call->outputs->items[i].name)) {
+    for (int64_t i = 0; i < call->outputs->n; i++)
+        if (!find_port(a->outputs, a->noutputs, call->outputs->items[i].name))
             return fail_port(call, "output", call->outputs->items[i].name, a->outputs, a->noutputs);
-        }
-    }
-    if (call->outputs->owns) {
+    if (call->outputs->owns)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "the list of outputs must not own what the tape owns");
-    }
     return ATTN_OK;
 }
 

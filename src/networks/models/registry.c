@@ -87,11 +87,9 @@ const attn_architecture *attn_architecture_at(int i)
 
 const attn__kind *attn__kind_find(const char *name)
 {
-    for (int i = 0; name && i < COUNT; i++) {
-        if (strcmp(kinds[i]->about.name, name) == 0) {
+    for (int i = 0; name && i < COUNT; i++)
+        if (strcmp(kinds[i]->about.name, name) == 0)
             return kinds[i];
-        }
-    }
     return NULL;
 }
 
@@ -109,9 +107,8 @@ attn_status attn_architecture_select(const attn_architecture *architecture, cons
             const char *name = attn_config_key(from, j);
             bool taken = strcmp(name, key->name) == 0 || attn__key_has_member(key, name);
             attn_status status = taken ? attn_config_set(to, name, attn_config_get(from, name)) : ATTN_OK;
-            if (status != ATTN_OK) {
+            if (status != ATTN_OK)
                 return status;
-            }
         }
     }
     return ATTN_OK;

@@ -159,9 +159,8 @@ static int stages_of(stage stages[ATTN__RESNET_STAGES], attn_nn_builder *builder
 /* Marks the parameters of the builder's list from index `begin` on as not trained. */
 static void freeze(const attn_nn_builder *builder, int64_t begin)
 {
-    for (int64_t i = begin; i < builder->parameters->n; i++) {
+    for (int64_t i = begin; i < builder->parameters->n; i++)
         attn_tensor_set_requires_grad(builder->parameters->items[i].tensor, false);
-    }
 }
 
 void attn__resnet_build(attn__resnet *r, attn_nn_builder *builder, const attn_config *config, int frozen)
@@ -173,16 +172,14 @@ void attn__resnet_build(attn__resnet *r, attn_nn_builder *builder, const attn_co
                      .groups = attn_config_int(config, "norm_groups", 32),
                      .bottleneck = is_bottleneck[kind]};
     int64_t begin = builder->parameters->n;
-    if (n == 0) {
+    if (n == 0)
         return;
-    }
     r->channels = stages[0].width;
     frozen = (int)attn_config_int(config, "frozen_stages", s.norm == ATTN_NN_NORM_FROZEN ? frozen : 0);
     stem_init(r, builder, config, &s, r->channels);
     for (int i = 0; i < n; i++) {
-        if (i < frozen) {
+        if (i < frozen)
             freeze(builder, begin);
-        }
         for (int64_t j = 0; j < stages[i].blocks; j++) {
             attn_nn_pushf(builder, "layer%d.%d", i + 1, (int)j);
             block_init(&r->block[r->blocks++], builder, &s, &stages[i], r->channels, j == 0 ? stages[i].stride : 1,
@@ -191,9 +188,8 @@ void attn__resnet_build(attn__resnet *r, attn_nn_builder *builder, const attn_co
             r->channels = (s.bottleneck ? EXPANSION : 1) * stages[i].width;
         }
     }
-    if (n < frozen) {
+    if (n < frozen)
         freeze(builder, begin);
-    }
 }
 
 /* ---------------------------------------------------------------------------------------------- forward */
@@ -204,13 +200,11 @@ static attn_tensor *block_forward(const attn__resnet_block *b, attn_tape *tape, 
     int last = b->convs - 1;
     /* If no gradients are recorded, this scope frees the input of each convolution after the convolution. */
     attn_scope_begin(tape);
-    for (int i = 0; i < last; i++) {
+    for (int i = 0; i < last; i++)
         y = attn_scope_clear(tape, attn_nn_conv_normed(&b->conv[i], &b->norm[i], tape, y, NULL, ATTN_ACTIVATION_RELU));
-    }
     y = attn_scope_end(tape, y);
-    if (b->has_shortcut) {
+    if (b->has_shortcut)
         x = attn_nn_conv_normed(&b->shortcut, &b->shortcut_norm, tape, x, NULL, ATTN_ACTIVATION_IDENTITY);
-    }
     return x ? attn_nn_conv_normed(&b->conv[last], &b->norm[last], tape, y, x, ATTN_ACTIVATION_RELU) : NULL;
 }
 
@@ -224,9 +218,8 @@ attn_tensor *attn__resnet_forward(const attn__resnet *r, attn_tape *tape, attn_t
 {
     attn_scope_begin(tape);
     x = attn_scope_clear(tape, stem_forward(r, tape, x));
-    for (int i = 0; i < r->blocks; i++) {
+    for (int i = 0; i < r->blocks; i++)
         x = attn_scope_clear(tape, block_forward(&r->block[i], tape, x));
-    }
     return attn_scope_end(tape, x);
 }
 
@@ -262,12 +255,10 @@ static void forward(const void *self, const attn__call *call)
 {
     const classifier *m = self;
     attn_tensor *x = attn__resnet_forward(&m->resnet, call->tape, attn__call_input(call, "x")), *slot;
-    if (!x) {
+    if (!x)
         return;
-    }
-    if (attn__wanted(call, "features", &slot)) {
+    if (attn__wanted(call, "features", &slot))
         attn__call_output(call, "features", x);
-    }
     x = attn_reshape(call->tape, x, 3, (int64_t[]){attn_tensor_length(x, 0), attn_tensor_length(x, 1), -1});
     attn__call_output(call, "logits", attn_nn_linear_forward(&m->fc, call->tape, attn_mean(call->tape, x, 2)));
 }

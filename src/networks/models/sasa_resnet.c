@@ -23,7 +23,8 @@ static const char *const paddings[] = {"zero", "mask", "shift", NULL};
 static const attn_setting keys[] = {
     {"depth", ATTN_CONFIG_TYPE_INT, "26", 0, 0, depths, "layers"},
     {"stem", ATTN_CONFIG_TYPE_TEXT, "conv", 0, 0, stems,
-     "conv: 7 x 7 of stride 2 and pooling, for large pictures; small: 3 x 3, for those of 28 or 32 pixels; attention: in "
+     "conv: 7 x 7 of stride 2 and pooling, for large pictures; small: 3 x 3, for those of 28 or 32 pixels; attention: "
+     "in "
      "blocks of 4 x 4, and pooling of these"},
     ATTN__KEY_COUNT("in_channels", "3", "channels of an image"),
     ATTN__KEY_COUNT("width", "64", "channels of the first stage; a multiple of num_heads"),
@@ -66,9 +67,8 @@ typedef struct resnet {
 static int depth_of(int64_t layers)
 {
     int i = 0;
-    while (depths[i + 1] && strtoll(depths[i], NULL, 10) != layers) {
+    while (depths[i + 1] && strtoll(depths[i], NULL, 10) != layers)
         i++;
-    }
     return i;
 }
 
@@ -177,15 +177,12 @@ static attn_tensor *block_forward(const bottleneck *b, attn_tape *tape, attn_ten
     y = attn_nn_image_attention_forward(&b->attention, tape, y, map);
     y = attn_activate(tape, attn_nn_batch_norm_forward(&b->norm2, tape, y), ATTN_ACTIVATION_RELU);
     y = normed(&b->conv3, &b->norm3, tape, y);
-    if (b->stride > 1) {
+    if (b->stride > 1)
         y = attn_avg_pool(tape, y, 2, (int64_t[]){b->stride, b->stride}, NULL);
-    }
-    if (b->has_shortcut) {
+    if (b->has_shortcut)
         x = normed(&b->shortcut, &b->shortcut_norm, tape, x);
-    }
-    if (!x || !y) {
+    if (!x || !y)
         return NULL;
-    }
     x = attn_slice(tape, attn_slice(tape, x, 2, 0, attn_tensor_length(y, 2)), 3, 0, attn_tensor_length(y, 3));
     return attn_activate(tape, attn_add(tape, y, x), ATTN_ACTIVATION_RELU);
 }

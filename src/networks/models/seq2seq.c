@@ -26,9 +26,8 @@ const attn_port attn__seq2seq_outputs[4] = {
 int64_t attn__vocabulary_size(attn_context *context, const attn_config *config, const char *key)
 {
     int64_t n = attn_config_int(config, key, attn_config_int(config, "vocab_size", 0));
-    if (n < 1) {
+    if (n < 1)
         attn__fail(context, ATTN_ERROR_ARGUMENT, "the key \"%s\" (or vocab_size) is missing", key);
-    }
     return n < 1 ? 1 : n;
 }
 
@@ -55,9 +54,8 @@ attn_status attn__tensor_select(attn_tensor **x, attn_context *context, int axis
         bytes *= i > axis ? (size_t)shape[i] : 1;
     }
     attn_status status = attn_tensor_create(&y, context, attn_tensor_dtype(*x), rank, shape);
-    if (status != ATTN_OK) {
+    if (status != ATTN_OK)
         return status;
-    }
     for (int64_t i = 0; i < outer * n; i++) {
         size_t from = (size_t)(i / n * old + which[i % n]);
         memcpy((char *)attn_tensor_data(y) + (size_t)i * bytes, (const char *)attn_tensor_data(*x) + from * bytes,
@@ -109,15 +107,12 @@ attn_tensor *attn_seq2seq_forward(attn_model *model, attn_tape *tape, const attn
     const attn__seq2seq *s = seq2seq_of(model);
     attn_seq2seq_options o = options ? *options : (attn_seq2seq_options){0};
     if (!s || !sources_fit(model->context, src, src_lens) ||
-        !is_ids(model->context, tgt_in, 2, attn_tensor_length(src, 0), "target tokens")) {
+        !is_ids(model->context, tgt_in, 2, attn_tensor_length(src, 0), "target tokens"))
         return NULL;
-    }
-    if (!attn__model_begin(model, tape)) {
+    if (!attn__model_begin(model, tape))
         return NULL;
-    }
-    if (o.guided) {
+    if (o.guided)
         *o.guided = NULL;
-    }
     uint64_t failures = model->context->failures;
     attn_tensor *logits = s->forward(model->self, tape, src, src_lens, tgt_in, &o);
     attn__model_end(tape);
@@ -134,19 +129,15 @@ void attn__seq2seq_run(const void *self, const attn__call *call)
     attn_tensor *src = attn__call_input(call, "tokens"), *lens = attn__call_input(call, "valid_lens");
     attn_tensor *tgt = attn__call_input(call, "tgt_tokens"), *slot;
     bool wanted = false;
-    for (int i = 1; i < 4; i++) {
+    for (int i = 1; i < 4; i++)
         wanted = wanted || attn__wanted(call, attn__seq2seq_outputs[i].name, &slot);
-    }
-    if (!sources_fit(context, src, lens) || !is_ids(context, tgt, 2, attn_tensor_length(src, 0), "target tokens")) {
+    if (!sources_fit(context, src, lens) || !is_ids(context, tgt, 2, attn_tensor_length(src, 0), "target tokens"))
         return;
-    }
     attn_seq2seq_options options = {.weights = wanted ? &maps : NULL};
     attn__call_output(call, "logits", call->model->kind->seq2seq->forward(self, call->tape, src, lens, tgt, &options));
-    for (int i = 0; i < 3; i++) {
-        if (attn__wanted(call, attn__seq2seq_outputs[i + 1].name, &slot)) {
+    for (int i = 0; i < 3; i++)
+        if (attn__wanted(call, attn__seq2seq_outputs[i + 1].name, &slot))
             attn__call_output(call, attn__seq2seq_outputs[i + 1].name, attn__stack(call->tape, &maps, parts[i]));
-        }
-    }
     attn_named_clear(&maps);
 }
 
@@ -156,9 +147,8 @@ static attn_decoding *begin(attn_model *model, attn_tape *tape, const attn_tenso
                             const attn_decoding_options *o)
 {
     attn_decoding *d = attn__alloc_zero(model->context, sizeof *d);
-    if (!d) {
+    if (!d)
         return NULL;
-    }
     d->model = model;
     d->batch = attn_tensor_length(src, 0);
     d->width = o->beam > 0 ? o->beam : 1;
@@ -184,21 +174,18 @@ attn_status attn_decoding_create(attn_decoding **decoding, attn_model *model, at
     ATTN__CALL(model->context);
     attn_decoding_options o = options ? *options : (attn_decoding_options){0};
     *decoding = NULL;
-    if (seq2seq_of(model) && sources_fit(model->context, src, src_lens)) {
+    if (seq2seq_of(model) && sources_fit(model->context, src, src_lens))
         *decoding = begin(model, tape, src, src_lens, &o);
-    }
     return attn__result_status(model->context, *decoding);
 }
 
 void attn_decoding_destroy(attn_decoding *decoding)
 {
-    if (!decoding) {
+    if (!decoding)
         return;
-    }
     attn_context *context = decoding->model->context;
-    if (decoding->state) {
+    if (decoding->state)
         decoding->model->kind->seq2seq->end(decoding);
-    }
     attn_tensor_destroy(decoding->lens);
     attn__free(context, decoding->state);
     attn__free(context, decoding);
@@ -208,16 +195,14 @@ attn_tensor *attn_decoding_step(attn_decoding *decoding, attn_tape *tape, const 
 {
     ATTN__TAPE_CALL(attn_tape_context(tape));
     attn_context *context = decoding->model->context;
-    if (!is_ids(context, tokens, 1, attn_decoding_rows(decoding), "tokens of a step")) {
+    if (!is_ids(context, tokens, 1, attn_decoding_rows(decoding), "tokens of a step"))
         return NULL;
-    }
     if (decoding->step >= decoding->max_len) {
         attn__fail(context, ATTN_ERROR_SHAPE, "decoding: more than max_len = %" PRId64 " steps", decoding->max_len);
         return NULL;
     }
-    if (!attn__model_begin(decoding->model, tape)) {
+    if (!attn__model_begin(decoding->model, tape))
         return NULL;
-    }
     attn_tensor *logits = decoding->model->kind->seq2seq->step(decoding, tape, tokens);
     attn__model_end(tape);
     decoding->step += logits != NULL;
@@ -244,16 +229,13 @@ attn_status attn__decoding_select(attn_decoding *decoding, const int64_t *senten
     attn_context *context = decoding->model->context;
     int64_t width = decoding->width;
     int64_t *rows = attn__alloc(context, attn__size_mul(attn__size_mul((size_t)n, (size_t)width), sizeof *rows));
-    if (!rows) {
+    if (!rows)
         return ATTN_ERROR_MEMORY;
-    }
-    for (int64_t i = 0; i < n * width; i++) {
+    for (int64_t i = 0; i < n * width; i++)
         rows[i] = sentences[i / width] * width + i % width;
-    }
     attn_status status = decoding->model->kind->seq2seq->select(decoding, sentences, n, rows);
-    if (status == ATTN_OK && decoding->lens) {
+    if (status == ATTN_OK && decoding->lens)
         status = attn__tensor_select(&decoding->lens, context, 0, sentences, n);
-    }
     decoding->batch = status == ATTN_OK ? n : decoding->batch;
     attn__free(context, rows);
     return status;

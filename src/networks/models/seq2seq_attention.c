@@ -62,9 +62,8 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     attn_nn_pop(builder);
     attn_nn_push(builder, "decoder.dense");
     attn_nn_linear_init(&m->dense, builder, hidden, tgt, true);
-    if (m->dense.weight) {
+    if (m->dense.weight)
         m->dense.weight->table = true;
-    }
     attn_nn_pop(builder);
 }
 
@@ -81,9 +80,8 @@ static attn_tensor *time_major(attn_tape *tape, const attn_tensor *ids)
     attn_tensor *turned = attn_tape_tensor(tape, ATTN_I32, 2, (int64_t[]){steps, batch}, NULL);
     const int32_t *from = attn_tensor_data(ids);
     int32_t *to = turned ? attn_tensor_data(turned) : NULL;
-    for (int64_t i = 0; turned && i < batch * steps; i++) {
+    for (int64_t i = 0; turned && i < batch * steps; i++)
         to[i % steps * batch + i / steps] = from[i];
-    }
     return turned;
 }
 
@@ -108,9 +106,8 @@ static memory encode(const bahdanau *m, attn_tape *tape, const attn_tensor *src,
 static attn_tensor *decode_step(const bahdanau *m, attn_tape *tape, const memory *source, attn_tensor *x,
                                 attn_tensor **hidden, attn_tensor **weights, bool guided)
 {
-    if (!x || !source->keys) {
+    if (!x || !source->keys)
         return NULL;
-    }
     attn_nn_mask mask = {.valid_lens = source->lens, .fill = m->fill};
     int64_t batch = attn_tensor_length(source->keys, 1), rows = attn_tensor_length(x, 1), size = m->decoder.hidden;
     attn_tensor *query = attn_reshape(tape, hidden[m->decoder.layers - 1], 3, (int64_t[]){batch, -1, size});
@@ -133,12 +130,10 @@ static attn_tensor *join(const bahdanau *m, attn_tape *tape, const steps *all, c
         attn_tensor *map = attn_concat(tape, all->weights, (int)all->n, 1);
         int64_t batch = attn_tensor_length(states, 1);
         map = attn_reshape(tape, map, 4, (int64_t[]){batch, 1, all->n, -1});
-        if (options->weights) {
+        if (options->weights)
             attn__weights_add(options->weights, "cross", 0, map);
-        }
-        if (options->guided) {
+        if (options->guided)
             *options->guided = map;
-        }
     }
     return attn_nn_linear_forward(&m->dense, tape, attn_permute(tape, states, (int[]){1, 0, 2}));
 }
@@ -148,15 +143,13 @@ static attn_tensor *decode(const bahdanau *m, attn_tape *tape, const memory *sou
 {
     _Static_assert(sizeof(attn_tensor *) <= sizeof(int64_t), "a pointer fits an element of the room");
     int64_t n = x ? attn_tensor_length(x, 0) : 0;
-    if (x && n == 0) {
+    if (x && n == 0)
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "seq2seq-attention: at least one target token wanted");
-    }
     /* The two arrays of tensor pointers are allocated on the tape, so that the next training step can reuse their
      * memory. */
     attn_tensor *room = n > 0 ? attn_tape_tensor(tape, ATTN_I64, 1, (int64_t[]){2 * n}, NULL) : NULL;
-    if (!room) {
+    if (!room)
         return NULL;
-    }
     attn_tensor **slots = attn_tensor_data(room);
     steps all = {.n = n, .state = slots, .weights = slots + n};
     for (int64_t t = 0; t < n; t++) {
@@ -210,17 +203,15 @@ static attn_status begin(attn_decoding *decoding, attn_tape *tape, const attn_te
     attn_tensor *hidden[ATTN_NN_MAX_GRU_LAYERS] = {0};
     int64_t shape[2] = {attn_decoding_rows(decoding), m->decoder.hidden};
     memory source = encode(m, tape, src, decoding->lens, hidden);
-    if (!source.keys) {
+    if (!source.keys)
         return attn__result_status(context, source.keys);
-    }
     s->values = attn__tensor_keep(context, source.values);
     s->keys = attn__tensor_keep(context, source.keys);
     attn_status status = attn_tensor_create(&s->spare, context, decoding->model->dtype, 2, shape);
     for (int l = 0; status == ATTN_OK && l < m->decoder.layers; l++) {
         status = attn_tensor_create(&s->hidden[l], context, decoding->model->dtype, 2, shape);
-        if (status == ATTN_OK) {
+        if (status == ATTN_OK)
             copy_rows(s->hidden[l], hidden[l], NULL, decoding->width);
-        }
     }
     return s->values && s->keys ? status : attn__result_status(context, NULL);
 }
@@ -237,9 +228,8 @@ static attn_tensor *step(attn_decoding *decoding, attn_tape *tape, const attn_te
     attn_tensor *x = attn_nn_embedding_forward(&m->tgt_embedding, tape, ids);
     attn_tensor *top = decode_step(m, tape, &source, x, hidden, NULL, false);
     attn_tensor *logits = attn__shortlist_output(decoding->shortlist, tape, &m->dense, top);
-    for (int l = 0; logits && l < m->decoder.layers; l++) {
+    for (int l = 0; logits && l < m->decoder.layers; l++)
         copy_rows(s->hidden[l], hidden[l], NULL, 1);
-    }
     return attn_reshape(tape, logits, 2, (int64_t[]){rows, -1});
 }
 
@@ -260,24 +250,20 @@ static attn_status select_rows(attn_decoding *decoding, const int64_t *sentences
     attn_context *context = decoding->model->context;
     state *s = decoding->state;
     attn_status status = attn__tensor_select(&s->values, context, 1, sentences, n);
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK)
         status = attn__tensor_select(&s->keys, context, 1, sentences, n);
-    }
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK)
         status = attn__tensor_select(&s->spare, context, 0, rows, n * decoding->width);
-    }
-    for (int l = 0; status == ATTN_OK && l < self_of(decoding)->decoder.layers; l++) {
+    for (int l = 0; status == ATTN_OK && l < self_of(decoding)->decoder.layers; l++)
         status = attn__tensor_select(&s->hidden[l], context, 0, rows, n * decoding->width);
-    }
     return status;
 }
 
 static void end(attn_decoding *decoding)
 {
     state *s = decoding->state;
-    for (int l = 0; l < self_of(decoding)->decoder.layers; l++) {
+    for (int l = 0; l < self_of(decoding)->decoder.layers; l++)
         attn_tensor_destroy(s->hidden[l]);
-    }
     attn_tensor_destroy(s->spare);
     attn_tensor_destroy(s->keys);
     attn_tensor_destroy(s->values);
@@ -328,9 +314,8 @@ static void encoder_build(void *self, attn_nn_builder *builder, const attn_confi
 static attn_tensor *joined_layers(attn_tape *tape, attn_tensor **hidden, int layers)
 {
     for (int l = 0; l < layers; l++) {
-        if (!hidden[l]) {
+        if (!hidden[l])
             return NULL;
-        }
         int64_t shape[3] = {1, attn_tensor_length(hidden[l], 0), attn_tensor_length(hidden[l], 1)};
         hidden[l] = attn_reshape(tape, hidden[l], 3, shape);
     }
@@ -341,13 +326,11 @@ static void encoder_forward(const void *self, const attn__call *call)
 {
     const encoder *e = self;
     attn_tensor *hidden[ATTN_NN_MAX_GRU_LAYERS] = {0}, *tokens = attn__call_input(call, "tokens"), *slot;
-    if (!attn__nn_has_rank(call->tape, tokens, 2, "seq2seq-encoder: tokens")) {
+    if (!attn__nn_has_rank(call->tape, tokens, 2, "seq2seq-encoder: tokens"))
         return;
-    }
     attn__call_output(call, "out", encoder_states(e, call->tape, tokens, NULL, hidden));
-    if (attn__wanted(call, "state", &slot)) {
+    if (attn__wanted(call, "state", &slot))
         attn__call_output(call, "state", joined_layers(call->tape, hidden, e->rnn.layers));
-    }
 }
 
 static const attn_setting encoder_keys[] = {

@@ -13,11 +13,10 @@ static bool is_allowed(const attn_beam_search_options *o, int64_t sentence, int3
     int64_t low = 0, high = o->nallowed[sentence];
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
-        if (o->allowed[sentence][middle] < token) {
+        if (o->allowed[sentence][middle] < token)
             low = middle + 1;
-        } else {
+        else
             high = middle;
-        }
     }
     return low < o->nallowed[sentence] && o->allowed[sentence][low] == token;
 }
@@ -34,9 +33,8 @@ static attn_status check(attn_context *context, int64_t batch, int64_t vocabular
             }
         }
         bool fits = is_allowed(o, i, o->eos);
-        for (int64_t j = 0; fits && o->prefix && j < o->nprefix[i]; j++) {
+        for (int64_t j = 0; fits && o->prefix && j < o->nprefix[i]; j++)
             fits = is_allowed(o, i, o->prefix[i][j]);
-        }
         if (!fits) {
             return attn__fail(context, ATTN_ERROR_ARGUMENT,
                               "sentence %lld of the batch: its allowed tokens are without the end, or without one that "
@@ -55,9 +53,8 @@ static attn_status collect(attn__shortlist *list, int64_t batch, const attn_beam
     for (int64_t i = 0; i < batch; i++) {
         list->first[i] = all;
         all += o->nallowed[i];
-        for (int64_t j = 0; j < o->nallowed[i]; j++) {
+        for (int64_t j = 0; j < o->nallowed[i]; j++)
             place[o->allowed[i][j]] = 1;
-        }
     }
     list->first[batch] = all;
     list->columns = attn__alloc(list->context, attn__size_mul((size_t)all, sizeof *list->columns));
@@ -67,11 +64,9 @@ static attn_status collect(attn__shortlist *list, int64_t batch, const attn_beam
             list->tokens[list->n++] = (int32_t)token;
         }
     }
-    for (int64_t i = 0; list->columns && i < batch; i++) {
-        for (int64_t j = 0; j < o->nallowed[i]; j++) {
+    for (int64_t i = 0; list->columns && i < batch; i++)
+        for (int64_t j = 0; j < o->nallowed[i]; j++)
             list->columns[list->first[i] + j] = place[o->allowed[i][j]];
-        }
-    }
     return list->columns ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
@@ -79,13 +74,11 @@ attn_status attn__shortlist_create(attn__shortlist *list, attn_context *context,
                                    const attn_beam_search_options *options)
 {
     *list = (attn__shortlist){.context = context, .vocabulary = vocabulary};
-    if (!options->allowed) {
+    if (!options->allowed)
         return ATTN_OK;
-    }
     attn_status status = check(context, batch, vocabulary, options);
-    if (status != ATTN_OK) {
+    if (status != ATTN_OK)
         return status;
-    }
     size_t size = attn__size_mul((size_t)vocabulary, sizeof(int32_t));
     int32_t *place = attn__alloc_zero(context, size);
     list->tokens = attn__alloc(context, size);
@@ -97,9 +90,8 @@ attn_status attn__shortlist_create(attn__shortlist *list, attn_context *context,
 
 void attn__shortlist_destroy(attn__shortlist *list, attn_tape *tape)
 {
-    if (list->rows.weight) {
+    if (list->rows.weight)
         attn__packed_weights_forget(tape, list->rows.weight);
-    }
     attn_tensor_destroy(list->rows.weight);
     attn_tensor_destroy(list->rows.bias);
     attn__free(list->context, list->tokens);
@@ -114,16 +106,14 @@ static attn_tensor *copy_rows(const attn__shortlist *list, const attn_tensor *x)
     attn_tensor *y = NULL;
     int64_t shape[2] = {list->n, attn_tensor_rank(x) > 1 ? attn_tensor_length(x, 1) : 1};
     size_t row = (size_t)shape[1] * attn_dtype_size(attn_tensor_dtype(x));
-    if (attn_tensor_create(&y, list->context, attn_tensor_dtype(x), attn_tensor_rank(x), shape) != ATTN_OK) {
+    if (attn_tensor_create(&y, list->context, attn_tensor_dtype(x), attn_tensor_rank(x), shape) != ATTN_OK)
         return NULL;
-    }
     for (int64_t i = 0; i < list->n; i++) {
         char *to = (char *)attn_tensor_data(y) + (size_t)i * row;
-        if (attn__op_is_packed(x, NULL)) {
+        if (attn__op_is_packed(x, NULL))
             attn__gemm_packed_row(list->context, x->packed, list->tokens[i], to);
-        } else {
+        else
             memcpy(to, (const char *)attn_tensor_data(x) + (size_t)list->tokens[i] * row, row);
-        }
     }
     return y;
 }
@@ -135,19 +125,16 @@ static bool copy_layer(attn__shortlist *list, const attn_nn_linear *layer)
         return false;
     }
     list->rows.weight = copy_rows(list, layer->weight);
-    if (list->rows.weight && layer->bias) {
+    if (list->rows.weight && layer->bias)
         list->rows.bias = copy_rows(list, layer->bias);
-    }
     return list->rows.weight && (list->rows.bias || !layer->bias);
 }
 
 attn_tensor *attn__shortlist_output(attn__shortlist *list, attn_tape *tape, const attn_nn_linear *layer, attn_tensor *x)
 {
-    if (!list || list->n == list->vocabulary) {
+    if (!list || list->n == list->vocabulary)
         return attn_nn_linear_forward(layer, tape, x);
-    }
-    if (!list->rows.weight && !copy_layer(list, layer)) {
+    if (!list->rows.weight && !copy_layer(list, layer))
         return NULL;
-    }
     return attn_nn_linear_forward(&list->rows, tape, x);
 }

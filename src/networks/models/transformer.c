@@ -97,9 +97,8 @@ static attn_status begin(attn_decoding *decoding, attn_tape *tape, const attn_te
     int64_t room = decoding->max_len < FIRST_ROOM ? decoding->max_len : FIRST_ROOM;
     attn_tensor *encoded = attn__transformer_encode(&t->encoder, tape, src, decoding->lens, NULL);
     attn_status status = attn__result_status(context, encoded);
-    if (status == ATTN_OK && decoding->width > 1) {
+    if (status == ATTN_OK && decoding->width > 1)
         status = attn__lineage_begin(&s->lineage, context, rows, decoding->max_len);
-    }
     for (int i = 0; status == ATTN_OK && i < t->decoder.blocks; i++) {
         int64_t dim = attn_tensor_length(encoded, 2);
         status = attn_nn_kv_cache_init(&s->own[i], context, own_dtype(decoding, tape), rows, room, dim);
@@ -107,9 +106,8 @@ static attn_status begin(attn_decoding *decoding, attn_tape *tape, const attn_te
             status = attn_nn_kv_cache_init(&s->cross[i], context, dtype, decoding->batch,
                                            attn_tensor_length(encoded, 1), dim);
         }
-        if (status == ATTN_OK) {
+        if (status == ATTN_OK)
             status = attn_nn_multi_head_append(&t->decoder.block[i].attention2, tape, encoded, &s->cross[i]);
-        }
     }
     return status;
 }
@@ -121,9 +119,8 @@ static attn_status select_own(attn_decoding *decoding, const int64_t *rows, int6
     state *s = decoding->state;
     attn_status status = ATTN_OK;
     attn_nn_kv_cache_free(&s->spare); /* freed, because `spare` has the old number of rows */
-    for (int i = 0; status == ATTN_OK && i < self_of(decoding)->decoder.blocks; i++) {
+    for (int i = 0; status == ATTN_OK && i < self_of(decoding)->decoder.blocks; i++)
         status = attn_nn_kv_cache_select(&s->own[i], decoding->model->context, rows, n, room);
-    }
     return status;
 }
 
@@ -131,9 +128,8 @@ static attn_status make_room(attn_decoding *decoding)
 {
     const state *s = decoding->state;
     int64_t room = attn_tensor_length(s->own[0].k, 1), most = decoding->max_len;
-    if (s->own[0].length < room || room == most) {
+    if (s->own[0].length < room || room == most)
         return ATTN_OK;
-    }
     return select_own(decoding, NULL, attn_decoding_rows(decoding), room < most - room ? 2 * room : most);
 }
 
@@ -143,12 +139,10 @@ static attn_tensor *step(attn_decoding *decoding, attn_tape *tape, const attn_te
     state *s = decoding->state;
     attn_nn_mask cross = {.valid_lens = decoding->lens, .fill = d->fill};
     int64_t rows = attn_decoding_rows(decoding);
-    if (d->blocks > 0 && make_room(decoding) != ATTN_OK) {
+    if (d->blocks > 0 && make_room(decoding) != ATTN_OK)
         return NULL;
-    }
-    if (decoding->width > 1) {
+    if (decoding->width > 1)
         attn__lineage_step(&s->lineage, decoding->step);
-    }
     attn_tensor *column = attn_tape_tensor(tape, ATTN_I32, 2, (int64_t[]){rows, 1}, attn_tensor_data(tokens));
     int64_t position = decoding->first_position ? 0 : decoding->step;
     attn_tensor *x = attn__transformer_front_forward(&d->front, tape, column, position);
@@ -172,9 +166,8 @@ static attn_status reorder(attn_decoding *decoding, const int64_t *rows)
             const int64_t *own = attn_tensor_shape(s->own[i].k), shape[3] = {own[0], REORDER_TOKENS, own[2]};
             attn_status status =
                 attn_tensor_create(&s->spare.k, decoding->model->context, attn_tensor_dtype(s->own[i].k), 3, shape);
-            if (status != ATTN_OK) {
+            if (status != ATTN_OK)
                 return status;
-            }
         }
         attn_nn_kv_cache_reorder(&s->own[i], &s->spare, rows, s->lineage.shared);
     }
@@ -185,9 +178,8 @@ static attn_status select_rows(attn_decoding *decoding, const int64_t *sentences
 {
     state *s = decoding->state;
     int blocks = self_of(decoding)->decoder.blocks;
-    if (decoding->width > 1) {
+    if (decoding->width > 1)
         attn__lineage_select(&s->lineage, rows, n * decoding->width, decoding->step);
-    }
     attn_status status =
         blocks ? select_own(decoding, rows, n * decoding->width, attn_tensor_length(s->own[0].k, 1)) : ATTN_OK;
     for (int i = 0; status == ATTN_OK && i < blocks; i++) {

@@ -21,18 +21,15 @@ void attn__transformer_decoder_build(attn__transformer_decoder *decoder, attn_nn
     if (o->tied) {
         attn_nn_initializer zeros = {.start = ATTN_INIT_ZEROS};
         decoder->dense = (attn_nn_linear){.weight = decoder->front.embedding.weight};
-        if (decoder->dense.weight) {
+        if (decoder->dense.weight)
             decoder->dense.weight->tied = true;
-        }
-        if (o->output_bias) {
+        if (o->output_bias)
             decoder->dense.bias = attn_nn_parameter(builder, "bias", 1, &o->vocabulary, zeros);
-        }
     } else {
         attn_nn_linear_init(&decoder->dense, builder, options.hidden, o->vocabulary, o->output_bias);
     }
-    if (decoder->dense.weight) {
+    if (decoder->dense.weight)
         decoder->dense.weight->table = true;
-    }
     attn_nn_pop(builder);
 }
 
@@ -115,12 +112,10 @@ static void forward(const void *self, const attn__call *call)
     attn_tensor *tokens = attn__call_input(call, "tokens"), *encoded = attn__call_input(call, "enc_outputs");
     attn_tensor *lens = attn__call_input(call, "valid_lens");
     attn__call_output(call, "logits", attn__transformer_decode(self, call->tape, tokens, encoded, lens, &options));
-    if (own) {
+    if (own)
         attn__call_output(call, "self_weights", attn__stack(call->tape, &maps, "decoder"));
-    }
-    if (cross) {
+    if (cross)
         attn__call_output(call, "cross_weights", attn__stack(call->tape, &maps, "cross"));
-    }
     attn_named_clear(&maps);
 }
 

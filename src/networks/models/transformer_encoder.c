@@ -98,23 +98,19 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     attn__transformer_encoder_build(&m->encoder, builder, config, attn_config_int(config, "vocab_size", 0),
                                     attn_config_bool(config, "use_bias", false));
     m->activation = attn__transformer_block_options(config, ATTN__ENCODER, false).activation;
-    if (attn_config_bool(config, "pooler", false)) {
+    if (attn_config_bool(config, "pooler", false))
         attn__nn_linear_named(&m->pooler, builder, "pooler.dense", hidden, hidden, true);
-    }
-    if (classes > 0) {
+    if (classes > 0)
         attn__nn_linear_named(&m->classifier, builder, "classifier", hidden, classes, true);
-    }
-    if (attn_config_bool(config, "masked_head", false)) {
+    if (attn_config_bool(config, "masked_head", false))
         masked_head_build(m, builder, config);
-    }
 }
 
 /* Returns the output of the first token [B,D], after the pooler if there is one. */
 static attn_tensor *pool(const encoder_model *m, attn_tape *tape, attn_tensor *out)
 {
-    if (!out) {
+    if (!out)
         return NULL;
-    }
     attn_tensor *first = attn_slice(tape, out, 1, 0, 1);
     first = attn_reshape(tape, first, 2, (int64_t[]){attn_tensor_length(out, 0), attn_tensor_length(out, 2)});
     return m->pooler.weight ? attn_activate(tape, attn_nn_linear_forward(&m->pooler, tape, first), ATTN_ACTIVATION_TANH)
@@ -138,12 +134,10 @@ static void heads_forward(const encoder_model *m, const attn__call *call, attn_t
         return;
     }
     attn_tensor *first = pooled || logits ? pool(m, call->tape, out) : NULL;
-    if (pooled) {
+    if (pooled)
         attn__call_output(call, "pooled", first);
-    }
-    if (logits) {
+    if (logits)
         attn__call_output(call, "logits", attn_nn_linear_forward(&m->classifier, call->tape, first));
-    }
     if (attn__wanted(call, "token_logits", &slot)) {
         if (m->dense.weight) {
             attn__call_output(call, "token_logits", guess_tokens(m, call->tape, out));
@@ -169,9 +163,8 @@ static void forward(const void *self, const attn__call *call)
     attn_tensor *out =
         attn__transformer_encode_segments(&m->encoder, call->tape, tokens, segments, lens, wanted ? &maps : NULL);
     attn__call_output(call, "out", out);
-    if (wanted) {
+    if (wanted)
         attn__call_output(call, "weights", attn__stack(call->tape, &maps, "encoder"));
-    }
     heads_forward(m, call, out);
     attn_named_clear(&maps);
 }

@@ -36,9 +36,8 @@ void attn__transformer_norm_build(attn_nn_layer_norm *norm, attn_nn_builder *bui
                                   const char *key, const char *name)
 {
     *norm = (attn_nn_layer_norm){0};
-    if (!attn_config_bool(config, key, false)) {
+    if (!attn_config_bool(config, key, false))
         return;
-    }
     attn__nn_layer_norm_named(norm, builder, name, attn_config_int(config, "num_hiddens", 0),
                               attn_config_real(config, "eps", 0));
 }
@@ -50,20 +49,18 @@ void attn__transformer_front_build(attn__transformer_front *front, attn_nn_build
     double scale = attn__config_choice(config, "embedding_scale", attn__scale_choices) == 0 ? sqrt((double)hidden) : 1;
     attn_nn_position_kind kind =
         (attn_nn_position_kind)attn__config_choice(config, "positions", attn__position_choices);
-    if (shared) {
+    if (shared)
         front->embedding = (attn_nn_embedding){.weight = shared, .scale = scale};
-    } else {
+    else
         attn__nn_embedding_named(&front->embedding, builder, "embedding", vocabulary, hidden, scale);
-    }
     attn_nn_push(builder, kind == ATTN_NN_POSITION_LEARNED ? "pos_embedding" : "pos_encoding");
     attn_nn_positional_init_kind(&front->positions, builder, kind, hidden, attn_config_int(config, "max_len", 0),
                                  attn_config_real(config, "dropout", 0));
     attn_nn_pop(builder);
     front->positions.offset = attn_config_int(config, "position_offset", 0);
     int64_t segments = attn_config_int(config, "segments", 0);
-    if (segments > 0) {
+    if (segments > 0)
         attn__nn_embedding_named(&front->segments, builder, "segment_embedding", segments, hidden, 1);
-    }
     attn__transformer_norm_build(&front->norm, builder, config, "embedding_norm", "embedding_norm");
 }
 
@@ -72,9 +69,8 @@ static bool segments_fit(attn_tape *tape, const attn_tensor *x, const attn_tenso
     char found[ATTN__SHAPE_TEXT];
     int64_t batch = attn_tensor_length(x, 0), steps = attn_tensor_length(x, 1);
     if (attn_tensor_rank(segments) == 2 && attn_tensor_length(segments, 0) == batch &&
-        attn_tensor_length(segments, 1) == steps) {
+        attn_tensor_length(segments, 1) == steps)
         return true;
-    }
     attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "segments: one for each token, [%lld,%lld], wanted, found %s",
                (long long)batch, (long long)steps, attn__shape_text(segments, found));
     return false;
@@ -84,12 +80,10 @@ static bool segments_fit(attn_tape *tape, const attn_tensor *x, const attn_tenso
 static attn_tensor *add_segments(const attn_nn_embedding *layer, attn_tape *tape, attn_tensor *x,
                                  const attn_tensor *segments)
 {
-    if (!layer->weight || !x) {
+    if (!layer->weight || !x)
         return x;
-    }
-    if (segments && !segments_fit(tape, x, segments)) {
+    if (segments && !segments_fit(tape, x, segments))
         return NULL;
-    }
     int64_t hidden = attn_tensor_length(layer->weight, 1);
     attn_tensor *rows = segments ? attn_nn_embedding_forward(layer, tape, segments)
                                  : attn_reshape(tape, attn_slice(tape, layer->weight, 0, 0, 1), 1, &hidden);

@@ -17,9 +17,8 @@ static attn_status follow(attn_decoding *decoding, attn__beam *beam, int64_t *pl
 {
     int64_t n;
     attn_status status = attn_decoding_reorder(decoding, beam->rows);
-    if (status == ATTN_OK && attn__beam_leave(beam, places, &n)) {
+    if (status == ATTN_OK && attn__beam_leave(beam, places, &n))
         status = attn__decoding_select(decoding, places, n);
-    }
     return status;
 }
 
@@ -34,9 +33,8 @@ static attn_status search_with(attn_decoding *decoding, attn__beam *beam, attn_t
         attn_tensor *logits = tokens ? attn_decoding_step(decoding, tape, tokens) : NULL;
         left = logits && attn__beam_advance(beam, logits);
         status = attn__result_status(beam->context, logits);
-        if (left) {
+        if (left)
             status = follow(decoding, beam, places);
-        }
     }
     return status;
 }
@@ -60,30 +58,25 @@ static attn_status translate(attn_model *model, attn_tape *tape, const attn_tens
     int64_t vocabulary =
         attn_config_int(model->config, "tgt_vocab_size", attn_config_int(model->config, "vocab_size", 0));
     attn_status status = attn__packed_weights_begin(tape);
-    if (status != ATTN_OK) {
+    if (status != ATTN_OK)
         return status;
-    }
     status = attn_decoding_create(&decoding, model, tape, src, src_lens, &o);
     attn_tape_reset(tape, &(attn_tape_options){0});
     attn__pool_trim(tape->pool); /* free the memory that the encoder needed, because a decoding step needs far less */
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK)
         status = attn__beam_create(&beam, model->context, attn_tensor_length(src, 0), vocabulary, options, numbers);
-    }
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK)
         status = attn__shortlist_create(&shortlist, model->context, attn_tensor_length(src, 0), vocabulary, options);
-    }
     if (status == ATTN_OK && shortlist.n > 0) {
         decoding->shortlist = &shortlist;
         status = attn__beam_limit(&beam, &shortlist);
     }
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK)
         status = search(decoding, &beam, tape);
-    }
     attn__shortlist_destroy(&shortlist, tape);
     attn__packed_weights_end(tape);
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK)
         status = attn__beam_results(&beam, results);
-    }
     attn__beam_destroy(&beam);
     attn_decoding_destroy(decoding);
     return status;
@@ -110,9 +103,8 @@ attn_status attn_seq2seq_translate(attn_model *model, const attn_tensor *src, co
                           options ? "both are 0" : "there are no options");
     }
     attn_status status = attn_tape_create(&tape, model->context);
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK)
         status = attn__seq2seq_translate(model, tape, src, src_lens, options, NULL, results);
-    }
     attn_tape_destroy(tape);
     return status;
 }

@@ -16,9 +16,8 @@ bool attn__patches_fit(int64_t size[2], int64_t patch[2], int64_t grid[2], attn_
     char before[48];
     snprintf(before, sizeof before, "%s: ", what);
     if (attn__config_need_sides(size, builder->context, config, "img_size", before) != ATTN_OK ||
-        attn__config_need_sides(patch, builder->context, config, "patch_size", before) != ATTN_OK) {
+        attn__config_need_sides(patch, builder->context, config, "patch_size", before) != ATTN_OK)
         return false;
-    }
     for (int i = 0; i < 2; i++) {
         grid[i] = size[i] / patch[i];
         if (grid[i] < 1) {
@@ -33,9 +32,8 @@ bool attn__patches_fit(int64_t size[2], int64_t patch[2], int64_t grid[2], attn_
 bool attn__images_fit(attn_tape *tape, const char *what, const attn_tensor *x, int64_t height, int64_t width,
                       const char *remedy)
 {
-    if (!x || attn_tensor_rank(x) != 4 || (attn_tensor_length(x, 2) == height && attn_tensor_length(x, 3) == width)) {
+    if (!x || attn_tensor_rank(x) != 4 || (attn_tensor_length(x, 2) == height && attn_tensor_length(x, 3) == width))
         return x != NULL;
-    }
     char size[48];
     attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "%s: images of %lld x %lld pixels, img_size is %s%s", what,
                (long long)attn_tensor_length(x, 2), (long long)attn_tensor_length(x, 3),

@@ -27,7 +27,7 @@ attn_nn_pairwise attn__pairwise_of(const attn_config *config);
 
 /* clang-format off */
 #define ATTN__KEY_PAIRWISE                                                                                             \
-    {"mode", ATTN_CONFIG_TYPE_TEXT, "embedded-gaussian", 0, 0, attn__pairwise_modes,                                         \
+    {"mode", ATTN_CONFIG_TYPE_TEXT, "embedded-gaussian", 0, 0, attn__pairwise_modes, \
      "how pairs are weighted: by softmax of dot products, embedded or not, or by dot products or relu(w . [theta, "    \
      "phi]) divided by the number of keys"}
 /* clang-format on */

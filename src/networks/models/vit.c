@@ -72,9 +72,8 @@ static void build_embedding(vit *v, attn_nn_builder *builder, const attn_config 
     /* Positions have variance 1 with the policy of Dive into Deep Learning. Otherwise their standard deviation is
      * 0.02, as in the paper, because such small values train better. */
     double spread = builder->policy == ATTN_POLICY_TORCH ? 1 : 0.02;
-    if (!attn__patches_fit(v->size, patch, v->grid, builder, config, "vit")) {
+    if (!attn__patches_fit(v->size, patch, v->grid, builder, config, "vit"))
         return;
-    }
     attn_nn_push(builder, "patch_embedding");
     attn_nn_patches_init(&v->patches, builder, attn_config_int(config, "in_channels", 0), hidden, patch[0], patch[1]);
     attn_nn_pop(builder);
@@ -107,9 +106,8 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
  * positions of patches are interpolated. The class token's position stays the same. */
 static attn_tensor *positions_for(const vit *v, attn_tape *tape, int64_t rows, int64_t cols)
 {
-    if (rows == v->grid[0] && cols == v->grid[1]) {
+    if (rows == v->grid[0] && cols == v->grid[1])
         return v->positions;
-    }
     int64_t hidden = attn_tensor_length(v->positions, 2);
     attn_tensor *first = attn_slice(tape, v->positions, 1, 0, 1);
     attn_tensor *map = attn_slice(tape, v->positions, 1, 1, 1 + v->grid[0] * v->grid[1]);
@@ -124,13 +122,11 @@ static attn_tensor *positions_for(const vit *v, attn_tape *tape, int64_t rows, i
 static attn_tensor *embed(const vit *v, attn_tape *tape, attn_tensor *x)
 {
     if (!v->interpolate &&
-        !attn__images_fit(tape, "vit", x, v->size[0], v->size[1], " (interpolate_positions=true would fit them)")) {
+        !attn__images_fit(tape, "vit", x, v->size[0], v->size[1], " (interpolate_positions=true would fit them)"))
         return NULL;
-    }
     attn_tensor *patches = attn_nn_patches_forward(&v->patches, tape, x);
-    if (!patches) {
+    if (!patches)
         return NULL;
-    }
     int64_t batch = attn_tensor_length(x, 0), high = attn_tensor_length(v->patches.weight, 2);
     int64_t wide = attn_tensor_length(v->patches.weight, 3), hidden = attn_tensor_length(patches, 2);
     attn_tensor *none = attn_tape_tensor(tape, attn_tensor_dtype(x), 3, (int64_t[]){batch, 1, hidden}, NULL);
@@ -158,9 +154,8 @@ static void forward(const void *self, const attn__call *call)
         y = attn_nn_layer_norm_forward(&v->norm, tape, y);
         attn__call_output(call, "logits", attn_nn_linear_forward(&v->head, tape, y));
     }
-    if (keep && y) {
+    if (keep && y)
         attn__call_output(call, "weights", attn__stack(tape, &maps, "weights"));
-    }
     attn_named_clear(&maps);
 }
 

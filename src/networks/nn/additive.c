@@ -29,9 +29,8 @@ attn_tensor *attn_nn_additive_forward(const attn_nn_additive *layer, attn_tape *
                                       attn_tensor *keys, attn_tensor *values, const attn_nn_mask *mask,
                                       attn_tensor **weights)
 {
-    if (!attn__nn_attention_fits(tape, queries, keys, values, mask)) {
+    if (!attn__nn_attention_fits(tape, queries, keys, values, mask))
         return NULL;
-    }
     attn_tensor *projected = attn_nn_linear_forward(&layer->w_k, tape, keys);
     return attn_nn_additive_attend(layer, tape, queries, projected, values, false, mask, weights);
 }
@@ -78,9 +77,8 @@ static bool prepare(const attn_nn_additive *layer, attn_tape *tape, attn_tensor 
 {
     attn_tensor *q = attn_nn_linear_forward(&layer->w_q, tape, queries);
     if (!q || !layer->w_v || !attn__nn_has_rank(tape, q, 3, "queries") ||
-        !attn__nn_has_rank(tape, projected, 3, "keys") || !attn__nn_has_rank(tape, values, 3, "values")) {
+        !attn__nn_has_rank(tape, projected, 3, "keys") || !attn__nn_has_rank(tape, values, 3, "values"))
         return false;
-    }
     sizes s = {.batch = attn_tensor_length(q, 0),
                .queries = attn_tensor_length(q, 1),
                .hidden = attn_tensor_length(q, 2),
@@ -88,9 +86,8 @@ static bool prepare(const attn_nn_additive *layer, attn_tape *tape, attn_tensor 
                .value = attn_tensor_length(values, 2),
                .time_major = time_major,
                .lens_per = attn__nn_lens_per(mask)};
-    if (!attn__nn_lens_fit(tape, mask, s.batch, s.queries)) {
+    if (!attn__nn_lens_fit(tape, mask, s.batch, s.queries))
         return false;
-    }
     if (mask && mask->causal != ATTN_CAUSAL_NONE) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_UNSUPPORTED,
                    "additive attention takes lengths only, no causal mask");
@@ -117,9 +114,8 @@ attn_tensor *attn_nn_additive_attend(const attn_nn_additive *layer, attn_tape *t
                                      const attn_nn_mask *mask, attn_tensor **weights)
 {
     attn_attention a;
-    if (!prepare(layer, tape, queries, projected, values, time_major, mask, &a)) {
+    if (!prepare(layer, tape, queries, projected, values, time_major, mask, &a))
         return NULL;
-    }
     a.weights = weights;
     return attn_attend(tape, &a);
 }
@@ -129,9 +125,8 @@ attn_tensor *attn__nn_additive_guided(const attn_nn_additive *layer, attn_tape *
                                       const attn_nn_mask *mask, attn_tensor **weights)
 {
     attn_attention a;
-    if (!prepare(layer, tape, queries, projected, values, time_major, mask, &a)) {
+    if (!prepare(layer, tape, queries, projected, values, time_major, mask, &a))
         return NULL;
-    }
     attn_tensor *y = attn_attend(tape, &a);
     *weights = y ? attn__nn_weigh(tape, &a) : NULL;
     return *weights ? y : NULL;

@@ -39,9 +39,8 @@ static attn_tensor *mixture(const attn_nn_attention_stem *layer, attn_tape *tape
     const int64_t side = ATTN_NN_STEM_SIDE, mixed = ATTN_NN_STEM_MIXED;
     attn_tensor *a = attn_matmul(tape, layer->rows, layer->mix, true, true); /* [side,mixed] */
     attn_tensor *b = attn_matmul(tape, layer->columns, layer->mix, true, true);
-    if (!a || !b) {
+    if (!a || !b)
         return NULL;
-    }
     attn_tensor *sum = attn_add(tape, attn_reshape(tape, a, 3, (int64_t[]){side, 1, mixed}),
                                 attn_reshape(tape, b, 3, (int64_t[]){1, side, mixed}));
     attn_tensor *p = attn_softmax(tape, sum, NULL, 0);
@@ -51,9 +50,8 @@ static attn_tensor *mixture(const attn_nn_attention_stem *layer, attn_tape *tape
 /* Applies a 1 x 1 convolution to pixels x [n,16,in]. */
 static attn_tensor *project(const attn_nn_conv *conv, attn_tape *tape, attn_tensor *x)
 {
-    if (!conv->weight) {
+    if (!conv->weight)
         return NULL;
-    }
     int64_t shape[2] = {attn_tensor_length(conv->weight, 0), attn_tensor_length(conv->weight, 1)};
     return attn_linear(tape, x, attn_reshape(tape, conv->weight, 2, shape), NULL, ATTN_ACTIVATION_IDENTITY);
 }
@@ -83,9 +81,8 @@ static attn_tensor *blocks_of(attn_tape *tape, attn_tensor *x)
 attn_tensor *attn_nn_attention_stem_forward(const attn_nn_attention_stem *layer, attn_tape *tape, attn_tensor *x)
 {
     const int64_t side = ATTN_NN_STEM_SIDE;
-    if (!attn__nn_has_rank(tape, x, 4, "attention stem: x")) {
+    if (!attn__nn_has_rank(tape, x, 4, "attention stem: x"))
         return NULL;
-    }
     int64_t batch = attn_tensor_length(x, 0), rows = attn_tensor_length(x, 2), cols = attn_tensor_length(x, 3);
     if (rows < side || cols < side) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
@@ -101,9 +98,8 @@ attn_tensor *attn_nn_attention_stem_forward(const attn_nn_attention_stem *layer,
      * channels. */
     attn_tensor *p = attn_softmax(tape, attn_matmul(tape, q, k, false, true), NULL, 0);
     attn_tensor *y = attn_matmul(tape, p, v, false, false);
-    if (!y) {
+    if (!y)
         return NULL;
-    }
     int64_t four[4] = {batch, (rows / side) * (cols / side), side * side, attn_tensor_length(y, 2)};
     return attn_permute(tape, attn_reshape(tape, y, 4, four), (int[]){0, 3, 1, 2});
 }

@@ -15,9 +15,8 @@
 /* Multiplies the initial values of a parameter by `factor`. */
 static void shrink(attn_tensor *x, double factor)
 {
-    for (int64_t i = 0; x && attn_tensor_data(x) && i < attn_tensor_size(x); i++) {
+    for (int64_t i = 0; x && attn_tensor_data(x) && i < attn_tensor_size(x); i++)
         attn__set_number(x, i, factor * attn__number(x, i));
-    }
 }
 
 void attn_nn_axial_block_init(attn_nn_axial_block *block, attn_nn_builder *builder,
@@ -48,9 +47,8 @@ attn_tensor *attn_nn_multi_head_axis(const attn_nn_multi_head *layer, attn_tape 
     attn_tensor *q = attn_nn_linear_forward(&layer->w_q, tape, x);
     attn_tensor *k = attn_nn_linear_forward(&layer->w_k, tape, x);
     attn_tensor *v = attn_nn_linear_forward(&layer->w_v, tape, x);
-    if (!q || !k || !v) {
+    if (!q || !k || !v)
         return NULL;
-    }
     int rank = attn_tensor_rank(q);
     attn_axis description = {
         .rank = rank, .axis = axis, .channel_axis = rank - 1, .heads = layer->heads, .causal = causal};
@@ -63,9 +61,8 @@ attn_tensor *attn_nn_multi_head_axis(const attn_nn_multi_head *layer, attn_tape 
         return NULL;
     }
     a.problem.dtype = attn_tensor_dtype(q);
-    if (!attn__nn_axis_weights_ask(&a, tape, &description, weights)) {
+    if (!attn__nn_axis_weights_ask(&a, tape, &description, weights))
         return NULL;
-    }
     attn_tensor *y = attn_attend(tape, &a);
     attn__nn_axis_weights_turn(tape, &description, weights);
     return attn_nn_linear_forward(&layer->w_o, tape, y);
@@ -86,9 +83,8 @@ static attn_tensor *feed_forward(const attn_nn_axial_block *block, attn_tape *ta
 attn_tensor *attn_nn_axial_block_forward(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x, int axis,
                                          attn_causal causal, attn_tensor **weights)
 {
-    if (!weights) { /* A scope is used only if no weights are requested, because its end would free them. */
+    if (!weights) /* A scope is used only if no weights are requested, because its end would free them. */
         attn_scope_begin(tape);
-    }
     attn_tensor *h = attn_nn_layer_norm_forward(&block->ln1, tape, x);
     x = plus(block, tape, x, attn_nn_multi_head_axis(&block->attention, tape, h, axis, causal, weights));
     x = feed_forward(block, tape, x);
@@ -100,8 +96,7 @@ attn_tensor *attn_nn_axial_block_step(const attn_nn_axial_block *block, attn_tap
 {
     attn_scope_begin(tape);
     attn_tensor *h = attn_nn_layer_norm_forward(&block->ln1, tape, x), *y = NULL;
-    if (h && attn_nn_multi_head_append(&block->attention, tape, h, cache) == ATTN_OK) {
+    if (h && attn_nn_multi_head_append(&block->attention, tape, h, cache) == ATTN_OK)
         y = attn_nn_multi_head_cached(&block->attention, tape, h, cache, NULL);
-    }
     return attn_scope_end(tape, feed_forward(block, tape, plus(block, tape, x, y)));
 }

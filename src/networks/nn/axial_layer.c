@@ -96,9 +96,8 @@ static int64_t tokens_of(const attn_tensor *x)
 
 int64_t attn__msa_heads_at_once(int64_t heads, int64_t tokens, int64_t max_tokens)
 {
-    if (max_tokens <= 0 || tokens <= max_tokens) {
+    if (max_tokens <= 0 || tokens <= max_tokens)
         return heads;
-    }
     int64_t most = (int64_t)((double)heads * (double)max_tokens / (double)tokens);
     int64_t groups = most > 0 ? (heads + most - 1) / most : heads;
     return (heads + groups - 1) / groups;
@@ -166,9 +165,8 @@ static bool add_heads(const attention_part *p, attn_tape *tape, attn_tensor *x, 
     int64_t column = range->first * (attn_tensor_length(h->x, -1) / p->attention->heads);
     attn_tensor *maps = NULL, **wanted = p->take ? &maps : NULL;
     attn_tensor *o = attn__msa_heads(p->attention, tape, h, run->keep, p->columns, range, wanted);
-    if (maps) {
+    if (maps)
         p->take(run->user, range->first, maps);
-    }
     if (o && tape->precision == ATTN_PRECISION_INT8)
         return add_quantized(&p->attention->out, tape, x, o, column);
     o = run->bf16 && o && attn_tensor_dtype(o) == ATTN_F32 ? attn__rounded(tape, o) : o;
@@ -277,11 +275,9 @@ attn_tensor *attn_nn_msa_layer_forward(const attn_nn_msa_layer *layer, attn_tape
                                        const attn_tensor *keep, attn_tensor **row_weights, attn_tensor **column_weights)
 {
     attn_tape_options mode = attn_tape_mode(tape);
-    if (!attn__nn_has_rank(tape, x, 4, "alignment")) {
+    if (!attn__nn_has_rank(tape, x, 4, "alignment"))
         return NULL;
-    }
-    if (mode.record || mode.train) {
+    if (mode.record || mode.train)
         return recorded(layer, tape, x, keep, row_weights, column_weights);
-    }
     return applied(layer, tape, x, keep, row_weights, column_weights);
 }

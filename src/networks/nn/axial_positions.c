@@ -33,9 +33,8 @@ void attn_nn_axial_positions_init(attn_nn_axial_positions *layer, attn_nn_builde
                    axes + 1, -axes - 1);
         return;
     }
-    if (attn__check_choice(builder->context, "the fit of axial positions", (int)fit, ATTN_POSITIONS_CUBIC)) {
+    if (attn__check_choice(builder->context, "the fit of axial positions", (int)fit, ATTN_POSITIONS_CUBIC))
         return;
-    }
     for (int i = 0; i < axes; i++) {
         char name[16];
         int64_t full[ATTN_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
@@ -60,9 +59,8 @@ static attn_tensor *fitted(const attn_nn_axial_positions *layer, attn_tape *tape
                            int64_t n)
 {
     int64_t have = attn_tensor_length(param, axis);
-    if (n == have) {
+    if (n == have)
         return param;
-    }
     switch (layer->fit) {
     case ATTN_POSITIONS_EXACT:
         return too_long(tape, axis, n, have, "resize (slice, linear or cubic) would fit them");
@@ -77,9 +75,8 @@ static attn_tensor *fitted(const attn_nn_axial_positions *layer, attn_tape *tape
 
 attn_tensor *attn_nn_axial_positions_forward(const attn_nn_axial_positions *layer, attn_tape *tape, attn_tensor *x)
 {
-    if (!x || !layer->param[0]) {
+    if (!x || !layer->param[0])
         return NULL;
-    }
     int64_t dim = attn_tensor_length(layer->param[0], layer->channel);
     if (!attn__nn_has_channels(tape, "axial positions", x, layer->axes + 2, layer->channel, dim))
         return NULL;

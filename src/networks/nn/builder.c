@@ -42,17 +42,15 @@ void attn_nn_push(attn_nn_builder *builder, const char *name)
 
 void attn_nn_pop(attn_nn_builder *builder)
 {
-    if (builder->depth > 0 && --builder->depth < ATTN_NN_MAX_DEPTH) {
+    if (builder->depth > 0 && --builder->depth < ATTN_NN_MAX_DEPTH)
         builder->prefix[builder->ends[builder->depth]] = 0;
-    }
 }
 
 static double product(const int64_t *shape, int begin, int end)
 {
     double n = 1;
-    for (int i = begin; i < end; i++) {
+    for (int i = begin; i < end; i++)
         n *= (double)shape[i];
-    }
     return n;
 }
 
@@ -95,19 +93,16 @@ static void fill_tensor(attn_tensor *tensor, const char *name, uint64_t seed, co
     attn__rng rng = {.seed = seed, .stream = attn__hash_text(ATTN__HASH_BEGIN, name)};
     double spread = spread_of(fill, attn_tensor_rank(tensor), attn_tensor_shape(tensor));
     int64_t n = attn_tensor_size(tensor);
-    if (fill->start == ATTN_INIT_ZEROS) {
+    if (fill->start == ATTN_INIT_ZEROS)
         return;
-    }
     if (attn_tensor_dtype(tensor) == ATTN_F64) {
         double *x = attn_tensor_data(tensor);
-        for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n; i++)
             x[i] = draw(&rng, fill->start, spread);
-        }
     } else {
         float *x = attn_tensor_data(tensor);
-        for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n; i++)
             x[i] = (float)draw(&rng, fill->start, spread);
-        }
     }
 }
 
@@ -115,13 +110,11 @@ static void fill_tensor(attn_tensor *tensor, const char *name, uint64_t seed, co
 static bool within_limit(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape)
 {
     size_t bytes = attn_dtype_size(builder->dtype);
-    for (int i = 0; i < rank; i++) {
+    for (int i = 0; i < rank; i++)
         bytes = attn__size_mul(bytes, shape[i] > 0 ? (size_t)shape[i] : 0);
-    }
     builder->held = attn__size_add(builder->held, bytes);
-    if (builder->limit == 0 || builder->held <= builder->limit) {
+    if (builder->limit == 0 || builder->held <= builder->limit)
         return true;
-    }
     attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
                "the settings ask for more than the %zu bytes that fit to the file of weights; %s alone has %zu",
                builder->limit, name, bytes);
@@ -134,13 +127,11 @@ static attn_tensor *add_tensor(attn_nn_builder *builder, attn_named_list *list, 
 {
     char full[2 * ATTN_NN_MAX_NAME];
     attn_tensor *tensor = NULL;
-    if (attn__call_status(builder->context) != ATTN_OK) {
+    if (attn__call_status(builder->context) != ATTN_OK)
         return NULL; /* do nothing after the error of an earlier call */
-    }
     if (attn__check_choice(builder->context, "attn_nn_initializer.start", (int)fill->start, ATTN_INIT_POSITIVE) ||
-        attn__check_choice(builder->context, "attn_nn_builder.policy", (int)builder->policy, ATTN_POLICY_TORCH)) {
+        attn__check_choice(builder->context, "attn_nn_builder.policy", (int)builder->policy, ATTN_POLICY_TORCH))
         return NULL;
-    }
     if (builder->dtype != ATTN_F32 && builder->dtype != ATTN_F64) {
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "attn_nn_builder.dtype is %s; parameters are f32 or f64",
                    attn_dtype_name(builder->dtype));
@@ -151,18 +142,15 @@ static attn_tensor *add_tensor(attn_nn_builder *builder, attn_named_list *list, 
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "parameter %s is registered twice", full);
         return NULL;
     }
-    if (!within_limit(builder, full, rank, shape)) {
+    if (!within_limit(builder, full, rank, shape))
         return NULL;
-    }
     attn_status status = packs_on_load
                              ? attn__tensor_create_empty(&tensor, builder->context, builder->dtype, rank, shape)
                              : attn_tensor_create(&tensor, builder->context, builder->dtype, rank, shape);
-    if (status != ATTN_OK) {
+    if (status != ATTN_OK)
         return NULL;
-    }
-    if (!builder->blank) {
+    if (!builder->blank)
         fill_tensor(tensor, full, builder->seed, fill);
-    }
     if (attn_named_add(list, full, tensor) != ATTN_OK) {
         attn_tensor_destroy(tensor);
         return NULL;
@@ -174,9 +162,8 @@ attn_tensor *attn_nn_parameter(attn_nn_builder *builder, const char *name, int r
                                attn_nn_initializer fill)
 {
     attn_tensor *tensor = add_tensor(builder, builder->parameters, name, rank, shape, &fill, false);
-    if (tensor) {
+    if (tensor)
         attn_tensor_set_requires_grad(tensor, true);
-    }
     return tensor;
 }
 

@@ -30,14 +30,12 @@ bool attn__nn_has_channels(attn_tape *tape, const char *what, const attn_tensor 
 
 bool attn__nn_positions_fit(attn_tape *tape, const char *what, const attn_tensor *x, const attn_tensor *positions)
 {
-    if (!positions) {
+    if (!positions)
         return true;
-    }
     const int64_t *n = attn_tensor_shape(x), *p = attn_tensor_shape(positions);
     char found[ATTN__SHAPE_TEXT];
-    if (attn_tensor_rank(positions) == 3 && (p[0] == 1 || p[0] == n[0]) && p[1] == n[1] && p[2] == n[2]) {
+    if (attn_tensor_rank(positions) == 3 && (p[0] == 1 || p[0] == n[0]) && p[1] == n[1] && p[2] == n[2])
         return true;
-    }
     attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
                "%s: [1,%" PRId64 ",%" PRId64 "] or [%" PRId64 ",%" PRId64 ",%" PRId64 "] wanted, found %s", what, n[1],
                n[2], n[0], n[1], n[2], attn__shape_text(positions, found));
@@ -53,9 +51,8 @@ bool attn__nn_lens_fit(attn_tape *tape, const attn_nn_mask *mask, int64_t batch,
 {
     attn_context *context = attn_tape_context(tape);
     const attn_tensor *lens = mask ? mask->valid_lens : NULL;
-    if (!lens) {
+    if (!lens)
         return true;
-    }
     int rank = attn_tensor_rank(lens);
     if (attn_tensor_dtype(lens) != ATTN_I32) {
         attn__fail(context, ATTN_ERROR_ARGUMENT, "valid_lens: i32 wanted, %s found",
@@ -88,9 +85,8 @@ bool attn__nn_attention_fits(attn_tape *tape, const attn_tensor *queries, const 
                              const attn_tensor *values, const attn_nn_mask *mask)
 {
     if (!attn__nn_has_rank(tape, queries, 3, "queries") || !attn__nn_has_rank(tape, keys, 3, "keys") ||
-        !attn__nn_has_rank(tape, values, 3, "values")) {
+        !attn__nn_has_rank(tape, values, 3, "values"))
         return false;
-    }
     const int64_t *q = attn_tensor_shape(queries), *k = attn_tensor_shape(keys), *v = attn_tensor_shape(values);
     if (q[0] != k[0] || k[0] != v[0] || k[1] != v[1]) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,

@@ -36,12 +36,10 @@ static bool options_fit(attn_nn_builder *builder, const attn_nn_conv_options *o)
  * 1/sqrt(fan_in). fan_in is the kernel's size times the number of input channels of a group. */
 static attn_nn_initializer weight_fill(const attn_nn_builder *builder, const attn_nn_conv_options *o)
 {
-    if (o->zero) {
+    if (o->zero)
         return (attn_nn_initializer){.start = ATTN_INIT_ZEROS};
-    }
-    if (o->fill.start != ATTN_INIT_ZEROS) {
+    if (o->fill.start != ATTN_INIT_ZEROS)
         return o->fill;
-    }
     bool torch = builder->policy == ATTN_POLICY_TORCH;
     return (attn_nn_initializer){.start = torch ? ATTN_INIT_KAIMING_UNIFORM : ATTN_INIT_XAVIER_UNIFORM};
 }
@@ -49,9 +47,8 @@ static attn_nn_initializer weight_fill(const attn_nn_builder *builder, const att
 void attn_nn_conv_init(attn_nn_conv *layer, attn_nn_builder *builder, const attn_nn_conv_options *options)
 {
     *layer = (attn_nn_conv){0};
-    if (!options_fit(builder, options)) {
+    if (!options_fit(builder, options))
         return;
-    }
     layer->geometry =
         (attn_conv){.spatial = options->spatial, .groups = options->groups, .activation = options->activation};
     memcpy(layer->geometry.stride, options->stride, sizeof options->stride);

@@ -60,9 +60,8 @@ attn_tensor *attn_nn_decoder_block_step(const attn_nn_decoder_block *block, attn
                                         const attn_nn_mask *cross_mask)
 {
     attn_tensor *read = attn__nn_before(&block->addnorm1, tape, x);
-    if (!read || attn_nn_multi_head_append(&block->attention1, tape, read, self) != ATTN_OK) {
+    if (!read || attn_nn_multi_head_append(&block->attention1, tape, read, self) != ATTN_OK)
         return NULL;
-    }
     /* No causal mask is needed, because the cache holds only this token and earlier tokens. */
     attn_tensor *own = attn_nn_multi_head_cached(&block->attention1, tape, read, self, NULL);
     attn_tensor *y = attn__nn_behind(&block->addnorm1, tape, x, own);

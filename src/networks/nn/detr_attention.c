@@ -40,9 +40,8 @@ void attn_nn_detr_attention_init(attn_nn_detr_attention *layer, attn_nn_builder 
     int64_t shape[3] = {heads, dim, dim_head};
     attn_nn_initializer fill = head_fill(builder->policy, heads, dim, dim_head);
     *layer = (attn_nn_detr_attention){.heads = heads, .dim_head = dim_head, .dropout = dropout};
-    if (!key_only) {
+    if (!key_only)
         layer->w_q = attn_nn_parameter(builder, "w_q", 3, shape, fill);
-    }
     layer->w_k = attn_nn_parameter(builder, "w_k", 3, shape, fill);
     layer->w_v = attn_nn_parameter(builder, "w_v", 3, shape, fill);
     if (key_only) {
@@ -63,9 +62,8 @@ void attn_nn_detr_attention_init(attn_nn_detr_attention *layer, attn_nn_builder 
 static attn_tensor *project(attn_tape *tape, attn_tensor *x, attn_tensor *w)
 {
     attn_tensor *turned = attn_permute(tape, w, (int[]){0, 2, 1});
-    if (!x || !turned) {
+    if (!x || !turned)
         return NULL;
-    }
     return attn_linear(tape, x, attn_reshape(tape, turned, 2, (int64_t[]){-1, attn_tensor_length(w, 1)}), NULL,
                        ATTN_ACTIVATION_IDENTITY);
 }
@@ -73,9 +71,8 @@ static attn_tensor *project(attn_tape *tape, attn_tensor *x, attn_tensor *w)
 static attn_tensor *attend(const attn_nn_detr_attention *layer, attn_tape *tape, attn_tensor *q, attn_tensor *k,
                            attn_tensor *v, int64_t queries, attn_tensor **weights)
 {
-    if (!q || !k || !v) {
+    if (!q || !k || !v)
         return NULL;
-    }
     int64_t batch = attn_tensor_length(k, 0);
     attn_heads heads = {.batch = batch,
                         .heads = layer->heads,
@@ -121,9 +118,8 @@ attn_tensor *attn_nn_detr_attention_forward(const attn_nn_detr_attention *layer,
 {
     x_kv = x_kv ? x_kv : x_q;
     if (!attn__nn_attention_fits(tape, x_q, x_kv, x_kv, NULL) || !attn__nn_positions_fit(tape, "p_q", x_q, p_q) ||
-        !attn__nn_positions_fit(tape, "p_kv", x_kv, p_kv)) {
+        !attn__nn_positions_fit(tape, "p_kv", x_kv, p_kv))
         return NULL;
-    }
     attn_tensor *k = project(tape, plus(tape, x_kv, p_kv), layer->w_k), *v = project(tape, x_kv, layer->w_v);
     /* The result is one vector for all queries. It is added to zeros in the shape of x_q, so that the dropout that
      * follows differs between queries. */

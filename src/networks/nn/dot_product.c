@@ -12,9 +12,8 @@
 attn_tensor *attn_nn_masked_softmax(attn_tape *tape, attn_tensor *x, const attn_nn_mask *mask)
 {
     if (!attn__nn_has_rank(tape, x, 3, "masked softmax's input") ||
-        !attn__nn_lens_fit(tape, mask, attn_tensor_length(x, 0), attn_tensor_length(x, 1))) {
+        !attn__nn_lens_fit(tape, mask, attn_tensor_length(x, 0), attn_tensor_length(x, 1)))
         return NULL;
-    }
     return attn_softmax(tape, x, mask ? mask->valid_lens : NULL, mask ? mask->fill : 0);
 }
 
@@ -27,9 +26,8 @@ attn_tensor *attn_nn_dot_product(attn_tape *tape, attn_tensor *queries, attn_ten
 attn_tensor *attn__nn_dot_product_scaled(attn_tape *tape, attn_tensor *queries, attn_tensor *keys, attn_tensor *values,
                                          const attn_nn_mask *mask, double scale, double dropout, attn_tensor **weights)
 {
-    if (!attn__nn_attention_fits(tape, queries, keys, values, mask)) {
+    if (!attn__nn_attention_fits(tape, queries, keys, values, mask))
         return NULL;
-    }
     int64_t batch = attn_tensor_length(queries, 0), tq = attn_tensor_length(queries, 1),
             tk = attn_tensor_length(keys, 1);
     int64_t dim = attn_tensor_length(queries, 2), dim_value = attn_tensor_length(values, 2);

@@ -58,9 +58,8 @@ void attn_nn_encoder_block_init(attn_nn_encoder_block *block, attn_nn_builder *b
 
 attn_tensor *attn__nn_placed(attn_tape *tape, attn_tensor *x, attn_tensor *positions)
 {
-    if (!x || !positions || !attn__nn_positions_fit(tape, "positions", x, positions)) {
+    if (!x || !positions || !attn__nn_positions_fit(tape, "positions", x, positions))
         return positions ? NULL : x;
-    }
     return attn_add(tape, x, positions);
 }
 

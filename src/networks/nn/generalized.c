@@ -26,23 +26,19 @@ static void parameters_init(attn_nn_generalized_attention *layer, attn_nn_builde
     int64_t all = layer->heads * layer->dim_head;
     /* initial values of u and v, the learned vectors in place of the query, as in mmcv */
     attn_nn_initializer stand_in = {.start = ATTN_INIT_UNIFORM, .scale = 1 / sqrt(2 * (double)layer->dim_head)};
-    if (layer->factors & WITH_QUERY) {
+    if (layer->factors & WITH_QUERY)
         attn__nn_pointwise_named(&layer->query, builder, "query_conv", dim, all, false);
-    }
-    if (layer->factors & CONTENT) {
+    if (layer->factors & CONTENT)
         attn__nn_pointwise_named(&layer->key, builder, "key_conv", dim, all, false);
-    }
     attn__nn_pointwise_named(&layer->value, builder, "value_conv", dim, all, false);
     if (layer->factors & PLACE) {
         attn__nn_linear_named(&layer->fc_x, builder, "appr_geom_fc_x", layer->position_dim / 2, all, false);
         attn__nn_linear_named(&layer->fc_y, builder, "appr_geom_fc_y", layer->position_dim / 2, all, false);
     }
-    if (layer->factors & ATTN_FACTOR_KEY_ONLY) {
+    if (layer->factors & ATTN_FACTOR_KEY_ONLY)
         layer->u = attn_nn_parameter(builder, "appr_bias", 1, &all, stand_in);
-    }
-    if (layer->factors & ATTN_FACTOR_RELPOS_ONLY) {
+    if (layer->factors & ATTN_FACTOR_RELPOS_ONLY)
         layer->v = attn_nn_parameter(builder, "geom_bias", 1, &all, stand_in);
-    }
     attn__nn_pointwise_named(&layer->proj, builder, "proj_conv", all, dim, true);
     layer->gamma =
         attn_nn_parameter(builder, "gamma", 1, (int64_t[]){1}, (attn_nn_initializer){.start = ATTN_INIT_ZEROS});
@@ -105,9 +101,8 @@ static attn_tensor *asking(const attn_nn_generalized_attention *layer, attn_tape
 {
     int64_t shape[4] = {1, layer->heads, layer->dim_head, 1};
     attn_tensor *constant = stand_in ? attn_reshape(tape, stand_in, 4, shape) : NULL;
-    if (stand_in && !constant) {
+    if (stand_in && !constant)
         return NULL;
-    }
     return q && constant ? attn_add(tape, q, constant) : q ? q : constant;
 }
 
@@ -137,9 +132,8 @@ static attn_tensor *spread(attn_tape *tape, attn_tensor *x, const attn_tensor *l
 static attn_tensor *both_queries(const attn_nn_generalized_attention *layer, attn_tape *tape, attn_tensor *content,
                                  attn_tensor *place)
 {
-    if (!content || !place) {
+    if (!content || !place)
         return NULL;
-    }
     bool content_asks = layer->factors & ATTN_FACTOR_QUERY_KEY, place_asks = layer->factors & ATTN_FACTOR_QUERY_RELPOS;
     attn_tensor *both[2] = {content_asks || !place_asks ? content : spread(tape, content, place),
                             place_asks || !content_asks ? place : spread(tape, place, content)};
@@ -158,9 +152,8 @@ static bool operands_make(const attn_nn_generalized_attention *layer, attn_tape 
 {
     unsigned f = layer->factors;
     attn_tensor *q = f & WITH_QUERY ? heads_of(layer, tape, &layer->query, x) : NULL;
-    if ((f & WITH_QUERY) && !q) {
+    if ((f & WITH_QUERY) && !q)
         return false;
-    }
     attn_tensor *content = f & CONTENT ? asking(layer, tape, f & ATTN_FACTOR_QUERY_KEY ? q : NULL, layer->u) : NULL;
     attn_tensor *place = f & PLACE ? asking(layer, tape, f & ATTN_FACTOR_QUERY_RELPOS ? q : NULL, layer->v) : NULL;
     *a = (operands){.q = content ? content : place, .v = heads_of(layer, tape, &layer->value, x)};
@@ -224,9 +217,8 @@ static bool add_tables(attn_attention *a, const attn_nn_generalized_attention *l
 {
     for (int axis = 0; axis < 2; axis++) {
         int64_t n = shape[2 + axis];
-        if (n == 1) {
+        if (n == 1)
             continue;
-        }
         int i = a->problem.nrelatives++;
         attn_relative *r = &a->problem.relatives[i];
         *r = (attn_relative){.query_dim = QUERY_Y + axis,
@@ -241,9 +233,8 @@ static bool add_tables(attn_attention *a, const attn_nn_generalized_attention *l
             r->end = 2 * layer->dim_head;
         }
         a->table[i] = table_of(layer, tape, axis ? &layer->fc_x : &layer->fc_y, attn_tensor_dtype(o->q), n);
-        if (!a->table[i]) {
+        if (!a->table[i])
             return false;
-        }
     }
     return true;
 }
@@ -264,9 +255,8 @@ static attn_tensor *attend(const attn_nn_generalized_attention *layer, attn_tape
                         .weights_shape = {shape[0], layer->heads, asked[0], asked[1], shape[2], shape[3]}};
     describe(&a.problem, layer, o, shape, alone);
     a.problem.dtype = attn_tensor_dtype(x);
-    if ((layer->factors & PLACE) && !add_tables(&a, layer, tape, o, shape)) {
+    if ((layer->factors & PLACE) && !add_tables(&a, layer, tape, o, shape))
         return NULL;
-    }
     return attn_attend(tape, &a);
 }
 
@@ -274,15 +264,13 @@ attn_tensor *attn_nn_generalized_attention_forward(const attn_nn_generalized_att
                                                    attn_tensor *x, attn_tensor **weights)
 {
     operands o;
-    if (!attn__nn_has_rank(tape, x, 4, "generalized attention: x") || !operands_make(layer, tape, x, &o)) {
+    if (!attn__nn_has_rank(tape, x, 4, "generalized attention: x") || !operands_make(layer, tape, x, &o))
         return NULL;
-    }
     /* If ATTN_FACTOR_KEY_ONLY is the only factor, attend() returns one vector per image. The projection of that
      * vector is cheap. */
     attn_tensor *y = attn_nn_conv_forward(&layer->proj, tape, attend(layer, tape, x, &o, weights));
-    if (!y) {
+    if (!y)
         return NULL;
-    }
     /* gamma is broadcast to the channels before the multiplication. Its gradient, a sum of values of both signs, is
      * then summed in two steps, which causes less rounding error than one long sum. */
     attn_tensor *zeros =

@@ -45,9 +45,8 @@ void attn_nn_gru_init(attn_nn_gru *layer, attn_nn_builder *builder, int64_t in, 
 static attn_tensor *last_rows(attn_tape *tape, const attn_tensor *lens, int64_t steps, int64_t batch)
 {
     attn_tensor *rows = attn_tape_tensor(tape, ATTN_I32, 1, &batch, NULL);
-    if (!rows) {
+    if (!rows)
         return NULL;
-    }
     if (steps * batch > INT32_MAX) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "%" PRId64 " steps of %" PRId64 " sequences are too many",
                    steps, batch);
@@ -66,13 +65,11 @@ static attn_tensor *last_rows(attn_tape *tape, const attn_tensor *lens, int64_t 
  * of each sequence's last row. If `rows` is NULL, the state of the last step is returned. */
 static attn_tensor *last_state(attn_tape *tape, attn_tensor *states, attn_tensor *rows)
 {
-    if (!states) {
+    if (!states)
         return NULL;
-    }
     int64_t steps = attn_tensor_length(states, 0), hidden = attn_tensor_length(states, 2);
-    if (rows) {
+    if (rows)
         return attn_index_select(tape, attn_reshape(tape, states, 2, (int64_t[]){-1, hidden}), rows);
-    }
     attn_tensor *last = steps == 1 ? states : attn_slice(tape, states, 0, steps - 1, steps);
     return attn_reshape(tape, last, 2, (int64_t[]){-1, hidden});
 }
@@ -80,30 +77,26 @@ static attn_tensor *last_state(attn_tape *tape, attn_tensor *states, attn_tensor
 attn_tensor *attn_nn_gru_forward(const attn_nn_gru *layer, attn_tape *tape, attn_tensor *x, attn_tensor **state,
                                  const attn_tensor *lens)
 {
-    if (!attn__nn_has_rank(tape, x, 3, "recurrent layer's input")) {
+    if (!attn__nn_has_rank(tape, x, 3, "recurrent layer's input"))
         return NULL;
-    }
     int64_t steps = attn_tensor_length(x, 0), batch = attn_tensor_length(x, 1);
     if (steps < 1) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "recurrent layers need at least one step");
         return NULL;
     }
-    if (!attn__nn_lens_fit(tape, &(attn_nn_mask){.valid_lens = lens}, batch, 0)) {
+    if (!attn__nn_lens_fit(tape, &(attn_nn_mask){.valid_lens = lens}, batch, 0))
         return NULL;
-    }
     attn_tensor *rows = lens && state ? last_rows(tape, lens, steps, batch) : NULL;
-    if (lens && state && !rows) {
+    if (lens && state && !rows)
         return NULL;
-    }
     for (int l = 0; l < layer->layers; l++) {
         tape->examples = 1; /* tells dropout that axis 1 is the batch axis: the axes are time, batch and channels */
         x = l > 0 ? attn_dropout(tape, x, layer->dropout) : x;
         tape->examples = 0;
         x = attn_gru(tape, x, state ? state[l] : NULL, layer->weight_ih[l], layer->weight_hh[l], layer->bias_ih[l],
                      layer->bias_hh[l]);
-        if (state) {
+        if (state)
             state[l] = last_state(tape, x, rows);
-        }
     }
     return x;
 }

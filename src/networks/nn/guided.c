@@ -10,11 +10,10 @@ static attn_tensor *unit_vectors(attn_tape *tape, attn_dtype dtype, int64_t n)
     void *data = units ? attn_tensor_data(units) : NULL;
     for (int64_t i = 0; data && i < n * n; i++) {
         double value = i % n == i / n;
-        if (dtype == ATTN_F64) {
+        if (dtype == ATTN_F64)
             ((double *)data)[i] = value;
-        } else {
+        else
             ((float *)data)[i] = (float)value;
-        }
     }
     return units;
 }

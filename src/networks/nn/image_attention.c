@@ -29,24 +29,18 @@ static int64_t table_rows(const options_of *o)
 
 static const char *complaint(const options_of *o)
 {
-    if (o->in_channels < 1 || o->mid < 1 || o->heads < 1 || o->out_channels < 1 || o->stride < 0) {
+    if (o->in_channels < 1 || o->mid < 1 || o->heads < 1 || o->out_channels < 1 || o->stride < 0)
         return "channels, heads and stride must be positive";
-    }
-    if (o->window < 0 || (o->window > 0 && o->window % 2 == 0)) {
+    if (o->window < 0 || (o->window > 0 && o->window % 2 == 0))
         return "a window has an odd number of taps, as many on both sides of its centre";
-    }
-    if (!o->window && o->relative && o->max_positions < 1) {
+    if (!o->window && o->relative && o->max_positions < 1)
         return "relative positions want max_positions";
-    }
-    if (o->relative && (o->whole ? channels(o) : o->mid) % 2 != 0) {
+    if (o->relative && (o->whole ? channels(o) : o->mid) % 2 != 0)
         return "relative positions want an even number of channels: half for rows, half for columns";
-    }
-    if (o->relative && o->per_channel && !o->whole) {
+    if (o->relative && o->per_channel && !o->whole)
         return "heads of one channel cannot be halved: tables over the whole channel axis wanted";
-    }
-    if (!o->project && o->out_channels != channels(o)) {
+    if (!o->project && o->out_channels != channels(o))
         return "without the last projection there are heads * mid output channels";
-    }
     return NULL;
 }
 
@@ -95,9 +89,8 @@ typedef struct head_layout {
 
 static head_layout layout_of(const options_of *o)
 {
-    if (o->per_channel) {
+    if (o->per_channel)
         return (head_layout){channels(o), 1, 1, 1};
-    }
     return o->head_major ? (head_layout){o->heads, o->mid, o->mid, 1} : (head_layout){o->heads, o->mid, 1, o->heads};
 }
 
@@ -197,9 +190,8 @@ static void describe_whole(attn_problem *p, const options_of *o)
 
 static void set_tables(attn_attention *a, const attn_nn_image_attention *layer, attn_tape *tape)
 {
-    if (!layer->row || !layer->col) {
+    if (!layer->row || !layer->col)
         return;
-    }
     if (!layer->options.whole) {
         describe_halves(&a->problem, &layer->options);
         a->table[0] = layer->row;
@@ -216,9 +208,8 @@ static void set_tables(attn_attention *a, const attn_nn_image_attention *layer, 
 
 static bool accepts(const options_of *o, attn_tape *tape, const attn_tensor *x)
 {
-    if (!attn__nn_has_rank(tape, x, 4, "self-attention over an image: x")) {
+    if (!attn__nn_has_rank(tape, x, 4, "self-attention over an image: x"))
         return false;
-    }
     int64_t y = attn_tensor_length(x, 2), width = attn_tensor_length(x, 3);
     if (!o->window && o->relative && (y > o->max_positions || width > o->max_positions)) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
@@ -244,9 +235,8 @@ static attn_tensor *project(const attn_nn_image_attention *layer, attn_tape *tap
 {
     int64_t all = channels(&layer->options);
     attn_tensor *bias = layer->value.bias;
-    if (!layer->options.project) {
+    if (!layer->options.project)
         return bias ? attn_add(tape, o, attn_reshape(tape, bias, 3, (int64_t[]){all, 1, 1})) : o;
-    }
     if (bias) {
         attn_tensor *w = attn_reshape(tape, layer->wout.weight, 2, (int64_t[]){-1, all});
         bias = attn_linear(tape, bias, w, layer->wout.bias, ATTN_ACTIVATION_IDENTITY);
@@ -259,15 +249,13 @@ attn_tensor *attn_nn_image_attention_forward(const attn_nn_image_attention *laye
                                              attn_tensor **weights)
 {
     const options_of *o = &layer->options;
-    if (!accepts(o, tape, x)) {
+    if (!accepts(o, tape, x))
         return NULL;
-    }
     sizes s = sizes_of(o, x);
     attn_tensor *q = attn_nn_conv_forward(&layer->query, tape, x), *k = without_bias(&layer->key, tape, x);
     attn_tensor *v = without_bias(&layer->value, tape, x);
-    if (!q || !k || !v) {
+    if (!q || !k || !v)
         return NULL;
-    }
     attn_attention a = {.q = {q, 0},
                         .k = {k, 0},
                         .v = {v, 0},
@@ -280,8 +268,7 @@ attn_tensor *attn_nn_image_attention_forward(const attn_nn_image_attention *laye
     a.problem.scale = o->scale > 0 ? o->scale : 1 / sqrt((double)o->in_channels);
     a.problem.dtype = attn_tensor_dtype(q);
     set_tables(&a, layer, tape);
-    if (a.problem.nrelatives && (!a.table[0] || !a.table[1])) {
+    if (a.problem.nrelatives && (!a.table[0] || !a.table[1]))
         return NULL;
-    }
     return project(layer, tape, attn_attend(tape, &a));
 }

@@ -32,9 +32,8 @@ typedef struct line {
 static double count_to(const line *l, int64_t last)
 {
     int64_t n = 0;
-    for (int64_t i = 0; i <= last; i++) {
+    for (int64_t i = 0; i <= last; i++)
         n += !l->padding || !l->padding[i * l->step];
-    }
     return (double)n;
 }
 
@@ -55,9 +54,8 @@ static bool accepts(const attn_nn_sine_positions *layer, attn_tape *tape, const 
         return false;
     }
     bool fits = !padding || (attn_tensor_rank(padding) == 3 && attn_tensor_dtype(padding) == ATTN_U8);
-    for (int i = 0; fits && padding && i < 3; i++) {
+    for (int i = 0; fits && padding && i < 3; i++)
         fits = attn_tensor_length(padding, i) == shape[i];
-    }
     if (!fits) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "sines of positions: padding u8 [%lld,%lld,%lld] wanted",
                    (long long)shape[0], (long long)shape[1], (long long)shape[2]);
@@ -68,9 +66,8 @@ static bool accepts(const attn_nn_sine_positions *layer, attn_tape *tape, const 
 attn_tensor *attn_nn_sine_positions_forward(const attn_nn_sine_positions *layer, attn_tape *tape, attn_dtype dtype,
                                             const int64_t shape[3], const attn_tensor *padding)
 {
-    if (!accepts(layer, tape, shape, padding)) {
+    if (!accepts(layer, tape, shape, padding))
         return NULL;
-    }
     int64_t rows = shape[1], cols = shape[2], wide = 2 * layer->feats;
     attn_tensor *out = attn_tape_tensor(tape, dtype, 4, (int64_t[]){shape[0], rows, cols, wide}, NULL);
     const uint8_t *pads = padding ? attn_tensor_data(padding) : NULL;
@@ -116,9 +113,8 @@ static attn_tensor *spread(attn_tape *tape, attn_tensor *table, int64_t rows, in
 attn_tensor *attn_nn_learned_positions_forward(const attn_nn_learned_positions *layer, attn_tape *tape, int64_t rows,
                                                int64_t cols)
 {
-    if (!layer->row || !layer->col) {
+    if (!layer->row || !layer->col)
         return NULL;
-    }
     int64_t most = attn_tensor_length(layer->row, 0);
     if (rows < 1 || cols < 1 || rows > most || cols > most) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,

@@ -19,12 +19,10 @@ attn_status attn_nn_kv_cache_init(attn_nn_kv_cache *cache, attn_context *context
     int64_t shape[3] = {rows, capacity, dim};
     *cache = (attn_nn_kv_cache){0};
     attn_status status = attn_tensor_create(&cache->k, context, dtype, 3, shape);
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK)
         status = attn_tensor_create(&cache->v, context, dtype, 3, shape);
-    }
-    if (status != ATTN_OK) {
+    if (status != ATTN_OK)
         attn_nn_kv_cache_free(cache);
-    }
     return status;
 }
 
@@ -32,9 +30,8 @@ attn_status attn_nn_kv_cache_init(attn_nn_kv_cache *cache, attn_context *context
  * the freed memory, although the larger cache that replaces this one does not fit into it. */
 static void destroy(attn_tensor *x)
 {
-    if (x && x->storage && atomic_load(&x->storage->refs) == 1) {
+    if (x && x->storage && atomic_load(&x->storage->refs) == 1)
         attn__system_drop_pages(attn__storage_data(x->storage), x->storage->size);
-    }
     attn_tensor_destroy(x);
 }
 
@@ -59,9 +56,8 @@ static void copy_behind(attn_tensor *to, int64_t length, const attn_tensor *from
     size_t room = token * (size_t)attn_tensor_length(to, 1), run = token * (size_t)attn_tensor_length(from, 1);
     char *out = (char *)attn_tensor_data(to) + token * (size_t)length;
     const char *in = attn_tensor_data(from);
-    for (int64_t row = 0; row < attn_tensor_length(to, 0); row++) {
+    for (int64_t row = 0; row < attn_tensor_length(to, 0); row++)
         memcpy(out + (size_t)row * room, in + (size_t)row * run, run);
-    }
 }
 
 /* Does the same as copy_behind for an F32 `from` and a BF16 `to`: rounds the tokens to bf16. */
@@ -71,9 +67,8 @@ static void round_behind(attn_tensor *to, int64_t length, const attn_tensor *fro
     int64_t run = dim * attn_tensor_length(from, 1);
     uint16_t *out = (uint16_t *)attn_tensor_data(to) + dim * length;
     const float *in = from->data;
-    for (int64_t row = 0; row < attn_tensor_length(to, 0); row++, out += room, in += run) {
+    for (int64_t row = 0; row < attn_tensor_length(to, 0); row++, out += room, in += run)
         attn__round_to_bf16(to->context, in, run, out);
-    }
 }
 
 /* Rounds keys or values to bf16 before they are stored. Attention would otherwise round them at each step. */
@@ -104,9 +99,8 @@ attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape
                                       attn_nn_kv_cache *cache)
 {
     attn_context *context = attn_tape_context(tape);
-    if (!attn__nn_has_rank(tape, x, 3, "what a cache keeps")) {
+    if (!attn__nn_has_rank(tape, x, 3, "what a cache keeps"))
         return attn__result_status(context, NULL);
-    }
     int64_t n = attn_tensor_length(x, 1), room = attn_tensor_length(cache->k, 1) - cache->length;
     if (attn_tensor_length(x, 0) != attn_tensor_length(cache->k, 0) || n > room) {
         return attn__fail(context, ATTN_ERROR_SHAPE,
@@ -122,9 +116,8 @@ attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape
     }
     attn_tensor *k = attn_nn_linear_forward(&layer->w_k, tape, x);
     attn_tensor *v = attn_nn_linear_forward(&layer->w_v, tape, x);
-    if (!k || !v) {
+    if (!k || !v)
         return attn__result_status(context, NULL);
-    }
     keep(tape, cache->k, cache->length, k);
     keep(tape, cache->v, cache->length, v);
     cache->length += n;
@@ -139,9 +132,8 @@ static void copy_rows(attn_tensor *to, const attn_tensor *from, const int64_t *r
     size_t out_row = token * (size_t)attn_tensor_length(to, 1), in_row = token * (size_t)attn_tensor_length(from, 1);
     char *out = attn_tensor_data(to);
     const char *in = attn_tensor_data(from);
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         memmove(out + (size_t)i * out_row, in + (size_t)(rows ? rows[i] : i) * in_row, used);
-    }
 }
 
 /* Reports whether the indices `rows` are strictly ascending. If they are, rows can be copied in place one by one,
@@ -149,9 +141,8 @@ static void copy_rows(attn_tensor *to, const attn_tensor *from, const int64_t *r
 static bool moves_forward(const int64_t *rows, int64_t n)
 {
     bool forward = true;
-    for (int64_t i = 0; rows && i < n; i++) {
+    for (int64_t i = 0; rows && i < n; i++)
         forward = forward && rows[i] >= i && (i == 0 || rows[i] > rows[i - 1]);
-    }
     return forward;
 }
 
@@ -167,9 +158,8 @@ static attn_status select_apart(attn_nn_kv_cache *cache, attn_context *context, 
     attn_nn_kv_cache chosen;
     attn_status status = attn_nn_kv_cache_init(&chosen, context, attn_tensor_dtype(cache->k), n, capacity,
                                                attn_tensor_length(cache->k, 2));
-    if (status != ATTN_OK) {
+    if (status != ATTN_OK)
         return status;
-    }
     copy_rows(chosen.k, cache->k, rows, n, cache->length);
     copy_rows(chosen.v, cache->v, rows, n, cache->length);
     chosen.length = cache->length;
@@ -190,9 +180,8 @@ attn_status attn_nn_kv_cache_select(attn_nn_kv_cache *cache, attn_context *conte
                           " rows with room for %" PRId64,
                           had, cache->length, n, capacity);
     }
-    if (n > had || capacity != attn_tensor_length(cache->k, 1) || !moves_forward(rows, n)) {
+    if (n > had || capacity != attn_tensor_length(cache->k, 1) || !moves_forward(rows, n))
         return select_apart(cache, context, rows, n, capacity);
-    }
     copy_rows(cache->k, cache->k, rows, n, cache->length);
     copy_rows(cache->v, cache->v, rows, n, cache->length);
     shorten(cache->k, n);
@@ -221,9 +210,8 @@ static void move_rows(attn_tensor *x, attn_tensor *spare, const int64_t *rows, c
         for (int back = 0; back < 2; back++) {
             for (int64_t i = 0; i < n; i++) {
                 int64_t at = attn__max(first, shared ? shared[i] : 0);
-                if (rows[i] != i && at < end) {
+                if (rows[i] != i && at < end)
                     move_tokens(x, spare, back ? i : rows[i], at, end - at, i, back);
-                }
             }
         }
     }

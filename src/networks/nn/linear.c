@@ -13,9 +13,8 @@ void attn_nn_linear_init(attn_nn_linear *layer, attn_nn_builder *builder, int64_
     attn_nn_initializer offset = {.start = torch ? ATTN_INIT_KAIMING_UNIFORM : ATTN_INIT_ZEROS, .fan_in = (double)in};
     *layer = (attn_nn_linear){0};
     layer->weight = attn__nn_linear_weight(builder, in, out, weight);
-    if (bias) {
+    if (bias)
         layer->bias = attn_nn_parameter(builder, "bias", 1, &out, offset);
-    }
 }
 
 attn_tensor *attn_nn_linear_forward(const attn_nn_linear *layer, attn_tape *tape, attn_tensor *x)
@@ -25,7 +24,6 @@ attn_tensor *attn_nn_linear_forward(const attn_nn_linear *layer, attn_tape *tape
 
 void attn__nn_linear_in_parts(const attn_nn_linear *layer)
 {
-    if (layer->weight) {
+    if (layer->weight)
         layer->weight->in_parts = true;
-    }
 }

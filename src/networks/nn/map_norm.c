@@ -58,9 +58,8 @@ void attn_nn_map_norm_init(attn_nn_map_norm *layer, attn_nn_builder *builder, at
 static attn_tensor *folded(const attn_nn_conv *conv, const attn_nn_batch_norm *norm, attn_tape *tape, attn_tensor *x,
                            attn_tensor *addend, attn_activation activation)
 {
-    if (!conv->weight || !norm->weight || !norm->bias || !norm->running_mean || !norm->running_var) {
+    if (!conv->weight || !norm->weight || !norm->bias || !norm->running_mean || !norm->running_var)
         return NULL;
-    }
     int64_t channels = attn_tensor_length(conv->weight, 0);
     attn_dtype dtype = attn_tensor_dtype(conv->weight);
     attn_conv geometry = conv->geometry;
@@ -78,18 +77,16 @@ static attn_tensor *folded(const attn_nn_conv *conv, const attn_nn_batch_norm *n
 static attn_tensor *filled(attn_tape *tape, attn_dtype dtype, int64_t n, double value)
 {
     attn_tensor *x = attn_tape_tensor(tape, dtype, 1, &n, NULL);
-    for (int64_t i = 0; x && value != 0 && i < n; i++) {
+    for (int64_t i = 0; x && value != 0 && i < n; i++)
         attn__set_number(x, i, value);
-    }
     return x;
 }
 
 /* Computes a group norm as a layer norm, in which each group of channels of an image is one row. */
 static attn_tensor *group_norm(const attn_nn_map_norm *layer, attn_tape *tape, attn_tensor *x)
 {
-    if (!x || !layer->batch.weight || !layer->batch.bias) {
+    if (!x || !layer->batch.weight || !layer->batch.bias)
         return NULL;
-    }
     int64_t shape[4] = {attn_tensor_length(x, 0), attn_tensor_length(x, 1), attn_tensor_length(x, 2),
                         attn_tensor_length(x, 3)};
     int64_t numbers = shape[1] / layer->groups * shape[2] * shape[3], affine[3] = {shape[1], 1, 1};
@@ -107,9 +104,8 @@ attn_tensor *attn_nn_conv_normed(const attn_nn_conv *conv, const attn_nn_map_nor
 {
     bool fixed = norm->kind == ATTN_NN_NORM_FROZEN ||
                  (norm->kind == ATTN_NN_NORM_BATCH && !tape->options.record && !tape->options.train);
-    if (fixed) {
+    if (fixed)
         return folded(conv, &norm->batch, tape, x, addend, activation);
-    }
     attn_tensor *y = attn_nn_conv_forward(conv, tape, x);
     y = norm->kind == ATTN_NN_NORM_GROUP ? group_norm(norm, tape, y)
                                          : attn_nn_batch_norm_forward(&norm->batch, tape, y);

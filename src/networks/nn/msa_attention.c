@@ -44,9 +44,8 @@ typedef struct sizes {
 static bool measure(sizes *s, attn_tape *tape, const attn_tensor *x, const attn_tensor *keep, int64_t heads)
 {
     if (!attn__nn_has_rank(tape, x, 4, "alignment") ||
-        (keep && !attn__nn_has_rank(tape, keep, 3, "padding mask of an alignment"))) {
+        (keep && !attn__nn_has_rank(tape, keep, 3, "padding mask of an alignment")))
         return false;
-    }
     *s = (sizes){attn_tensor_length(x, 0), attn_tensor_length(x, 1), attn_tensor_length(x, 2), heads,
                  attn_tensor_length(x, 3) / heads};
     if (keep && (attn_tensor_dtype(keep) != ATTN_U8 || attn_tensor_length(keep, 0) != s->batch ||
@@ -64,9 +63,8 @@ static int64_t depth_of(const sizes *s, const uint8_t *kept)
     int64_t depth = 0;
     for (int64_t row = 0; row < s->rows; row++) {
         int64_t col = 0;
-        while (col < s->cols && !kept[row * s->cols + col]) {
+        while (col < s->cols && !kept[row * s->cols + col])
             col++;
-        }
         depth += col < s->cols;
     }
     return depth;
@@ -84,9 +82,8 @@ static attn_tensor *query_factor(attn_tape *tape, const sizes *s, const attn_ten
     for (int64_t b = 0; factor && b < s->batch; b++) {
         int64_t depth = own_depth ? depth_of(s, kept + b * map) : s->rows;
         double scale = depth > 0 ? sqrt((double)s->rows / (double)depth) : 1;
-        for (int64_t i = 0; i < map; i++) {
+        for (int64_t i = 0; i < map; i++)
             attn__set_number(factor, i * s->batch + b, kept[b * map + i] ? scale : 0);
-        }
     }
     return factor;
 }
@@ -158,9 +155,8 @@ static void describe_lines(attn_problem *p, const sizes *s, bool columns, bool m
         {.role = ATTN_ROLE_VALUE, .n = s->dim, .v = 1, .o = 1},
     };
     *p = (attn_problem){.ndims = sizeof dims / sizeof *dims};
-    for (int i = 0; i < p->ndims; i++) {
+    for (int i = 0; i < p->ndims; i++)
         p->dims[i] = dims[i];
-    }
 }
 
 /* Returns the type in which the attention is computed. If maps are requested, the type is that of the maps, f32 or f64.
@@ -223,17 +219,15 @@ static attn_tensor *maps_of(attn_tape *tape, const attn_attention *a, int64_t si
     attn_attention maps = *a;
     attn_problem *p = &maps.problem;
     attn_tensor *identity = attn_tape_tensor(tape, p->dtype, 2, (int64_t[]){side, side}, NULL);
-    for (int64_t i = 0; identity && i < side; i++) {
+    for (int64_t i = 0; identity && i < side; i++)
         attn__set_number(identity, i * (side + 1), 1);
-    }
     p->ndims = 0;
     for (int i = 0; i < a->problem.ndims; i++) {
         attn_dim dim = a->problem.dims[i];
         dim.v = dim.role == ATTN_ROLE_KEY ? side : 0;
         dim.o = dim.role == ATTN_ROLE_BATCH || dim.role == ATTN_ROLE_QUERY ? dim.weights : 0;
-        if (dim.role != ATTN_ROLE_VALUE) {
+        if (dim.role != ATTN_ROLE_VALUE)
             p->dims[p->ndims++] = dim;
-        }
     }
     p->dims[p->ndims++] = (attn_dim){.role = ATTN_ROLE_VALUE, .n = side, .v = 1, .o = 1};
     maps.v.tensor = identity;

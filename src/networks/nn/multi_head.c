@@ -21,11 +21,10 @@ static void score_init(attn_nn_multi_head *layer, attn_nn_builder *builder)
 {
     int64_t dim = layer->hidden / layer->heads;
     attn_nn_push(builder, "attention");
-    if (layer->score == ATTN_NN_SCORE_ADDITIVE) {
+    if (layer->score == ATTN_NN_SCORE_ADDITIVE)
         attn_nn_additive_init(&layer->additive, builder, dim, dim, dim, 0);
-    } else if (layer->score == ATTN_NN_SCORE_BILINEAR) {
+    else if (layer->score == ATTN_NN_SCORE_BILINEAR)
         attn__nn_linear_named(&layer->m, builder, "M", dim, dim, false);
-    }
     attn_nn_pop(builder);
 }
 
@@ -39,9 +38,8 @@ void attn_nn_multi_head_init(attn_nn_multi_head *layer, attn_nn_builder *builder
                                   .plain = options->plain,
                                   .dropout = options->dropout};
     if (attn__check_choice(builder->context, "attn_nn_multi_head_options.score", (int)options->score,
-                           ATTN_NN_SCORE_BILINEAR)) {
+                           ATTN_NN_SCORE_BILINEAR))
         return;
-    }
     if (heads < 1 || hidden < 1 || hidden % heads != 0) {
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%s%s%lld heads do not divide %lld channels", builder->prefix,
                    builder->prefix[0] ? ": " : "", (long long)heads, (long long)hidden);
@@ -51,9 +49,8 @@ void attn_nn_multi_head_init(attn_nn_multi_head *layer, attn_nn_builder *builder
     project_init(&layer->w_q, builder, plain ? "query" : "W_q", options->query_size, hidden, options->bias);
     project_init(&layer->w_k, builder, plain ? "key" : "W_k", options->key_size, hidden, options->bias);
     project_init(&layer->w_v, builder, plain ? "value" : "W_v", options->value_size, hidden, options->bias);
-    if (!plain) {
+    if (!plain)
         project_init(&layer->w_o, builder, "W_o", hidden, hidden, options->bias);
-    }
     score_init(layer, builder);
 }
 
@@ -79,9 +76,8 @@ static void set_score(const attn_nn_multi_head *layer, attn_tape *tape, attn_att
         a->k.tensor = project_heads(layer, tape, a->k.tensor, &layer->additive.w_k);
         a->w = layer->additive.w_v;
         a->problem.score = ATTN_SCORE_ADDITIVE;
-        for (int i = 0; i < a->problem.ndims; i++) {
+        for (int i = 0; i < a->problem.ndims; i++)
             a->problem.dims[i].w = a->problem.dims[i].role == ATTN_ROLE_CONTRACT;
-        }
     }
 }
 
@@ -133,9 +129,8 @@ static attn_tensor *attend(const attn_nn_multi_head *layer, attn_tape *tape, att
                            attn_tensor *v, int64_t keys, const attn_nn_mask *mask, attn_tensor **weights)
 {
     attn_attention a;
-    if (!describe(layer, tape, q, k, v, keys, mask, &a)) {
+    if (!describe(layer, tape, q, k, v, keys, mask, &a))
         return NULL;
-    }
     a.weights = weights;
     return project_out(layer, tape, attn_attend(tape, &a));
 }
@@ -144,9 +139,8 @@ attn_tensor *attn_nn_multi_head_forward(const attn_nn_multi_head *layer, attn_ta
                                         attn_tensor *keys, attn_tensor *values, const attn_nn_mask *mask,
                                         attn_tensor **weights)
 {
-    if (!attn__nn_attention_fits(tape, queries, keys, values, mask)) {
+    if (!attn__nn_attention_fits(tape, queries, keys, values, mask))
         return NULL;
-    }
     attn_tensor *q = attn_nn_linear_forward(&layer->w_q, tape, queries);
     attn_tensor *k = attn_nn_linear_forward(&layer->w_k, tape, keys);
     attn_tensor *v = attn_nn_linear_forward(&layer->w_v, tape, values);
@@ -158,15 +152,13 @@ attn_tensor *attn__nn_multi_head_guided(const attn_nn_multi_head *layer, attn_ta
                                         attn_tensor **weights)
 {
     attn_attention a;
-    if (!attn__nn_attention_fits(tape, queries, keys, values, mask)) {
+    if (!attn__nn_attention_fits(tape, queries, keys, values, mask))
         return NULL;
-    }
     attn_tensor *q = attn_nn_linear_forward(&layer->w_q, tape, queries);
     attn_tensor *k = attn_nn_linear_forward(&layer->w_k, tape, keys);
     attn_tensor *v = attn_nn_linear_forward(&layer->w_v, tape, values);
-    if (!q || !k || !v || !describe(layer, tape, q, k, v, attn_tensor_length(k, 1), mask, &a)) {
+    if (!q || !k || !v || !describe(layer, tape, q, k, v, attn_tensor_length(k, 1), mask, &a))
         return NULL;
-    }
     attn_tensor *y = attn_attend(tape, &a);
     *weights = y ? attn__nn_weigh(tape, &a) : NULL;
     return *weights ? project_out(layer, tape, y) : NULL;
@@ -175,9 +167,8 @@ attn_tensor *attn__nn_multi_head_guided(const attn_nn_multi_head *layer, attn_ta
 attn_tensor *attn_nn_multi_head_cached(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *queries,
                                        const attn_nn_kv_cache *cache, const attn_nn_mask *mask)
 {
-    if (!attn__nn_attention_fits(tape, queries, cache->k, cache->v, mask)) {
+    if (!attn__nn_attention_fits(tape, queries, cache->k, cache->v, mask))
         return NULL;
-    }
     attn_tensor *q = attn_nn_linear_forward(&layer->w_q, tape, queries);
     return q ? attend(layer, tape, q, cache->k, cache->v, cache->length, mask, NULL) : NULL;
 }

@@ -21,9 +21,8 @@ static void out_init(attn_nn_non_local *layer, attn_nn_builder *builder, int64_t
 {
     conv_init(&layer->w, builder, layer->batch_norm ? "W.0" : "W", layer->spatial, layer->inter, in,
               !layer->batch_norm);
-    if (layer->batch_norm) {
+    if (layer->batch_norm)
         attn__nn_batch_norm_named(&layer->norm, builder, "W.1", in, true);
-    }
 }
 
 void attn_nn_non_local_init(attn_nn_non_local *layer, attn_nn_builder *builder, int64_t in, int64_t inter, int spatial,
@@ -59,9 +58,8 @@ static attn_tensor *pooled(const attn_nn_non_local *layer, attn_tape *tape, attn
 static int64_t positions(const attn_tensor *x)
 {
     int64_t n = 1;
-    for (int i = 2; i < attn_tensor_rank(x); i++) {
+    for (int i = 2; i < attn_tensor_rank(x); i++)
         n *= attn_tensor_length(x, i);
-    }
     return n;
 }
 
@@ -105,9 +103,8 @@ static attn_tensor *attend(const attn_nn_non_local *layer, attn_tape *tape, attn
     attn_tensor *g = pooled(layer, tape, attn_nn_conv_forward(&layer->g, tape, x));
     attn_tensor *theta = embedded ? attn_nn_conv_forward(&layer->theta, tape, x) : x;
     attn_tensor *phi = pooled(layer, tape, embedded ? attn_nn_conv_forward(&layer->phi, tape, x) : x);
-    if (!g || !theta || !phi) {
+    if (!g || !theta || !phi)
         return NULL;
-    }
     int64_t batch = attn_tensor_length(x, 0), n = positions(x), nk = positions(g);
     attn_attention a = {.q = {theta, 0},
                         .k = {phi, 0},
@@ -117,16 +114,14 @@ static attn_tensor *attend(const attn_nn_non_local *layer, attn_tape *tape, attn
                         .weights = weights,
                         .weights_rank = 3,
                         .weights_shape = {batch, n, nk}};
-    for (int i = 2; i < a.rank; i++) {
+    for (int i = 2; i < a.rank; i++)
         a.shape[i] = attn_tensor_length(x, i);
-    }
     describe(&a.problem, layer, batch, attn_tensor_length(theta, 1), n, nk);
     a.problem.dtype = attn_tensor_dtype(x);
     if (layer->concat) {
         set_vectors(layer, tape, &a);
-        if (!a.w || !a.w2) {
+        if (!a.w || !a.w2)
             return NULL;
-        }
     }
     return attn_attend(tape, &a);
 }

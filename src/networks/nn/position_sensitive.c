@@ -59,9 +59,8 @@ static attn_tensor *pairs(const attn_nn_position_sensitive_attention *layer, att
 {
     int64_t n = layer->length;
     attn_tensor *index = attn_tape_tensor(tape, ATTN_I32, 2, (int64_t[]){n, n}, NULL);
-    for (int64_t i = 0; index && i < n * n; i++) {
+    for (int64_t i = 0; index && i < n * n; i++)
         ((int32_t *)attn_tensor_data(index))[i] = (int32_t)(i / n - i % n + n - 1);
-    }
     attn_tensor *rows = attn_permute(tape, layer->relative, (int[]){1, 0});
     return index && rows ? attn_index_select(tape, rows, index) : NULL;
 }
@@ -83,15 +82,13 @@ static attn_tensor *similarity(const attn_nn_position_sensitive_attention *layer
     /* For a key, the first index of the table is the key's own position, and the second index is the query's
      * position. */
     attn_tensor *kr = attn_permute(tape, each_position(tape, k, k_pairs), (int[]){1, 2, 0});
-    if (!qk || !qr || !kr) {
+    if (!qk || !qr || !kr)
         return NULL;
-    }
     attn_tensor *parts[3] = {attn_reshape(tape, qk, 4, four), attn_reshape(tape, qr, 4, four),
                              attn_reshape(tape, kr, 4, four)};
     attn_tensor *all = attn_nn_batch_norm_forward(&layer->norm_similarity, tape, attn_concat(tape, parts, 3, 1));
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         parts[i] = attn_slice(tape, all, 1, i * g, (i + 1) * g);
-    }
     attn_tensor *sum = attn_add(tape, attn_add(tape, parts[0], parts[1]), parts[2]);
     return attn_softmax(tape, sum ? attn_reshape(tape, sum, 3, three) : NULL, NULL, 0);
 }
@@ -102,26 +99,23 @@ static attn_tensor *along_lines(const attn_nn_position_sensitive_attention *laye
 {
     attn_tensor *qkv = attn_nn_batch_norm_forward(&layer->norm_qkv, tape, attn_nn_conv_forward(&layer->qkv, tape, x));
     attn_tensor *e = pairs(layer, tape);
-    if (!qkv || !e) {
+    if (!qkv || !e)
         return NULL;
-    }
     int64_t batch = attn_tensor_length(qkv, 0), out = attn_tensor_length(qkv, 1) / 2, n = layer->length;
     int64_t each = out / layer->groups, half = each / 2;
     qkv = attn_reshape(tape, qkv, 3, (int64_t[]){batch * layer->groups, 2 * each, n});
     attn_tensor *q = attn_slice(tape, qkv, 1, 0, half), *k = attn_slice(tape, qkv, 1, half, each);
     attn_tensor *v = attn_slice(tape, qkv, 1, each, 2 * each);
     attn_tensor *p = similarity(layer, tape, q, k, attn_slice(tape, e, 2, 0, half), attn_slice(tape, e, 2, half, each));
-    if (weights) {
+    if (weights)
         *weights = p;
-    }
     /* sv: [BG,each,query], where BG is the batch times the groups */
     attn_tensor *sv = attn_matmul(tape, v, p, false, true);
     attn_tensor *v_pairs = attn_slice(tape, e, 2, each, 2 * each);
     attn_tensor *sve = p ? attn_matmul(tape, attn_permute(tape, p, (int[]){1, 0, 2}), v_pairs, false, false) : NULL;
     sve = sve ? attn_permute(tape, sve, (int[]){1, 2, 0}) : NULL;
-    if (!sv || !sve) {
+    if (!sv || !sve)
         return NULL;
-    }
     /* The norm has 2 channels for each output channel c: channel 2c is computed from the values, and channel 2c + 1
      * from the positions. */
     int64_t apart[4] = {batch, out, 1, n}, pair[4] = {batch, out, 2, n}, flat[3] = {batch, 2 * out, n};
@@ -134,9 +128,8 @@ static attn_tensor *along_lines(const attn_nn_position_sensitive_attention *laye
 attn_tensor *attn_nn_position_sensitive_attention_forward(const attn_nn_position_sensitive_attention *layer,
                                                           attn_tape *tape, attn_tensor *x, attn_tensor **weights)
 {
-    if (!attn__nn_has_rank(tape, x, 4, "position-sensitive attention: x")) {
+    if (!attn__nn_has_rank(tape, x, 4, "position-sensitive attention: x"))
         return NULL;
-    }
     bool across = layer->axis == 3;
     if (attn_tensor_length(x, layer->axis) != layer->length) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
@@ -146,18 +139,15 @@ attn_tensor *attn_nn_position_sensitive_attention_forward(const attn_nn_position
         return NULL;
     }
     attn_tensor *lines = attn_permute(tape, x, across ? (int[]){0, 2, 1, 3} : (int[]){0, 3, 1, 2});
-    if (!lines) {
+    if (!lines)
         return NULL;
-    }
     int64_t n = attn_tensor_length(lines, 0), m = attn_tensor_length(lines, 1), length = layer->length;
     lines = attn_reshape(tape, lines, 3, (int64_t[]){n * m, attn_tensor_length(x, 1), length});
     attn_tensor *y = along_lines(layer, tape, lines, weights);
-    if (!y) {
+    if (!y)
         return NULL;
-    }
-    if (weights) {
+    if (weights)
         *weights = attn_reshape(tape, *weights, 5, (int64_t[]){n, m, layer->groups, length, length});
-    }
     y = attn_reshape(tape, y, 4, (int64_t[]){n, m, attn_tensor_length(y, 1), length});
     return attn_permute(tape, y, across ? (int[]){0, 2, 1, 3} : (int[]){0, 2, 3, 1});
 }

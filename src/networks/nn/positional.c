@@ -27,9 +27,8 @@ void attn_nn_positional_init_kind(attn_nn_positional *layer, attn_nn_builder *bu
 {
     int64_t shape[2] = {max_len, dim};
     *layer = (attn_nn_positional){.dropout = dropout, .none = kind == ATTN_NN_POSITION_NONE};
-    if (attn__check_choice(builder->context, "the kind of positions", (int)kind, ATTN_NN_POSITION_NONE)) {
+    if (attn__check_choice(builder->context, "the kind of positions", (int)kind, ATTN_NN_POSITION_NONE))
         return;
-    }
     if ((kind == ATTN_NN_POSITION_HALVES || kind == ATTN_NN_POSITION_HALVES_T2T) && dim % 2 != 0) {
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "positions in halves of %" PRId64 " channels: an odd number",
                    dim);
@@ -40,9 +39,8 @@ void attn_nn_positional_init_kind(attn_nn_positional *layer, attn_nn_builder *bu
         layer->table = attn_nn_parameter(builder, "weight", 2, shape, fill);
     } else if (!layer->none) {
         layer->table = attn_nn_constant(builder, "P", 2, shape);
-        for (int64_t i = 0; layer->table && i < max_len * dim; i++) {
+        for (int64_t i = 0; layer->table && i < max_len * dim; i++)
             attn__set_number(layer->table, i, encode(kind, i / dim, i % dim, dim));
-        }
     }
 }
 
@@ -54,9 +52,8 @@ void attn_nn_positional_init(attn_nn_positional *layer, attn_nn_builder *builder
 
 static bool positions_fit(const attn_nn_positional *layer, attn_tape *tape, int64_t first, int64_t n)
 {
-    if (!layer->table) {
+    if (!layer->table)
         return layer->none;
-    }
     int64_t most = attn_tensor_length(layer->table, 0), row = first + layer->offset;
     if (first < 0 || n > most - row) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
@@ -70,15 +67,12 @@ static bool positions_fit(const attn_nn_positional *layer, attn_tape *tape, int6
 attn_tensor *attn_nn_positional_forward(const attn_nn_positional *layer, attn_tape *tape, attn_tensor *x, int64_t first)
 {
     if (!attn__nn_has_rank(tape, x, 3, "positional encoding's input") ||
-        !positions_fit(layer, tape, first, attn_tensor_length(x, 1))) {
+        !positions_fit(layer, tape, first, attn_tensor_length(x, 1)))
         return NULL;
-    }
-    if (layer->none) {
+    if (layer->none)
         return attn_dropout(tape, x, layer->dropout);
-    }
-    if (!attn__nn_has_channels(tape, "positional encoding's input", x, 3, 2, attn_tensor_length(layer->table, 1))) {
+    if (!attn__nn_has_channels(tape, "positional encoding's input", x, 3, 2, attn_tensor_length(layer->table, 1)))
         return NULL;
-    }
     first += layer->offset;
     attn_tensor *rows = attn_slice(tape, layer->table, 0, first, first + attn_tensor_length(x, 1));
     return attn_dropout(tape, attn_add(tape, x, rows), layer->dropout);
@@ -87,9 +81,8 @@ attn_tensor *attn_nn_positional_forward(const attn_nn_positional *layer, attn_ta
 attn_tensor *attn_nn_positional_embed(const attn_nn_positional *layer, const attn_nn_embedding *embedding,
                                       attn_tape *tape, const attn_tensor *ids, int64_t first)
 {
-    if (!attn__nn_has_rank(tape, ids, 2, "tokens") || !positions_fit(layer, tape, first, attn_tensor_length(ids, 1))) {
+    if (!attn__nn_has_rank(tape, ids, 2, "tokens") || !positions_fit(layer, tape, first, attn_tensor_length(ids, 1)))
         return NULL;
-    }
     attn_tensor *x = attn_embedding(tape, embedding->weight, ids, embedding->scale, layer->table,
                                     layer->table ? first + layer->offset : 0);
     return attn_dropout(tape, x, layer->dropout);

@@ -39,9 +39,8 @@ attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attention *layer,
                                             attn_tensor *kv, attn_tensor **weights)
 {
     kv = kv ? kv : x;
-    if (!attn__nn_attention_fits(tape, x, kv, kv, NULL)) {
+    if (!attn__nn_attention_fits(tape, x, kv, kv, NULL))
         return NULL;
-    }
     int64_t batch = attn_tensor_length(x, 0), queries = attn_tensor_length(x, 1), keys = attn_tensor_length(kv, 1);
     int64_t hidden = layer->heads * layer->dim_head;
     attn_tensor *q = attn_nn_linear_forward(&layer->to_q, tape, x);
@@ -61,9 +60,8 @@ attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attention *layer,
                         .weights = weights,
                         .weights_rank = 4,
                         .weights_shape = {batch, layer->heads, queries, keys}};
-    if (!q || !both || attn_problem_heads(&a.problem, &heads) != ATTN_OK) {
+    if (!q || !both || attn_problem_heads(&a.problem, &heads) != ATTN_OK)
         return NULL;
-    }
     a.problem.dtype = attn_tensor_dtype(q);
     return attn_nn_linear_forward(&layer->to_out, tape, attn_attend(tape, &a));
 }
@@ -75,12 +73,10 @@ static void widen(attn_problem *problem, int64_t block)
 {
     for (int i = 0; i < problem->ndims; i++) {
         attn_dim *dim = &problem->dims[i];
-        if (dim->k >= block) {
+        if (dim->k >= block)
             dim->k *= 2;
-        }
-        if (dim->v >= block) {
+        if (dim->v >= block)
             dim->v *= 2;
-        }
     }
 }
 
@@ -88,9 +84,8 @@ static void widen(attn_problem *problem, int64_t block)
  * axis, if `axis` is the channels' axis or if channel_axis is negative. */
 static int axis_before_channels(int axis, int channel_axis)
 {
-    if (channel_axis < 0 || axis == channel_axis) {
+    if (channel_axis < 0 || axis == channel_axis)
         return -1;
-    }
     return axis > channel_axis ? axis - 1 : axis;
 }
 
@@ -101,9 +96,8 @@ attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, at
 {
     attn_tensor *q = attn_linear_between(tape, x, channel_axis, -1, layer->to_q.weight, NULL);
     attn_tensor *both = attn_linear_between(tape, x, channel_axis, -1, layer->to_kv.weight, NULL);
-    if (!q || !both) {
+    if (!q || !both)
         return NULL;
-    }
     int rank = attn_tensor_rank(q);
     int64_t hidden = attn_tensor_length(q, rank - 1);
     attn_axis description = {.rank = rank,
@@ -120,9 +114,8 @@ attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, at
     }
     widen(&a.problem, hidden);
     a.problem.dtype = attn_tensor_dtype(q);
-    if (!attn__nn_axis_weights_ask(&a, tape, &description, weights)) {
+    if (!attn__nn_axis_weights_ask(&a, tape, &description, weights))
         return NULL;
-    }
     attn_tensor *y = attn_attend(tape, &a);
     attn__nn_axis_weights_turn(tape, &description, weights);
     return attn_linear_between(tape, y, -1, channel_axis, layer->to_out.weight, layer->to_out.bias);

@@ -54,9 +54,8 @@ void attn_nn_patches_init(attn_nn_conv *conv, attn_nn_builder *builder, int64_t 
 
 attn_tensor *attn_nn_patches_forward(const attn_nn_conv *conv, attn_tape *tape, attn_tensor *x)
 {
-    if (!attn__nn_has_rank(tape, x, 4, "patches: x") || !conv->weight) {
+    if (!attn__nn_has_rank(tape, x, 4, "patches: x") || !conv->weight)
         return NULL;
-    }
     int64_t batch = attn_tensor_length(x, 0), c = attn_tensor_length(x, 1);
     int64_t high = attn_tensor_length(conv->weight, 2), wide = attn_tensor_length(conv->weight, 3);
     int64_t rows = attn_tensor_length(x, 2) / high, cols = attn_tensor_length(x, 3) / wide;

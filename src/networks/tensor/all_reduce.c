@@ -112,10 +112,9 @@ static void close_hidden(attn__all_reduce *e)
 
 void attn__all_reduce_node(attn__all_reduce *e, attn_tape *tape, const attn__node *node)
 {
-    for (int i = 0; i < node->nx && tape->section == 0; i++) {
+    for (int i = 0; i < node->nx && tape->section == 0; i++)
         if (node->x[i] && node->x[i]->slot > 0)
             close_slot(e, node->x[i]->slot - 1);
-    }
     if (tape->section == 0 && node->hidden && --e->hidden == 0)
         close_hidden(e);
     start_ready(e);
@@ -133,10 +132,9 @@ static void count_uses(attn__all_reduce *e, const attn_tape *tape)
         e->slots[i].uses = 0;
     for (const attn__node *node = tape->nodes; node; node = node->previous) {
         e->hidden += node->hidden;
-        for (int i = 0; i < node->nx; i++) {
+        for (int i = 0; i < node->nx; i++)
             if (node->x[i] && node->x[i]->slot > 0)
                 e->slots[node->x[i]->slot - 1].uses++;
-        }
     }
     for (int64_t i = 0; i < e->nbuckets; i++)
         e->buckets[i].open = e->buckets[i].n;
@@ -167,10 +165,9 @@ static attn_status settle_gradients(attn__all_reduce *e)
 
 static attn_status finish_shared(attn__all_reduce *e)
 {
-    for (int64_t i = e->finished; e->status == ATTN_OK && i < e->nbuckets; i++) {
+    for (int64_t i = e->finished; e->status == ATTN_OK && i < e->nbuckets; i++)
         if (!e->buckets[i].done)
             e->status = attn__shared_wait(e, i);
-    }
     return e->status == ATTN_OK ? attn__shared_finish(e) : e->status;
 }
 

@@ -75,8 +75,8 @@ attn_status attn__shared_adopt(attn__all_reduce *all_reduce);
 void attn__shared_destroy(attn__all_reduce *all_reduce);
 void attn__shared_begin(attn__all_reduce *all_reduce);
 void attn__shared_send(attn__all_reduce *all_reduce, int64_t bucket);
-/* If all ranks have filled this bucket, adds up this rank's part of the bucket and returns true. Otherwise returns false.
- * After it returned true, it must not be called again for this bucket in the same step. */
+/* If all ranks have filled this bucket, adds up this rank's part of the bucket and returns true. Otherwise returns
+ * false. After it returned true, it must not be called again for this bucket in the same step. */
 bool attn__shared_test(attn__all_reduce *all_reduce, int64_t bucket);
 attn_status attn__shared_wait(attn__all_reduce *all_reduce, int64_t bucket);
 /* Adds up the totals, and the squares of all gradients, over the ranks. Must be called after the last bucket. */

@@ -127,10 +127,9 @@ static void order_slots(attn__all_reduce *e, const attn_tape *tape)
     int64_t moment = 0;
     for (const attn__node *node = tape->nodes; node; node = node->previous) {
         moment++;
-        for (int i = 0; i < node->nx; i++) {
+        for (int i = 0; i < node->nx; i++)
             if (node->x[i] && node->x[i]->slot > 0)
                 e->slots[node->x[i]->slot - 1].flag = moment;
-        }
     }
     for (int64_t i = 0; i < e->nslots; i++)
         e->slots[i].flag = e->slots[i].flag ? e->slots[i].flag : moment + place;

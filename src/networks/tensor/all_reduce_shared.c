@@ -249,10 +249,9 @@ typedef struct awaited {
 static bool all_have(const void *user)
 {
     const awaited *a = user;
-    for (int r = 0; r < a->shared->size; r++) {
+    for (int r = 0; r < a->shared->size; r++)
         if (atomic_load_explicit(&a->shared->boards[r].count[a->which], memory_order_acquire) < a->count)
             return false;
-    }
     return true;
 }
 
@@ -385,10 +384,9 @@ static bool any_has_gradient(const attn__all_reduce *e, const attn__slot *slot)
 {
     const attn__bucket *b = &e->buckets[slot->bucket];
     int64_t at = b->data - e->memory + slot->flag;
-    for (int r = 0; r < e->shared->size; r++) {
+    for (int r = 0; r < e->shared->size; r++)
         if (gradients_of(e, r)[at] > 0)
             return true;
-    }
     return false;
 }
 

@@ -19,11 +19,10 @@ bool attn__grad_wanted(const attn_tensor *x)
 static attn_tensor *grad_handle(attn_tape *tape, attn_tensor *x)
 {
     attn_tensor *grad;
-    if (x->tape) {
+    if (x->tape)
         grad = attn__handle_take(tape);
-    } else {
+    else
         grad = attn__alloc_zero(x->context, sizeof *grad);
-    }
     if (grad && attn__tensor_describe(x->context, grad, x->dtype, x->rank, x->shape) != ATTN_OK)
         grad = NULL; /* cannot fail: x already has this shape */
     return grad;

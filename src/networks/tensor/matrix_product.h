@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * matrix_product.h - matrix products for the operations of a tape, computed by src/engine/gemm. The tape determines precision
- * and workspace, and its context determines threads and instruction set. */
+ * matrix_product.h - matrix products for the operations of a tape, computed by src/engine/gemm. The tape determines
+ * precision and workspace, and its context determines threads and instruction set. */
 #ifndef ATTN_TENSOR_MATRIX_PRODUCT_H
 #define ATTN_TENSOR_MATRIX_PRODUCT_H
 

@@ -28,10 +28,9 @@ attn_status attn_named_add(attn_named_list *list, const char *name, attn_tensor 
 
 attn_tensor *attn_named_find(const attn_named_list *list, const char *name)
 {
-    for (int64_t i = 0; i < list->n; i++) {
+    for (int64_t i = 0; i < list->n; i++)
         if (strcmp(list->items[i].name, name) == 0)
             return list->items[i].tensor;
-    }
     return NULL;
 }
 

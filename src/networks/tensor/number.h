@@ -17,11 +17,10 @@ static inline double attn__number(const attn_tensor *x, int64_t i)
 static inline void attn__set_number(attn_tensor *x, int64_t i, double value)
 {
     void *data = attn_tensor_data(x);
-    if (attn_tensor_dtype(x) == ATTN_F64) {
+    if (attn_tensor_dtype(x) == ATTN_F64)
         ((double *)data)[i] = value;
-    } else {
+    else
         ((float *)data)[i] = (float)value;
-    }
 }
 
 #endif

@@ -110,10 +110,9 @@ attn_tensor *attn__op_view(attn_tape *tape, attn_tensor *x, int64_t offset, int 
 
 static bool some_need_grad(int n, attn_tensor *const *x)
 {
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         if (x[i] && x[i]->needs_grad)
             return true;
-    }
     return false;
 }
 

@@ -5,10 +5,9 @@
 
 static int64_t axis_length(const attn_problem *problem, int dim, bool positions)
 {
-    for (int i = 0; i < problem->nwindows && positions; i++) {
+    for (int i = 0; i < problem->nwindows && positions; i++)
         if (problem->windows[i].key_dim == dim)
             return problem->windows[i].size;
-    }
     return problem->dims[dim].n;
 }
 

@@ -104,19 +104,17 @@ static cached_plan *room(attn__plan_cache *cache)
     if (cache->n < MAX_PLANS)
         return &cache->entry[cache->n];
     cached_plan *oldest = cache->entry;
-    for (int i = 1; i < cache->n; i++) {
+    for (int i = 1; i < cache->n; i++)
         if (cache->entry[i].used < oldest->used)
             oldest = &cache->entry[i];
-    }
     return oldest;
 }
 
 static cached_plan *find(attn__plan_cache *cache, const attn_problem *problem)
 {
-    for (int i = 0; i < cache->n; i++) {
+    for (int i = 0; i < cache->n; i++)
         if (equal(&cache->entry[i].problem, problem))
             return &cache->entry[i];
-    }
     return NULL;
 }
 

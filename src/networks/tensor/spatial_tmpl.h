@@ -54,14 +54,16 @@ static void NAME(max_pool)(void *user, int64_t begin, int64_t end_plane)
         int32_t *index = a->index + plane * out;
         first_of_windows(g, index);
         for (int64_t tap = 0; tap < taps; tap++) {
-            FOR_ROWS(g, tap, {
-                for (int64_t i = first; i < last && inside; i++) {
-                    int32_t was = index[at_out + i];
-                    int32_t at = (int32_t)(from + i * step);
-                    int32_t larger = (x[at] > x[was]) | (x[at] != x[at]);
-                    index[at_out + i] = was ^ ((was ^ at) & -larger);
-                }
-            });
+            FOR_ROWS(
+                g, tap,
+                {
+                    for (int64_t i = first; i < last && inside; i++) {
+                        int32_t was = index[at_out + i];
+                        int32_t at = (int32_t)(from + i * step);
+                        int32_t larger = (x[at] > x[was]) | (x[at] != x[at]);
+                        index[at_out + i] = was ^ ((was ^ at) & -larger);
+                    }
+                });
         }
         for (int64_t i = 0; i < out; i++)
             to[i] = x[index[i]];
@@ -73,10 +75,9 @@ static void NAME(max_backward)(void *user, int64_t begin, int64_t end)
 {
     const attn__spatial_args *a = user;
     int64_t in = attn__volume(a->grid.in), out = attn__volume(a->grid.out);
-    for (int64_t plane = begin; plane < end; plane++) {
+    for (int64_t plane = begin; plane < end; plane++)
         for (int64_t i = 0; i < out; i++)
             ((REAL *)a->y)[plane * in + a->index[plane * out + i]] += ((const REAL *)a->x)[plane * out + i];
-    }
 }
 
 /* Returns the index of the first input element that output row `row` reads. It always exists, because mean pooling has
@@ -94,10 +95,9 @@ static void NAME(gather)(REAL *to, const REAL *x, int64_t n, int64_t step, int64
             to[i] = to[i] + x[2 * i] + x[2 * i + 1];
         return;
     }
-    for (int64_t tap = 0; tap < taps; tap++) {
+    for (int64_t tap = 0; tap < taps; tap++)
         for (int64_t i = 0; i < n; i++)
             to[i] += x[i * step + tap];
-    }
 }
 
 /* Computes to[i * step + k] += share * x[i] for each i < n and k < taps. This is the gradient of `gather`. */
@@ -111,10 +111,9 @@ static void NAME(scatter)(REAL *to, const REAL *x, int64_t n, int64_t step, int6
         }
         return;
     }
-    for (int64_t tap = 0; tap < taps; tap++) {
+    for (int64_t tap = 0; tap < taps; tap++)
         for (int64_t i = 0; i < n; i++)
             to[i * step + tap] += x[i] * share;
-    }
 }
 
 static void NAME(avg_pool)(void *user, int64_t begin, int64_t end)

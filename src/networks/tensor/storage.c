@@ -129,10 +129,9 @@ static attn__storage *largest_chunk(const attn__pool *pool)
 {
     attn__storage *largest = NULL;
     for (int i = 2 * BINS - 1; i >= 0; i--) {
-        for (attn__storage *block = pool->idle[i / BINS][i % BINS]; block; block = block->next) {
+        for (attn__storage *block = pool->idle[i / BINS][i % BINS]; block; block = block->next)
             if (is_whole_chunk(block) && (!largest || block->size > largest->size))
                 largest = block;
-        }
     }
     return largest;
 }

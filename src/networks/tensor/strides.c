@@ -53,10 +53,9 @@ static void simplify(attn__elementwise_args *a)
 void attn__strided_run(const attn_tape *tape, attn_dtype dtype, attn__elementwise_kernel kernel,
                        attn__elementwise_args args)
 {
-    for (int i = 0; i < args.rank; i++) {
+    for (int i = 0; i < args.rank; i++)
         if (args.shape[i] == 0)
             return;
-    }
     simplify(&args);
     int64_t rows = 1, n = args.shape[args.rank - 1];
     for (int i = 0; i < args.rank - 1; i++)

@@ -108,10 +108,9 @@ attn_status attn__assign(attn_context *context, const double *cost, int64_t rows
     s.reached = (bool *)(s.before + places);
     for (int64_t i = 1; i <= rows; i++)
         assign_row(&s, i);
-    for (int64_t j = 1; j <= columns; j++) {
+    for (int64_t j = 1; j <= columns; j++)
         if (s.row_of[j] > 0)
             column[s.row_of[j] - 1] = j - 1;
-    }
     attn__free(context, memory);
     return ATTN_OK;
 }

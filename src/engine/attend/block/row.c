@@ -27,12 +27,11 @@ static void pack(attn__row *row, int64_t sequence)
     row->absent = row->index[packed->query_dim] >= (int64_t)q[1] - q[0];
     row->keys = (int64_t)k[1] - k[0];
     row->shift = packed->align_ends ? row->keys - ((int64_t)q[1] - q[0]) : 0;
-    for (attn__operand op = 0; op < ATTN__OPERANDS; op++) {
+    for (attn__operand op = 0; op < ATTN__OPERANDS; op++)
         if (attn__operand_packed(op, ATTN_ROLE_QUERY))
             row->offset[op] += q[0] * attn__stride(&canonical->query.axis[packed->query_dim].dim, op);
         else if (attn__operand_packed(op, ATTN_ROLE_KEY))
             row->offset[op] += k[0] * attn__stride(&canonical->key.axis[packed->key_dim].dim, op);
-    }
 }
 
 void attn__row_at(attn__row *row, const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch,

@@ -216,12 +216,11 @@ static void find_limits(attn__visible_rows *rows, int64_t batch)
             rows->inside_from[a][i] = 0, rows->inside_to[a][i] = n;
         if (window)
             find_inside(rows, a, window);
-        for (int b = 0; b < p->nbands; b++) {
+        for (int b = 0; b < p->nbands; b++)
             if (p->bands[b].key_dim == axis && window)
                 narrow_by_window_band(rows, a, window, &p->bands[b]);
             else if (p->bands[b].key_dim == axis)
                 narrow_by_band(rows, a, &p->bands[b]);
-        }
     }
     if (canonical->has_lens)
         narrow_by_lengths(rows, batch);

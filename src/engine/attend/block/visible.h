@@ -110,7 +110,8 @@ typedef struct attn__visible_tile {
 } attn__visible_tile;
 
 /* Returns bits of the parts that hide keys. ALL: no key is masked. NONE: all keys are masked and have no score; with
- * mask_fill the result is then ANY.  `span` belongs to the rows of the tile. If `span` is NULL, only the mask of blocks is tested. */
+ * mask_fill the result is then ANY.  `span` belongs to the rows of the tile. If `span` is NULL, only the mask of blocks
+ * is tested. */
 unsigned attn__visible_of(const attn__visible_tile *tile, const attn__visible_span *span);
 /* Sets out[r * ld + j] to 0 if `parts` hide key j from row r, otherwise to 1. With windows all parts are applied. */
 void attn__visible_bytes(const attn__visible_tile *tile, unsigned parts, uint8_t *out, int64_t ld);

@@ -27,8 +27,8 @@ static bool is_sum(const job *j)
 }
 
 /* of: the weights of the two parts in a row, exp(lse of the part - lse of the whole row), or 1 if parts are added.  A
- * row without keys has weights of 0.  In f32 a weight below 2^-126 is set to 0, because all gradients of its part would be subnormal
- * numbers. */
+ * row without keys has weights of 0.  In f32 a weight below 2^-126 is set to 0, because all gradients of its part would
+ * be subnormal numbers. */
 typedef struct shares {
     double lse, of[2];
 } shares;
@@ -97,12 +97,11 @@ static void run_block(void *user, int64_t item, int thread)
     const job *j = user;
     int64_t end = (item + 1) * BLOCK < j->rows ? (item + 1) * BLOCK : j->rows;
     (void)thread;
-    for (int64_t row = item * BLOCK; row < end; row++) {
+    for (int64_t row = item * BLOCK; row < end; row++)
         if (!j->dout)
             merge_row(j, row);
         else
             divide_row(j, row);
-    }
 }
 
 static attn_status check(attn_context *context, const attn_partials *s, int64_t *rows)

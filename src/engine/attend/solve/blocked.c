@@ -295,7 +295,8 @@ static void set_masked(float *s, const uint8_t *seen, int64_t from, int64_t to, 
         s[j] = x;
 }
 
-/* Does the same as blocked_softmax_step and blocked_finish_weights, for a row of floats in base 2. Each lane has a part of the row. */
+/* Does the same as blocked_softmax_step and blocked_finish_weights, for a row of floats in base 2. Each lane has a part
+ * of the row. */
 static double single_softmax_step(const blocked *b, const blocked_tile *t, int64_t i)
 {
     const attn__online_softmax_kernel *kernel = b->plan->kernels.lanes;
@@ -1069,7 +1070,8 @@ static void find_rows(const attn__canonical *canonical, const blocked_plan *p, c
     table->ld_t = attn__round_up(table->rows, 8);
 }
 
-/* Returns an upper bound of src/engine/gemm's workspace for a product, which holds both operands in panels and the result. */
+/* Returns an upper bound of src/engine/gemm's workspace for a product, which holds both operands in panels and the
+ * result. */
 static int64_t product_size(int64_t m, int64_t n, int64_t k)
 {
     enum { PANEL = 64, SLACK = 1024 };

@@ -216,8 +216,8 @@ static void blocked_multiply(blocked *b, const blocked_product *p)
 }
 
 /* Multiplies weights or their gradients (a) by rows (b), where b may have NaN and infinity.  Such a number does not
- * count where its weight is a mark (-0), because 0 * NaN is NaN. The product therefore reads a copy of b with zeros, and
- * the terms of NaN and infinity are added one by one.  Finite results keep their bits. */
+ * count where its weight is a mark (-0), because 0 * NaN is NaN. The product therefore reads a copy of b with zeros,
+ * and the terms of NaN and infinity are added one by one.  Finite results keep their bits. */
 static void blocked_multiply_masked(blocked *b, const blocked_product *p)
 {
     blocked_product finite = *p;
@@ -556,10 +556,9 @@ static void find_offsets(const blocked *b, const blocked_tile *t)
         int64_t *at;
     } parts[] = {{canonical->has_bias, ATTN__STRIDE(dim.bias), b->at.bias_at},
                  {canonical->problem.flags & ATTN_WANT_DBIAS, ATTN__STRIDE(dim.dbias), b->at.dbias_at}};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++)
         if (parts[i].used)
             attn__offsets_fill(&canonical->key, parts[i].stride, t->pair, t->pairs, parts[i].at);
-    }
     if (canonical->has_dropout)
         attn__dropout_columns(canonical, t->pair, t->pairs, b->at.drop_at);
 }

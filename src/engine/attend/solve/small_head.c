@@ -100,7 +100,7 @@ static int64_t heads_together(const attn__canonical *canonical, size_t n_operand
     return heads;
 }
 
-/* ---------------------------------------------------------------------------------- the plan, the memory of a thread */
+/* ----------------------------------------------------------------------------- the plan, the memory of a thread */
 
 typedef struct small_plan {
     const attn__small_head_kernel *kernel;
@@ -582,11 +582,10 @@ static void change_tiles(item *t, const attn__visible_tile *tile, const attn__vi
     if (parts == ATTN__VISIBLE_NONE)
         return;
     t->bias_there = NULL;
-    if (parts & ~(unsigned)ATTN__VISIBLE_LIMITS && (n->visible.mask || n->visible.blocks)) {
+    if (parts & ~(unsigned)ATTN__VISIBLE_LIMITS && (n->visible.mask || n->visible.blocks))
         attn__visible_hide(tile, parts, n->lanes, t->s.flags, n->width, 0.0f, t->s.flags);
-    } else {
+    else
         parts &= ATTN__VISIBLE_LIMITS;
-    }
     for (int64_t h = 0; h < n->heads; h++)
         change_tile(t, h, tile, parts);
 }
@@ -611,7 +610,7 @@ static void see_changed_keys(item *t, int64_t at, int64_t keys)
     }
 }
 
-/* -------------------------------------------------------------------------------------------- outputs, and all items */
+/* --------------------------------------------------------------------------------------- outputs, and all items */
 
 /* Writes o / l of each head. Rows of contiguous floats of all heads are written at once, via the staging buffer. */
 static void write_outputs(const item *t)
@@ -816,7 +815,7 @@ static attn__small_head_backward_args head_args(const item *t, int64_t head)
                                             .transposed = s->transposed};
 }
 
-/* ----------------------------------------------------------------------- squares whose scores or weights are changed */
+/* ------------------------------------------------------------------ squares whose scores or weights are changed */
 
 /* Prepares what all squares use: offsets and masks of the item's queries and keys. */
 static void start_squares(item *t)

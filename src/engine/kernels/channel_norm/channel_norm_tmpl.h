@@ -22,12 +22,11 @@ VF_FN column_vectors load_columns(const float *x, int count, int part)
 VF_FN void store_columns(float *x, const column_vectors *c, int count, int part)
 {
     VF_UNROLL
-    for (int i = 0; i < CHANNEL_NORM_VECTORS; i++) {
+    for (int i = 0; i < CHANNEL_NORM_VECTORS; i++)
         if (i < count && part)
             vf_store_part(x, c->v[i], part);
         else if (i < count)
             vf_store(x + i * VF_LANES, c->v[i]);
-    }
 }
 
 /* Computes scale, and bend (see `forward`), from the variance. */

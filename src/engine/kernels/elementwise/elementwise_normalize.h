@@ -274,9 +274,8 @@ static void softmax_row(const attn__elementwise_args *a, const real *x, real *y,
     }
     /* numerators below `least` would give subnormal quotients */
     vf scale = vf_set1(1 / sum), least = vf_set1(REAL_MIN * sum);
-    for (int64_t i = 0; i < length; i += VF_LANES) {
+    for (int64_t i = 0; i < length; i += VF_LANES)
         store(y + i, length - i, vf_mul_below(elementwise_load(y + i, length - i), least, scale));
-    }
     for (int64_t i = length; i < n; i++)
         y[i] = rest < REAL_MIN * sum ? 0 : rest / sum;
 }

@@ -63,10 +63,9 @@ VF_FN void gather_square(const attn__lane_view *v, attn_dtype dtype, float *tile
         x[i] = i < lanes ? load_as(v->base, dtype, v->lane_offset[w + i] + r, rows) : vf_zero();
     vf_transpose(x);
     VF_UNROLL
-    for (int i = 0; i < VF_LANES; i++) {
+    for (int i = 0; i < VF_LANES; i++)
         if (i < rows)
             vf_store(tile + (r + i) * width + w, vf_mul(x[i], factor));
-    }
 }
 
 #ifdef VF_HALVES
@@ -122,19 +121,17 @@ VF_FN void gather_squares(const attn__lane_view *v, attn_dtype dtype, float *til
                 gather_square(v, dtype, tile, width, w, r, vf_set1(factor), false);
         }
     }
-    for (int64_t w = (v->lanes + VF_LANES - 1) / VF_LANES * VF_LANES; w < width; w += VF_LANES) {
+    for (int64_t w = (v->lanes + VF_LANES - 1) / VF_LANES * VF_LANES; w < width; w += VF_LANES)
         for (int64_t r = 0; r < v->rows; r++)
             vf_store(tile + r * width + w, vf_zero());
-    }
 }
 
 /* Reports whether the offsets of neighbouring lanes differ by `step`, which is 0 or 1. */
 static bool lanes_step(const attn__lane_view *v, int64_t step)
 {
-    for (int64_t i = 1; i < v->lanes; i++) {
+    for (int64_t i = 1; i < v->lanes; i++)
         if (v->lane_offset[i] - v->lane_offset[i - 1] != step)
             return false;
-    }
     return v->lanes > 0;
 }
 
@@ -197,10 +194,9 @@ VF_FN void scatter_square(const attn__lane_view *v, attn_dtype dtype, const floa
         x[i] = i < rows ? vf_mul(vf_load(tile + (r + i) * width + w), f) : vf_zero();
     vf_transpose(x);
     VF_UNROLL
-    for (int i = 0; i < VF_LANES; i++) {
+    for (int i = 0; i < VF_LANES; i++)
         if (i < lanes)
             store_as(v->base, dtype, v->lane_offset[w + i] + r, x[i], rows);
-    }
 }
 
 VF_FN void scatter_squares(const attn__lane_view *v, attn_dtype dtype, const float *tile, int64_t width,

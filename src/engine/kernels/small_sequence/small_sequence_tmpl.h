@@ -33,10 +33,9 @@ VF_FN void transpose_square(const attn__small_sequence_rows *x, int64_t j, int64
     }
     vf_transpose(r);
     VF_UNROLL
-    for (int i = 0; i < VF_LANES; i++) {
+    for (int i = 0; i < VF_LANES; i++)
         if (i < channels)
             vf_store(panel + (c + i) * width + j, vf_mul(r[i], factor));
-    }
 }
 
 static void small_sequence_transpose(const attn__small_sequence_rows *x, float factor, float *panel, int64_t width)

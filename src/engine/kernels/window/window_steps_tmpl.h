@@ -43,10 +43,9 @@ VF_FN void score_steps(const attn__tap_block *b, int64_t first, int taps, int pe
         for (int j = 0; j < taps + per * (WINDOW_VECTORS - 1); j++) {
             vf k = vf_load_once(t.strip + j * (VF_LANES / per));
             VF_UNROLL
-            for (int n = 0; n < WINDOW_VECTORS; n++) {
+            for (int n = 0; n < WINDOW_VECTORS; n++)
                 if (j >= per * n && j - per * n < taps)
                     sum[j - per * n][n] = vf_fma(x[n], k, sum[j - per * n][n]);
-            }
         }
     }
     VF_UNROLL
@@ -82,10 +81,9 @@ VF_FN void mix_steps(const attn__tap_block *b, int64_t first, int64_t row, int r
         for (int c = 0; c < rows; c++) {
             vf x = vf_load_once(strip[c] + j * (VF_LANES / per));
             VF_UNROLL
-            for (int n = 0; n < WINDOW_VECTORS; n++) {
+            for (int n = 0; n < WINDOW_VECTORS; n++)
                 if (j >= per * n && j - per * n < taps)
                     sum[c][n] = vf_fma(p[j - per * n][n], x, sum[c][n]);
-            }
         }
     }
     VF_UNROLL

@@ -113,15 +113,14 @@ static void scores_by_shifts(const attn__tap_block *b)
     for (int64_t e = 0, end = 0, run; e < b->taps; e += run) {
         end = run_end(b, e, end);
         run = shifts_of(end - e);
-        if (run == 7) {
+        if (run == 7)
             WINDOW_RUN(score_run, 7, b, e);
-        } else if (run == 5) {
+        else if (run == 5)
             WINDOW_RUN(score_run, 5, b, e);
-        } else if (run == 3) {
+        else if (run == 3)
             WINDOW_RUN(score_run, 3, b, e);
-        } else {
+        else
             score_taps(b, e, 1);
-        }
     }
 }
 #endif
@@ -243,15 +242,14 @@ VF_FN void mix_runs(const attn__tap_block *b, int64_t row, int rows)
     for (int64_t e = 0, end = 0, run; e < b->taps; e += run) {
         end = run_end(b, e, end);
         run = shifts_of(end - e);
-        if (run == 7) {
+        if (run == 7)
             WINDOW_RUN(mix_run, 7, b, e, row, sum, rows);
-        } else if (run == 5) {
+        else if (run == 5)
             WINDOW_RUN(mix_run, 5, b, e, row, sum, rows);
-        } else if (run == 3) {
+        else if (run == 3)
             WINDOW_RUN(mix_run, 3, b, e, row, sum, rows);
-        } else {
+        else
             mix_tap(b, e, row, sum, rows);
-        }
     }
     VF_UNROLL
     for (int i = 0; i < rows * WINDOW_VECTORS; i++)

@@ -87,10 +87,9 @@ static int orientation(const reader *r)
 {
     /* six bytes, because the constant has an explicit zero and a terminating zero */
     static const char head[6] = "Exif\0";
-    for (jpeg_saved_marker_ptr m = r->jpeg.marker_list; m; m = m->next) {
+    for (jpeg_saved_marker_ptr m = r->jpeg.marker_list; m; m = m->next)
         if (m->data_length > sizeof head && memcmp(m->data, head, sizeof head) == 0)
             return attn__exif_orientation(m->data, m->data_length);
-    }
     return 1;
 }
 

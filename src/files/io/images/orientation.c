@@ -75,10 +75,9 @@ attn_status attn__raster_orient(attn__raster *raster, attn_context *context, int
     if (!to.pixels)
         return ATTN_ERROR_MEMORY;
     unsigned char *pixel = to.pixels;
-    for (int64_t y = 0; y < to.height; y++) {
+    for (int64_t y = 0; y < to.height; y++)
         for (int64_t x = 0; x < to.width; x++, pixel += channels)
             memcpy(pixel, raster->pixels + source(raster, orientation, y, x) * channels, channels);
-    }
     attn__free(context, raster->pixels);
     *raster = to;
     return ATTN_OK;

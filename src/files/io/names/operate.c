@@ -113,12 +113,11 @@ static attn_status reshape(attn__findings *findings, const attn__rule *rule, con
 {
     size_t count = (size_t)attn__array_count(array), known = 1;
     int open = -1;
-    for (int i = 0; i < o->rank; i++) {
+    for (int i = 0; i < o->rank; i++)
         if (o->shape[i] < 0)
             open = i;
         else
             known = attn__size_mul(known, (size_t)o->shape[i]);
-    }
     if (open < 0 ? known != count : known == 0 || count % known != 0)
         return fail(findings, rule, array, "it has another number of elements than that shape");
     attn_status status = is_dense(array) ? ATTN_OK : make_own(findings, rule, array);
@@ -138,12 +137,11 @@ static attn_status scale(attn__findings *findings, const attn__rule *rule, doubl
     int64_t n = status == ATTN_OK ? attn__array_count(array) : 0;
     float *small = (float *)(uintptr_t)array->data;
     double *large = (double *)(uintptr_t)array->data;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         if (array->element == ATTN__F64)
             large[i] *= factor;
         else
             small[i] = (float)(small[i] * factor);
-    }
     return status;
 }
 

@@ -143,10 +143,9 @@ static attn_status load(complaints *c, attn_named_list *parameters, const attn_w
         const attn_named *p = &parameters->items[i];
         status = p->tensor->packs_on_load ? ATTN_OK : attn__tensor_must_have_data(arrays->context, p->tensor, p->name);
     }
-    for (int64_t i = 0; i < parameters->n && status == ATTN_OK; i++) {
+    for (int64_t i = 0; i < parameters->n && status == ATTN_OK; i++)
         if (matched[i] || stays_zero(options, parameters->items[i].name))
             status = fill(arrays, matched[i], parameters->items[i].tensor);
-    }
     attn__free(arrays->context, sorted);
     attn__free(arrays->context, used);
     attn__free(arrays->context, matched);

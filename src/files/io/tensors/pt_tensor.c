@@ -41,10 +41,9 @@ static meaning meaning_of(const attn__pickle_node *function)
         {"torch", "Size", FIRST},
         {"torch._tensor", "_rebuild_from_type_v2", TYPED},
     };
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (attn__node_is_global(function, known[i].module, known[i].name))
             return known[i].meaning;
-    }
     return UNKNOWN;
 }
 

@@ -70,12 +70,11 @@ static void attach(const attn__array *scale, attn__array *weights)
 static void drop_scales(attn__arrays *arrays, const bool *used)
 {
     int64_t kept = 0;
-    for (int64_t i = 0; i < arrays->n; i++) {
+    for (int64_t i = 0; i < arrays->n; i++)
         if (used[i])
             attn__free(arrays->context, arrays->items[i].name);
         else
             arrays->items[kept++] = arrays->items[i];
-    }
     arrays->n = kept;
 }
 

@@ -174,10 +174,9 @@ static int by_place(const void *a, const void *b)
 static attn_status check_entries(const attn__zip *zip)
 {
     qsort(zip->entries, zip->n, sizeof *zip->entries, by_place);
-    for (size_t i = 1; i < zip->n; i++) {
+    for (size_t i = 1; i < zip->n; i++)
         if (zip->entries[i].header < zip->entries[i - 1].data + zip->entries[i - 1].packed)
             return attn__input_fail(zip->input, ATTN_ERROR_FORMAT, zip->entries[i].header, "zip: two entries overlap");
-    }
     qsort(zip->entries, zip->n, sizeof *zip->entries, by_name);
     for (size_t i = 1; i < zip->n; i++) {
         if (by_name(&zip->entries[i - 1], &zip->entries[i]) == 0)

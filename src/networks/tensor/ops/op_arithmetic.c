@@ -60,10 +60,9 @@ static attn__hold share_of(attn_tape *tape, attn__node *node, int i)
 
 static void binary_backward(attn_tape *tape, attn__node *node)
 {
-    for (int i = 0; i < 2 && !tape->failed; i++) {
+    for (int i = 0; i < 2 && !tape->failed; i++)
         if (attn__grad_wanted(node->x[i]))
             attn__grad_give(tape, node->x[i], attn__sum_to(tape, share_of(tape, node, i), node->y, node->x[i]));
-    }
 }
 
 /* Computes the shape to which a and b are broadcast. Returns false if there is none. */
@@ -98,10 +97,9 @@ static attn_tensor *binary(attn_tape *tape, const char *op, attn__binary kind, a
     run(tape, kind, y, a, a->data, b, b->data, y->data);
     if (node)
         *(binary_detail *)node->detail = (binary_detail){kind};
-    for (int i = 0; node && kind == ATTN__BINARY_MUL && i < 2; i++) {
+    for (int i = 0; node && kind == ATTN__BINARY_MUL && i < 2; i++)
         if (attn__grad_wanted(inputs[1 - i]))
             attn__node_save(node, i, inputs[i]);
-    }
     return y;
 }
 

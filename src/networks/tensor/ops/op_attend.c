@@ -218,10 +218,9 @@ static int table_extents(const attn_problem *problem, int i, attn__operand_dim e
     int n = 0, innermost = -1;
     attn_role channels = relative->kind == ATTN_RELATIVE_VALUE ? ATTN_ROLE_VALUE : ATTN_ROLE_CONTRACT;
     extents[n++] = (attn__operand_dim){relative->rows, relative->row_stride};
-    for (int d = 0; d < problem->ndims; d++) {
+    for (int d = 0; d < problem->ndims; d++)
         if (problem->dims[d].role == channels)
             innermost = d;
-    }
     for (int d = 0; d < problem->ndims; d++) {
         int64_t length = problem->dims[d].n;
         if (d == innermost && relative->end > relative->begin)
@@ -321,10 +320,9 @@ static bool make_weights(attn_tape *tape, const attn_attention *a, attn_problem 
     if (!weights)
         return false;
     attn_problem picked = *problem;
-    for (int i = 0; i < problem->npicks; i++) {
+    for (int i = 0; i < problem->npicks; i++)
         if (problem->picks[i].dim >= 0 && problem->picks[i].dim < problem->ndims)
             picked.dims[problem->picks[i].dim].n = problem->picks[i].n;
-    }
     int64_t size = array_size(&picked, offsetof(attn_dim, weights));
     if (size < 0 || size > weights->size) {
         attn__op_shape_error(tape, "attend: the weights' shape does not hold what the problem's strides reach");
@@ -425,10 +423,9 @@ static bool accepts(attn_tape *tape, const attn_attention *a, attn_tensor *const
     if (!counts_fit(tape, problem) || !types_fit(tape, a, inputs) || !attn__dropout_accepts(tape, "attend", a->dropout))
         return false;
     const int64_t offset[INPUTS] = {a->q.offset, a->k.offset, a->v.offset};
-    for (int i = 0; i < INPUTS; i++) {
+    for (int i = 0; i < INPUTS; i++)
         if (!operand_fits(tape, problem, i, inputs[i], offset[i]))
             return false;
-    }
     return operand_fits(tape, problem, SAVED_MASK, a->mask, 0) && operand_fits(tape, problem, SAVED_LENS, a->lens, 0);
 }
 

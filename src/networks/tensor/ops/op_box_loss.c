@@ -94,12 +94,11 @@ static void box_backward(attn_tape *tape, attn__node *node)
         pair p = pair_of(box, target);
         for (int axis = 0; axis < 2; axis++)
             add_axis(&p, &p.axes[axis], &p.axes[1 - axis], upper * detail->giou, &gradient[axis], &gradient[2 + axis]);
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0; k < 4; k++)
             if (boxes->dtype == ATTN_F64)
                 ((double *)share.data)[4 * i + k] = gradient[k];
             else
                 ((float *)share.data)[4 * i + k] = (float)gradient[k];
-        }
     }
     attn__grad_give(tape, boxes, share);
 }

@@ -17,10 +17,9 @@ static void NAME(moments)(const channel_sizes *s, const REAL *x, int64_t n, REAL
 {
     for (int64_t i = 0; i < n; i++)
         mean[i] = variance[i] = 0;
-    for (int64_t c = 0; c < s->channels; c++) {
+    for (int64_t c = 0; c < s->channels; c++)
         for (int64_t i = 0; i < n; i++)
             mean[i] += x[c * s->inner + i] - x[i];
-    }
     for (int64_t i = 0; i < n; i++)
         mean[i] /= (REAL)s->channels;
     for (int64_t c = 0; c < s->channels; c++) {
@@ -63,10 +62,9 @@ static void NAME(forward)(void *user, int64_t begin, int64_t end)
         REAL *scale = (REAL *)job->scale + b.position, *bend = (REAL *)job->bend + b.position;
         NAME(moments)(s, x, b.n, mean, variance);
         NAME(scales)(job, b.n, variance, scale, bend);
-        for (int64_t c = 0; c < s->channels; c++) {
+        for (int64_t c = 0; c < s->channels; c++)
             for (int64_t i = 0; i < b.n; i++)
                 y[c * s->inner + i] = (x[c * s->inner + i] - x[i] - mean[i]) * scale[i] * gain[c] + bias[c];
-        }
     }
 }
 

@@ -34,12 +34,11 @@ static attn__hold inverse_gain(attn_tape *tape, const attn_tensor *y, const void
 {
     int64_t n = y->shape[y->rank - 1];
     attn__hold hold = attn__scratch(tape, (size_t)n * attn_dtype_size(y->dtype));
-    for (int64_t i = 0; i < n && hold.data; i++) {
+    for (int64_t i = 0; i < n && hold.data; i++)
         if (y->dtype == ATTN_F64)
             ((double *)hold.data)[i] = 1 / ((const double *)gain)[i];
         else
             ((float *)hold.data)[i] = 1 / ((const float *)gain)[i];
-    }
     tape->failed |= !hold.data;
     return hold;
 }

@@ -145,10 +145,9 @@ attn_tensor *attn_matmul(attn_tape *tape, attn_tensor *a, attn_tensor *b, bool t
                             .c = y->data,
                             .ldc = d.n};
     bool done = products(tape, g, d.batch, d.m * d.k, d.shared ? 0 : d.k * d.n, d.m * d.n);
-    for (int i = 0; node && i < INPUTS; i++) {
+    for (int i = 0; node && i < INPUTS; i++)
         if (attn__grad_wanted(inputs[1 - i]))
             attn__node_save(node, i, inputs[i]);
-    }
     if (node)
         *(matmul_detail *)node->detail = d;
     return done ? y : NULL;

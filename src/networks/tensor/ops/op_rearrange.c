@@ -184,10 +184,9 @@ attn_tensor *attn_concat(attn_tape *tape, attn_tensor *const *xs, int n, int axi
     int64_t shape[ATTN_MAX_RANK];
     if (n < 1)
         return attn__op_shape_error(tape, "concat: nothing to join");
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         if (!copyable(tape, "concat", xs[i]))
             return NULL;
-    }
     axis = attn__op_axis(tape, "concat", xs[0], axis);
     if (axis < 0 || !concat_shape(tape, xs, n, axis, shape))
         return NULL;
