@@ -4,15 +4,12 @@
  */
 #include "support/simd_probe.h"
 
+#include "simd/sets.h"
+
 #include <stddef.h>
 
-#define ATTN__KERNEL(NAME, name) extern const simd_probe simd_probe_##name;
-#include "simd/kernels.inc"
-#undef ATTN__KERNEL
+#define DECLARE(NAME, set, ...) extern const simd_probe simd_probe_##set;
+#define ENTRY(NAME, set, ...)   &simd_probe_##set,
+ATTN__SETS(DECLARE, )
 
-const simd_probe *const simd_probes[] = {
-#define ATTN__KERNEL(NAME, name) &simd_probe_##name,
-#include "simd/kernels.inc"
-#undef ATTN__KERNEL
-    NULL,
-};
+const simd_probe *const simd_probes[] = {ATTN__SETS(ENTRY, ) NULL};

@@ -3,13 +3,15 @@
 #include "gemm/kernel.h"
 
 #include "gemm/gemm.h"
+#include "simd/sets.h"
 
-#define ATTN__KERNEL(NAME, name)                                                                                       \
-    extern const attn__gemm_kernel attn__gemm_kernel_f32_##name, attn__gemm_kernel_f64_##name,                         \
-        attn__gemm_kernel_bf16_##name;                                                                                 \
-    attn__gemm_round_row attn__gemm_round_row_##name;
-#include "simd/kernels.inc"
-#undef ATTN__KERNEL
+#define DECLARE(NAME, set, ...)                                                                                        \
+    extern const attn__gemm_kernel attn__gemm_kernel_f32_##set, attn__gemm_kernel_f64_##set,                           \
+        attn__gemm_kernel_bf16_##set;                                                                                  \
+    attn__gemm_round_row attn__gemm_round_row_##set;
+#define KERNEL(NAME, set, type) &attn__gemm_kernel_##type##_##set,
+#define ROUND(NAME, set, ...)   {ATTN_ISA_##NAME, attn__gemm_round_row_##set},
+ATTN__SETS(DECLARE, )
 
 extern const attn__gemm_kernel attn__gemm_kernel_bf16_amx, attn__gemm_kernel_int8_amx;
 extern const attn__gemm_kernel attn__gemm_kernel_bf16_avx512_bf16;
@@ -20,17 +22,9 @@ extern const attn__gemm_kernel attn__gemm_kernel_int8_neon_dot, attn__gemm_kerne
 extern const attn__gemm_kernel attn__gemm_kernel_int8_scalar;
 
 /* Kernels for each type, the fastest first. The last kernel of each list is plain C, which every machine runs. */
-static const attn__gemm_kernel *const f32[] = {
-#define ATTN__KERNEL(NAME, name) &attn__gemm_kernel_f32_##name,
-#include "simd/kernels.inc"
-#undef ATTN__KERNEL
-    NULL};
+static const attn__gemm_kernel *const f32[] = {ATTN__SETS(KERNEL, f32) NULL};
 
-static const attn__gemm_kernel *const f64[] = {
-#define ATTN__KERNEL(NAME, name) &attn__gemm_kernel_f64_##name,
-#include "simd/kernels.inc"
-#undef ATTN__KERNEL
-    NULL};
+static const attn__gemm_kernel *const f64[] = {ATTN__SETS(KERNEL, f64) NULL};
 
 static const attn__gemm_kernel *const bf16[] = {
 #if ATTN__COMPILES_AMX
@@ -42,10 +36,7 @@ static const attn__gemm_kernel *const bf16[] = {
 #if ATTN__COMPILES_NEON_MATRIX
     &attn__gemm_kernel_bf16_neon_matrix,
 #endif
-#define ATTN__KERNEL(NAME, name) &attn__gemm_kernel_bf16_##name,
-#include "simd/kernels.inc"
-#undef ATTN__KERNEL
-    NULL};
+    ATTN__SETS(KERNEL, bf16) NULL};
 
 static const attn__gemm_kernel *const int8[] = {
 #if ATTN__COMPILES_AMX
@@ -82,11 +73,7 @@ attn__gemm_round_row *attn__gemm_round_row_for(attn__isa isa)
     static const struct {
         attn__isa isa;
         attn__gemm_round_row *run;
-    } rounds[] = {
-#define ATTN__KERNEL(NAME, name) {ATTN_ISA_##NAME, attn__gemm_round_row_##name},
-#include "simd/kernels.inc"
-#undef ATTN__KERNEL
-    };
+    } rounds[] = {ATTN__SETS(ROUND, )};
     int i = 0;
     while (rounds[i].isa > isa) /* the loop ends, because the last entry is plain C */
         i++;

@@ -7,10 +7,6 @@
 #include "base/clock.h"
 #include "base/parallel.h"
 
-#define KERNEL_TYPE    attn__fma_peak_kernel
-#define KERNEL_OF(set) attn__fma_peak_##set
-#include "simd/choice_tmpl.h"
-
 typedef struct race {
     const attn__fma_peak_kernel *kernel;
     int64_t rounds;
@@ -29,7 +25,8 @@ static void run_item(void *user, int64_t item, int thread)
 
 double attn__fma_peak_gflops(attn__isa isa, int threads, int repeats)
 {
-    race r = {.kernel = choose(isa), .rounds = 1 << 19}; /* each run is short, so that at least one is undisturbed */
+    race r = {.kernel = attn__fma_peak_for(isa),
+              .rounds = 1 << 19}; /* each run is short, so that at least one is undisturbed */
     double best = 0;
     for (int repeat = 0; repeat < (repeats > 0 ? repeats : 12); repeat++) {
         double start = attn__now();

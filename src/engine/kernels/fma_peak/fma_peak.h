@@ -17,6 +17,8 @@ typedef struct attn__fma_peak_kernel {
     double (*run)(int64_t rounds, float *sink);
 } attn__fma_peak_kernel;
 
+const attn__fma_peak_kernel *attn__fma_peak_for(attn__isa isa);
+
 /* Returns 10^9 operations per second: the best of `repeats` measurements of about a millisecond each. repeats = 0 means
  * 12. `threads` threads run at once. */
 double attn__fma_peak_gflops(attn__isa isa, int threads, int repeats);
