@@ -88,49 +88,9 @@ VF_FN void Q(tile)(const attn__gemm_tile *t, int rows)
 
 static void Q(run)(const attn__gemm_tile *t)
 {
+#define Q_RUN(rows) Q(tile)(t, rows)
     switch (t->rows) {
-#if Q_ROWS >= 12
-    case 12:
-        Q(tile)(t, 12);
-        break;
-    case 11:
-        Q(tile)(t, 11);
-        break;
-    case 10:
-        Q(tile)(t, 10);
-        break;
-    case 9:
-        Q(tile)(t, 9);
-        break;
-#endif
-#if Q_ROWS >= 8
-    case 8:
-        Q(tile)(t, 8);
-        break;
-    case 7:
-        Q(tile)(t, 7);
-        break;
-#endif
-#if Q_ROWS >= 6
-    case 6:
-        Q(tile)(t, 6);
-        break;
-#endif
-#if Q_ROWS >= 5
-    case 5:
-        Q(tile)(t, 5);
-        break;
-#endif
-    case 4:
-        Q(tile)(t, 4);
-        break;
-    case 3:
-        Q(tile)(t, 3);
-        break;
-    case 2:
-        Q(tile)(t, 2);
-        break;
-    default:
-        Q(tile)(t, 1);
+        ATTN__ROWS(Q_ROWS, Q_RUN)
     }
+#undef Q_RUN
 }

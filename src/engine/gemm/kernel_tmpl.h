@@ -92,49 +92,11 @@ VF_FN void GK(tile_of)(const attn__gemm_tile *t, int rows, int vectors)
 
 VF_FN void GK(tile_rows)(const attn__gemm_tile *t, int vectors)
 {
+#define GK_RUN(rows) GK(tile_of)(t, rows, vectors)
     switch (t->rows) {
-#if GK_ROWS >= 12
-    case 12:
-        GK(tile_of)(t, 12, vectors);
-        break;
-    case 11:
-        GK(tile_of)(t, 11, vectors);
-        break;
-    case 10:
-        GK(tile_of)(t, 10, vectors);
-        break;
-    case 9:
-        GK(tile_of)(t, 9, vectors);
-        break;
-#endif
-#if GK_ROWS >= 8
-    case 8:
-        GK(tile_of)(t, 8, vectors);
-        break;
-    case 7:
-        GK(tile_of)(t, 7, vectors);
-        break;
-#endif
-#if GK_ROWS >= 6
-    case 6:
-        GK(tile_of)(t, 6, vectors);
-        break;
-    case 5:
-        GK(tile_of)(t, 5, vectors);
-        break;
-#endif
-    case 4:
-        GK(tile_of)(t, 4, vectors);
-        break;
-    case 3:
-        GK(tile_of)(t, 3, vectors);
-        break;
-    case 2:
-        GK(tile_of)(t, 2, vectors);
-        break;
-    default:
-        GK(tile_of)(t, 1, vectors);
+        ATTN__ROWS(GK_ROWS, GK_RUN)
     }
+#undef GK_RUN
 }
 
 static void GK(run)(const attn__gemm_tile *t)

@@ -28,6 +28,7 @@
 #ifndef ATTN_SIMD_COMMON_H
 #define ATTN_SIMD_COMMON_H
 
+#include "simd/rows.h"
 #include "base/cpu.h"
 
 #include <math.h>

@@ -70,35 +70,13 @@ VF_FN void packed_strip(const attn__gemm_tile_packed_args *t, int height, int ve
     }
     const float *a = t->a + m / GROUP * t->group + m % GROUP;
     float *c = t->c + m * vectors * VF_LANES;
-    switch (t->m - m) {
-#if VF_REGISTERS >= 32
-    case 7:
-        packed_block(t, a, c, 7, vectors);
-        break;
-    case 6:
-        packed_block(t, a, c, 6, vectors);
-        break;
-#endif
-#if VF_LANES > 4 || VF_REGISTERS >= 32
-    case 5:
-        packed_block(t, a, c, 5, vectors);
-        break;
-    case 4:
-        packed_block(t, a, c, 4, vectors);
-        break;
-#endif
-    case 3:
-        packed_block(t, a, c, 3, vectors);
-        break;
-    case 2:
-        packed_block(t, a, c, 2, vectors);
-        break;
-    case 1:
-        packed_block(t, a, c, 1, vectors);
-        break;
-    default:
+    if (m == t->m)
         return;
+#define RUN(rows) packed_block(t, a, c, rows, vectors)
+    switch (t->m - m) {
+        ATTN__ROWS(GEMM_TILE_REST, RUN)
     }
+#undef RUN
     attn__tile_hook_run(t->hook);
 }
 

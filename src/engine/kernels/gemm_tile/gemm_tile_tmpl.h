@@ -8,7 +8,9 @@
  * 4 x 3 sums would take all 16 registers: gcc would load b anew for each row, and the loads would take longer than the
  * multiply-adds.
  */
+#undef GEMM_TILE_REST /* the most rows that whole tiles leave */
 #if VF_REGISTERS >= 32
+#define GEMM_TILE_REST 7
 enum {
     GEMM_TILE_ROWS = 8,
     GEMM_TILE_VECTORS = 3,
@@ -16,8 +18,10 @@ enum {
     WIDE_ROWS = 6
 }; /* WIDE is 4, so that 64 columns, a common head size, are one strip */
 #elif VF_LANES > 4
+#define GEMM_TILE_REST 5
 enum { GEMM_TILE_ROWS = 6, GEMM_TILE_VECTORS = 2, WIDE = GEMM_TILE_VECTORS, WIDE_ROWS = GEMM_TILE_ROWS };
 #else
+#define GEMM_TILE_REST 3
 enum {
     GEMM_TILE_ROWS = 4,
     GEMM_TILE_VECTORS = 2,
@@ -135,35 +139,13 @@ VF_FN void strip(const attn__gemm_tile_args *t, int64_t n, int height, int vecto
     }
     a += m * t->am;
     c += m * t->ldc;
-    switch (t->m - m) {
-#if VF_REGISTERS >= 32
-    case 7:
-        block_layout(t, a, b, c, top, 7, vectors);
-        break;
-    case 6:
-        block_layout(t, a, b, c, top, 6, vectors);
-        break;
-#endif
-#if VF_LANES > 4 || VF_REGISTERS >= 32
-    case 5:
-        block_layout(t, a, b, c, top, 5, vectors);
-        break;
-    case 4:
-        block_layout(t, a, b, c, top, 4, vectors);
-        break;
-#endif
-    case 3:
-        block_layout(t, a, b, c, top, 3, vectors);
-        break;
-    case 2:
-        block_layout(t, a, b, c, top, 2, vectors);
-        break;
-    case 1:
-        block_layout(t, a, b, c, top, 1, vectors);
-        break;
-    default:
+    if (m == t->m)
         return;
+#define RUN(rows) block_layout(t, a, b, c, top, rows, vectors)
+    switch (t->m - m) {
+        ATTN__ROWS(GEMM_TILE_REST, RUN)
     }
+#undef RUN
     attn__tile_hook_run(t->hook);
 }
 
