@@ -7,6 +7,7 @@
 
 #include "base/rng.h"
 #include "gemm/sliced.h"
+#include "support/slices_portable.h"
 
 #include <float.h>
 #include <math.h>

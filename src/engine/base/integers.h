@@ -46,7 +46,7 @@ static inline int64_t attn__ceil_div(int64_t a, int64_t b)
 }
 
 /* Returns the greatest common divisor of a and b. For b = 0, this is a. */
-static inline int64_t attn__common_divisor(int64_t a, int64_t b)
+static inline int64_t attn__gcd(int64_t a, int64_t b)
 {
     while (b) {
         int64_t rest = a % b;

@@ -123,8 +123,6 @@ typedef struct attn__slices_kernel {
 
 /* Returns the kernel, or NULL if `isa` is below ATTN_ISA_AMX. */
 const attn__slices_kernel *attn__slices_for(attn__isa isa);
-/* Returns the kernel in plain C. Tests check that it gives the same bits as the vector code. */
-const attn__slices_kernel *attn__slices_portable(void);
 
 /* Returns the limit of the test in `decide`. A row passes a K block if its error is at most limit * the lower bound of
  * sum |a||b|. */

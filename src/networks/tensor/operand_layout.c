@@ -67,7 +67,7 @@ attn__blocks attn__operand_blocks(int n, const attn__operand_dim *extents)
         if (sorted[i].stride == blocks.block && blocks.row == 0)
             blocks.block *= sorted[i].n;
         else
-            blocks.row = attn__common_divisor(sorted[i].stride, blocks.row);
+            blocks.row = attn__gcd(sorted[i].stride, blocks.row);
         span += (sorted[i].n - 1) * sorted[i].stride;
         blocks.count *= sorted[i].n;
     }
@@ -78,7 +78,7 @@ bool attn__blocks_disjoint(const attn__blocks *a, const attn__blocks *b, int64_t
 {
     if (!a->simple || !b->simple)
         return false;
-    int64_t row = attn__common_divisor(a->row, b->row);
+    int64_t row = attn__gcd(a->row, b->row);
     if (row == 0)
         return distance >= a->block || -distance >= b->block;
     int64_t shift = ((distance % row) + row) % row;

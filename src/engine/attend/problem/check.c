@@ -765,7 +765,7 @@ static bool spans_overlap(spans *of)
     for (int i = s.n - 1; i >= 0; i--)
         s.reach[i] = s.reach[i + 1] + (s.spans[i].n - 1) * s.spans[i].stride;
     for (int i = s.n - 1; i >= 0; i--)
-        s.gcd[i] = attn__common_divisor(s.gcd[i + 1], s.spans[i].stride);
+        s.gcd[i] = attn__gcd(s.gcd[i + 1], s.spans[i].stride);
     if (s.n < 2 || !meets(&s, 0, 0, false)) /* a single dim with a nonzero stride cannot overlap */
         return false;
     blame(&s, of);

@@ -167,7 +167,7 @@ static void find_slots(attn__window_pass *pass, const attn__window *plan)
         const attn_window *w = &axis->window;
         int64_t taps = pass->by_key ? axis->last - axis->first : attn__min(axis->taps, axis->last - axis->first);
         int64_t span = attn__max((taps - 1) * w->dilation / (pass->by_key ? w->step : 1) + 1, 1);
-        int64_t common = attn__common_divisor(w->step, w->dilation);
+        int64_t common = attn__gcd(w->step, w->dilation);
         pass->divisor[i] = span <= SPREAD ? 1 : pass->by_key ? w->dilation / common : w->dilation;
         pass->modulus[i] = span <= SPREAD ? span : attn__max(taps, 1);
         pass->slots *= pass->modulus[i];

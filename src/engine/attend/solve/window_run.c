@@ -714,7 +714,7 @@ static void describe_blocks(attn__window_work *work)
     int64_t first = axis->first;
     work->stride = 1;
     if (work->pass->by_key) {
-        work->stride = axis->window.step / attn__common_divisor(axis->window.step, axis->window.dilation);
+        work->stride = axis->window.step / attn__gcd(axis->window.step, axis->window.dilation);
         while (first < axis->last && attn__window_phase(axis, first) != work->phase)
             first++;
     }

@@ -3,7 +3,7 @@
  * slices_portable.c - products by int8 slices (slices.h) in plain C, with the same bits as slices_quantize.c and
  * slices_amx.c. With this file, tests can check the error bound on every machine.
  */
-#include "gemm/slices.h"
+#include "support/slices_portable.h"
 
 #include <math.h>
 #include <string.h>
