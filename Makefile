@@ -36,15 +36,12 @@ test: all
 
 # The instruction sets of this machine as the command in $(1) has them, the best first.
 SETS = env -u ATTN_ISA $(1) version | sed -n 's/.*machine has: \(.*\))/\1/p' | tr -d ,
-# These depend on no instruction set, or try all of them in one run.
-ISA_WITHOUT = ^(gemm_(kernels|plan)|attend_(errors|huge|plan|visible)|tensor_(errors|memory))
-
-# The tests of the engine and the tensors with each further instruction set of this machine: `test` takes the best.  A quarter of
+# The tests without the label no-isa with each further instruction set of this machine: `test` takes the best.  A quarter of
 # the hostile numbers and a third of the tables; without vectors a quarter of them, which take several times as long there.
 test-isa: all
 	@for isa in $$($(call SETS,$(BUILD)/attn) | cut -s -d' ' -f2-); do echo "ATTN_ISA=$$isa"; \
 	    ATTN_ISA=$$isa ATTN_HOSTILE_PERCENT=25 ATTN_TEST_STEP=$$([ $$isa = scalar ] && echo 4 || echo 3) \
-	    ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) -L '^isa$$' -E '$(ISA_WITHOUT)' || exit 1; done
+	    ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) -LE '^no-isa$$' || exit 1; done
 
 # The same with AMX's tiles in memory (tests/support/amx_emulated.h), where there is all that AMX's kernels need but AMX.
 test-amx: all
@@ -58,20 +55,15 @@ test-amx: all
 	*) echo "attn version names no instruction set"; exit 1 ;; \
 	esac
 
-# Programs of their own processes and scripts that build or install are for the plain build only; so are sizes of models,
-# windows, products, plans, properties and huge numbers, which are minutes of loops there whose memory other tests walk through too.
-ASAN_WITHOUT = ^(demo|docs|gemm_plan|attend_huge|elsewhere|msa$$|attend_(large|properties|window)$$|one_order|models_sizes|bench_|cli_resume|engine_alone|install|phrasebook|spec_|floors|solver_table)
-# Sizes, windows, tiles, plans and huge numbers are minutes of loops on one thread; attend_random has every solver in threads.
-TSAN_TESTS = ^(attend|pool|concurrency|side_by_side|base|tensor|training|models|nn|gemm|flash|example_workspace)
-TSAN_WITHOUT = ^(models_sizes|gemm$$|gemm_(kernels|tile|plan)|attend_(backward|block|decode|f64|f64_nan|f64_packed|features|huge|large|properties|tables_tiles|visible|wide|window))
-
+# A test's labels (its first comment) say where it does not run, such as programs of their own processes, scripts that build or
+# install, and minutes of loops on one thread.
 asan: build/.deps
-	cmake --preset asan -DATTN_TESTS_WITHOUT='$(ASAN_WITHOUT)'
+	cmake --preset asan
 	cmake --build build-asan -j $(JOBS)
 	ctest --test-dir build-asan --output-on-failure -j $(JOBS)
 
 tsan: build/.deps
-	cmake --preset tsan -DATTN_TESTS='$(TSAN_TESTS)' -DATTN_TESTS_WITHOUT='$(TSAN_WITHOUT)'
+	cmake --preset tsan
 	cmake --build build-tsan -j $(JOBS)
 	ctest --test-dir build-tsan --output-on-failure -j $(JOBS)
 

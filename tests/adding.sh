@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # docs/adding-a-score.md and docs/adding-a-solver.md are true: their files and rows, taken from the pages and put into a copy of
 # the sources, give a score that computes what the page's formula says and a solver that the planner finds, and pass the tests
 # that every score and every solver passes.

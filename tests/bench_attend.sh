@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-asan no-tsan
 # attn bench attend: every form and feature of the grammar agrees with the reference, errors say where, JSON has its
 # keys.
 set -eu

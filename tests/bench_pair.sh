@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-asan no-tsan
 # bench/pair compares two builds. The commands here print times as `attn bench attend --json` does.
 . tests/support/cli.sh
 command -v python3 > /dev/null || { echo "skipped: needs python3"; exit 77; }

@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-asan no-tsan
 # attn bench products, attn bench --sets: every instruction set and kind of numbers is measured and right, alarms and
 # wrong words are told, JSON has its keys.  Speeds are only checked to exceed a tolerance of 0.
 set -eu

@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-asan no-tsan
 # attn bench train: a step takes no memory after the first few, the loss falls, JSON has its keys.
 set -eu
 attn=${ATTN_BUILD:-build}/attn

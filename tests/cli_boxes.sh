@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # COCO's evaluation of a file of results, and the data set that is drawn.
 . tests/support/cli.sh
 

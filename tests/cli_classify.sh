@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # Training, using and measuring a classifier of images, on pictures made here: horizontal bars, vertical bars, and
 # blobs, each at a place of its own under noise.  Killed trainings end in the same bits; bad data is named.
 . tests/support/cli.sh

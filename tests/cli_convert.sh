@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # attn convert: checkpoints of PyTorch, timm and Hugging Face into attn's own form, each to the same numbers; what it refuses.
 . tests/support/cli.sh
 data=$root/tests/data/pt

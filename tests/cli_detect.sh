@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # Training a detector on pictures made here, bright squares and bars, and detecting with it: files that are written, resuming
 # to the same bits, fine-tuning for other classes, bad input.
 . tests/support/cli.sh

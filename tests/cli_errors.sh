@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # Bad usage and bad input: one line, exit code 2, nothing half written.
 . tests/support/cli.sh
 

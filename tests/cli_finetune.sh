@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # Fine-tuning a classifier: from one of attn's own, with parts frozen or at rates of their own, and going on to the same bits.
 . tests/support/cli.sh
 

@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # Word alignments that a translator's attention learns from: attn align --alignments, train translate --guided-alignment.
 . tests/support/cli.sh
 

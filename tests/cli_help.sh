@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # Help, the man page and completion of the command, all made from its tables.
 . tests/support/cli.sh
 

@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # Training a model that draws images, drawing, completing and measuring, on pictures made here: horizontal and vertical
 # bars, in a folder without classes.  Killed trainings end in the same bits; bad input is named.
 . tests/support/cli.sh

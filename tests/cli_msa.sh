@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # The commands about alignments, from a folder of small families to contacts: training and going on, the regression,
 # contacts, embeddings, scores, and their errors.
 . tests/support/cli.sh

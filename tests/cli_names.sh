@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # Names files on the commands that read weights, the dry run, attn info of any checkpoint, and attn diff.
 . tests/support/cli.sh
 data=$root/tests/data/pt

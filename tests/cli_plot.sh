@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # attn plot: curves from tables, arrays and trainings, and what it refuses.
 . tests/support/cli.sh
 

@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-asan no-tsan
 # A training that is killed or interrupted goes on, and ends in the same bits as one that was not.
 . tests/support/cli.sh
 

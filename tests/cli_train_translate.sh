@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # Training a translator as Marian does: batches by tokens, averaged epochs, filters, validation by BLEU and chrF; and
 # fine-tuning one, with old data mixed in, to the same bits whether it was stopped or not.
 . tests/support/cli.sh

@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # The whole way with a tiny model: train, translate, eval, show, info, and what they print.
 . tests/support/cli.sh
 

@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # Every command with failing allocations and failing disks, a few places of each, in another language, with clocks that
 # run backwards, with strange values and damaged names files; all of it: tests/long/break.sh. Preloaded libraries do not
 # work with a sanitizer, whose builds lack them.

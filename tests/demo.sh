@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-asan no-tsan
 # The demo: each sentence that the README, the demo's output and the help texts show or suggest is translated rightly.
 . tests/support/cli.sh
 

@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-asan no-tsan
 # What the documents point to is there: files that they link, commands of attn that they show, make targets.
 set -eu
 cd "$(dirname "$0")/.."

@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-asan no-tsan
 # The engine on other systems: all of it compiled without a warning, and its tests that take seconds run by an emulator,
 # for those of which compiler and emulator are installed.
 #   arm64    aarch64-linux-gnu-gcc and qemu-aarch64-static

@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-asan no-tsan
 # The engine builds with a plain compiler call, no configuration and nothing but libc, libm and threads, for C and C++
 # callers.
 set -eu

@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # The page to explore in a browser: it opens, choices and keys work, and it tells the weights that it was given.
 # Passed over where there is no Chromium.
 set -eu

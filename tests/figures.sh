@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # scripts/figures makes the tables of docs/performance.md from what the benches print.
 . tests/support/cli.sh
 command -v python3 > /dev/null || { echo "skipped: needs python3"; exit 77; }

@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-asan no-tsan
 # A floor includes only what precedes it; the command may include all of it.
 # The house is drawn in docs/architecture.md.
 set -eu

@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-asan no-tsan
 # A ten-line program builds against the installed tree, found by CMake and by pkg-config, and the shared library
 # exports nothing but public names.
 set -eu

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # The tables of docs/layers.md name every architecture, with the sources and settings of the registry.
 set -eu
 cd "$(dirname "$0")/.."

@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # A translator's directory as Marian itself leaves it.
 set -eu
 : "${ATTN_BUILD:?the build directory}"

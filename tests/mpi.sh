@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # Trainings that mpirun starts: as one process would do them, whatever their number; killed, stopped, resumed on another
 # number; errors of one rank.
 if ! command -v mpirun > /dev/null; then

@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # Settings, inputs and parameters of every architecture have the names and shapes of its original.
 set -eu
 : "${ATTN_BUILD:?the build directory}"

@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # The Debian packages, unpacked into an empty root: the command runs from there, its man pages and completions are
 # where Debian looks for them, a program builds against headers and library and runs, and where MPI is there two processes
 # train together.

@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-asan no-tsan
 # The phrasebook has the form that data/README.md promises.
 set -eu
 book=data/phrasebook.tsv

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # The Python package's own tests, with the first Python here that has NumPy; a wheel is built, installed and used.
 set -eu
 cd "$(dirname "$0")/.."

@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-tsan
 # attn run --problem: one attention on arrays, compared with the formula.
 set -eu
 : "${ATTN_BUILD:?the build directory}"

@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-asan no-tsan
 # The table of docs/engine.md says of each solver and feature what the solvers say.
 set -eu
 cd "$(dirname "$0")/.."

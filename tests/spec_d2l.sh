@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-asan no-tsan
 # --compat d2l against the book's preparation of the data, written down once more: 641 lines, 9 tokens, words seen
 # twice counted after padding, sorted by code point.
 . tests/support/cli.sh

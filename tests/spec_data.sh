@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-asan no-tsan
 # The ways in which a file of sentence pairs can be written: those that mean the same train the same model,
 # those that cannot be right are refused with the line, and nothing is left behind.
 . tests/support/cli.sh

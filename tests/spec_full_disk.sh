@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-asan no-tsan
 # A disk that fills up: one line, exit code 2, what was there before is still there, and no half file is left.  A limit
 # on the size of files simulates the disk; the signal that comes with it is ignored, so that writes fail instead.
 . tests/support/cli.sh

@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
+# labels: no-isa no-asan no-tsan
 # attn translate in a pipe: a line is answered before the next is written, an empty one by an empty one; the locale
 # changes nothing; what cannot be written is an error.
 . tests/support/cli.sh

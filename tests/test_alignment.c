@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests alignments: file formats, errors, the selection of rows and the ids of residues.
  */

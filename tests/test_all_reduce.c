@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests the exchange of gradients between two ranks without MPI, unfinished steps, and trainings that are aborted.
  */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Compares the training steps of two processes that share memory with those of one process. If one process leaves in
  * the middle of a step, the step is undone completely.

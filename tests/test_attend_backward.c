@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-tsan
  *
  * Compares every gradient of the fused backward solver with the reference solver, for all options and odd sizes. Checks
  * that the bits are the same for any number of threads.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-tsan
  *
  * Compares the functions of attend/block for rows, scores, finite numbers and work items with plain loops.
  * test_attend_visible.c tests visible.h and dropout.h.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-tsan
  *
  * Compares the solver decode with the float64 evaluation, for a few queries over many keys. It runs with each feature
  * and with all features, over more keys than a block or a part has. Keys and values that no query reads are NaN.

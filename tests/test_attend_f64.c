@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-tsan
  *
  * Tests attention in float64 by the solver `blocked`. Gradients are compared with differences of the output, and
  * outputs with long double. Other tests check odd sizes, accumulated gradients, kernels of the distance in f32, and

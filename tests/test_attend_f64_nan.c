@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-tsan
  *
  * Tests NaN and infinity in float64 attention by the solver `blocked`. In a number that no query reads, they have no
  * effect. In any other number, they reach exactly the outputs that the formulas predict.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-tsan
  *
  * Tests packed sequences in float64 with the solver `blocked`, forward and backward. A sequence gets the same bits when
  * it is packed, when it runs alone, and when it is padded in a batch-invariant context.

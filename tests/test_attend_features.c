@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-tsan
  *
  * Compares every solver that accepts a problem with the float64 evaluation, forward and backward. The problems cover
  * every feature of attn.h and every pair of features. Their shapes have several heads, two axes, a window, additive

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-asan no-tsan
  *
  * Tests attention with huge finite scores and tiny weights, for every solver on every instruction set. Outputs and
  * gradients must be finite. A weight below 2^-126 times the largest weight must count as 0.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-asan no-tsan
  * Compares random problems of hundreds of queries and keys with the float64 evaluation and its bounds, forward and
  * backward. The problems run with the planner's choice and with every solver that accepts them. They run on three
  * instruction sets: the set that ATTN_ISA names, or the machine's best set, and the next two sets below it.

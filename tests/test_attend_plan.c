@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa amx
  *
  * Tests the planner: the choice of a solver, problem texts, wisdom, operation counts and workspaces.
  */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-asan no-tsan
  *
  * Tests properties that every solver must have, on a few shapes.
  */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-tsan
  *
  * Compares relative tables of the flash solvers with the float64 evaluation at the ends of tiles and blocks. There are
  * several tiles of queries and blocks of keys, heads that share keys and a table, two axes, and bands that need fewer

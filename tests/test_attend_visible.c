@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa amx no-tsan
  *
  * Compares attend/block/visible.h and dropout.h with the loop over single pairs in attend/block/row.h, on random
  * problems. These have bands with bounds up to the limits of 64 bits, lengths, masks, blocks, packed sequences,

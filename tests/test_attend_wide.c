@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-tsan
  *
  * Compares wide heads with the float64 evaluation at the ends of chunks and blocks. There are heads with many queries,
  * more keys than a block, queries without keys, and masked NaN. Checks that the number of threads changes no bits.

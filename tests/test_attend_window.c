@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-asan no-tsan
  *
  * Compares the window solver with the solver `blocked` on images and volumes of odd sizes, forward and backward, with
  * and without relative tables and biases. Checks that the number of threads changes no bits.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa
  *
  * Tests the basic parts: errors, memory, threads and random numbers.
  */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Compares the loops of batch normalization with double, on every instruction set of the machine. Arrays end at guard
  * pages. The results of a channel must not depend on how the channels are divided into calls.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Compares products on AMX with sums in double, for every small size, both packings of each operand, and one or three
  * parts. Arrays end at guard pages. The test is skipped on a machine without AMX.

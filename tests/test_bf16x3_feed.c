@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests work that is interleaved with products on AMX. Sums over tiles that are made in portions must agree with
  * double, for every number of rows up to three tiles. Dot products, drained rows, and numbers that bf16 parts cannot

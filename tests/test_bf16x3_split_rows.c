@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests splitting rows of f32 into tiles of three bf16 parts. Each number must be exact and in its place, and padding
  * must be zero. Arrays end at guard pages. The test is skipped on a machine without AMX.

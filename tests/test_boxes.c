@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests labelled boxes. COCO's evaluation is compared with pycocotools. Files of COCO and YOLO are read, and invalid
  * files are refused.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests the rule of attn_context_status for every function of the library that can fail. A successful call after the
  * failure of another leaves ATTN_OK and no text. A call that fails leaves its own status and text. The first error of

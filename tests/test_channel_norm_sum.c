@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Compares the sums of a channel with sums in double, on every instruction set of the machine. The kernel may read only
  * numbers of the channel.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests that invalid values of enums are refused. An earlier failure must not change the error of a later call.
  */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests the attention of a classifier: attention rollout, and the cell of the image to which each key of a window or a
  * cross belongs. Also makes the model while allocations fail.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa
  *
  * Tests several threads of the caller: one plan in many threads, several contexts, one shared workspace, and errors at
  * the same time. It is most useful with the thread sanitizer.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests settings: their order, copies, replaced values, types, and failing allocations.
  */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests that a convolution with an activation gives the same bits, in results and gradients, as a convolution and then
  * the activation.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Compares the assignment of objects to queries with SciPy, and the loss of a set of boxes with DETR.
  */

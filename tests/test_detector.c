@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests a detector: pictures and boxes are prepared and augmented, and the outputs are read.
  */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Compares copies that transpose rows and columns with plain loops, on every instruction set of the machine. Sizes are
  * arbitrary. Copies may cover a part of the rows, be scaled or added, or have NaN payloads.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa
  *
  * Compares the tiled forward pass with the reference solver, on every instruction set of the machine. Heads are in both
  * layouts, sizes are around those of tiles, masks are of every kind, and masked values are not finite.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Compares f32 GELU, x * Phi(x), and its slope with double, on every instruction set of the machine. Numbers are dense
  * where the function bends, and include huge, tiny, infinite and NaN numbers.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-tsan
  *
  * Compares products of matrices with sums in double. Sizes are around the block sizes of every path. There are
  * transposes, rows with gaps, accumulation, bias and activation, packed weights, bf16, and failing allocations.

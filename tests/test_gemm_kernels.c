@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa amx no-tsan
  *
  * Tests every micro-kernel that this processor can run, including those that the dispatch does not choose. Tiles are
  * whole or partial, numbers are adjacent or strided, k runs over some steps, and there are several panels at once.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa amx no-asan no-tsan
  *
  * Tests the block sizes of products (gemm/gemm.h) for given caches. Blocks must fit into the caches, and the sizes of
  * caches must not change a bit of the result.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-tsan
  *
  * Tests the tile product of every instruction set: odd sizes, all layouts of A, and the bits of sums, which depend on
  * their order. Arrays end at guard pages.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests generators of images: the loss of an untrained generator, the baseline, the average of the weights, seeds, and
  * the completion of images, which keeps the given rows.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-tsan
  *
  * Tests attention on extreme numbers, for every solver that accepts the problem, on the instruction set that ATTN_ISA
  * names. The weights of an output must sum to 1, for scores up to a quarter of the largest f32. If one score of a query

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-tsan
  * Tests the error bound of f32 products on the instruction set that ATTN_ISA names: the error of an element that sums k
  * terms a b is at most k 2^-24 sum |a| |b|. Infinity and NaN spread as in the exact sum. The products are matrix
  * products, convolutions, and linear layers with and without packed weights. Their gradients are tested too. The named

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-tsan
  *
  * Tests that softmax of finite scores is finite, for scores up to a quarter of the largest f32. Checks weights, and
  * gradients, which compute weights again from the scores and the log-sum-exp, and may multiply a weight of 0 by a

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests image files of every kind, which are made here byte by byte or by libjpeg. Damaged files must be refused.
  * Resizing is compared with sums in double.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests labelled images: files of MNIST and CIFAR, parts and statistics, and augmentation, which depends only on (seed,
  * epoch, index).

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests the axial transformer as a distribution over images: the loss of an untrained model, and which numbers depend
  * on which. The sampler with caches must draw the same numbers as the definition.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests linear layers of some hundred rows and channels through tensor.h. Results and gradients are compared with sums
  * in double. Three instruction sets run: the set that ATTN_ISA names, or the machine's best set, and the next two sets

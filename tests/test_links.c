@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests word alignments: reading them, converting them to prepared text and to pieces, and using them in batches.
  */

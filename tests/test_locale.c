@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests a host program whose language has a decimal comma. Numbers in problems, settings and JSON must be read and
  * written with a decimal point. The test is skipped if the machine has no such language and cannot make one.

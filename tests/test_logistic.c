@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests L1-regularized logistic regression. The result must satisfy the conditions of a minimum, and one case has a
  * known minimum.

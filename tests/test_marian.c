@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests directories in the form of Hugging Face's MarianMT: reading, translating, and messages for invalid directories.
  * tests/parity/marian.py compares translations with transformers.

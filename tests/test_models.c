@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa
  *
  * Tests architectures by name, whole models, and decoding step by step.
  */

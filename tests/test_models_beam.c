@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa
  *
  * Compares beam search with a search over all possible sentences. The model is a Markov chain of tokens with known
  * probabilities.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa
  *
  * Lets each allocation in the life of a model fail. Each failure must give an error, without a crash or a leak.
  */

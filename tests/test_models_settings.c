@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa
  *
  * Tests layers with settings other than the defaults. In float64, gradients must equal slopes. Invalid settings and
  * inputs must be refused with a message, and settings must have their effect.

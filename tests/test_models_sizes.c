@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-asan no-tsan
  *
  * Runs every architecture on inputs of every size. A run gives a result and gradients, or an error with a message.
  * `test_models_sizes all` runs every length from 0 to 130 with and without the vector instructions of this machine,

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-asan no-tsan
  *
  * Tests the MSA Transformer as a tool: published sizes, checkpoints, planned memory, padding, and invalid calls.
  */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests details of the MSA Transformer that are easy to get wrong, by separate computations. They are positions and
  * padding, both shapes of the table of row positions, masked residues, single sequences, columns of padding, normalized

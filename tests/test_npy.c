@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests .npy files: every type and order is written and read, and damaged files are refused.
  */

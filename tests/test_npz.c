@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests .npz files: those of tests/data/npz, damaged files, and archives that must be refused.
  */

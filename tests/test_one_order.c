@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-asan no-tsan
  *
  * Tests that sums have a fixed order, in linear layers, products of matrices, convolutions and attention. The bits of a
  * result do not depend on other rows, outputs or examples, or on the number of threads. ATTN_ISA selects the

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-asan no-tsan
  *
  * Tests the fixed order of sums in whole models. Pictures have the same bits with any number of threads and in any
  * batch. Sentences and alignments have the same bits with any number of threads and, in a batch-invariant context, also

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests attn_translator_pack_weights. Translations and scores must have the same bits, memory must be smaller, and
  * errors must tell what a packed model cannot do.

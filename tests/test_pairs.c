@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests sentence pairs: preparation of text, reading, and splitting into parts.
  */

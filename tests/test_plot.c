@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests pictures. They must have the form of their format and contain the data. Data that cannot be drawn must be
  * refused. `ATTN_PLOT_DIR=out build/tests/test_plot` keeps the pictures.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa
  *
  * Tests that the thread pool runs every item once, also in nested and concurrent regions, with fewer threads than
  * requested, and with idle threads.

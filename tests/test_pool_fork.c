@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa
  *
  * Tests the thread pool in processes that fork, with a limit on threads, and with few usable cores. Also tests the
  * default number of threads.

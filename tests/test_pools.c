@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa
  *
  * Compares max and mean pooling and their gradients with loops over windows, in float and double. NaN counts as larger
  * than any number.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests the precisions of products: their names, their choice, and the products that int8 refuses. bf16 is compared
  * with float64 sums of rounded numbers, forward and backward.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests PyTorch's files: those of tests/data/pt, damaged files, and malicious pickles.
  */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests ranks without MPI: one process, which is rank 0 of 1, and two ranks. Also tests launchers, and results of a
  * whole batch that is shared among ranks.

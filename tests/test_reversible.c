@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests reversible stacks. Gradients must equal those of a plain evaluation, with and without dropout. Memory must not
  * grow with depth. Some branches must be refused.

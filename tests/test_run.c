@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests the checkpoint and settings of a training run: resumed and refused runs, checkpoints of older and newer
  * versions of attn, and averages of weights.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests safetensors files: writing, reading, damage, and loading into a model.
  */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa
  *
  * Runs eight threads that use all of the library at the same time, each with its own context: plans by rule and by
  * measuring, models with gradients, files of every kind, pictures, and errors. Each thread must get the same bits as a

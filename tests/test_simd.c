@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests the vector operations of every instruction set of the machine, by small functions that are compiled for each:
  * the error of the exponential over all magnitudes, conversions, transposes, and selection of lanes.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-tsan
  *
  * Tests the error bound of products by int8 slices, |error| <= k 2^-24 sum |a||b|, for every element and on extreme
  * numbers. The kernel in plain C runs on every machine. AMX, if the machine has it, must give the same bits.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Compares narrow and short heads with the reference solver: every padded size of a head, lengths around blocks of 32 x
  * 32 and tiles of a few rows, several heads in one vector, and keys that are not finite. Checks that the number of

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Compares the kernels online_softmax and softmax_backward of every instruction set of the machine with loops over
  * single numbers that follow the contracts in their headers, for every combination of optional arguments.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests structures: PDB and mmCIF files, the mapping of residues to columns, distances, and the precision of contacts.
  */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests vocabularies of pieces. Decoding must give the encoded text, and damaged files must be refused with a message.
  */

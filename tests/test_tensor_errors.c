@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa
  *
  * Tests that errors are reported, are kept, and leak nothing. Equal steps must stop allocating, and scopes must free
  * memory.

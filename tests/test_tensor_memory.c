@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa
  *
  * Tests tensors in the caller's memory, tensors that outlive their tape, and gradients of several results.
  */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa
  *
  * Tests the training loop. A run that is stopped at any step and resumed must have the same bits, and must report the
  * same numbers for each epoch, as an uninterrupted run. Steps, reported numbers and the end of training are compared

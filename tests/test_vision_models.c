@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests whole networks over images. Networks must have their published sizes, and checkpoints of Vision Transformers
  * are loaded with the names of other programs.

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests the messages that the command prints during long work. Its ticks take some milliseconds instead of seconds.
  */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT
+ * labels: no-isa no-tsan
  *
  * Tests weights in several files: an index and its parts, invalid indices and directories.
  */
