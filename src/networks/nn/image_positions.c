@@ -11,36 +11,44 @@
 #include "tensor/tape_state.h"
 
 #include <math.h>
+#include <string.h>
 
-/* Writes the sines and cosines of one position. They alternate: each pair of channels is the sine and the cosine of
- * one wavelength. */
-static void put_axis(const attn_nn_sine_positions *layer, attn_tensor *out, int64_t at, double position)
+/* The positions of the pixels of a batch of images, along one of the two axes. */
+typedef struct axis {
+    const attn_nn_sine_positions *layer;
+    attn_tensor *out;
+    int64_t channel;     /* the axis's first channel in `out` */
+    const double *waves; /* [feats] */
+    double *positions;   /* [images * rows * cols] */
+    int64_t same;        /* distance to the earlier pixel that has this position if neither line is padded otherwise */
+} axis;
+
+/* Writes the position of each of the n pixels of a line, `step` apart: the number of unpadded pixels up to it. */
+static void count_line(const axis *a, const uint8_t *padding, int64_t first, int64_t n, int64_t step)
 {
-    for (int64_t j = 0; j < layer->feats; j++) {
-        int64_t even = j - j % 2;
-        double angle = position / pow(layer->temperature, (double)even / (double)layer->feats);
-        attn__set_number(out, at + j, j % 2 ? cos(angle) : sin(angle));
+    int64_t count = 0;
+    for (int64_t i = first; i < first + n * step; i += step)
+        a->positions[i] = (double)(count += !padding || !padding[i]);
+    for (int64_t i = first; a->layer->scale > 0 && i < first + n * step; i += step)
+        a->positions[i] = a->positions[i] / ((double)count + 1e-6) * a->layer->scale;
+}
+
+/* Writes the sines and cosines of a pixel's position. They alternate: each pair of channels is the sine and the cosine
+ * of one wavelength. Most pixels have the position of an earlier pixel, whose numbers are copied. */
+static void put_axis(const axis *a, int64_t pixel, bool has_earlier)
+{
+    int64_t feats = a->layer->feats, wide = 2 * feats, at = pixel * wide + a->channel;
+    double position = a->positions[pixel];
+    if (has_earlier && a->positions[pixel - a->same] == position) {
+        size_t size = attn_dtype_size(attn_tensor_dtype(a->out));
+        char *data = attn_tensor_data(a->out);
+        memcpy(data + (size_t)at * size, data + (size_t)(at - a->same * wide) * size, (size_t)feats * size);
+        return;
     }
-}
-
-/* One row or column of the image, along which unpadded pixels are counted. */
-typedef struct line {
-    const uint8_t *padding; /* padding byte of the line's first pixel, or NULL */
-    int64_t n, step;
-} line;
-
-static double count_to(const line *l, int64_t last)
-{
-    int64_t n = 0;
-    for (int64_t i = 0; i <= last; i++)
-        n += !l->padding || !l->padding[i * l->step];
-    return (double)n;
-}
-
-static double position_on(const attn_nn_sine_positions *layer, const line *l, int64_t i)
-{
-    double count = count_to(l, i);
-    return layer->scale > 0 ? count / (count_to(l, l->n - 1) + 1e-6) * layer->scale : count;
+    for (int64_t j = 0; j < feats; j++) {
+        double angle = position / a->waves[j];
+        attn__set_number(a->out, at + j, j % 2 ? cos(angle) : sin(angle));
+    }
 }
 
 static bool accepts(const attn_nn_sine_positions *layer, attn_tape *tape, const int64_t shape[3],
@@ -69,16 +77,28 @@ attn_tensor *attn_nn_sine_positions_forward(const attn_nn_sine_positions *layer,
     if (!accepts(layer, tape, shape, padding))
         return NULL;
     int64_t rows = shape[1], cols = shape[2], wide = 2 * layer->feats;
+    int64_t pixels = shape[0] * rows * cols;
+    attn_context *context = attn_tape_context(tape);
     attn_tensor *out = attn_tape_tensor(tape, dtype, 4, (int64_t[]){shape[0], rows, cols, wide}, NULL);
+    double *memory =
+        !out ? NULL : attn__alloc(context, attn__size_mul((size_t)(2 * pixels + layer->feats), sizeof *memory));
     const uint8_t *pads = padding ? attn_tensor_data(padding) : NULL;
-    for (int64_t i = 0; out && i < shape[0] * rows * cols; i++) {
-        int64_t image = i / (rows * cols), y = i / cols % rows, x = i % cols;
-        line column = {pads ? pads + image * rows * cols + x : NULL, rows, cols};
-        line row = {pads ? pads + (image * rows + y) * cols : NULL, cols, 1};
-        put_axis(layer, out, i * wide, position_on(layer, &column, y));
-        put_axis(layer, out, i * wide + layer->feats, position_on(layer, &row, x));
+    axis down = {layer, out, 0, memory, memory ? memory + layer->feats : NULL, 1};
+    axis across = {layer, out, layer->feats, memory, memory ? down.positions + pixels : NULL, cols};
+    for (int64_t j = 0; memory && j < layer->feats; j++)
+        memory[j] = pow(layer->temperature, (double)(j - j % 2) / (double)layer->feats);
+    for (int64_t image = 0; memory && image < shape[0]; image++) {
+        for (int64_t x = 0; x < cols; x++)
+            count_line(&down, pads, image * rows * cols + x, rows, cols);
+        for (int64_t y = 0; y < rows; y++)
+            count_line(&across, pads, (image * rows + y) * cols, cols, 1);
     }
-    return out;
+    for (int64_t i = 0; memory && i < pixels; i++) {
+        put_axis(&down, i, i % cols > 0);
+        put_axis(&across, i, i / cols % rows > 0);
+    }
+    attn__free(context, memory);
+    return memory ? out : NULL;
 }
 
 /* ---------------------------------------------------------------------------------------------- learned */

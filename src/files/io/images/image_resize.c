@@ -10,7 +10,7 @@
 
 /* Number of fractional bits of a weight. A sum of products must fit in 32 bits. 8 bits are for the sample, and 2 bits
  * are needed because weights can be outside of 0 to 1. */
-enum { FRACTION = 22 };
+enum { FRACTION = 22, HALF = 1 << (FRACTION - 1) };
 
 /* For each position of the result: the positions of the source from which it is computed, and their weights. */
 typedef struct taps {
@@ -83,9 +83,11 @@ static void free_taps(taps *t, attn_context *context)
     attn__free(context, t->weights);
 }
 
+enum { COLUMNS = 1024 }; /* samples of a row whose sums are computed together */
+
 static unsigned char rounded(int64_t sum)
 {
-    sum = (sum + (1 << (FRACTION - 1))) >> FRACTION;
+    sum = (sum + HALF) >> FRACTION;
     return (unsigned char)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
 }
 
@@ -113,11 +115,27 @@ static void filter_rows(const taps *t, const attn_image *from, attn_image *to)
     }
 }
 
+/* Computes row i of the result, for `n` samples from sample `at` of the rows on. */
+static void filter_column_part(const taps *t, int64_t i, const attn_image *from, attn_image *to, size_t at, size_t n)
+{
+    size_t stride = (size_t)from->width * (size_t)from->channels;
+    const unsigned char *row = from->pixels + (size_t)t->first[i] * stride + at;
+    const int32_t *weights = t->weights + i * t->most;
+    unsigned char *out = to->pixels + (size_t)i * stride + at;
+    int32_t sums[COLUMNS] = {0};
+    for (int64_t k = 0; k < t->count[i]; k++, row += stride)
+        for (size_t x = 0; x < n; x++)
+            sums[x] += row[x] * weights[k];
+    for (size_t x = 0; x < n; x++)
+        out[x] = rounded(sums[x]);
+}
+
 static void filter_columns(const taps *t, const attn_image *from, attn_image *to)
 {
     size_t stride = (size_t)from->width * (size_t)from->channels;
-    for (size_t x = 0; x < stride; x++)
-        filter_line(t, from->pixels + x, to->pixels + x, stride);
+    for (int64_t i = 0; i < t->n; i++)
+        for (size_t at = 0; at < stride; at += COLUMNS)
+            filter_column_part(t, i, from, to, at, stride - at < COLUMNS ? stride - at : COLUMNS);
 }
 
 attn_status attn_image_resize(attn_image *to, attn_context *context, const attn_image *from, int64_t width,
