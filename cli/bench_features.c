@@ -242,8 +242,7 @@ int bench_features(const cli_call *cli, double seconds)
     }
     if (code == CLI_OK)
         printf("%d of %d within their limits, %.1f times plain for work by rows and %.1f for work by pairs (softcap, "
-               "bias, mask, "
-               "dropout); ! is above\n",
+               "bias, mask, dropout); ! is above\n",
                b.passed, b.measured, by_row, by_pair);
     return code;
 }

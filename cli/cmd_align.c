@@ -33,14 +33,13 @@ static const char description[] =
     "al. 1993). The tokens are those of the vocabularies of the translator DIR.\n"
     "\n"
     "--lexicon writes these probabilities for attn translate --shortlist, in the form of Marian's lexical shortlists: "
-    "a "
-    "line for each pair of tokens, 'target source probability'.\n"
+    "a line for each pair of tokens, 'target source probability'.\n"
     "\n"
     "--alignments writes word alignments, a line for each pair that is read: as many as the training read "
     "(--max-examples), or all with --part all. Among them, --part chooses those from which attn learns. '0-0 2-1' "
-    "means that word 0 of the translation comes from word 0 of the sentence, and word 1 from word 2. The "
-    "source word is the likeliest one by the same probabilities and a preference for the diagonal. Words are "
-    "separated by spaces; a target word that comes from no source word is left out.";
+    "means that word 0 of the translation comes from word 0 of the sentence, and word 1 from word 2. The source word "
+    "is the likeliest one by the same probabilities and a preference for the diagonal. Words are separated by spaces; "
+    "a target word that comes from no source word is left out.";
 
 static const char *const examples[] = {
     "attn align en-fr --lexicon lex.s2t",

@@ -22,11 +22,9 @@ static const char description[] =
     "             of d2l's Vision Transformer\n"
     "  vit        ViT-B/16 forward, weights packed, in f32 and bf16\n"
     "The sets take turns, and the shortest time counts. The table has for each set the milliseconds, what part of the "
-    "peak of "
-    "f32 multiply-adds on registers that is, measured in the same run, and the time over that of the set below it. "
-    "Alarms "
-    "and exit status are those of attn bench products. Nothing else should run meanwhile. Single benchmarks are attn "
-    "bench attend, attn bench products and attn bench train.";
+    "peak of f32 multiply-adds on registers that is, measured in the same run, and the time over that of the set below "
+    "it. Alarms and exit status are those of attn bench products. Nothing else should run meanwhile. Single benchmarks "
+    "are attn bench attend, attn bench products and attn bench train.";
 
 static const char *const examples[] = {"attn bench --sets", "attn bench --sets --quick",
                                        "attn bench --sets attention training --threads 2 --tolerance 1.1", NULL};

@@ -21,8 +21,7 @@ static const cli_option options[] = {
     CLI_FLAG("measure", 0, "let the planner time the solvers instead of choosing by rule"),
     CLI_FLAG("features", 0,
              "instead: the time of each problem with a softcap, sinks, biases, masks and other features, divided by "
-             "its time "
-             "without; with the largest of --threads"),
+             "its time without; with the largest of --threads"),
     CLI_FLAG("quick", 0, "a short list of small problems, measured briefly"),
     CLI_REAL("seconds", "0.3", 0, 3600, "measure each for at least this long"),
 };

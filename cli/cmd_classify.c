@@ -22,12 +22,11 @@ static const char *const usage[] = {"DIR IMAGE...", NULL};
 
 static const char description[] =
     "Reads PNG, JPEG, WebP, BMP and PNM pictures of any size, cuts out the middle in the proportions that the "
-    "classifier was trained "
-    "with, resizes it (bicubic, anti-aliased), and prints the classes that it finds likeliest with their "
-    "probabilities: one line a picture, tabs between. A picture unlike all of the training (its border, brightness or "
-    "contrast is outside the range of all of theirs) gets a warning: its prediction is a guess. MNIST's and "
-    "Fashion-MNIST's items are bright on black; --invert helps with an item on white. Started by mpirun, the pictures "
-    "are spread over its processes.";
+    "classifier was trained with, resizes it (bicubic, anti-aliased), and prints the classes that it finds likeliest "
+    "with their probabilities: one line a picture, tabs between. A picture unlike all of the training (its border, "
+    "brightness or contrast is outside the range of all of theirs) gets a warning: its prediction is a guess. MNIST's "
+    "and Fashion-MNIST's items are bright on black; --invert helps with an item on white. Started by mpirun, the "
+    "pictures are spread over its processes.";
 
 static const char *const examples[] = {"attn classify clothes shirt.png", "attn classify clothes *.png --top 1 --json",
                                        NULL};

@@ -12,8 +12,7 @@ static const cli_option options[] = {
                "the whole image or the frames: .png, .ppm or .pgm; .webp: an animation of a video"),
     CLI_INT("rows", 'r', "-1", -1, 4096,
             "rows at the top that stay, counted in the model's rows; of a video in the last frame given; -1: half of "
-            "them, of a "
-            "video all"),
+            "them, of a video all"),
     CLI_INT("frames", 0, "0", 0, 4096,
             "of a video: frames at the beginning that stay; 0: half of them, or those that there are"),
     CLI_CLIP_OPTION,
@@ -28,13 +27,11 @@ static const char *const usage[] = {"DIR IMAGE -o FILE [--rows N] [--temperature
 
 static const char description[] =
     "Brings IMAGE (PNG, JPEG, WebP, BMP or PNM, of any size) to the size of the model that attn train images made, "
-    "keeps its first "
-    "rows, and draws those below from the model's distribution given them. The pixels that IMAGE has there do not "
-    "matter.\n"
+    "keeps its first rows, and draws those below from the model's distribution given them. The pixels that IMAGE has "
+    "there do not matter.\n"
     "\n"
     "VIDEO is a folder of frames, a .npy of (frames, channels, height, width) or of several videos (--clip N takes "
-    "one), or one "
-    "picture, the first frame. Its first frames are kept, and those after them are drawn given them.";
+    "one), or one picture, the first frame. Its first frames are kept, and those after them are drawn given them.";
 
 static const char *const examples[] = {"attn complete clothes half.png -o whole.png",
                                        "attn complete clothes half.png -o whole.png --rows 4 --seed 3 --zoom 8",

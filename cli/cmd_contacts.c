@@ -31,17 +31,16 @@ static const char *const usage[] = {"FILE... --model PATH [-o DIR]", NULL};
 
 static const char description[] =
     "FILE is an alignment whose first sequence is the protein in question: a3m, FASTA, PIR, a2m, Stockholm or Clustal, "
-    "plain or gzip. "
-    "For each one DIR gets\n"
+    "plain or gzip. For each one DIR gets\n"
     "\n"
     "  NAME.contacts.npy  probabilities [residues, residues] that two C-betas are within 8 angstrom\n"
     "  NAME.contacts.tsv  pairs of residues at least 6 apart, the most probable first\n"
     "  NAME.contacts.png  the map, with the best pairs marked\n"
     "\n"
-    "Residues are those of the first sequence, numbered from 1; gaps of it have no place in the results. "
-    "With a structure the table has distances, the picture shows what is true, and the share of right pairs among the "
-    "best L, L/2 and L/5 is printed (L: residues with known places) for short (6 to 11 apart), medium (12 to 23) and "
-    "long (24 and more) range.\n"
+    "Residues are those of the first sequence, numbered from 1; gaps of it have no place in the results. With a "
+    "structure the table has distances, the picture shows what is true, and the share of right pairs among the best L, "
+    "L/2 and L/5 is printed (L: residues with known places) for short (6 to 11 apart), medium (12 to 23) and long (24 "
+    "and more) range.\n"
     "\n"
     "Started by mpirun, the files are spread over its processes.";
 

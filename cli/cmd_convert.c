@@ -52,12 +52,10 @@ static const char description[] =
     "tensor most like it, and rules to begin a names file with.\n"
     "\n"
     "With -o NAME.safetensors every tensor is brought over with its numbers and its type, whatever it belongs to; but "
-    "int8 "
-    "with scales becomes f32, and other integers that attn has no type for become wider ones.\n"
+    "int8 with scales becomes f32, and other integers that attn has no type for become wider ones.\n"
     "\n"
     "--precision bf16 or int8 stores the weights of linear layers in 2 bytes or in 1, of a directory in attn's own "
-    "form "
-    "too. With the same --precision later commands compute what they compute from the weights in 4 bytes.";
+    "form too. With the same --precision later commands compute what they compute from the weights in 4 bytes.";
 
 static const char *const examples[] = {
     "attn convert esm_msa1b_t12_100M_UR50S.pt -o msa1b",

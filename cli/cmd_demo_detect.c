@@ -15,11 +15,9 @@ static const char *const usage[] = {"DIR [-n N] [--valid N]", NULL};
 
 static const char description[] =
     "Draws coloured shapes of several sizes (circle, square, triangle, star, ring, cross) over each other on textured "
-    "ground, "
-    "1 to 6 in an image of 64 to 128 pixels a side. DIR/train and DIR/valid get the images as PNGs and "
-    "annotations.json in COCO's "
-    "form. A box is that of the pixels that can be seen; at least half of a shape can be. The same seed gives the same "
-    "images on every machine.";
+    "ground, 1 to 6 in an image of 64 to 128 pixels a side. DIR/train and DIR/valid get the images as PNGs and "
+    "annotations.json in COCO's form. A box is that of the pixels that can be seen; at least half of a shape can be. "
+    "The same seed gives the same images on every machine.";
 
 static const char *const examples[] = {"attn demo detect shapes", "attn demo detect shapes -n 8 --valid 2 --seed 7",
                                        NULL};

@@ -35,21 +35,16 @@ static const char *const usage[] = {"IMAGE|FOLDER... --model PATH [--threshold 0
 
 static const char description[] =
     "Finds objects in PNG, JPEG, WebP, BMP and PNM pictures of any size with a DETR (Carion et al. 2020), and prints "
-    "one line a "
-    "box, the best first: file, name, score, and left, top, right and bottom in pixels, tabs between. A box may reach "
-    "beyond "
-    "its picture. A folder stands for all its pictures.\n"
+    "one line a box, the best first: file, name, score, and left, top, right and bottom in pixels, tabs between. A box "
+    "may reach beyond its picture. A folder stands for all its pictures.\n"
     "\n"
     "A picture is resized as facebookresearch/detr does it (bilinear, anti-aliased): its short side to 800 pixels, or "
-    "less "
-    "where the long one came to more than 1333. With --size both bounds change in proportion.\n"
+    "less where the long one came to more than 1333. With --size both bounds change in proportion.\n"
     "\n"
     "PATH is a directory that attn train detect made, one of Hugging Face's, or a .pth file of DETR's authors. Their "
-    "classes "
-    "are COCO's, whose names are built in. --json prints {\"file\", \"width\", \"height\", \"detections\"}, and for "
-    "each "
-    "detection its score, id, label and box. attn eval --coco FILE --data ANNOTATIONS evaluates what --coco writes. "
-    "Started by mpirun, the pictures are spread over its processes, but for --json and --coco.";
+    "classes are COCO's, whose names are built in. --json prints {\"file\", \"width\", \"height\", \"detections\"}, "
+    "and for each detection its score, id, label and box. attn eval --coco FILE --data ANNOTATIONS evaluates what "
+    "--coco writes. Started by mpirun, the pictures are spread over its processes, but for --json and --coco.";
 
 static const char *const examples[] = {
     "attn detect street.jpg --model detr-r50.pth -o found",

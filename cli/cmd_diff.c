@@ -14,9 +14,8 @@ static const cli_option options[] = {
 static const char *const usage[] = {"A B [--names FILE]", NULL};
 
 static const char description[] = "A and B are files of weights of any kind that attn reads, or directories with them. "
-                                  "Prints each tensor that differs: the "
-                                  "largest difference, and the norm of the difference over the norm of A's. If "
-                                  "anything differs, the exit status is 1.";
+                                  "Prints each tensor that differs: the largest difference, and the norm of the "
+                                  "difference over the norm of A's. If anything differs, the exit status is 1.";
 
 static const char *const examples[] = {"attn diff base/model.safetensors tuned", "attn diff a.pt b.safetensors --json",
                                        "attn diff vit-base timm.safetensors --names vit-timm", NULL};

@@ -24,8 +24,7 @@ static const char description[] =
     "Draws images from a model that attn train images made, one number after the other: every pixel from the model's "
     "distribution given all pixels above it and to its left. Image i is the same for any number of images, but for "
     "rounding. A model of videos draws frame after frame, each given all before it. On a sheet a video is a row; .webp "
-    "is an "
-    "animation, in which all videos run side by side.";
+    "is an animation, in which all videos run side by side.";
 
 static const char *const examples[] = {"attn generate clothes -n 16 -o sheet.png",
                                        "attn generate clothes -n 64 -o calm.png --temperature 0.8 --seed 7",

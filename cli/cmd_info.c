@@ -24,15 +24,12 @@ static const char *const usage[] = {"DIR", "CHECKPOINT [--values] [--names FILE]
 
 static const char description[] =
     "Prints the architecture and settings of the translator, classifier, generator, language model of alignments or "
-    "other "
-    "model in DIR (or of a published MSA Transformer's .pt), every parameter with its shape, and how much memory it "
-    "takes: to be "
-    "used, and to be trained with Adam (parameters, gradients and two moments; activations come on top and grow with "
-    "the batch).\n"
+    "other model in DIR (or of a published MSA Transformer's .pt), every parameter with its shape, and how much memory "
+    "it takes: to be used, and to be trained with Adam (parameters, gradients and two moments; activations come on top "
+    "and grow with the batch).\n"
     "\n"
     "CHECKPOINT is any file of weights that attn reads, or a directory of Hugging Face's, whatever it belongs to: its "
-    "tensors "
-    "with shapes, types and bytes, the metadata, and the architectures that match their names.";
+    "tensors with shapes, types and bytes, the metadata, and the architectures that match their names.";
 
 static const char *const examples[] = {"attn info out/demo", "attn info out/demo --json",
                                        "attn info model.safetensors --values", NULL};

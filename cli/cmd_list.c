@@ -19,9 +19,8 @@ static const char *const usage[] = {"[ARCHITECTURE [--config JSON]]", "--all", N
 
 static const char description[] =
     "Without ARCHITECTURE: every architecture in one line. With one: its settings, inputs, outputs, and the parameters "
-    "of a "
-    "model with the settings given, or with its defaults (what has none is shown with a sample value: 64, 4 heads, "
-    "kernels of 7, 2 layers, lists of 8 and 8). With --all: the same of every one.";
+    "of a model with the settings given, or with its defaults (what has none is shown with a sample value: 64, 4 "
+    "heads, kernels of 7, 2 layers, lists of 8 and 8). With --all: the same of every one.";
 
 static const char *const examples[] = {"attn list",
                                        "attn list transformer",

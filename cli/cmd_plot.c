@@ -43,10 +43,9 @@ static const char description[] = "Draws columns of numbers as curves. A FILE is
                                   "  DIR     a training: its history.tsv\n"
                                   "\n"
                                   "Columns without names are counted from 0, as NumPy counts them. With several files "
-                                  "all curves share the axes, and each "
-                                  "file has its own x. Curves of one name have one colour and one entry in the legend; "
-                                  "without --panels the same column of "
-                                  "several files is called by the file and the column.";
+                                  "all curves share the axes, and each file has its own x. Curves of one name have one "
+                                  "colour and one entry in the legend; without --panels the same column of several "
+                                  "files is called by the file and the column.";
 
 static const char *const examples[] = {
     "attn plot out/demo -o loss.png",

@@ -31,16 +31,11 @@ static const char description[] =
     "outputs of an architecture. Prints the shape of each output.\n"
     "\n"
     "With --problem the engine runs a single attention; attn bench attend --help tells how one is written. The arrays "
-    "have "
-    "the names of attn_arrays in attn.h. Inputs are q, k, v and, by the problem's features, bias, mask, lens, sinks, "
-    "blocks, "
-    "bias_index, q_offsets, k_offsets, w, w2, table0, table1. Outputs are o and lse, and the gradients dq, dk, dv, "
-    "dbias, "
-    "dsinks, dw, dw2, dtable0, dtable1, for which dout is an input too (and dlse by the feature of that name). A bias "
-    "by "
-    "distance and its index begin with the first key seen from the last query. An error names an input that is "
-    "missing, and "
-    "its shape.";
+    "have the names of attn_arrays in attn.h. Inputs are q, k, v and, by the problem's features, bias, mask, lens, "
+    "sinks, blocks, bias_index, q_offsets, k_offsets, w, w2, table0, table1. Outputs are o and lse, and the gradients "
+    "dq, dk, dv, dbias, dsinks, dw, dw2, dtable0, dtable1, for which dout is an input too (and dlse by the feature of "
+    "that name). A bias by distance and its index begin with the first key seen from the last query. An error names an "
+    "input that is missing, and its shape.";
 
 static const char *const examples[] = {
     "attn run --arch self-attention --config '{\"dim\": 64, \"heads\": 4}' \\",

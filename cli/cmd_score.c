@@ -34,8 +34,7 @@ static const char description[] =
     "\n"
     "The score is the masked marginal of Meier et al. 2021: each mutated residue is hidden in the first sequence (the "
     "query), and the score is log p(new) - log p(old) there, summed over a mutation's parts. A score below 0: the "
-    "model "
-    "finds the mutation less likely than what is there.";
+    "model finds the mutation less likely than what is there.";
 
 static const char *const examples[] = {
     "attn score family.a3m A42G L50P A42G:L50P --model esm_msa1b_t12_100M_UR50S.pt",

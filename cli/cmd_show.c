@@ -26,8 +26,7 @@ static const cli_option options[] = {
     CLI_INT("head", 0, "0", 0, 1000, "of a picture: which head of the layer, from 1; 0: all"),
     CLI_TEXT("query", 0, "ROW,COL", "",
              "of a picture: the patch or pixel that is the query, from 1,1, in the grid of the layer (without one, of "
-             "the first); "
-             "default: the class token, or the middle"),
+             "the first); default: the class token, or the middle"),
     CLI_REAL("threshold", "0.7", 0, 1, "of a detector: the least score of a box that gets a panel"),
     CLI_DETECTED_SIZE,
     CLI_CLASSIFIED_OPTIONS,
@@ -54,49 +53,35 @@ static const char *const usage[] = {
 
 static const char description[] =
     "A translator: translates SENTENCE, as attn translate does with the same --beam, --length-penalty, --prefix and "
-    "--shortlist, and draws what each word attends to: a row of panels for each layer, a panel for each "
-    "head, all in one colour scale. \"encoder\" is how the words of SENTENCE attend to each other, \"decoder\" how "
-    "those of the "
+    "--shortlist, and draws what each word attends to: a row of panels for each layer, a panel for each head, all in "
+    "one colour scale. \"encoder\" is how the words of SENTENCE attend to each other, \"decoder\" how those of the "
     "translation do, \"cross\" how the translation attends to SENTENCE. Models with a single attention have \"cross\" "
-    "only. With --words the pieces of a word are joined: as a query it has the mean of their weights, as a key "
-    "their sum.\n"
+    "only. With --words the pieces of a word are joined: as a query it has the mean of their weights, as a key their "
+    "sum.\n"
     "\n"
     "A classifier: draws IMAGE in grey, and in red over it how much one position attends to each part. There is a "
-    "panel for each "
-    "layer, the mean of its heads; with --layer there is a panel for each head of that layer. vit: the class token or "
-    "a patch, "
-    "and without --layer attention rollout over all layers (Abnar and Zuidema 2020). sasa: a pixel's window. nonlocal: "
-    "the keys "
-    "of a position. axial, axial-image: a patch's row and column. A page (.html) holds all layers and heads; point at "
-    "the place whose "
-    "attention you want to see.\n"
+    "panel for each layer, the mean of its heads; with --layer there is a panel for each head of that layer. vit: the "
+    "class token or a patch, and without --layer attention rollout over all layers (Abnar and Zuidema 2020). sasa: a "
+    "pixel's window. nonlocal: the keys of a position. axial, axial-image: a patch's row and column. A page (.html) "
+    "holds all layers and heads; point at the place whose attention you want to see.\n"
     "\n"
     "A detector: draws a panel for each box that it finds, framed, with the weights of its query over the picture in "
-    "the "
-    "decoder's last block, the mean of its heads, or in those of --layer and --head; with --query the weights of one "
-    "place "
-    "in the blocks of the encoder. A page (.html) holds the encoder's weights of all places.\n"
+    "the decoder's last block, the mean of its heads, or in those of --layer and --head; with --query the weights of "
+    "one place in the blocks of the encoder. A page (.html) holds the encoder's weights of all places.\n"
     "\n"
     "A model that draws images or videos (VIDEO as of attn complete): brings IMAGE to its size and draws what it "
-    "attends to where it predicts one number, the pixel "
-    "--query of the plane --channel: a panel for each block, the mean of its heads; with --layer a panel for each head "
-    "of that "
-    "block. \"exterior\" blocks look at the planes before this one, \"outer\" ones at the rows above (the query is the "
-    "pixel above, "
-    "whose result they give to the row below), \"inner\" ones at the pixels to the left; each along its row or down "
-    "its column.\n"
+    "attends to where it predicts one number, the pixel --query of the plane --channel: a panel for each block, the "
+    "mean of its heads; with --layer a panel for each head of that block. \"exterior\" blocks look at the planes "
+    "before this one, \"outer\" ones at the rows above (the query is the pixel above, whose result they give to the "
+    "row below), \"inner\" ones at the pixels to the left; each along its row or down its column.\n"
     "\n"
     "A language model of alignments (a directory or a published checkpoint): draws a panel for each head. \"rows\" is "
-    "how the "
-    "columns of ALIGNMENT attend to each other, one map for all its sequences; contacts show there. \"columns\" is how "
-    "its "
-    "sequences attend to each other, the mean over the columns.\n"
+    "how the columns of ALIGNMENT attend to each other, one map for all its sequences; contacts show there. "
+    "\"columns\" is how its sequences attend to each other, the mean over the columns.\n"
     "\n"
     "An array of weights (.npy), as attn run --output weights=weights.npy or NumPy writes it: draws a panel for each "
-    "head. "
-    "The last two axes are queries and keys, the one before them heads, and each index of those before is a row of "
-    "panels. "
-    "Values that are not finite are drawn as not there.";
+    "head. The last two axes are queries and keys, the one before them heads, and each index of those before is a row "
+    "of panels. Values that are not finite are drawn as not there.";
 
 static const char *const examples[] = {
     "attn show out/demo \"Is the door open?\" --words",

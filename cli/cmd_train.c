@@ -84,8 +84,7 @@ static void note_detect(const cli_training *t)
     if (left_out > 0)
         cli_note(t->cli,
                  "%s object%s left out: crowds, boxes without area in the picture, classes that the model lacks, "
-                 "pictures that "
-                 "the annotations do not list",
+                 "pictures that the annotations do not list",
                  cli_count(left_out, a), left_out == 1 ? " is" : "s are");
 }
 
@@ -99,8 +98,7 @@ static void warn(const cli_training *training)
     if (training->last.steps > 0 && found < guessed + 2 * chance)
         cli_note(training->cli,
                  "warning: %.1f %% of %lld validation pictures are recognized, guessing finds %.1f %%: the classifier "
-                 "has learned "
-                 "next to nothing; more --epochs, a --warmup that fits, another --rate or --model may help",
+                 "has learned next to nothing; more --epochs, a --warmup that fits, another --rate or --model may help",
                  100 * found, (long long)cli_training_size(training, "valid_images"), 100 * guessed);
 }
 
@@ -308,25 +306,20 @@ static const char *const translate_usage[] = {"--data FILE --out DIR [SETTING...
 
 static const char translate_description[] =
     "FILE holds one pair a line: the sentence, a tab, its translation; whatever follows a second tab is ignored. A "
-    "line that is no pair is "
-    "left out and named, and the exit status is 2 at the end. "
-    "With 4,000 pairs or more, sentences are split into pieces of words, with case and punctuation kept "
-    "(--vocabulary); with "
-    "fewer they are put into lower case and split into words. Part of the pairs is kept for validation (the parameters "
-    "that do best on it are the ones kept) and part for testing (attn eval); all translations of one sentence stay on "
-    "one side.\n"
+    "line that is no pair is left out and named, and the exit status is 2 at the end. With 4,000 pairs or more, "
+    "sentences are split into pieces of words, with case and punctuation kept (--vocabulary); with fewer they are put "
+    "into lower case and split into words. Part of the pairs is kept for validation (the parameters that do best on it "
+    "are the ones kept) and part for testing (attn eval); all translations of one sentence stay on one side.\n"
     "\n"
     "DIR gets config.json, model.safetensors, source.spm and target.spm (of words: source.vocab and target.vocab), "
-    "which are the translator, and "
-    "training.json, checkpoint.safetensors and history.tsv, which a training needs to go on. Ctrl-C finishes the step, "
-    "saves and stops; --resume then ends in the same bits as a training that was not stopped, whatever the number of "
-    "threads. A resumed training keeps its data and settings: they need not be given again. --epochs, --patience and "
-    "--save-every may be changed, to train for longer.\n"
+    "which are the translator, and training.json, checkpoint.safetensors and history.tsv, which a training needs to go "
+    "on. Ctrl-C finishes the step, saves and stops; --resume then ends in the same bits as a training that was not "
+    "stopped, whatever the number of threads. A resumed training keeps its data and settings: they need not be given "
+    "again. --epochs, --patience and --save-every may be changed, to train for longer.\n"
     "\n"
     "With --from a training begins with another translator, a directory of attn's or a MarianMT or OPUS-MT model, "
-    "whose "
-    "model and vocabularies it keeps. A MarianMT or OPUS-MT model stays in MarianMT's form, which transformers reads. "
-    "--mix adds pairs of older data, so that what was learned from them is not lost.\n"
+    "whose model and vocabularies it keeps. A MarianMT or OPUS-MT model stays in MarianMT's form, which transformers "
+    "reads. --mix adds pairs of older data, so that what was learned from them is not lost.\n"
     "\n"
     "--guided-alignment names a file of word alignments, a line for each pair of FILE: '0-0 2-1' means that word 0 of "
     "the translation comes from word 0 of the sentence and word 1 from word 2. Words are separated by spaces; a line "
@@ -360,18 +353,15 @@ static const char *const classify_usage[] = {"--data FOLDER --out DIR [--model M
 static const char classify_description[] =
     "FOLDER holds train-images*, train-labels*, t10k-images* and t10k-labels* (MNIST's IDX files, plain or gzip), or "
     "CIFAR-10's *.bin, or train/CLASS/ and test/CLASS/ with PNG, JPEG, WebP, BMP or PNM files, or CLASS/ alone. Part "
-    "of the training "
-    "images is kept for validation; where there is no test part, part is kept for that (attn eval). Images are brought "
-    "to mean 0 and deviation 1 by channel, and mirrored and moved at random while training.\n"
+    "of the training images is kept for validation; where there is no test part, part is kept for that (attn eval). "
+    "Images are brought to mean 0 and deviation 1 by channel, and mirrored and moved at random while training.\n"
     "\n"
     "DIR gets config.json and model.safetensors, which are the classifier, and training.json, checkpoint.safetensors "
-    "and "
-    "history.tsv, which a training needs to go on. Ctrl-C finishes the step, saves and stops; --resume then ends in "
-    "the "
-    "same bits as a training that was not stopped, whatever the number of threads.\n"
+    "and history.tsv, which a training needs to go on. Ctrl-C finishes the step, saves and stops; --resume then ends "
+    "in the same bits as a training that was not stopped, whatever the number of threads.\n"
     "\n"
-    "Defaults below are those of vit; the other models have some of their own, and training.json has the settings "
-    "that were used.";
+    "Defaults below are those of vit; the other models have some of their own, and training.json has the settings that "
+    "were used.";
 
 static const char *const classify_examples[] = {
     "attn train classify --data fashion_mnist --out clothes",
@@ -394,25 +384,22 @@ static const cli_option images_options[] = {
 static const char *const images_usage[] = {"--data FOLDER --out DIR [SETTING...]", "--out DIR --resume", NULL};
 
 static const char images_description[] =
-    "Trains a distribution over images, the axial transformer (Ho et al. 2019), which predicts the probability of "
-    "each value of a number, given all numbers before it. The loss is the bits that a number costs (bits per "
-    "dimension); an untrained model costs log2 of the levels, 8 for 256.\n"
+    "Trains a distribution over images, the axial transformer (Ho et al. 2019), which predicts the probability of each "
+    "value of a number, given all numbers before it. The loss is the bits that a number costs (bits per dimension); an "
+    "untrained model costs log2 of the levels, 8 for 256.\n"
     "\n"
     "FOLDER holds train-images*, train-labels*, t10k-images* and t10k-labels* (MNIST's IDX files, plain or gzip), or "
     "CIFAR-10's *.bin, or PNG, JPEG, WebP, BMP and PNM files, in folders or not. Folders named train and test are the "
-    "two parts. "
-    "With --video each folder of pictures is a video, its frames in the order of their names; a file .npy of (videos, "
-    "frames, "
-    "channels, height, width) holds videos too. All videos must have as many frames. "
-    "Labels are ignored. Part of the training images is kept for validation; where there is no test part, part is kept "
-    "for that (attn eval).\n"
+    "two parts. With --video each folder of pictures is a video, its frames in the order of their names; a file .npy "
+    "of (videos, frames, channels, height, width) holds videos too. All videos must have as many frames. Labels are "
+    "ignored. Part of the training images is kept for validation; where there is no test part, part is kept for that "
+    "(attn eval).\n"
     "\n"
     "The validated and saved model is a moving average of the weights (--ema).\n"
     "\n"
     "DIR gets config.json and model.safetensors, which are the model, and training.json, checkpoint.safetensors and "
     "history.tsv, which a training needs to go on. Ctrl-C finishes the step, saves and stops; --resume then ends in "
-    "the "
-    "same bits as a training that was not stopped, whatever the number of threads.";
+    "the same bits as a training that was not stopped, whatever the number of threads.";
 
 static const char *const images_examples[] = {
     "attn train images --data fashion_mnist --out drawn --size 14 --levels 8",
@@ -432,8 +419,7 @@ static const char *const msa_usage[] = {"--data DIR --out DIR [SETTING...]", "--
 
 static const char msa_description[] =
     "Trains an MSA Transformer (Rao et al. 2021) by masked language modelling: of an alignment the query and some "
-    "other "
-    "rows are seen, some residues are masked, and the model predicts them. Some of the alignments are kept for "
+    "other rows are seen, some residues are masked, and the model predicts them. Some of the alignments are kept for "
     "validation; the parameters that do best on them are the ones kept.\n"
     "\n"
     "DIR gets config.json and model.safetensors, which are the model, and training.json, checkpoint.safetensors and "
@@ -458,28 +444,22 @@ static const char *const detect_usage[] = {"--data PATH --out DIR [SETTING...]",
 
 static const char detect_description[] =
     "Trains a DETR (Carion et al. 2020): a residual network, and a Transformer whose queries are boxes. In each "
-    "picture "
-    "each object is assigned one query, such that the costs of class, distance and overlap are the least (the "
-    "Hungarian "
-    "method), and the other queries learn that there is no object. After each epoch COCO's average precision of the "
-    "validation part is printed (AP, and AP50 in history.tsv), by which the best parameters are kept.\n"
+    "picture each object is assigned one query, such that the costs of class, distance and overlap are the least (the "
+    "Hungarian method), and the other queries learn that there is no object. After each epoch COCO's average precision "
+    "of the validation part is printed (AP, and AP50 in history.tsv), by which the best parameters are kept.\n"
     "\n"
     "PATH is a file of COCO's annotations, whose pictures are in its folder or in --images; crowds and boxes without "
-    "area "
-    "are left out. Or a folder: of images/ and labels/ with YOLO's text files. Part of the pictures is kept for "
+    "area are left out. Or a folder: of images/ and labels/ with YOLO's text files. Part of the pictures is kept for "
     "validation, or --valid-data names its annotations.\n"
     "\n"
     "With --from a training begins with another detector: a directory of attn's or of Hugging Face's, or a .pth file "
-    "of "
-    "DETR's authors. Where its classes lack one of the data's, by id and name, the classes are those of the data, in "
-    "the "
-    "order of their ids, and their layer begins anew; fine-tuning.tsv lists where each parameter comes from. Its "
-    "backbone learns at a tenth of the rate (--rates).\n"
+    "of DETR's authors. Where its classes lack one of the data's, by id and name, the classes are those of the data, "
+    "in the order of their ids, and their layer begins anew; fine-tuning.tsv lists where each parameter comes from. "
+    "Its backbone learns at a tenth of the rate (--rates).\n"
     "\n"
     "DIR gets config.json and model.safetensors, which are the detector, and training.json, checkpoint.safetensors and "
     "history.tsv, which a training needs to go on. Ctrl-C finishes the step, saves and stops; --resume then ends in "
-    "the "
-    "same bits as a training that was not stopped, whatever the number of threads.";
+    "the same bits as a training that was not stopped, whatever the number of threads.";
 
 static const char *const detect_examples[] = {
     "attn train detect --data shapes --out found --stem small --width 32 --hidden 128 --queries 25",

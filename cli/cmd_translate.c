@@ -19,8 +19,7 @@ static const cli_option options[] = {
     CLI_BEAM,
     CLI_REAL("length_penalty", "0", 0, 10,
              "how much the search favours longer translations: scores are divided by ((5 + length) / 6) to this power; "
-             "with a "
-             "MarianMT or OPUS-MT model by the length to this power, and 0 is the model's own"),
+             "with a MarianMT or OPUS-MT model by the length to this power, and 0 is the model's own"),
     CLI_INT(
         "max_length", 0, "0", 0, 1 << 20,
         "most tokens of a translation, its end mark included; 0: three for each one of the sentence or what the model "
@@ -60,12 +59,12 @@ static const char *const usage[] = {"DIR [SENTENCE...]", "DIR < FILE", NULL};
 
 static const char description[] =
     "DIR is what attn train translate made, or a published MarianMT or OPUS-MT model. Each SENTENCE is one argument: "
-    "quote it. Without any, "
-    "lines are read from standard input; an empty line gives an empty line, and so does one that is no text or too "
-    "long. A note on standard error names the words that are not in the translator's vocabulary, for the first ten "
-    "sentences that have any, and one more note at the end counts the others (--quiet: no notes). With --json each "
-    "translation is one object on a line of its own. A score is the logarithm of the translation's probability, after "
-    "the length penalty, with --mbr the expected chrF; an index counts sentences from 0.";
+    "quote it. Without any, lines are read from standard input; an empty line gives an empty line, and so does one "
+    "that is no text or too long. A note on standard error names the words that are not in the translator's "
+    "vocabulary, for the first ten sentences that have any, and one more note at the end counts the others (--quiet: "
+    "no notes). With --json each translation is one object on a line of its own. A score is the logarithm of the "
+    "translation's probability, after the length penalty, with --mbr the expected chrF; an index counts sentences from "
+    "0.";
 
 static const char *const examples[] = {
     "attn translate out/demo \"Is the door open?\"",

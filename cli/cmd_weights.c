@@ -30,8 +30,7 @@ static const char description[] =
     "  position_weight  by how rare its residues are in their columns (Henikoff and Henikoff 1994); the mean is 1\n"
     "\n"
     "Neff, the sum of the identity weights, is printed: the number of sequences in effect. No model is needed. Every "
-    "pair "
-    "of sequences is compared, so that ten times the sequences take a hundred times as long.";
+    "pair of sequences is compared, so that ten times the sequences take a hundred times as long.";
 
 static const char *const examples[] = {
     "attn weights family.a3m",

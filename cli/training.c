@@ -150,8 +150,7 @@ static void warn_warmup(const cli_training *training, int64_t steps)
     if (training->warmup >= steps)
         cli_note(training->cli,
                  "warning: the rate rises for %s steps and the run has %s: it ends before the rate is reached; "
-                 "--warmup %lld "
-                 "would be a tenth of the run",
+                 "--warmup %lld would be a tenth of the run",
                  cli_count(training->warmup, warmup), cli_count(steps, all), (long long)(steps + 9) / 10);
 }
 
