@@ -2,7 +2,7 @@
  *
  * vit_probe.c - measures the speed of Vision Transformers.
  *
- *     cc -O2 -pthread -Iinclude -Icli bench/vit_probe.c cli/bench_vit.c build/libattn.a \
+ *     cc -O2 -pthread -Iinclude -Ibench/attn-bench bench/vit_probe.c bench/attn-bench/vit.c build/libattn.a \
  *         $(pkg-config --libs jansson cairo libpng) -ljpeg -lz -lm -o vit_probe
  *
  * vit_probe forward BATCH [SECONDS]   ViT-B/16 on 224 x 224, 1,000 classes
@@ -12,7 +12,7 @@
  *
  * bench/peers/vit.py measures the same in PyTorch.  ATTN_THREADS, ATTN_PRECISION and ATTN_ISA apply. */
 #define _POSIX_C_SOURCE 200809L
-#include "bench_vit.h"
+#include "vit.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -78,7 +78,10 @@ struct cli_call {
 
 /* ---------------------------------------------------------------------------------------- commands.c */
 
-extern const cli_command *const cli_commands[]; /* All commands, NULL-terminated, in the order of the overview. */
+extern const cli_command
+    *const cli_commands[]; /* The program's commands, NULL-terminated, in the order of the overview. */
+/* Runs the program: main without what is the program's own. */
+int cli_main(int argc, char **argv);
 const cli_command *cli_command_find(const char *name);
 /* Prints that no command has this name, and suggests a similar name. Returns an exit code. */
 int cli_command_refuse(const char *name);

@@ -4,7 +4,7 @@
  * results to tensors.
  */
 #include "run_problem.h"
-#include "bench.h"
+#include "problem_arrays.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -178,7 +178,7 @@ static double number(const attn_tensor *x, int64_t i)
     case ATTN_BOOL:
         return ((const uint8_t *)data)[i];
     default:
-        return bench_element(data, attn_tensor_dtype(x), i);
+        return cli_arrays_element(data, attn_tensor_dtype(x), i);
     }
 }
 
@@ -194,7 +194,7 @@ static bool put(void *block, attn_dtype dtype, int64_t i, double x)
         ((float *)block)[i] = (float)x;
         return true;
     case ATTN_BF16:
-        ((uint16_t *)block)[i] = bench_to_bf16((float)x);
+        ((uint16_t *)block)[i] = cli_arrays_to_bf16((float)x);
         return true;
     case ATTN_I32:
         ((int32_t *)block)[i] = whole && fabs(x) <= INT32_MAX ? (int32_t)x : 0;
@@ -205,7 +205,7 @@ static bool put(void *block, attn_dtype dtype, int64_t i, double x)
     }
 }
 
-static int take(const attn_problem *problem, bench_arrays *a, int array, const attn_tensor *x)
+static int take(const attn_problem *problem, cli_arrays *a, int array, const attn_tensor *x)
 {
     char name[NAME], text[128], given[128];
     int64_t shape[ATTN_MAX_DIMS], lengths[ATTN_MAX_DIMS], size = a->spans[array].high - a->spans[array].low;
@@ -229,12 +229,12 @@ static int take(const attn_problem *problem, bench_arrays *a, int array, const a
 
 /* Returns true if the user must give the array. Results of the forward pass that the backward pass reads are not
  * given but computed. */
-static bool is_asked(const bench_arrays *a, int array)
+static bool is_asked(const cli_arrays *a, int array)
 {
     return a->blocks[array] && !a->spans[array].output && array != ATTN_ARRAY_O && array != ATTN_ARRAY_LSE;
 }
 
-static int take_all(const attn_problem *problem, bench_arrays *a, const attn_named_list *inputs)
+static int take_all(const attn_problem *problem, cli_arrays *a, const attn_named_list *inputs)
 {
     char name[NAME];
     int code = CLI_OK;
@@ -259,7 +259,7 @@ static int take_all(const attn_problem *problem, bench_arrays *a, const attn_nam
 /* ----------------------------------------------------------------------------------------------- outputs */
 
 /* Converts an output to a tensor. A bf16 output becomes f32, because .npy does not support bf16. */
-static int give(const cli_call *cli, const attn_problem *problem, const bench_arrays *a, attn_named *output)
+static int give(const cli_call *cli, const attn_problem *problem, const cli_arrays *a, attn_named *output)
 {
     int array = array_named(output->name);
     bool there = array != ATTN_ARRAY_COUNT && a->blocks[array] && !is_asked(a, array);
@@ -272,7 +272,7 @@ static int give(const cli_call *cli, const attn_problem *problem, const bench_ar
         ATTN_OK)
         return cli_failed(cli, NULL);
     for (int64_t i = 0; i < span->high - span->low; i++)
-        put(attn_tensor_data(output->tensor), dtype, i, bench_element(a->blocks[array], span->dtype, i));
+        put(attn_tensor_data(output->tensor), dtype, i, cli_arrays_element(a->blocks[array], span->dtype, i));
     return CLI_OK;
 }
 
@@ -295,13 +295,13 @@ static attn_direction direction_of(const attn_named_list *outputs)
     return ATTN_DIRECTION_FORWARD;
 }
 
-static int execute(const cli_call *cli, const attn_problem *problem, const attn_plan *plan, bench_arrays *a,
+static int execute(const cli_call *cli, const attn_problem *problem, const attn_plan *plan, cli_arrays *a,
                    const attn_named_list *inputs, attn_named_list *outputs)
 {
     int code = take_all(problem, a, inputs);
     if (code != CLI_OK)
         return code;
-    attn_status status = bench_run_before(cli->context, problem, NULL, a);
+    attn_status status = cli_arrays_run_before(cli->context, problem, NULL, a);
     if (status == ATTN_OK)
         status = attn_plan_execute(plan, &a->arrays, NULL);
     if (status != ATTN_OK)
@@ -315,7 +315,7 @@ int cli_run_problem(const cli_call *cli, const attn_named_list *inputs, attn_nam
 {
     attn_problem problem;
     attn_plan *plan = NULL;
-    bench_arrays a;
+    cli_arrays a;
     outputs->owns = true;
     if (outputs->n == 0)
         return cli_fail(CLI_BAD, "--problem: no output is requested");
@@ -328,10 +328,10 @@ int cli_run_problem(const cli_call *cli, const attn_named_list *inputs, attn_nam
     if (attn_plan_create(&plan, cli->context, &problem, NULL) != ATTN_OK)
         return cli_failed(cli, NULL);
     place_gradients(&problem);
-    int code = bench_arrays_create(&a, plan, &problem, problem.dtype) ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
+    int code = cli_arrays_create(&a, plan, &problem, problem.dtype) ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
     if (code == CLI_OK) {
         code = execute(cli, &problem, plan, &a, inputs, outputs);
-        bench_arrays_destroy(&a);
+        cli_arrays_destroy(&a);
     }
     attn_plan_destroy(plan);
     return code;

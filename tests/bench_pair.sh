@@ -38,7 +38,7 @@ grep -qE '^slower by more than 2 %:$' out.txt && grep -qE '^  slow forward: 1\.1
 grep -q 'there is no such problem' out.txt || fail "the error: $(cat out.txt)"
 
 # The real command's output is read, and its problems are found.
-cp "$ATTN_BUILD/attn" real && "$pair" "$ATTN_BUILD/attn" ./real --seconds 0 --most 8 b1h1q8k8d8 > out.txt || [ $? = 1 ] || fail "$(cat out.txt)"
+cp "$ATTN_BUILD/attn-bench" . && cp "$ATTN_BUILD/attn" real && "$pair" "$ATTN_BUILD/attn" ./real --seconds 0 --most 8 b1h1q8k8d8 > out.txt || [ $? = 1 ] || fail "$(cat out.txt)"
 grep -qE '^b1h1q8k8d8 +backward ' out.txt || fail "the real command: $(cat out.txt)"
 python3 -c 'import runpy, sys
 problems = runpy.run_path(sys.argv[1])["all_problems"]()

@@ -7,7 +7,7 @@
 
 #include "base/context.h"
 #include "bench.h"
-#include "bench_race.h"
+#include "race.h"
 #include "command.h"
 #include "progress.h"
 #include "training.h"
@@ -296,16 +296,16 @@ static void masks_of_benchmarks(void **state)
     attn_context *c = *state;
     attn_problem problem;
     attn_plan *plan;
-    bench_arrays made;
+    cli_arrays made;
     assert_ok(c, attn_problem_parse(&problem, c, "b1q256k256d4:mask", ATTN_DIRECTION_FORWARD));
     assert_ok(c, attn_plan_create(&plan, c, &problem, NULL));
-    assert_true(bench_arrays_create(&made, plan, &problem, ATTN_F32));
+    assert_true(cli_arrays_create(&made, plan, &problem, ATTN_F32));
     const uint8_t *visible = made.blocks[ATTN_ARRAY_MASK];
     int masked = 0;
     for (int i = 0; i < 256 * 256; i++)
         masked += !visible[i];
     assert_true(abs(masked - 256 * 256 / 8) < 256 * 256 / 80);
-    bench_arrays_destroy(&made);
+    cli_arrays_destroy(&made);
     attn_plan_destroy(plan);
 }
 

@@ -46,7 +46,8 @@ def probe(folder, name, *sources):
     path = os.path.join(folder, name)
     libraries = subprocess.run(["pkg-config", "--libs", "jansson", "cairo", "libpng"], check=True, capture_output=True,
                                text=True).stdout.split()
-    subprocess.run(["cc", "-O2", "-pthread", f"-I{ROOT}/include", f"-I{ROOT}/cli", f"{ROOT}/bench/{name}.c",
+    subprocess.run(["cc", "-O2", "-pthread", f"-I{ROOT}/include", f"-I{ROOT}/src/engine", f"-I{ROOT}/src/networks",
+                    f"-I{ROOT}/bench/attn-bench", f"{ROOT}/bench/{name}.c",
                     *[os.path.join(ROOT, source) for source in sources], os.path.join(BUILD, "libattn.a"), *libraries, "-ljpeg",
                     "-lz", "-lm", "-o", path], check=True)
     return path

@@ -25,7 +25,7 @@ SETS = {"avx2": ("AVX2", "AVX2"), "avx512": ("AVX512_CORE", "AVX512")}  # oneDNN
 
 
 class Shape(ctypes.Structure):
-    """bench_product_shape of cli/bench_product.h."""
+    """bench_product_shape of bench/attn-bench/product.h."""
     _fields_ = [("m", ctypes.c_int64), ("n", ctypes.c_int64), ("k", ctypes.c_int64), ("transpose_a", ctypes.c_bool),
                 ("transpose_b", ctypes.c_bool), ("packed", ctypes.c_bool)]
 
@@ -37,11 +37,12 @@ class Product(ctypes.Structure):
 
 
 class Attn:
-    """The products of `attn bench products`: cli/bench_product.c with the library, with ATTN_ISA and ATTN_THREADS."""
+    """The products of `attn bench products`: bench/attn-bench/product.c with the library, with ATTN_ISA and ATTN_THREADS."""
 
     def __init__(self):
         path = os.path.join(tempfile.mkdtemp(), "products.so")
-        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-pthread", f"-I{ROOT}/include", f"-I{ROOT}/src", f"{ROOT}/cli/bench_product.c",
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-pthread", f"-I{ROOT}/include", f"-I{ROOT}/src/engine",
+                        f"-I{ROOT}/src/networks", f"{ROOT}/bench/attn-bench/product.c",
                         f"{BUILD}/libattn.a", "-lm", "-ldl", "-o", path], check=True)
         self.library, self.context = ctypes.CDLL(path), ctypes.c_void_p()
         self.library.bench_product_at.restype = ctypes.c_char_p

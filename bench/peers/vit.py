@@ -119,7 +119,7 @@ def attn_rows(what, batch, threads, seconds):
         print(f"attn is not built in {measure.BUILD}", file=sys.stderr)
         return
     with tempfile.TemporaryDirectory() as folder:
-        probe = measure.probe(folder, "vit_probe", "cli/bench_vit.c")
+        probe = measure.probe(folder, "vit_probe", "bench/attn-bench/vit.c")
         for precision in ("f32", "bf16", "int8") if what == "forward" else ("f32", "bf16"):
             environment = os.environ | {"ATTN_THREADS": str(threads), "ATTN_PRECISION": precision}
             done = subprocess.run([probe, "infer" if what == "forward" else "train", str(batch), str(seconds)], check=True,

@@ -2,8 +2,8 @@
  *
  * Races single matrix products on five kinds of input numbers.
  */
-#include "bench_product.h"
-#include "bench_race.h"
+#include "product.h"
+#include "race.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -43,19 +43,19 @@ static double number(int kind, uint64_t array, int64_t row, int64_t column, int6
 {
     /* in MASKED, one row in MASKED_ROWS is zero, and so is one number in DROPPED of the other rows */
     enum { ROWS = 1000, MASKED_ROWS = 4, DROPPED = 10 };
-    double x = normal(bench_scatter(array, (uint64_t)(row * columns + column)));
+    double x = normal(cli_arrays_scatter(array, (uint64_t)(row * columns + column)));
     switch (kind) {
     case RELU:
         return fmax(x, 0);
     case MASKED:
-        if (bench_scatter(ROWS, (uint64_t)row) % MASKED_ROWS == 0 ||
-            bench_scatter(array + ROWS, (uint64_t)(row * columns + column)) % DROPPED == 0)
+        if (cli_arrays_scatter(ROWS, (uint64_t)row) % MASKED_ROWS == 0 ||
+            cli_arrays_scatter(array + ROWS, (uint64_t)(row * columns + column)) % DROPPED == 0)
             return 0;
         return x / (1 - 1.0 / DROPPED);
     case LOGNORMAL:
-        return copysign(exp(2 * x), (double)(bench_scatter(array + ROWS, (uint64_t)(row + column)) % 2) - 0.5);
+        return copysign(exp(2 * x), (double)(cli_arrays_scatter(array + ROWS, (uint64_t)(row + column)) % 2) - 0.5);
     case ONE_HOT:
-        return (int64_t)(bench_scatter(array, (uint64_t)row) % (uint64_t)columns) == column;
+        return (int64_t)(cli_arrays_scatter(array, (uint64_t)row) % (uint64_t)columns) == column;
     default:
         return x;
     }
@@ -63,7 +63,7 @@ static double number(int kind, uint64_t array, int64_t row, int64_t column, int6
 
 static float *make_matrix(int kind, uint64_t array, int64_t rows, int64_t columns)
 {
-    float *matrix = bench_take((size_t)(rows * columns) * sizeof *matrix);
+    float *matrix = cli_arrays_take((size_t)(rows * columns) * sizeof *matrix);
     for (int64_t i = 0; matrix && i < rows; i++)
         for (int64_t j = 0; j < columns; j++)
             matrix[i * columns + j] = (float)number(kind, array, i, j, columns);
@@ -157,8 +157,8 @@ static double error_of_product(const void *user)
     const bench_product_shape *p = &st->product.shape;
     double most = fmax(error_of(st, 0, 0), error_of(st, p->m - 1, p->n - 1));
     for (uint64_t i = 0; i < SAMPLE; i++)
-        most = fmax(most, error_of(st, (int64_t)(bench_scatter(3, i) % (uint64_t)p->m),
-                                   (int64_t)(bench_scatter(4, i) % (uint64_t)p->n)));
+        most = fmax(most, error_of(st, (int64_t)(cli_arrays_scatter(3, i) % (uint64_t)p->m),
+                                   (int64_t)(cli_arrays_scatter(4, i) % (uint64_t)p->n)));
     return most;
 }
 

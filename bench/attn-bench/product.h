@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench_product.h - one matrix product computed by a tape, for `attn bench` and bench/peers/products.py. The script
- * compiles bench_product.c into its own shared library. */
-#ifndef CLI_BENCH_PRODUCT_H
-#define CLI_BENCH_PRODUCT_H
+ * product.h - one matrix product computed by a tape, for `attn bench` and bench/peers/products.py. The script
+ * compiles product.c into its own shared library. */
+#ifndef BENCH_PRODUCT_H
+#define BENCH_PRODUCT_H
 
 #include "attn/tensor.h"
 

@@ -3,8 +3,7 @@
  * attn bench train: measures time and memory of a training step of a Transformer.
  */
 #include "bench.h"
-#include "bench_step.h"
-#include "commands.h"
+#include "step.h"
 
 #include <string.h>
 
@@ -116,7 +115,7 @@ static int run(cli_call *cli)
     return code;
 }
 
-const cli_command cli_bench_train = {
+const cli_command bench_train = {
     "bench train",
     "measure a training step against the machine's peak",
     usage,

@@ -2,10 +2,10 @@
  *
  * Races attention, training steps and Vision Transformers.
  */
-#include "bench_problems.h"
-#include "bench_race.h"
-#include "bench_step.h"
-#include "bench_vit.h"
+#include "problems.h"
+#include "race.h"
+#include "step.h"
+#include "vit.h"
 
 static const char *const as_they_are[] = {"usual"};
 
@@ -15,12 +15,12 @@ typedef struct attention {
     const char *problem;
     attn_direction direction;
     /* changes the inputs for the second kind of numbers, so that attention weights are tiny or 0 */
-    void (*make_small)(bench_arrays *arrays, const attn_problem *problem);
+    void (*make_small)(cli_arrays *arrays, const attn_problem *problem);
 } attention;
 
 typedef struct attention_state {
     attn_plan *plan;
-    bench_arrays arrays;
+    cli_arrays arrays;
 } attention_state;
 
 static attn_status open_attention(void *user, attn_context *context, const void *of, int kind)
@@ -32,11 +32,11 @@ static attn_status open_attention(void *user, attn_context *context, const void 
     attn_status status = attn_problem_parse(&problem, context, a->problem, a->direction);
     if (status == ATTN_OK)
         status = attn_plan_create(&st->plan, context, &problem, &options);
-    if (status == ATTN_OK && !bench_arrays_create(&st->arrays, st->plan, &problem, problem.dtype))
+    if (status == ATTN_OK && !cli_arrays_create(&st->arrays, st->plan, &problem, problem.dtype))
         status = ATTN_ERROR_MEMORY;
     if (status == ATTN_OK && kind > 0)
         a->make_small(&st->arrays, &problem);
-    return status == ATTN_OK ? bench_run_before(context, &problem, NULL, &st->arrays) : status;
+    return status == ATTN_OK ? cli_arrays_run_before(context, &problem, NULL, &st->arrays) : status;
 }
 
 static attn_status run_attention(void *user)
@@ -49,7 +49,7 @@ static void close_attention(void *user)
 {
     attention_state *st = user;
     attn_plan_destroy(st->plan);
-    bench_arrays_destroy(&st->arrays);
+    cli_arrays_destroy(&st->arrays);
 }
 
 static double flops_of_attention(const void *user)
@@ -94,7 +94,7 @@ int bench_race_attention(bench_race *race)
 
 /* Fills the bias with the mask of Swin's shifted windows. Two tokens in different parts of a window get a bias of
  * -100. Their weight is then near 2^-144, which is subnormal. */
-static void mask_parts(bench_arrays *arrays, const attn_problem *problem)
+static void mask_parts(cli_arrays *arrays, const attn_problem *problem)
 {
     enum { TOKENS = 49, PART = 28 };
     const attn_span *span = &arrays->spans[ATTN_ARRAY_BIAS];
@@ -107,7 +107,7 @@ static void mask_parts(bench_arrays *arrays, const attn_problem *problem)
 
 /* Scales the operands so that scores have a standard deviation of 40 instead of 1/3. Weights then have all sizes
  * down to zero. */
-static void spread_scores(bench_arrays *arrays, const attn_problem *problem)
+static void spread_scores(cli_arrays *arrays, const attn_problem *problem)
 {
     const attn_span *span = &arrays->spans[ATTN_ARRAY_Q];
     float *q = arrays->blocks[ATTN_ARRAY_Q];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench_step.h - measures a training step of a Transformer.
+ * step.h - measures a training step of a Transformer.
  */
-#ifndef CLI_BENCH_STEP_H
-#define CLI_BENCH_STEP_H
+#ifndef BENCH_STEP_H
+#define BENCH_STEP_H
 
 #include "attn/models.h"
 #include "attn/train.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench_race.h - runs the same work on each instruction set of the machine and on several kinds of input numbers. All
+ * race.h - runs the same work on each instruction set of the machine and on several kinds of input numbers. All
  * combinations run in turns, and the shortest time of each counts. If a set is slower than the next lower set, or
  * slower on some numbers than on others, an alarm is printed.
  */
-#ifndef CLI_BENCH_RACE_H
-#define CLI_BENCH_RACE_H
+#ifndef BENCH_RACE_H
+#define BENCH_RACE_H
 
 #include "bench.h"
 
@@ -64,14 +64,14 @@ int bench_race_row(bench_race *race, const bench_row *row);
  * nothing was measured, CLI_FAILED after alarms, or CLI_OK. */
 int bench_race_end(bench_race *race, int code);
 
-/* ---------------------------------------------------------------------------------- bench_race_products.c */
+/* ---------------------------------------------------------------------------------- race_products.c */
 
-/* Races the products of a NULL-terminated list in each precision. NULL means all products of bench_product.h. Those
+/* Races the products of a NULL-terminated list in each precision. NULL means all products of product.h. Those
  * with weights of a linear layer then also run with packed weights. */
 int bench_race_products(bench_race *race, const char *const *shapes);
 extern const char *const bench_products_quick[];
 
-/* ------------------------------------------------------------------------------------- bench_race_work.c */
+/* ------------------------------------------------------------------------------------- race_work.c */
 
 int bench_race_attention(bench_race *race);
 int bench_race_subnormal(bench_race *race);

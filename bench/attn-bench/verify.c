@@ -19,29 +19,13 @@ static double bound_of(const attn_problem *problem)
     }
 }
 
-attn_status bench_run_before(attn_context *context, const attn_problem *problem, const char *solver, bench_arrays *a)
-{
-    attn_problem forward = *problem;
-    attn_plan *plan;
-    if (problem->direction == ATTN_DIRECTION_FORWARD)
-        return ATTN_OK;
-    forward.direction = ATTN_DIRECTION_FORWARD;
-    forward.flags &= ATTN_WITH_ALL;
-    forward.flags |= ATTN_WANT_LSE;
-    attn_status status = attn_plan_create(&plan, context, &forward, &(attn_plan_options){.solver = solver});
-    if (status == ATTN_OK)
-        status = attn_plan_execute(plan, &a->arrays, NULL);
-    attn_plan_destroy(plan);
-    return status;
-}
-
-static double difference(const bench_arrays *done, const bench_arrays *expected, int array)
+static double difference(const cli_arrays *done, const cli_arrays *expected, int array)
 {
     const attn_span *a = &done->spans[array], *b = &expected->spans[array];
     double largest = 0, error = 0;
     for (int64_t i = 0; i < b->high - b->low; i++) {
-        double x = bench_element(done->blocks[array], a->dtype, i);
-        double y = bench_element(expected->blocks[array], b->dtype, i);
+        double x = cli_arrays_element(done->blocks[array], a->dtype, i);
+        double y = cli_arrays_element(expected->blocks[array], b->dtype, i);
         bool same = (isnan(x) && isnan(y)) || (isinf(x) && isinf(y) && signbit(x) == signbit(y));
         if (same)
             continue;
@@ -53,26 +37,25 @@ static double difference(const bench_arrays *done, const bench_arrays *expected,
     return largest > 0 ? error / largest : error;
 }
 
-static attn_status run_reference(attn_context *context, const attn_problem *problem, attn_dtype rounded,
-                                 bench_arrays *a)
+static attn_status run_reference(attn_context *context, const attn_problem *problem, attn_dtype rounded, cli_arrays *a)
 {
     attn_plan *plan;
     attn_status status = attn_plan_create(&plan, context, problem, &(attn_plan_options){.solver = "reference"});
-    if (status == ATTN_OK && !bench_arrays_create(a, plan, problem, rounded))
+    if (status == ATTN_OK && !cli_arrays_create(a, plan, problem, rounded))
         status = ATTN_ERROR_MEMORY;
     if (status == ATTN_OK)
-        status = bench_run_before(context, problem, "reference", a);
+        status = cli_arrays_run_before(context, problem, "reference", a);
     if (status == ATTN_OK)
         status = attn_plan_execute(plan, &a->arrays, NULL);
     attn_plan_destroy(plan);
     return status;
 }
 
-attn_status bench_verify(attn_context *context, const attn_problem *problem, const bench_arrays *done, double *error,
+attn_status bench_verify(attn_context *context, const attn_problem *problem, const cli_arrays *done, double *error,
                          double *bound)
 {
     attn_problem exact = *problem;
-    bench_arrays expected = {0};
+    cli_arrays expected = {0};
     exact.dtype = ATTN_F64;
     *error = 0;
     *bound = bound_of(problem);
@@ -80,6 +63,6 @@ attn_status bench_verify(attn_context *context, const attn_problem *problem, con
     for (int array = 0; status == ATTN_OK && array < ATTN_ARRAY_COUNT; array++)
         if (done->blocks[array] && done->spans[array].output)
             *error = fmax(*error, difference(done, &expected, array));
-    bench_arrays_destroy(&expected);
+    cli_arrays_destroy(&expected);
     return status;
 }

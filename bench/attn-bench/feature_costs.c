@@ -3,7 +3,7 @@
  * Measures the cost of each feature. The plain problem and the problems with a feature run in turns. The shortest time
  * of each problem counts.
  */
-#include "bench_features.h"
+#include "feature_costs.h"
 #include "bench.h"
 
 #include <stdio.h>
@@ -57,7 +57,7 @@ static const char *const problems_quick[] = {"b1h8q1k1024d64", "b1h8q16k512d64",
 /* One problem with one feature. `plan` is NULL if no solver runs it, or if the problem does not support the feature. */
 typedef struct entrant {
     attn_plan *plan;
-    bench_arrays arrays;
+    cli_arrays arrays;
     double best;
 } entrant;
 
@@ -112,9 +112,9 @@ static attn_status enter(const bench *b, entrant *e, const attn_problem *plain, 
         attn_context_clear_error(context);
         return ATTN_OK;
     }
-    if (status == ATTN_OK && !bench_arrays_create(&e->arrays, e->plan, &with, with.dtype))
+    if (status == ATTN_OK && !cli_arrays_create(&e->arrays, e->plan, &with, with.dtype))
         status = ATTN_ERROR_MEMORY;
-    return status == ATTN_OK ? bench_run_before(context, &with, NULL, &e->arrays) : status;
+    return status == ATTN_OK ? cli_arrays_run_before(context, &with, NULL, &e->arrays) : status;
 }
 
 /* Runs the problems in turns, until the time is over. In each turn, a problem runs at least twice, because its first
@@ -209,7 +209,7 @@ static int measure(bench *b, const char *problem, attn_direction direction, int 
     if (status == ATTN_OK)
         report(b, problem, names[direction], entrants);
     for (int i = 0; i < FEATURES; i++) {
-        bench_arrays_destroy(&entrants[i].arrays);
+        cli_arrays_destroy(&entrants[i].arrays);
         attn_plan_destroy(entrants[i].plan);
     }
     return status == ATTN_OK             ? CLI_OK

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench_vit.h - runs Vision Transformers on random pictures, for `attn bench` and bench/vit_probe.c. vit_probe.c is
- * compiled together with bench_vit.c.
+ * vit.h - runs Vision Transformers on random pictures, for `attn bench` and bench/vit_probe.c. vit_probe.c is
+ * compiled together with vit.c.
  */
-#ifndef CLI_BENCH_VIT_H
-#define CLI_BENCH_VIT_H
+#ifndef BENCH_VIT_H
+#define BENCH_VIT_H
 
 #include "attn/models.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Allocates and fills the arrays of a plan. */
-#include "bench.h"
+#include "problem_arrays.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static void point(attn_arrays *a, int array, const void *data)
         a->dtable[array - ATTN_ARRAY_DTABLE] = (void *)(uintptr_t)data;
 }
 
-uint64_t bench_scatter(uint64_t array, uint64_t i)
+uint64_t cli_arrays_scatter(uint64_t array, uint64_t i)
 {
     uint64_t x = (array + 1) * UINT64_C(0x9e3779b97f4a7c15) + i * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -33,7 +33,7 @@ uint64_t bench_scatter(uint64_t array, uint64_t i)
     return x ^ x >> 31;
 }
 
-uint16_t bench_to_bf16(float x)
+uint16_t cli_arrays_to_bf16(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -50,7 +50,7 @@ static float from_bf16(uint16_t half)
     return x;
 }
 
-double bench_element(const void *block, attn_dtype dtype, int64_t i)
+double cli_arrays_element(const void *block, attn_dtype dtype, int64_t i)
 {
     switch (dtype) {
     case ATTN_F64:
@@ -66,8 +66,8 @@ double bench_element(const void *block, attn_dtype dtype, int64_t i)
 static void fill_reals(void *block, attn_dtype dtype, attn_dtype rounded, int array, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        float x = (float)(int32_t)(uint32_t)bench_scatter((uint64_t)array, (uint64_t)i) * 0x1p-31f;
-        uint16_t half = bench_to_bf16(x);
+        float x = (float)(int32_t)(uint32_t)cli_arrays_scatter((uint64_t)array, (uint64_t)i) * 0x1p-31f;
+        uint16_t half = cli_arrays_to_bf16(x);
         if (rounded == ATTN_BF16)
             x = from_bf16(half);
         if (dtype == ATTN_F64)
@@ -87,7 +87,7 @@ static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, i
     double reach = 2 * mean > (double)longest ? (double)longest - mean : mean;
     double sum = 0, even = 0;
     for (int64_t s = 0; s < sequences; s++) {
-        uint64_t share = bench_scatter(ATTN_ARRAY_Q_OFFSETS, (uint64_t)(s / 2)) % 1000;
+        uint64_t share = cli_arrays_scatter(ATTN_ARRAY_Q_OFFSETS, (uint64_t)(s / 2)) % 1000;
         /* Two neighbouring sequences have the lengths mean + even and mean - even. */
         even = (double)share / 1000 * reach * (s % 2 ? -1 : 1);
         sum += s == sequences - 1 && s % 2 == 0 ? mean : mean + even;
@@ -100,7 +100,7 @@ static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, i
 static void fill_index(int32_t *index, int64_t n, int64_t rows)
 {
     for (int64_t i = 0; i < n; i++)
-        index[i] = (int32_t)(bench_scatter(ATTN_ARRAY_BIAS_INDEX, (uint64_t)i) % (uint64_t)rows);
+        index[i] = (int32_t)(cli_arrays_scatter(ATTN_ARRAY_BIAS_INDEX, (uint64_t)i) % (uint64_t)rows);
 }
 
 /* Fills an array. Each length is between half and all of the keys, as in padded data. A mask masks one key in eight. */
@@ -108,12 +108,12 @@ static void fill(void *block, const attn_span *span, attn_dtype rounded, int arr
 {
     int64_t n = span->high - span->low;
     for (int64_t i = 0; array == ATTN_ARRAY_MASK && i < n; i++)
-        ((uint8_t *)block)[i] = bench_scatter((uint64_t)array, (uint64_t)i) % 8 != 0;
+        ((uint8_t *)block)[i] = cli_arrays_scatter((uint64_t)array, (uint64_t)i) % 8 != 0;
     for (int64_t i = 0; array == ATTN_ARRAY_LENS && i < n; i++)
-        ((int32_t *)block)[i] = (int32_t)(keys / 2 + (int64_t)(bench_scatter((uint64_t)array, (uint64_t)i) %
+        ((int32_t *)block)[i] = (int32_t)(keys / 2 + (int64_t)(cli_arrays_scatter((uint64_t)array, (uint64_t)i) %
                                                                (uint64_t)(keys - keys / 2 + 1)));
     for (int64_t i = 0; array == ATTN_ARRAY_BLOCKS && i < n; i++)
-        ((uint8_t *)block)[i] = bench_scatter((uint64_t)array, (uint64_t)i) % 4 == 0;
+        ((uint8_t *)block)[i] = cli_arrays_scatter((uint64_t)array, (uint64_t)i) % 4 == 0;
     if (array != ATTN_ARRAY_MASK && array != ATTN_ARRAY_BLOCKS && array != ATTN_ARRAY_LENS &&
         array != ATTN_ARRAY_Q_OFFSETS && array != ATTN_ARRAY_K_OFFSETS)
         fill_reals(block, span->dtype, rounded, array, n);
@@ -127,7 +127,7 @@ static attn_dtype rounding(attn_dtype rounded, int array)
     return typed || rounded != ATTN_BF16 ? rounded : ATTN_F32;
 }
 
-void *bench_take(size_t bytes)
+void *cli_arrays_take(size_t bytes)
 {
     const size_t page = (size_t)2 << 20;
     size_t align = bytes >= page ? page : 64;
@@ -139,9 +139,9 @@ void *bench_take(size_t bytes)
     return block;
 }
 
-bool bench_arrays_create(bench_arrays *made, const attn_plan *plan, const attn_problem *problem, attn_dtype rounded)
+bool cli_arrays_create(cli_arrays *made, const attn_plan *plan, const attn_problem *problem, attn_dtype rounded)
 {
-    *made = (bench_arrays){0};
+    *made = (cli_arrays){0};
     int64_t keys = problem->dims[problem->lens_dim].n;
     for (int array = 0; array < ATTN_ARRAY_COUNT; array++) {
         attn_span *span = &made->spans[array];
@@ -149,9 +149,9 @@ bool bench_arrays_create(bench_arrays *made, const attn_plan *plan, const attn_p
             continue;
         size_t size = attn_dtype_size(span->dtype), bytes = (size_t)(span->high - span->low) * size;
         bytes = (bytes / 64 + 1) * 64;
-        made->blocks[array] = bench_take(bytes);
+        made->blocks[array] = cli_arrays_take(bytes);
         if (!made->blocks[array]) {
-            bench_arrays_destroy(made);
+            cli_arrays_destroy(made);
             return false;
         }
         memset(made->blocks[array], 0, bytes);
@@ -169,9 +169,25 @@ bool bench_arrays_create(bench_arrays *made, const attn_plan *plan, const attn_p
     return true;
 }
 
-void bench_arrays_destroy(bench_arrays *made)
+void cli_arrays_destroy(cli_arrays *made)
 {
     for (int array = 0; array < ATTN_ARRAY_COUNT; array++)
         free(made->blocks[array]);
-    *made = (bench_arrays){0};
+    *made = (cli_arrays){0};
+}
+
+attn_status cli_arrays_run_before(attn_context *context, const attn_problem *problem, const char *solver, cli_arrays *a)
+{
+    attn_problem forward = *problem;
+    attn_plan *plan;
+    if (problem->direction == ATTN_DIRECTION_FORWARD)
+        return ATTN_OK;
+    forward.direction = ATTN_DIRECTION_FORWARD;
+    forward.flags &= ATTN_WITH_ALL;
+    forward.flags |= ATTN_WANT_LSE;
+    attn_status status = attn_plan_create(&plan, context, &forward, &(attn_plan_options){.solver = solver});
+    if (status == ATTN_OK)
+        status = attn_plan_execute(plan, &a->arrays, NULL);
+    attn_plan_destroy(plan);
+    return status;
 }

@@ -2,7 +2,7 @@
  *
  * Runs Vision Transformers for the benchmarks.
  */
-#include "bench_vit.h"
+#include "vit.h"
 
 const bench_vit_shape bench_vit_base = {224, 16, 768, 3072, 12, 12, 1000, 1, true, BENCH_VIT_FORWARD};
 const bench_vit_shape bench_vit_d2l = {96, 16, 512, 2048, 8, 2, 10, 1, false, BENCH_VIT_TRAIN};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * bench_features.h - the cost of each feature of a problem: its time divided by the time of the plain problem. */
-#ifndef CLI_BENCH_FEATURES_H
-#define CLI_BENCH_FEATURES_H
+ * feature_costs.h - the cost of each feature of a problem: its time divided by the time of the plain problem. */
+#ifndef BENCH_FEATURE_COSTS_H
+#define BENCH_FEATURE_COSTS_H
 
 #include "command.h"
 

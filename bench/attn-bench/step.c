@@ -2,7 +2,7 @@
  *
  * Measures a training step of a Transformer on random sentences.
  */
-#include "bench_step.h"
+#include "step.h"
 
 #include "bench.h"
 

@@ -2,7 +2,7 @@
  *
  * The default problems of `attn bench attend`.
  */
-#include "bench_problems.h"
+#include "problems.h"
 
 #include "attn/attn.h"
 

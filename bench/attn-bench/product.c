@@ -2,7 +2,7 @@
  *
  * Computes one matrix product with the operations of a tape, and lists the products that are measured.
  */
-#include "bench_product.h"
+#include "product.h"
 
 #include "base/context.h"
 #include "tensor/compute_in.h"

@@ -2,7 +2,7 @@
  *
  * Compares the speeds of instruction sets, and the speeds on different kinds of input numbers.
  */
-#include "bench_race.h"
+#include "race.h"
 
 #include <math.h>
 #include <stdarg.h>

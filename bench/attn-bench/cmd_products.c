@@ -3,9 +3,9 @@
  * attn bench products: measures the speed of matrix products on each instruction set and on several kinds of input
  * numbers.
  */
-#include "bench_product.h"
-#include "bench_race.h"
-#include "commands.h"
+#include "product.h"
+#include "race.h"
+#include "bench.h"
 
 static const cli_option options[] = {BENCH_RACE_OPTIONS};
 
@@ -56,7 +56,7 @@ static int run(cli_call *cli)
                                                                          : NULL));
 }
 
-const cli_command cli_bench_products = {
+const cli_command bench_products = {
     "bench products",
     "measure products on every instruction set; fail where one is slow",
     usage,

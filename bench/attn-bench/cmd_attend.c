@@ -3,9 +3,8 @@
  * attn bench attend: measures the speed of attention problems, also as a fraction of the machine's peak.
  */
 #include "bench.h"
-#include "bench_features.h"
-#include "bench_problems.h"
-#include "commands.h"
+#include "feature_costs.h"
+#include "problems.h"
 
 #include <string.h>
 
@@ -159,11 +158,11 @@ static void measure_peak(bench *b, int threads)
 static attn_status measure_plan(bench *b, const attn_problem *problem, const attn_plan *plan, row *r)
 {
     attn_context *context = b->cli->context;
-    bench_arrays a;
+    cli_arrays a;
     double seconds = 0;
-    if (!bench_arrays_create(&a, plan, problem, problem->dtype))
+    if (!cli_arrays_create(&a, plan, problem, problem->dtype))
         return ATTN_ERROR_MEMORY;
-    attn_status status = bench_run_before(context, problem, NULL, &a);
+    attn_status status = cli_arrays_run_before(context, problem, NULL, &a);
     if (status == ATTN_OK)
         status = time_plan(b, plan, &a.arrays, &seconds);
     measure_peak(b, r->threads);
@@ -172,7 +171,7 @@ static attn_status measure_plan(bench *b, const attn_problem *problem, const att
     r->gflops = seconds > 0 ? 1e-9 * attn_plan_flops(plan) / seconds : 0;
     if (status == ATTN_OK && b->verify)
         status = bench_verify(context, problem, &a, &r->error, &r->bound);
-    bench_arrays_destroy(&a);
+    cli_arrays_destroy(&a);
     return status;
 }
 
@@ -306,7 +305,7 @@ static int run(cli_call *cli)
     return code == CLI_OK && b.wrong ? CLI_FAILED : code;
 }
 
-const cli_command cli_bench_attend = {
+const cli_command bench_attend = {
     "bench attend",
     "measure attention against the machine's peak",
     usage,
