@@ -215,6 +215,8 @@ int cli_checkpoint_info(const cli_call *cli, const char *path)
     how.names = NULL;
     attn_name_map_destroy(names);
     int code = CLI_OK;
+    if (status == ATTN_OK)
+        cli_notes(cli, attn_checkpoint_notes(weights));
     if (status == ATTN_OK && cli->json) {
         status = write_json(cli, weights, &json);
         if (status == ATTN_OK)

@@ -67,15 +67,6 @@ static const char *const examples[] = {
     NULL,
 };
 
-static void tell_notes(const cli_call *cli, const char *notes)
-{
-    for (const char *line = notes; line && *line; line += strspn(line, "\n")) {
-        int length = (int)strcspn(line, "\n");
-        cli_note(cli, "%.*s", length, line);
-        line += length;
-    }
-}
-
 static int convert_msa(const cli_call *cli)
 {
     attn_msa *msa;
@@ -112,7 +103,7 @@ static void tell_passed(const cli_call *cli)
     if (status == ATTN_OK)
         status = attn_checkpoint_open(&weights, cli->context, cli->words[0], &how, NULL);
     if (status == ATTN_OK)
-        tell_notes(cli, attn_checkpoint_notes(weights));
+        cli_notes(cli, attn_checkpoint_notes(weights));
     attn_checkpoint_close(weights);
     attn_name_map_destroy(names);
 }
@@ -214,7 +205,7 @@ static int convert_named(const cli_call *cli, const cli_foreign *foreign)
         status = attn_model_save(model, cli_text(cli, "out"));
     int code = status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
     if (code == CLI_OK)
-        tell_notes(cli, report.data);
+        cli_notes(cli, report.data);
     attn_bytes_free(cli->context, &report);
     attn_model_destroy(model);
     return code;
@@ -226,7 +217,7 @@ static int convert_tensors(const cli_call *cli)
     int64_t n;
     char count[32];
     attn_status status = attn_weights_convert(cli->context, cli->words[0], cli_text(cli, "out"), &n, &report);
-    tell_notes(cli, report.data);
+    cli_notes(cli, report.data);
     attn_bytes_free(cli->context, &report);
     if (status != ATTN_OK)
         return cli_failed(cli, NULL);

@@ -3,6 +3,7 @@
  * attn diff: prints which weights of two checkpoints differ, and by how much.
  */
 #include "commands.h"
+#include "io/tensors/weights.h"
 
 #include <math.h>
 #include <string.h>
@@ -161,6 +162,8 @@ static int run(cli_call *cli)
     for (int i = 0; i < 2 && status == ATTN_OK; i++) {
         attn_weights_options how = {.reals = ATTN_F64, .names = i ? names : NULL, .allow_extra = true};
         status = attn_checkpoint_open(&c.side[i], cli->context, cli->words[i], &how, NULL);
+        if (status == ATTN_OK)
+            cli_notes(cli, attn_checkpoint_notes(c.side[i]));
     }
     attn_name_map_destroy(names);
     if (cli->json) {

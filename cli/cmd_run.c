@@ -67,12 +67,13 @@ static int bad_form(const char *option, const char *text)
  * parameter that is missing, extra or of another shape. For accepted weights, it is the notes about skipped tensors. */
 static void tell_report(const cli_call *cli, attn_status status, const attn_bytes *report)
 {
+    if (status == ATTN_OK) {
+        cli_notes(cli, report->data);
+        return;
+    }
     for (const char *line = report->data; line && *line; line += strspn(line, "\n")) {
         int length = (int)strcspn(line, "\n");
-        if (status == ATTN_OK)
-            cli_note(cli, "%.*s", length, line);
-        else
-            cli_fail(CLI_BAD, "%.*s", length, line);
+        cli_fail(CLI_BAD, "%.*s", length, line);
         line += length;
     }
 }

@@ -150,6 +150,8 @@ void cli_forgive(const cli_call *cli);
 int cli_exit_code(attn_status status);
 /* Prints a line on stderr, unless --quiet is set. */
 void cli_note(const cli_call *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Prints each line of `notes`, such as those about skipped tensors, as a note. NULL is allowed. */
+void cli_notes(const cli_call *cli, const char *notes);
 /* Prints a line on stderr, even with --quiet. It warns that a request was carried out only in part. */
 void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Prints like printf, but without control characters. Use it for names, classes and sentences from files, because

@@ -257,6 +257,8 @@ int cli_dry_run(const cli_call *cli, const cli_foreign *foreign, const char *pat
     attn_weights_options how = {.names = foreign->names, .allow_extra = true};
     attn_checkpoint_entry e = {0};
     attn_status status = attn_checkpoint_open(&d.weights, cli->context, path, &how, NULL);
+    if (status == ATTN_OK)
+        cli_notes(cli, attn_checkpoint_notes(d.weights));
     if (status == ATTN_OK && foreign->arch)
         status = attn_model_create(&d.model, cli->context, foreign->arch, foreign->config,
                                    &(attn_model_options){.blank = true});

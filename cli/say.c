@@ -62,6 +62,15 @@ void cli_note(const cli_call *cli, const char *format, ...)
     va_end(arguments);
 }
 
+void cli_notes(const cli_call *cli, const char *notes)
+{
+    for (const char *line = notes; line && *line; line += strspn(line, "\n")) {
+        int length = (int)strcspn(line, "\n");
+        cli_note(cli, "%.*s", length, line);
+        line += length;
+    }
+}
+
 void cli_warn(const char *format, ...)
 {
     char line[LINE];

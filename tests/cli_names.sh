@@ -80,6 +80,7 @@ grep -q "self-attention" said || fail "attn info does not say which architecture
 expect 2 "nothing.pt" "$attn" info nothing.pt
 if command -v python3 > /dev/null; then
     python3 "$root/tests/info_values.py" "$attn" > said 2>&1 || fail "attn info --values: $(cat said)"
+    python3 "$root/tests/skipped_notes.py" "$attn" > said 2>&1 || fail "notes about skipped contents: $(cat said)"
 fi
 
 "$attn" info "$data/self_attention.pt" --names foreign.names > said || fail "attn info does not take a names file"

@@ -632,6 +632,26 @@ static void parts_of_other_normalizations_are_the_whole(void **state)
         assert_true(p[0].dlse[i] == 0 && p[1].dlse[i] == 0);
 }
 
+/* The weight of the first part underflows to 0. As in a whole row, 0 * NaN is NaN; a part without keys adds nothing. */
+static void nan_of_a_part_reaches_the_merged_row_whatever_its_weight(void **state)
+{
+    (void)state;
+    const float inf = (float)INFINITY, o[] = {inf, 3}, rest[] = {1, 2}, lse[] = {-1000, -inf}, more = 0;
+    float merged[2], sum, dout[] = {1, (float)NAN}, slopes[6];
+    attn_partials shape = {.batch = 1, .heads = 1, .queries = 1, .dim = 2};
+    for (int empty = 0; empty < 2; empty++) {
+        attn_partials_arrays x = {.o1 = o, .lse1 = &lse[empty], .o2 = rest, .lse2 = &more, .dout = dout};
+        x.do1 = slopes, x.do2 = slopes + 2, x.dlse1 = slopes + 4, x.dlse2 = slopes + 5;
+        assert_int_equal(attn_partials_merge(context, &shape, o, &lse[empty], rest, &more, merged, &sum), ATTN_OK);
+        assert_true(empty ? merged[0] == 1 : isnan(merged[0]));
+        assert_true(merged[1] == 2 && sum == 0);
+        assert_int_equal(attn_partials_backward(context, &shape, &x), ATTN_OK);
+        assert_true(slopes[0] == 0 && slopes[2] == 1 && isnan(slopes[3]));
+        assert_true(empty ? slopes[1] == 0 : isnan(slopes[1]));
+        assert_true(empty ? slopes[4] == 0 : isnan(slopes[4]));
+    }
+}
+
 static void wrong_partials_are_refused(void **state)
 {
     (void)state;
@@ -668,6 +688,7 @@ int main(void)
         cmocka_unit_test(a_sink_is_a_key_without_value),
         cmocka_unit_test(merged_parts_are_the_whole),
         cmocka_unit_test(parts_of_other_normalizations_are_the_whole),
+        cmocka_unit_test(nan_of_a_part_reaches_the_merged_row_whatever_its_weight),
         cmocka_unit_test(wrong_partials_are_refused),
     };
     return cmocka_run_group_tests(tests, open_context, close_context);

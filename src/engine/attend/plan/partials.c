@@ -31,6 +31,7 @@ static bool is_sum(const job *j)
  * be subnormal numbers. */
 typedef struct shares {
     double lse, of[2];
+    bool empty[2]; /* the part has no keys for the row, so its o is not read */
 } shares;
 
 static double share_of(const job *j, double part, double whole)
@@ -44,11 +45,12 @@ static shares shares_of(const job *j, int64_t row)
     double a = attn__load(j->side, j->lse[0], row), b = attn__load(j->side, j->lse[1], row);
     double max = a > b || isnan(a) ? a : b;
     if (max == (double)-INFINITY)
-        return (shares){.lse = max};
+        return (shares){.lse = max, .empty = {true, true}};
+    bool no_a = a == (double)-INFINITY, no_b = b == (double)-INFINITY;
     if (is_sum(j))
-        return (shares){.lse = max, .of = {a != (double)-INFINITY, b != (double)-INFINITY}};
+        return (shares){max, {!no_a, !no_b}, {no_a, no_b}};
     double x = exp(a - max), y = exp(b - max);
-    return (shares){max + log(x + y), {share_of(j, x, x + y), share_of(j, y, x + y)}};
+    return (shares){max + log(x + y), {share_of(j, x, x + y), share_of(j, y, x + y)}, {no_a, no_b}};
 }
 
 /* Returns the offset in `o` of the channels of row `row` of lse [B,H,T]. */
@@ -59,10 +61,11 @@ static int64_t channels_at(const job *j, int64_t row)
     return s->layout == ATTN_LAYOUT_BHTD ? row * s->dim : ((batch * s->queries + t) * s->heads + head) * s->dim;
 }
 
-/* Returns an element of a part. If the share is 0, returns 0 and does not read, because 0 * NaN would be NaN. */
-static double element(const job *j, int part, double share, int64_t at)
+/* Returns an element of a part, or 0 if the part is empty. A share that underflowed to 0 keeps NaN and infinity, as
+ * the weights of a whole row do. */
+static double element(const job *j, const shares *s, int part, int64_t at)
 {
-    return share == 0 ? 0 : attn__load(j->dtype, j->o[part], at);
+    return s->empty[part] ? 0 : attn__load(j->dtype, j->o[part], at);
 }
 
 static void merge_row(const job *j, int64_t row)
@@ -70,7 +73,7 @@ static void merge_row(const job *j, int64_t row)
     shares s = shares_of(j, row);
     int64_t at = channels_at(j, row);
     for (int64_t c = at; c < at + j->shape->dim; c++)
-        attn__store(j->dtype, j->merged, c, s.of[0] * element(j, 0, s.of[0], c) + s.of[1] * element(j, 1, s.of[1], c));
+        attn__store(j->dtype, j->merged, c, s.of[0] * element(j, &s, 0, c) + s.of[1] * element(j, &s, 1, c));
     attn__store(j->side, j->merged_lse, row, s.lse);
 }
 
@@ -83,11 +86,11 @@ static void divide_row(const job *j, int64_t row)
     double apart = 0, dlse = slopes ? attn__load(j->side, j->dlse, row) : 0;
     for (int64_t c = at; c < at + j->shape->dim; c++) {
         double dout = attn__load(j->dtype, j->dout, c);
-        apart += dout * (element(j, 0, s.of[0], c) - element(j, 1, s.of[1], c));
+        apart += dout * (element(j, &s, 0, c) - element(j, &s, 1, c));
         for (int part = 0; part < 2; part++)
-            attn__store(j->dtype, j->do_part[part], c, s.of[part] == 0 ? 0 : s.of[part] * dout);
+            attn__store(j->dtype, j->do_part[part], c, s.empty[part] ? 0 : s.of[part] * dout);
     }
-    double exchange = is_sum(j) || s.of[0] * s.of[1] == 0 ? 0 : s.of[0] * s.of[1] * apart;
+    double exchange = is_sum(j) || s.empty[0] || s.empty[1] ? 0 : s.of[0] * s.of[1] * apart;
     attn__store(j->side, j->dlse_part[0], row, s.of[0] * dlse + exchange);
     attn__store(j->side, j->dlse_part[1], row, s.of[1] * dlse - exchange);
 }
