@@ -642,9 +642,9 @@ static void run_single_rows(blocked *b, const blocked_tile *t)
                                        .dp = b->at.dp.singles,
                                        .lse = lse,
                                        .delta = delta,
-                                       .plain = b->hides == ATTN__VISIBLE_ALL && t->pairs % kernels->lanes->lanes == 0,
-                                       .from = b->rows.from[0],
-                                       .to = b->rows.to[0],
+                                       .full = b->hides == ATTN__VISIBLE_ALL,
+                                       .from = b->rows.begin,
+                                       .to = b->rows.end,
                                        .first = (int32_t)t->pair});
     for (int64_t i = 0; i < t->queries; i++) {
         float *ds = b->at.dp.singles + i * b->plan->ld_s;

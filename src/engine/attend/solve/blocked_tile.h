@@ -637,8 +637,8 @@ static const uint8_t *blocked_kinds(const blocked *b, const blocked_tile *t, int
         return kinds;
     }
     if (b->hides == ATTN__VISIBLE_LIMITS) {
-        *from = attn__clamp(b->rows.from[0][i] - t->pair, 0, t->pairs);
-        *to = attn__clamp(b->rows.to[0][i] - t->pair, *from, t->pairs);
+        *from = attn__clamp(b->rows.begin[i] - t->pair, 0, t->pairs);
+        *to = attn__clamp(b->rows.end[i] - t->pair, *from, t->pairs);
     }
     return NULL;
 }

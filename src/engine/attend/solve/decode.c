@@ -351,8 +351,8 @@ static bool look(const item *t, int64_t head, int64_t first, int64_t keys, scrat
         return false;
     bool cuts = (hidden & ATTN__VISIBLE_LIMITS) && visible->ranges && !visible->fills;
     for (int64_t i = 0; i < n; i++) {
-        s->from[i] = cuts ? attn__clamp(s->rows[head].from[0][i] - first, 0, keys) : 0;
-        s->to[i] = cuts ? attn__clamp(s->rows[head].to[0][i] - first, s->from[i], keys) : keys;
+        s->from[i] = cuts ? attn__clamp(s->rows[head].begin[i] - first, 0, keys) : 0;
+        s->to[i] = cuts ? attn__clamp(s->rows[head].end[i] - first, s->from[i], keys) : keys;
     }
     hidden &= cuts ? ~(unsigned)ATTN__VISIBLE_LIMITS : ~0u;
     s->hides = hidden != ATTN__VISIBLE_ALL;
@@ -789,8 +789,7 @@ static bool weigh(const item *t, int64_t head, const attn__decode_rows *k, const
                                         .dp = scores ? b->ds : NULL,
                                         .lse = b->lse + head * n,
                                         .delta = b->delta + head * n,
-                                        .plain = full && !picks && canonical->problem.softcap == 0.0 &&
-                                                 k->rows % f->kernel->lanes == 0,
+                                        .full = full,
                                         .mask = s->hides ? s->seen : NULL,
                                         .softcap = attn__softcap(canonical),
                                         .bias = canonical->has_bias ? b->bias : NULL,

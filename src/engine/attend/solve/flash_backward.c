@@ -282,8 +282,6 @@ static size_t place_scratch(const attn__flash_backward_plan *p, void *memory, at
     m->alive = attn__arena_take(&arena, p->tile_q * p->strip, 1);
     attn__visible_rows_take(&m->rows, &p->visible, &arena, p->tile_q, ATTN__VISIBLE_ANY);
     attn__visible_keys_take(&m->keys_of_block, &p->visible, &arena, p->block_k, ATTN__VISIBLE_ANY);
-    m->from = p->visible.ranges ? m->rows.from[0] : attn__arena_take(&arena, p->tile_q, sizeof(int32_t));
-    m->to = p->visible.ranges ? m->rows.to[0] : attn__arena_take(&arena, p->tile_q, sizeof(int32_t));
     m->drop_key = attn__arena_take(&arena, p->tile_q, sizeof(uint64_t));
     m->drop_column = attn__arena_take(&arena, p->block_k, sizeof(uint32_t));
     place_offsets(p, &arena, m);

@@ -144,7 +144,6 @@ typedef struct attn__flash_backward_scratch {
     uint8_t *known;            /* per tile: 1 if `kept` has its delta; only for runs with all queries in one chunk */
     uint8_t *mask, *alive;     /* [tile_q][strip] */
     attn__visible_rows rows;
-    int32_t *from, *to; /* [tile_q]: range of keys of each row; all keys if there are no ranges */
     attn__visible_keys keys_of_block;
     uint64_t *drop_key;            /* [tile_q]: dropout hash of each row */
     uint32_t *drop_column;         /* [block_k]: dropout column number of each key */

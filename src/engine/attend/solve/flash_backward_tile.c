@@ -24,12 +24,7 @@ static unsigned find_hidden(const attn__flash_backward_run *run, const attn__vis
 bool attn__flash_backward_tile_start(attn__flash_backward_run *run)
 {
     attn__flash_backward_scratch *m = &run->m;
-    const attn__visible *visible = &run->plan->visible;
     attn__visible_rows_start(&m->rows, run->canonical, run->arrays, run->batch, run->tile, run->tile_n, 1);
-    for (int64_t r = 0; r < run->tile_n && !visible->ranges; r++) {
-        m->from[r] = 0;
-        m->to[r] = (int32_t)run->plan->nk;
-    }
     attn__visible_tile tile = {&m->rows, 0, run->tile_n, &m->keys_of_block, 0, run->block_n};
     return run->block_n > 0 && find_hidden(run, &tile) != ATTN__VISIBLE_NONE;
 }
@@ -274,7 +269,7 @@ static extent find_range(const attn__flash_backward_run *run, int64_t key, int64
     extent e = {.row = run->tile_n, .keys = 0, .full = true};
     int64_t end = 0;
     for (int64_t r = 0; r < run->tile_n; r++) {
-        int64_t from = run->m.from[r] - key, to = run->m.to[r] - key;
+        int64_t from = run->m.rows.begin[r] - key, to = run->m.rows.end[r] - key;
         e.full = e.full && from <= 0 && to >= n;
         if (from >= n || to <= 0 || from >= to)
             continue;
@@ -328,9 +323,10 @@ static attn__softmax_backward_args describe(attn__flash_backward_run *run, int64
         .dp = scores ? run->m.ds + skip : NULL,
         .lse = run->m.lse + e.row,
         .delta = run->m.delta + e.row,
-        .from = run->m.from + e.row,
-        .to = run->m.to + e.row,
+        .from = run->m.rows.begin + e.row,
+        .to = run->m.rows.end + e.row,
         .first = (int32_t)(run->block + first),
+        .full = e.full,
         .mask = bytes ? run->m.mask + skip : NULL,
         .softcap = plan->softcap,
         .bias = canonical->has_bias ? run->m.bias + skip : NULL,
@@ -343,7 +339,6 @@ static attn__softmax_backward_args describe(attn__flash_backward_run *run, int64
         t.alive = run->m.alive + skip;
     run->plain = !t.alive && e.full && !t.mask && !canonical->has_mask && plan->visible.ranges &&
                  !canonical->has_bias && !canonical->has_dropout && !(t.softcap > 0.0f);
-    t.plain = run->plain && e.keys % plan->tile->lanes == 0;
     return t;
 }
 

@@ -166,7 +166,6 @@ typedef struct scratch {
     /* The following fields are only for the backward pass. */
     uint8_t *mask;                  /* visible pairs, shaped like `p` */
     float *dbias;                   /* gradients of the bias, shaped like `p` */
-    int32_t *from, *to;             /* [query_block]: range of keys of each query; all keys if there are no ranges */
     uint64_t *drop_key;             /* [heads][query_block]: dropout hashes */
     int64_t *dbias_row, *dbias_key; /* [query_block] and [key_block]: offsets in dbias */
 } scratch;
@@ -263,8 +262,6 @@ static void take_backward(const small_plan *t, const attn__canonical *canonical,
     s->transposed = attn__arena_floats(p, square);
     s->mask = attn__arena_take(p, square, 1);
     s->dbias = attn__arena_floats(p, t->wants_dbias ? square : 0);
-    s->from = attn__arena_take(p, t->query_block, sizeof(int32_t));
-    s->to = attn__arena_take(p, t->query_block, sizeof(int32_t));
     s->drop_key = attn__arena_take(p, canonical->has_dropout ? queries : 0, sizeof(uint64_t));
     s->dbias_row = attn__arena_offsets(p, t->query_block);
     s->dbias_key = attn__arena_offsets(p, t->key_block);
@@ -825,10 +822,6 @@ static void start_squares(item *t)
     scratch *s = &t->s;
     attn__visible_rows_start(&s->rows, canonical, t->arrays, t->batch, 0, query->size, 1);
     attn__visible_keys_start(&s->keys, canonical, 0, key->size);
-    for (int64_t i = 0; !t->plan->visible.ranges && i < query->size; i++) {
-        s->from[i] = 0;
-        s->to[i] = (int32_t)key->size;
-    }
     if (canonical->has_bias) {
         attn__offsets_fill(query, ATTN__STRIDE(dim.bias), 0, query->size, s->bias_row);
         attn__offsets_fill(key, ATTN__STRIDE(dim.bias), 0, key->size, s->bias_key);
@@ -882,7 +875,7 @@ static void run_square(item *t, int64_t head, const attn__visible_tile *tile, bo
     a.query = tile->row;
     a.key = tile->key;
     n->kernel->back_score[n->size](&a);
-    bool ranges = n->visible.ranges, capped = canonical->problem.softcap != 0;
+    bool capped = canonical->problem.softcap != 0;
     attn__softmax_backward_args w = {.rows = tile->nrows,
                                      .keys = n->width,
                                      .ld = n->width,
@@ -890,11 +883,10 @@ static void run_square(item *t, int64_t head, const attn__visible_tile *tile, bo
                                      .dp = s->ds,
                                      .lse = a.lse + tile->row,
                                      .delta = a.delta + tile->row,
-                                     .plain = whole && t->finite && !canonical->has_bias && !canonical->has_dropout &&
-                                              !capped && tile->nkeys == n->width,
-                                     .from = (ranges ? s->rows.from[0] : s->from) + tile->row,
-                                     .to = (ranges ? s->rows.to[0] : s->to) + tile->row,
+                                     .from = s->rows.begin + tile->row,
+                                     .to = s->rows.end + tile->row,
                                      .first = (int32_t)tile->key,
+                                     .full = whole && tile->nkeys == n->width,
                                      .mask = bytes ? s->mask : NULL,
                                      .softcap = attn__softcap(canonical),
                                      .dbias = n->wants_dbias && capped ? s->dbias : NULL,

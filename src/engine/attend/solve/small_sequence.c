@@ -57,7 +57,7 @@ typedef struct head_plan {
     bool joins; /* a bias gradient has parts, which must be added */
     bool has_bias, wants_dbias;
     attn__visible visible;
-    bool masks;     /* some pair may be masked; only then `rows` and `keys` have memory */
+    bool masks;     /* some pair may be masked */
     bool has_bytes; /* some masks are not a range of keys per query */
     bool copies;    /* rows run along several axes and must be copied */
     bool converts;  /* rows are bf16 and must be converted */
@@ -80,7 +80,6 @@ typedef struct head_scratch {
     float *dbias_now;              /* bias gradient of one head if it differs from ds, shaped like `s` */
     float *copy[ATTN__OPERANDS];   /* rows that were copied, without gaps */
     float *out;                    /* rows of an output before rounding to bf16 */
-    int32_t *from, *to;            /* [queries, padded]: range of keys; all keys if there are no ranges */
     uint32_t *low, *high;          /* [queries, padded]: lower and upper half of the dropout hashes */
     uint64_t *key;                 /* [queries]: dropout hashes */
     uint8_t *alive;                /* 1 for pairs whose weight is used, shaped like `s` */
@@ -216,16 +215,12 @@ static size_t divide(const head_plan *p, bool packed, char *base, head_scratch *
     m->dbias_now = attn__arena_floats(&arena, p->wants_dbias && p->softcap != 0.0f ? size : 0);
     for (size_t i = 0; i < sizeof by_query / sizeof *by_query; i++)
         *by_query[i] = attn__arena_floats(&arena, queries);
-    m->from = attn__arena_take(&arena, queries, sizeof(int32_t));
-    m->to = attn__arena_take(&arena, queries, sizeof(int32_t));
     m->low = attn__arena_take(&arena, queries, sizeof(uint32_t));
     m->high = attn__arena_take(&arena, queries, sizeof(uint32_t));
     m->key = attn__arena_take(&arena, queries, sizeof(uint64_t));
     m->alive = attn__arena_take(&arena, size, 1);
-    if (p->masks) {
-        attn__visible_rows_take(&m->rows, &p->visible, &arena, queries, ATTN__VISIBLE_ANY);
-        attn__visible_keys_take(&m->keys, &p->visible, &arena, shape->keys, ATTN__VISIBLE_ANY);
-    }
+    attn__visible_rows_take(&m->rows, &p->visible, &arena, queries, ATTN__VISIBLE_ANY);
+    attn__visible_keys_take(&m->keys, &p->visible, &arena, shape->keys, ATTN__VISIBLE_ANY);
     m->clean = attn__arena_floats(&arena, rows);
     m->bad = attn__arena_offsets(&arena, most);
     m->out = attn__arena_floats(&arena, p->converts ? rows : 0);
@@ -481,7 +476,7 @@ static void load_pairs(head *h)
     bool same = h->loaded && h->pairs.mask == now.mask && h->pairs.blocks == now.blocks && h->pairs.lens == now.lens;
     if (p->has_bias && !(h->loaded && h->pairs.bias == now.bias))
         load_bias(h);
-    if (p->masks && !same)
+    if (!same)
         attn__visible_rows_start(&h->m.rows, h->canonical, h->arrays, h->number, 0, h->shape->queries,
                                  p->kernel->lanes);
     if (p->has_bytes && !same)
@@ -519,7 +514,7 @@ static void find_weights(const head *h, const attn__small_sequence_rows *k, bool
     if (p->has_bias)
         p->lanes->add(m->s, m->bias, keys * width, 1.0f);
     if (p->visible.ranges && p->visible.axes)
-        p->lanes->limit(m->s, keys, width, m->keys.index[0], m->rows.from[0], m->rows.to[0], p->fill);
+        p->lanes->limit(m->s, keys, width, m->keys.index[0], m->rows.begin, m->rows.end, p->fill);
     if (p->has_bytes)
         p->lanes->hide(m->s, m->flags, keys * width, p->fill);
     if (careful)
@@ -577,19 +572,6 @@ static void run_head(head *h)
  *     P = 2^(q k - lse)     dS = P (dout v - delta)     dv = P^T dout     dk = dS^T q     dq = dS k
  */
 
-/* Sets the range of keys that each query may attend. A mask of bytes may hide more keys in the range. */
-static void find_ranges(const head *h, attn__softmax_backward_args *args)
-{
-    const head_plan *p = h->plan;
-    bool ranges = p->masks && p->visible.ranges;
-    args->from = ranges ? h->m.rows.from[0] : h->m.from;
-    args->to = ranges ? h->m.rows.to[0] : h->m.to;
-    for (int64_t i = 0; !ranges && !args->plain && i < args->rows; i++) {
-        h->m.from[i] = 0;
-        h->m.to[i] = (int32_t)args->keys;
-    }
-}
-
 /* Loads the log-sum-exp. A row without keys gets +infinity, so that its weights become 0. */
 static void read_lse(const head *h)
 {
@@ -614,8 +596,9 @@ static void weigh(head *h, bool finite)
                                         .dp = h->m.ds,
                                         .lse = h->m.lse,
                                         .delta = h->m.delta,
-                                        .plain = finite && !p->visible.axes && !dropout && !p->has_bias &&
-                                                 !p->has_bytes && p->softcap == 0.0f,
+                                        .from = h->m.rows.begin,
+                                        .to = h->m.rows.end,
+                                        .full = !p->visible.axes,
                                         .mask = p->has_bytes ? h->m.mask : NULL,
                                         .softcap = p->softcap,
                                         .bias = p->has_bias ? h->m.bias : NULL,
@@ -623,7 +606,6 @@ static void weigh(head *h, bool finite)
                                         .fill = fills ? h->m.fill_log : NULL,
                                         .alive = finite ? NULL : h->m.alive};
     load_pairs(h);
-    find_ranges(h, &args);
     read_lse(h);
     if (dropout)
         attn__dropout_rows(h->canonical, h->arrays, h->number, 0, shape->queries, h->m.key);
