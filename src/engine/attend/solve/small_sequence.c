@@ -57,7 +57,7 @@ typedef struct head_plan {
     bool joins; /* a bias gradient has parts, which must be added */
     bool has_bias, wants_dbias;
     attn__visible visible;
-    bool masks;     /* some pair may be masked */
+    bool masks;     /* some pair may be masked; only then `rows` and `keys` have memory */
     bool has_bytes; /* some masks are not a range of keys per query */
     bool copies;    /* rows run along several axes and must be copied */
     bool converts;  /* rows are bf16 and must be converted */
@@ -219,8 +219,10 @@ static size_t divide(const head_plan *p, bool packed, char *base, head_scratch *
     m->high = attn__arena_take(&arena, queries, sizeof(uint32_t));
     m->key = attn__arena_take(&arena, queries, sizeof(uint64_t));
     m->alive = attn__arena_take(&arena, size, 1);
-    attn__visible_rows_take(&m->rows, &p->visible, &arena, queries, ATTN__VISIBLE_ANY);
-    attn__visible_keys_take(&m->keys, &p->visible, &arena, shape->keys, ATTN__VISIBLE_ANY);
+    if (p->masks) {
+        attn__visible_rows_take(&m->rows, &p->visible, &arena, queries, ATTN__VISIBLE_ANY);
+        attn__visible_keys_take(&m->keys, &p->visible, &arena, shape->keys, ATTN__VISIBLE_ANY);
+    }
     m->clean = attn__arena_floats(&arena, rows);
     m->bad = attn__arena_offsets(&arena, most);
     m->out = attn__arena_floats(&arena, p->converts ? rows : 0);
@@ -476,7 +478,7 @@ static void load_pairs(head *h)
     bool same = h->loaded && h->pairs.mask == now.mask && h->pairs.blocks == now.blocks && h->pairs.lens == now.lens;
     if (p->has_bias && !(h->loaded && h->pairs.bias == now.bias))
         load_bias(h);
-    if (!same)
+    if (p->masks && !same)
         attn__visible_rows_start(&h->m.rows, h->canonical, h->arrays, h->number, 0, h->shape->queries,
                                  p->kernel->lanes);
     if (p->has_bytes && !same)
@@ -596,8 +598,8 @@ static void weigh(head *h, bool finite)
                                         .dp = h->m.ds,
                                         .lse = h->m.lse,
                                         .delta = h->m.delta,
-                                        .from = h->m.rows.begin,
-                                        .to = h->m.rows.end,
+                                        .from = p->masks ? h->m.rows.begin : NULL,
+                                        .to = p->masks ? h->m.rows.end : NULL,
                                         .full = !p->visible.axes,
                                         .mask = p->has_bytes ? h->m.mask : NULL,
                                         .softcap = p->softcap,

@@ -27,7 +27,7 @@ typedef struct attn__softmax_backward_args {
     const float *delta; /* [rows] */
     const int32_t *from, *to; /* [rows]: row attends key j if from <= first + j < to and the mask allows it */
     int32_t first;
-    bool full;           /* the ranges [from, to) of all rows have all keys */
+    bool full;           /* each row's range has all keys; then `from` and `to` are not read */
     const uint8_t *mask; /* NULL: no mask */
     float softcap;       /* softcap of scores in base 2, applied before the bias; 0: no softcap */
     const float *bias;   /* bias in base e; NULL: no bias */

@@ -10,7 +10,8 @@
 /* Returns which lanes the row attends. The lanes are keys from j on, and `column` has their indices. */
 VF_FN vm attended(const attn__softmax_backward_args *t, int64_t row, int64_t j, vi column)
 {
-    vi from = vi_set1(t->from[row] - t->first), to = vi_set1(t->to[row] - t->first);
+    vi from = vi_set1(t->full ? 0 : t->from[row] - t->first);
+    vi to = vi_set1(t->full ? (int32_t)t->keys : t->to[row] - t->first);
     vm m = vm_and(vm_not(vi_lt(column, from)), vi_lt(column, to));
     if (t->mask)
         m = vm_and(m, vi_lt(vi_set1(0), vi_load_u8(t->mask + row * t->ld + j)));
