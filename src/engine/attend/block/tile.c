@@ -38,6 +38,20 @@ void attn__tile_rows_take(attn__tile_rows *rows, const attn__tile_plan *plan, at
     rows->fill = attn__arena_floats(arena, plan->masks && plan->visible.fills ? all : 0);
 }
 
+void attn__tile_lanes_take(attn__tile_rows *rows, const attn__tile_plan *plan, attn__arena *arena, int64_t heads,
+                           int64_t most)
+{
+    int64_t all = heads * most;
+    *rows = (attn__tile_rows){.most = most};
+    rows->bias = attn__arena_offsets(arena, plan->has_bias ? most : 0);
+    rows->bias_at = attn__arena_offsets(arena, plan->has_bias ? heads : 0);
+    rows->low = attn__arena_take(arena, plan->has_dropout ? all : 0, sizeof(uint32_t));
+    rows->high = attn__arena_take(arena, plan->has_dropout ? all : 0, sizeof(uint32_t));
+    rows->m = attn__arena_floats(arena, all);
+    rows->l = attn__arena_floats(arena, all);
+    rows->shrink = attn__arena_floats(arena, most);
+}
+
 void attn__tile_keys_take(attn__tile_keys *keys, const attn__tile_plan *plan, attn__arena *arena, int64_t most)
 {
     attn__visible_keys_take(&keys->see, &plan->visible, arena, plan->masks ? most : 0, ATTN__VISIBLE_ANY);
@@ -159,7 +173,7 @@ bool attn__tile_scores(attn__tile *t)
     if (rest) {
         attn__visible_tile pairs = attn__tile_pairs(t);
         attn__visible_hide(&pairs, rest, plan->lanes, t->s, t->ld, plan->fill, t->bias);
-        t->bias_there = rest & ATTN__VISIBLE_MASK ? NULL : t->bias_there;
+        t->bias_there = plan->visible.mask && (rest & ATTN__VISIBLE_MASK) ? NULL : t->bias_there;
     }
     return plan->softcap != 0.0f || plan->has_bias || t->hidden;
 }

@@ -78,6 +78,9 @@ static inline attn__visible_tile attn__tile_pairs(const attn__tile *t)
 /* Takes the arrays that the backward pass needs for up to `most` queries of `heads` heads. */
 void attn__tile_rows_take(attn__tile_rows *rows, const attn__tile_plan *plan, attn__arena *arena, int64_t heads,
                           int64_t most);
+/* Takes the arrays of the forward pass with one query per lane. `most` is a multiple of the lanes. */
+void attn__tile_lanes_take(attn__tile_rows *rows, const attn__tile_plan *plan, attn__arena *arena, int64_t heads,
+                           int64_t most);
 void attn__tile_keys_take(attn__tile_keys *keys, const attn__tile_plan *plan, attn__arena *arena, int64_t most);
 
 /* Queries [first, first + count) of a batch index. `head` is the index of the batch index in the arrays by head. */
