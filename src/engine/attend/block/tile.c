@@ -157,24 +157,37 @@ static void load_bias(attn__tile *t, bool by_query)
 
 /* -------------------------------------------------------------------------------------------------- forward */
 
+/* Sets the scores of masked pairs to `score`. */
+static void hide(attn__tile *t, float score)
+{
+    const attn__tile_plan *plan = t->plan;
+    unsigned rest = t->hidden & ~t->flagged;
+    if (t->flagged)
+        plan->lanes->hide(t->s, t->flags, t->nkeys * t->ld, score);
+    if (!rest)
+        return;
+    attn__visible_tile pairs = attn__tile_pairs(t);
+    attn__visible_hide(&pairs, rest, plan->lanes, t->s, t->ld, score, t->bias);
+    if (plan->visible.mask && (rest & ATTN__VISIBLE_MASK))
+        t->bias_there = NULL;
+}
+
 bool attn__tile_scores(attn__tile *t)
 {
     const attn__tile_plan *plan = t->plan;
     int64_t count = t->nkeys * t->ld;
-    unsigned rest = t->hidden & ~t->flagged;
     if (plan->softcap != 0.0f)
         plan->lanes->softcap(t->s, count, plan->softcap);
     if (plan->has_bias) {
         load_bias(t, true);
         plan->lanes->add(t->s, t->bias, count, 1.0f);
     }
-    if (t->flagged)
-        plan->lanes->hide(t->s, t->flags, count, plan->fill);
-    if (rest) {
-        attn__visible_tile pairs = attn__tile_pairs(t);
-        attn__visible_hide(&pairs, rest, plan->lanes, t->s, t->ld, plan->fill, t->bias);
-        t->bias_there = plan->visible.mask && (rest & ATTN__VISIBLE_MASK) ? NULL : t->bias_there;
+    if (t->alive) {
+        hide(t, -INFINITY);
+        attn__finite_note(t->s, count, t->alive);
     }
+    if (!t->alive || plan->fill != -INFINITY)
+        hide(t, plan->fill);
     return plan->softcap != 0.0f || plan->has_bias || t->hidden;
 }
 
@@ -184,8 +197,6 @@ bool attn__tile_softmax(const attn__tile *t, const float *top)
     const attn__tile_rows *rows = t->rows;
     int64_t at = t->head * rows->most + t->row;
     bool changed;
-    if (t->alive)
-        attn__finite_note(t->s, t->nkeys * t->ld, plan->fill, t->alive);
     attn__online_softmax_args softmax = {t->s, t->nkeys, t->ld, top, rows->m + at, rows->l + at, rows->shrink + t->row,
                                          &changed};
     plan->lanes->softmax(&softmax);
@@ -193,7 +204,7 @@ bool attn__tile_softmax(const attn__tile *t, const float *top)
         plan->lanes->dropout(&(attn__lane_dropout){t->s, t->nkeys, t->ld, rows->low + at, rows->high + at,
                                                    t->keys->column + t->key, plan->drop_below});
     if (t->alive)
-        attn__finite_note_weights(t->s, t->nkeys * t->ld, t->alive);
+        attn__finite_note_weights(t->s, t->nkeys, t->ld, t->fades ? t->fades + at : NULL, t->alive);
     return changed;
 }
 

@@ -66,6 +66,7 @@ typedef struct attn__tile {
     float *flags;             /* forward: 0 for pairs that `flagged` parts hide, see attn__visible_hide; or NULL */
     uint8_t *mask;            /* backward: 0 for pairs that `hidden` parts hide */
     uint8_t *alive;           /* marks pairs whose terms count; NULL: the operands are finite */
+    const uint8_t *fades;     /* forward, by head: see attn__finite_fades; NULL: unknown */
     unsigned hidden, flagged; /* bits of attn__visible_of */
     bool full;                /* the rows' ranges have all keys of the tile */
 } attn__tile;
@@ -105,7 +106,7 @@ void attn__tile_keys_start(attn__tile_keys *keys, const attn__tile_plan *plan, c
  * false if all pairs are masked and have no weight. */
 bool attn__tile_sees(attn__tile *t, const attn__visible_span *span);
 
-/* Forward: applies softcap, bias and masks to the scores. Returns whether they changed. */
+/* Forward: applies softcap, bias and masks to the scores, and sets t->alive. Returns whether the scores changed. */
 bool attn__tile_scores(attn__tile *t);
 /* Forward: computes the weights from the scores, the sums m and l, and t->alive. `top`: largest score of each query,
  * or NULL. Returns true if earlier sums must be multiplied by rows->shrink. */

@@ -151,6 +151,7 @@ typedef struct scratch {
     attn__visible_rows see;
     attn__tile_keys keys;
     float *bias;                   /* bias of a tile, shaped like `p` */
+    uint8_t *fades;                /* forward, [heads][query_block]: see attn__finite_fades */
     uint8_t *alive;                /* 1 for pairs whose weight is used, shaped like `p` */
     float *flags;                  /* forward: 0 for masked pairs, shaped like `p`; NULL if there is no mask of bytes */
     int64_t *bad, *nbad, *bad_now; /* forward: keys with values that are not finite; their number; those of a tile */
@@ -264,6 +265,7 @@ static size_t divide(const small_plan *t, const attn__canonical *canonical, char
     attn__tile_keys_take(&s->keys, &t->tiles, &p, t->key_block);
     s->bias = attn__arena_floats(&p, canonical->has_bias ? tile : 0);
     s->alive = attn__arena_take(&p, tile, 1);
+    s->fades = attn__arena_take(&p, t->tiles.visible.fills ? t->heads * t->query_block : 0, 1);
     return p.used;
 }
 
@@ -306,6 +308,8 @@ typedef struct item {
     const float *stage;           /* the staged rows, which are s.stage or kept rows */
     bool finite;                  /* backward: all inputs are finite */
     bool careful;                 /* forward: some value of the block is not finite, and its key may be masked */
+    bool fills_nonfinite;         /* forward: such a value may have been added with the weight of a mask_fill */
+    bool fades;                   /* forward: s.fades is known, and some query fades */
     attn__tile tile;              /* of scores that change, see see_changed_keys and run_squares */
     attn__prefetch prefetch;
 } item;
@@ -540,6 +544,7 @@ static void see_changed_keys(item *t, int64_t at, int64_t keys)
     attn__tile_keys_start(&t->s.keys, &n->tiles, t->canonical, at, keys);
     tile->flags = t->s.flags;
     tile->alive = t->careful ? t->s.alive : NULL;
+    tile->fades = t->fades ? t->s.fades : NULL;
     for (tile->row = 0; tile->row < t->count; tile->row += n->width) {
         tile->nrows = attn__min(n->width, t->count - tile->row);
         attn__visible_span span = span_of(t);
@@ -618,16 +623,13 @@ static void prefetch_next(item *t, int64_t at, int64_t keys)
     attn__prefetch_divide(&t->prefetch, n->heads * (t->padded / n->width) * attn__ceil_div(keys, n->step));
 }
 
-static void run_block(item *t)
+static void run_keys(item *t)
 {
     const small_plan *n = t->plan;
-    pack_queries(t);
     memset(t->s.o, 0, (size_t)(n->heads * n->query_block * n->channels) * sizeof *t->s.o);
     for (int64_t h = 0; h < n->heads; h++)
         attn__running_begin(t->canonical, t->arrays, t->batch + h, t->first, t->count, n->query_block,
                             t->s.rows.m + h * n->query_block, t->s.rows.l + h * n->query_block);
-    if (!n->plain)
-        start_tile(t, t->plan->width);
     for (int64_t at = 0; at < t->canonical->key.size; at += n->key_block) {
         int64_t keys = attn__min(t->canonical->key.size - at, n->key_block);
         pack_keys(t, at, keys);
@@ -637,7 +639,21 @@ static void run_block(item *t)
         else
             see_changed_keys(t, at, keys);
         attn__prefetch_finish(&t->prefetch);
+        t->fills_nonfinite |= t->careful && n->tiles.visible.fills;
     }
+}
+
+static void run_block(item *t)
+{
+    const small_plan *n = t->plan;
+    pack_queries(t);
+    if (!n->plain)
+        start_tile(t, n->width);
+    run_keys(t);
+    if (t->fills_nonfinite && t->canonical->key.size > n->key_block)
+        t->fades = attn__finite_fades(t->s.rows.m, n->heads * n->query_block, attn__masked_score(t->canonical), t->s.fades);
+    if (t->fades) /* the weight of a mask_fill may have become 0 relative to later keys */
+        run_keys(t);
     write_outputs(t);
     for (int64_t h = 0; h < n->heads && (t->canonical->problem.flags & ATTN_WANT_LSE); h++)
         attn__running_store(t->canonical, t->arrays, t->batch + h, t->first, t->count, t->s.rows.m + h * n->query_block,
