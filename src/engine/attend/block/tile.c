@@ -106,6 +106,8 @@ void attn__tile_keys_start(attn__tile_keys *keys, const attn__tile_plan *plan, c
 {
     if (plan->masks)
         attn__visible_keys_start(&keys->see, canonical, first, count);
+    if (count < 1)
+        return;
     if (plan->has_bias)
         attn__offsets_fill(&canonical->key, ATTN__STRIDE(dim.bias), first, count, keys->bias);
     if (plan->wants_dbias)

@@ -103,8 +103,8 @@ static void take_rows(blocked *b, const blocked_plan *p, const attn__canonical *
     m->bias_at = attn__arena_offsets(arena, canonical->has_bias ? pairs : 0);
     m->dbias_at = attn__arena_offsets(arena, canonical->problem.flags & ATTN_WANT_DBIAS ? pairs : 0);
     m->drop_at = attn__arena_take(arena, canonical->has_dropout ? pairs : 0, sizeof *m->drop_at);
-    attn__visible_rows_take(&b->rows, &p->visible, arena, p->queries, ATTN__VISIBLE_ANY);
-    attn__visible_keys_take(&b->keys, &p->visible, arena, pairs, ATTN__VISIBLE_ANY);
+    attn__visible_rows_take(&b->rows, &p->tiles.visible, arena, p->queries, ATTN__VISIBLE_ANY);
+    attn__visible_keys_take(&b->keys, &p->tiles.visible, arena, pairs, ATTN__VISIBLE_ANY);
 }
 
 /* Reserves memory for scores that are not computed by products. Additive scores keep tanh of a pair or of a tile. */
@@ -667,18 +667,18 @@ static void run_single_rows(blocked *b, const blocked_tile *t)
     for (int64_t i = 0; i < t->queries; i++)
         delta[i] = (float)b->at.delta[i];
     attn__lse_load(canonical, b->arrays, b->batch, t->query, t->queries, lse, delta);
-    kernels->store->weights(
-        &(attn__softmax_backward_args){.rows = t->queries,
-                                       .keys = t->pairs,
-                                       .ld = b->plan->ld_s,
-                                       .s = b->at.s.singles,
-                                       .dp = b->at.dp.singles,
-                                       .lse = lse,
-                                       .delta = delta,
-                                       .full = b->hides == ATTN__VISIBLE_ALL,
-                                       .from = b->rows.begin,
-                                       .to = b->rows.end,
-                                       .first = (int32_t)t->pair});
+    attn__tile_rows rows = {.lse = lse, .delta = delta};
+    attn__tile_keys keys = {.see = {.first = t->pair}};
+    attn__tile_weights(&(attn__tile){.plan = &b->plan->tiles,
+                                     .see = &b->rows,
+                                     .rows = &rows,
+                                     .nrows = t->queries,
+                                     .keys = &keys,
+                                     .nkeys = t->pairs,
+                                     .ld = b->plan->ld_s,
+                                     .s = b->at.s.singles,
+                                     .ds = b->at.dp.singles,
+                                     .full = b->hides == ATTN__VISIBLE_ALL});
     for (int64_t i = 0; i < t->queries; i++) {
         float *ds = b->at.dp.singles + i * b->plan->ld_s;
         kernels->channels->scale((float)canonical->problem.scale, ds, t->pairs);
@@ -1165,12 +1165,12 @@ static void lay_out(blocked_plan *p, const attn__canonical *canonical)
         p->positions.size = p->positions.size / axis->dim.n * problem->windows[i].size;
         axis->dim.n = problem->windows[i].size;
     }
-    attn__visible_make(&p->visible, canonical);
+    p->tiles = attn__tile_plan_of(canonical, canonical->isa);
     p->linear = blocked_is_linear(canonical);
     p->wide = is_wide(canonical);
     p->segment = blocked_segment(p, canonical);
-    p->single = p->wide && is_single(canonical, &p->visible);
-    p->hides = attn__visible_masks(&p->visible) || canonical->has_bias || canonical->has_dropout;
+    p->single = p->wide && is_single(canonical, &p->tiles.visible);
+    p->hides = attn__visible_masks(&p->tiles.visible) || canonical->has_bias || canonical->has_dropout;
     if (p->wide) {
         choose_wide_kernels(p, canonical);
         choose_wide_blocks(p, canonical);

@@ -26,7 +26,7 @@
 #include "attend/block/rows.h"
 #include "attend/block/scores.h"
 #include "attend/block/table.h"
-#include "attend/block/visible.h"
+#include "attend/block/tile.h"
 #include "attend/block/window_base.h"
 #include "attend/scores/score.h"
 #include "attend/solve/blocked_wide.h"
@@ -110,7 +110,7 @@ typedef struct blocked_plan {
     bool wide;             /* products are computed in f32 (blocked_wide.h) */
     bool single;           /* wide problems: the softmax is computed in f32 too */
     bool hides;            /* wide problems: some pairs may be masked or dropped */
-    attn__visible visible;
+    attn__tile_plan tiles;
     wide_kernels kernels;
     int64_t product_size; /* doubles of the workspace of src/engine/gemm */
     size_t bytes;         /* bytes of the memory of a thread */
@@ -628,7 +628,7 @@ static bool counts(const blocked *b)
 static const uint8_t *blocked_kinds(const blocked *b, const blocked_tile *t, int64_t i, int64_t *from, int64_t *to)
 {
     uint8_t *kinds = b->at.seen;
-    bool ranges = b->hides == ATTN__VISIBLE_ALL || (b->hides == ATTN__VISIBLE_LIMITS && b->plan->visible.ranges);
+    bool ranges = b->hides == ATTN__VISIBLE_ALL || (b->hides == ATTN__VISIBLE_LIMITS && b->plan->tiles.visible.ranges);
     *from = 0;
     *to = t->pairs;
     if (!ranges || counts(b)) {
