@@ -27,7 +27,9 @@ void attn__tile_rows_take(attn__tile_rows *rows, const attn__tile_plan *plan, at
                           int64_t most)
 {
     int64_t all = heads * most;
-    *rows = (attn__tile_rows){.most = most};
+    rows->most = most;
+    rows->low = rows->high = NULL;
+    rows->m = rows->l = rows->shrink = NULL;
     rows->bias = attn__arena_offsets(arena, plan->has_bias ? most : 0);
     rows->dbias = attn__arena_offsets(arena, plan->wants_dbias ? most : 0);
     rows->bias_at = attn__arena_offsets(arena, plan->has_bias ? heads : 0);
@@ -42,7 +44,10 @@ void attn__tile_lanes_take(attn__tile_rows *rows, const attn__tile_plan *plan, a
                            int64_t most)
 {
     int64_t all = heads * most;
-    *rows = (attn__tile_rows){.most = most};
+    rows->most = most;
+    rows->dbias = rows->dbias_at = NULL;
+    rows->drop = NULL;
+    rows->lse = rows->delta = rows->fill = NULL;
     rows->bias = attn__arena_offsets(arena, plan->has_bias ? most : 0);
     rows->bias_at = attn__arena_offsets(arena, plan->has_bias ? heads : 0);
     rows->low = attn__arena_take(arena, plan->has_dropout ? all : 0, sizeof(uint32_t));
