@@ -100,8 +100,8 @@ void attn__tile_rows_lse(const attn__tile_rows *rows, const attn__tile_plan *pla
     attn__lse_load(canonical, place->arrays, batch, place->first, count, rows->lse + at, rows->delta + at);
     for (int64_t i = 0; plan->masks && plan->visible.fills && i < count; i++) {
         if (i % CHUNK == 0)
-            attn__query_offsets(canonical, ATTN__STRIDE(dim.lse), batch, place->first + i,
-                                attn__min(count - i, CHUNK), offset);
+            attn__query_offsets(canonical, ATTN__STRIDE(dim.lse), batch, place->first + i, attn__min(count - i, CHUNK),
+                                offset);
         rows->fill[at + i] = attn__visible_fill_weight(see, i, lse[offset[i % CHUNK]]);
     }
 }
@@ -204,8 +204,8 @@ bool attn__tile_softmax(const attn__tile *t, const float *top)
     const attn__tile_rows *rows = t->rows;
     int64_t at = t->head * rows->most + t->row;
     bool changed;
-    attn__online_softmax_args softmax = {t->s, t->nkeys, t->ld, top, rows->m + at, rows->l + at, rows->shrink + t->row,
-                                         &changed};
+    attn__online_softmax_args softmax = {
+        t->s, t->nkeys, t->ld, top, rows->m + at, rows->l + at, rows->shrink + t->row, &changed};
     plan->lanes->softmax(&softmax);
     if (plan->has_dropout)
         plan->lanes->dropout(&(attn__lane_dropout){t->s, t->nkeys, t->ld, rows->low + at, rows->high + at,

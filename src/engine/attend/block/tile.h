@@ -35,10 +35,10 @@ typedef struct attn__tile_rows {
     int64_t most;
     int64_t *bias, *dbias;       /* [most]: offsets in the bias and in its gradient, from the head's first element */
     int64_t *bias_at, *dbias_at; /* [heads]: offsets of the head's first element */
-    uint64_t *drop;            /* by head: dropout hashes */
-    uint32_t *low, *high;      /* by head: halves of the dropout hashes, for one query per lane */
-    float *m, *l, *shrink;     /* forward. m, l: by head; shrink: [most] */
-    float *lse, *delta, *fill; /* backward, by head, see attn__softmax_backward_args */
+    uint64_t *drop;              /* by head: dropout hashes */
+    uint32_t *low, *high;        /* by head: halves of the dropout hashes, for one query per lane */
+    float *m, *l, *shrink;       /* forward. m, l: by head; shrink: [most] */
+    float *lse, *delta, *fill;   /* backward, by head, see attn__softmax_backward_args */
 } attn__tile_rows;
 
 /* A block of keys, which all heads share. */

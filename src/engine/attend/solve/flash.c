@@ -366,7 +366,7 @@ static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
         if (!channel)
             base += c * (int64_t)attn_dtype_size(f->keys_dtype);
         finite = f->tiles.lanes->copy(base, f->keys_dtype, t->s.at[ATTN__OP_V], channel ? channel + c : NULL, b->keys,
-                                attn__min(f->values - c, group), t->s.v + c * b->keys, group) &&
+                                      attn__min(f->values - c, group), t->s.v + c * b->keys, group) &&
                  finite;
     }
     return finite;
@@ -394,8 +394,8 @@ static void pack_keys(attn__flash_item *t, attn__flash_keys *b)
     b->k = here ? (const float *)t->arrays->k + t->s.at[ATTN__OP_K][0] : t->s.k;
     b->ldk = here ? step : f->ldk;
     if (!here)
-        f->tiles.lanes->copy(t->arrays->k, dtype, t->s.at[ATTN__OP_K], f->channel[ATTN__OP_K], b->keys, f->channels, t->s.k,
-                       f->ldk);
+        f->tiles.lanes->copy(t->arrays->k, dtype, t->s.at[ATTN__OP_K], f->channel[ATTN__OP_K], b->keys, f->channels,
+                             t->s.k, f->ldk);
 }
 
 /* --------------------------------------------------------------------------------------- relative tables of a block */
@@ -697,7 +697,8 @@ static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash
     attn__tile tile = attn__flash_tile(t, b, sub);
     top_known = !attn__tile_scores(&tile) && top_known;
     if (attn__tile_softmax(&tile, top_known ? t->s.top : NULL) && t->s.span[sub.index].started)
-        t->flash->tiles.lanes->scale(t->s.o + sub.lane * t->flash->held, t->flash->values, sub.width, t->s.rows.shrink + sub.lane);
+        t->flash->tiles.lanes->scale(t->s.o + sub.lane * t->flash->held, t->flash->values, sub.width,
+                                     t->s.rows.shrink + sub.lane);
     if (t->flash->pairs && !b->careful)
         add_value_pairs(t, b, sub);
     else

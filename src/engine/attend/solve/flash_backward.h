@@ -139,10 +139,10 @@ typedef struct attn__flash_backward_scratch {
     float *kept;               /* [chunk_q]: delta of all tiles for which `known` is set */
     uint8_t *known;            /* per tile: 1 if `kept` has its delta; only for runs with all queries in one chunk */
     uint8_t *mask, *alive;     /* [tile_q][strip] */
-    attn__visible_rows see; /* limits of the tile's queries */
+    attn__visible_rows see;    /* limits of the tile's queries */
     attn__tile_rows rows;
     attn__tile_keys keys_of_block;
-    int64_t *at[ATTN__OPERANDS];   /* offsets of the tile's queries [tile_q] or the block's keys [block_k] */
+    int64_t *at[ATTN__OPERANDS]; /* offsets of the tile's queries [tile_q] or the block's keys [block_k] */
     int64_t *prefetch_at[ATTN__FLASH_BACKWARD_PREFETCHES][ATTN__FLASH_BACKWARD_STREAMS];
     attn__flash_backward_amx amx;
     attn__flash_backward_pairs pairs;

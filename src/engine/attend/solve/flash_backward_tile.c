@@ -341,8 +341,8 @@ static bool prepare_strip(strip *x, int64_t first, int64_t n)
             return false;
     }
     x->t.full = e.full;
-    run->plain = !x->t.alive && e.full && !x->t.hidden && !tiles->visible.mask && visible->ranges &&
-                 !tiles->has_bias && !tiles->has_dropout && !(tiles->softcap > 0.0f);
+    run->plain = !x->t.alive && e.full && !x->t.hidden && !tiles->visible.mask && visible->ranges && !tiles->has_bias &&
+                 !tiles->has_dropout && !(tiles->softcap > 0.0f);
     return true;
 }
 
@@ -892,18 +892,19 @@ static unsigned run_amx(strip *x)
     const attn__flash_backward_run *run = x->run;
     const attn__flash_backward_amx *m = &run->m.amx;
     const attn__tile_rows *rows = &run->m.rows;
-    x->weights = (attn__bf16x3_weights){.rows = x->t.nrows,
-                                        .keys = x->t.nkeys,
-                                        .ld = x->t.ld,
-                                        .s = x->t.s,
-                                        .dp = x->t.ds,
-                                        .lse = run->plain && !(run->want & ATTN_WANT_DBIAS) ? rows->lse + x->t.row : NULL,
-                                        .delta = rows->delta + x->t.row,
-                                        .factor = run->plan->score_scale,
-                                        .parts = run->plan->terms,
-                                        .p = m->p,
-                                        .across = m->across,
-                                        .along = m->along};
+    x->weights =
+        (attn__bf16x3_weights){.rows = x->t.nrows,
+                               .keys = x->t.nkeys,
+                               .ld = x->t.ld,
+                               .s = x->t.s,
+                               .dp = x->t.ds,
+                               .lse = run->plain && !(run->want & ATTN_WANT_DBIAS) ? rows->lse + x->t.row : NULL,
+                               .delta = rows->delta + x->t.row,
+                               .factor = run->plan->score_scale,
+                               .parts = run->plan->terms,
+                               .p = m->p,
+                               .across = m->across,
+                               .along = m->along};
     if (!run->keys.split || !run->queries.split || !amx_weigh(x))
         return run->want;
     if (!amx_gradients_of_weights(x))

@@ -111,7 +111,7 @@ typedef struct small_plan {
     int64_t width;                                 /* forward: queries of one call; backward: keys of a square */
     int64_t heads;                                 /* heads of a group, adjacent along the last batch axis */
     int64_t stage_ld;
-    bool plain; /* nothing changes the scores or weights, see is_plain */
+    bool plain;                                   /* nothing changes the scores or weights, see is_plain */
     int64_t query_block, query_blocks, key_block; /* backward: one block has all rows, with padding */
     int64_t step;                                 /* forward: keys of a tile of scores; backward: queries of a square */
     bool keeps;                                   /* rows are copied when they are prefetched, see keeps_rows */
@@ -319,8 +319,8 @@ static bool stage_rows(const item *t, attn__operand op, int64_t from, int64_t ro
 {
     const small_plan *n = t->plan;
     attn__operand_offsets(t->canonical, op, t->batch, from, rows, t->s.at);
-    return n->tiles.lanes->copy(attn__operand_array(t->arrays, op), t->canonical->problem.dtype, t->s.at, n->column[op], rows,
-                          n->heads * attn__channels_of(t->canonical, op)->size, stage, n->stage_ld);
+    return n->tiles.lanes->copy(attn__operand_array(t->arrays, op), t->canonical->problem.dtype, t->s.at, n->column[op],
+                                rows, n->heads * attn__channels_of(t->canonical, op)->size, stage, n->stage_ld);
 }
 
 /* Clears the panels if they have padding, because padding must be 0. */
@@ -390,7 +390,7 @@ static bool stage_keys(item *t, attn__operand op, int64_t at, int64_t keys)
     float *rows = t->s.kept_rows[values ? ROWS_OF_V : ROWS_OF_K]; /* rows are copied to themselves to check them */
     return (values && n->plain) ||
            n->tiles.lanes->copy(rows, ATTN_F32, t->s.stage_at, NULL, keys,
-                          n->heads * attn__channels_of(t->canonical, op)->size, rows, n->stage_ld);
+                                n->heads * attn__channels_of(t->canonical, op)->size, rows, n->stage_ld);
 }
 
 static void pack_queries(item *t)
@@ -651,7 +651,8 @@ static void run_block(item *t)
         start_tile(t, n->width);
     run_keys(t);
     if (t->fills_nonfinite && t->canonical->key.size > n->key_block)
-        t->fades = attn__finite_fades(t->s.rows.m, n->heads * n->query_block, attn__masked_score(t->canonical), t->s.fades);
+        t->fades =
+            attn__finite_fades(t->s.rows.m, n->heads * n->query_block, attn__masked_score(t->canonical), t->s.fades);
     if (t->fades) /* the weight of a mask_fill may have become 0 relative to later keys */
         run_keys(t);
     write_outputs(t);

@@ -366,7 +366,8 @@ static void copy_rows(const head *h, attn__operand op, attn__small_sequence_rows
 {
     const head_plan *p = h->plan;
     float *copy = h->m.copy[op];
-    p->tiles.lanes->copy(x->at, p->converts ? ATTN_BF16 : ATTN_F32, x->row_at, NULL, x->rows, x->channels, copy, x->channels);
+    p->tiles.lanes->copy(x->at, p->converts ? ATTN_BF16 : ATTN_F32, x->row_at, NULL, x->rows, x->channels, copy,
+                         x->channels);
     x->at = copy;
     x->step = x->channels;
     if (p->converts) {
@@ -419,7 +420,7 @@ static void store_sum(const head *h, attn__operand op, bool add)
     attn__small_sequence_rows rows = rows_of(h, op);
     for (int64_t r = 0; h->plan->converts && r < rows.rows; r++)
         h->plan->tiles.backward->store_bf16((uint16_t *)(void *)rows.at + rows.row_at[r], h->m.out + r * rows.channels,
-                                      rows.channels, 1.0f, add);
+                                            rows.channels, 1.0f, add);
 }
 
 /* ----------------------------------------------------------------------------------------------- pairs of one head */
@@ -502,8 +503,7 @@ static void load_pairs(head *h)
     if (p->tiles.has_bias)
         h->m.rows.bias_at[0] = at->bias;
     if (p->tiles.masks && !same)
-        attn__visible_rows_start(&h->m.see, h->canonical, h->arrays, h->number, 0, h->shape->queries,
-                                 p->kernel->lanes);
+        attn__visible_rows_start(&h->m.see, h->canonical, h->arrays, h->number, 0, h->shape->queries, p->kernel->lanes);
     if (p->has_bytes && !same)
         load_bytes(h);
     h->loaded = true;
@@ -521,7 +521,8 @@ static void store_dbias(const head *h)
     for (int64_t i = 0; meets && i < shape->queries; i++)
         for (int64_t j = 0; j < shape->keys; j++)
             dbias.base[row_at[i] + key_at[j]] = 0.0f;
-    attn__bias_store(&dbias, h->plan->tiles.backward, h->m.dbias, shape->width, meets || h->canonical->problem.accumulate);
+    attn__bias_store(&dbias, h->plan->tiles.backward, h->m.dbias, shape->width,
+                     meets || h->canonical->problem.accumulate);
 }
 
 /* -------------------------------------------------------------------------------------------------------- forward */
@@ -564,7 +565,8 @@ static void run_head(head *h)
     load_pairs(h);
     p->kernel->transpose(&q, attn__score_factor(h->canonical), m->panel, h->shape->width);
     find_weights(h, &k, false);
-    attn__small_sequence_sums t = {rows_to_sum(h, ATTN__OP_O), v, m->s, h->shape->width, 1, 1.0f, m->rows.shrink, false};
+    attn__small_sequence_sums t = {
+        rows_to_sum(h, ATTN__OP_O), v, m->s, h->shape->width, 1, 1.0f, m->rows.shrink, false};
     if (!p->kernel->sum(&t)) {
         find_weights(h, &k, true);
         sum_guarded(h, &t, m->alive, 1);
