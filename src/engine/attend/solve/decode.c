@@ -638,6 +638,7 @@ static void run_forward_item(void *user, int64_t number, int thread)
     scratch s;
     sums head[HEADS];
     divide_forward(f, j->canonical, j->workspace + (size_t)thread * j->thread, &s, head);
+    s.rows.most = s.tile.nrows = t.canonical->query.size;
     if (f->tiles.visible.fills)
         memset(s.fades, 0, (size_t)(f->heads * j->canonical->query.size));
     for (int64_t h = 0; h < f->heads; h++) {
@@ -889,6 +890,7 @@ static void run_backward_item(void *user, int64_t number, int thread)
     int64_t n = t.canonical->query.size;
     backward b;
     divide_backward(f, j->canonical, j->workspace + (size_t)thread * j->thread, &b);
+    b.s.rows.most = b.s.tile.nrows = n;
     for (int64_t h = 0; h < f->heads; h++) {
         load_head(&t, h, &b.s);
         load_gradients(&t, h, &b);
