@@ -290,15 +290,24 @@ static void check_repair(bool grouped, bool transposed)
 static void pairs_that_count_are_noted(void **state)
 {
     (void)state;
-    /* A dropped weight is -0. A weight of 0 of a masked score, but not of another score, does not count. */
-    const float scores[] = {1.0f, -2.0f, -INFINITY, 0.0f, NAN, -2.0f, 3.0f, -2.0f};
+    /* A dropped weight is -0. A weight of 0 of a masked score, but not of another score, does not count. No weight of
+     * a masked score counts if it fades. */
+    const float scores[] = {1.0f, -INFINITY, -INFINITY, 0.0f, NAN, -INFINITY, 3.0f, -INFINITY};
     const float weights[] = {0.5f, 0.0f, 0.0f, 0.0f, NAN, 0.25f, -0.0f, -0.0f};
     static const uint8_t attended[] = {1, 0, 0, 1, 1, 0, 1, 0}, weighed[] = {1, 0, 0, 1, 1, 1, 0, 0};
+    static const uint8_t fades[] = {0, 0, 0, 1}, faded[] = {1, 0, 0, 1, 1, 1, 0, 0}, all[] = {1, 1, 1, 1, 1, 1, 1, 1};
+    static const uint8_t unfaded[] = {1, 0, 0, 1, 1, 0, 0, 0};
     uint8_t alive[8];
-    attn__finite_note(scores, 8, -2.0f, alive);
+    attn__finite_note(scores, 8, alive);
     assert_memory_equal(alive, attended, 8);
-    attn__finite_note_weights(weights, 8, alive);
+    attn__finite_note_weights(weights, 1, 8, NULL, alive);
     assert_memory_equal(alive, weighed, 8);
+    attn__finite_note(scores, 8, alive);
+    attn__finite_note_weights(weights, 2, 4, fades, alive);
+    assert_memory_equal(alive, faded, 8);
+    attn__finite_note(scores, 8, alive);
+    attn__finite_note_weights(weights, 1, 8, all, alive);
+    assert_memory_equal(alive, unfaded, 8);
 }
 
 static void rows_that_are_not_finite_reach_only_pairs_that_count(void **state)

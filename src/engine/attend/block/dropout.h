@@ -48,18 +48,6 @@ static inline void attn__dropout_apply(const attn__canonical *canonical, const a
         lanes->dropout(&dropout);
 }
 
-/* Sets the dropout fields of the arguments of kernels/softmax_backward. Without dropout it leaves them unset. */
-static inline void attn__dropout_tile(const attn__canonical *canonical, const uint64_t *key, const uint32_t *column,
-                                      attn__softmax_backward_args *args)
-{
-    if (!canonical->has_dropout)
-        return;
-    args->drop_key = key;
-    args->drop_column = (const int32_t *)column;
-    args->drop_below = attn__dropout_threshold(canonical->problem.dropout);
-    args->drop_scale = (float)attn__dropout_factor(canonical);
-}
-
 void attn__dropout_columns(const attn__canonical *canonical, int64_t first, int64_t count, uint32_t *column);
 
 #endif

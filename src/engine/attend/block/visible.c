@@ -69,6 +69,8 @@ void attn__visible_rows_take(attn__visible_rows *rows, const attn__visible *visi
         rows->inside_from[a] = take(arena, limits && windows, count, sizeof(int32_t));
         rows->inside_to[a] = take(arena, limits && windows, count, sizeof(int32_t));
     }
+    rows->begin = visible->ranges ? rows->from[0] : take(arena, limits, count, sizeof(int32_t));
+    rows->end = visible->ranges ? rows->to[0] : take(arena, limits, count, sizeof(int32_t));
     rows->length = take(arena, limits && windows, count, sizeof(int32_t));
     rows->mask = take(arena, (parts & ATTN__VISIBLE_MASK) && visible->mask, count, sizeof(int64_t));
     rows->blocks = take(arena, (parts & ATTN__VISIBLE_BLOCKS) && visible->blocks, count, sizeof(int64_t));
@@ -224,6 +226,9 @@ static void find_limits(attn__visible_rows *rows, int64_t batch)
     }
     if (canonical->has_lens)
         narrow_by_lengths(rows, batch);
+    int32_t keys = (int32_t)attn__min(canonical->key.size, INT32_MAX);
+    for (int64_t i = 0; i < rows->count && !rows->visible->ranges; i++)
+        rows->begin[i] = 0, rows->end[i] = keys;
 }
 
 /* Fills entries [count, padded) of the array with copies of entry count - 1. */
@@ -282,6 +287,10 @@ void attn__visible_rows_start(attn__visible_rows *rows, const attn__canonical *c
         int32_t *const arrays32[] = {rows->from[a], rows->to[a], rows->inside_from[a], rows->inside_to[a]};
         for (int i = 0; i < 4; i++)
             repeat_last(arrays32[i], sizeof(int32_t), count, padded);
+    }
+    if (!rows->visible->ranges) {
+        repeat_last(rows->begin, sizeof(int32_t), count, padded);
+        repeat_last(rows->end, sizeof(int32_t), count, padded);
     }
     repeat_last(rows->length, sizeof(int32_t), count, padded);
     repeat_last(rows->mask, sizeof(int64_t), count, padded);
@@ -469,8 +478,8 @@ static void clear_outside(const attn__visible_tile *t, int64_t row, uint8_t *out
     const attn__visible_rows *rows = t->rows;
     int64_t n = t->nkeys;
     if (rows->visible->ranges) {
-        int64_t first = t->keys->first + t->key, from = attn__clamp(rows->from[0][row] - first, 0, n);
-        int64_t to = attn__clamp(rows->to[0][row] - first, from, n);
+        int64_t first = t->keys->first + t->key, from = attn__clamp(rows->begin[row] - first, 0, n);
+        int64_t to = attn__clamp(rows->end[row] - first, from, n);
         memset(out, 0, (size_t)from);
         memset(out + to, 0, (size_t)(n - to));
         return;

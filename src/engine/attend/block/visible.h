@@ -63,9 +63,9 @@ typedef struct attn__visible_rows {
     const attn_arrays *arrays;
     unsigned parts; /* bits of the arrays that are present */
     int64_t first, count;
-    /* Bands and lengths limit each query to the indices [from, to) along visible->axis[a].  If
-     * visible->ranges is set, from[0] and to[0] are always present and are ranges of keys. */
+    /* Bands and lengths limit each query to the indices [from, to) along visible->axis[a]. */
     int32_t *from[ATTN__VISIBLE_AXES], *to[ATTN__VISIBLE_AXES];
+    int32_t *begin, *end; /* range of keys of each query: from[0] and to[0] if visible->ranges is set, or all keys */
     /* With windows, an index is a tap. Taps [inside_from, inside_to) are inside of the axis. `length` is the first tap
      * past the length. `to` ignores the length, because the length does not apply to taps outside of the axis. */
     int32_t *inside_from[ATTN__VISIBLE_AXES], *inside_to[ATTN__VISIBLE_AXES], *length;

@@ -19,11 +19,12 @@
  * parts in order.
  */
 #include "attend/block/dropout.h"
+#include "attend/block/finite.h"
 #include "attend/block/gradient_sums.h"
 #include "attend/block/items.h"
 #include "attend/block/rows.h"
 #include "attend/block/scores.h"
-#include "attend/block/visible.h"
+#include "attend/block/tile.h"
 #include "attend/plan/solver.h"
 #include "attend/problem/operand.h"
 #include "base/arena.h"
@@ -42,9 +43,7 @@ enum { QUERIES = 16, HEADS = 64, BLOCK = 64, ITEMS = 16, PART = 256 };
 
 typedef struct decode {
     const attn__decode_kernel *kernel;
-    const attn__online_softmax_kernel *lanes;
-    const attn__softmax_backward_kernel *backward;
-    attn__visible visible;
+    attn__tile_plan tiles;
     int64_t heads, head_step;               /* number of batch items of a work item; stride between their indices */
     int64_t parts, part;                    /* number of parts into which keys are divided; keys per part */
     int64_t channels, values;               /* channels of q and v, rounded up to whole vectors */
@@ -131,9 +130,7 @@ static decode *make_plan(attn_context *context, const attn__canonical *canonical
     f->channel[ATTN__OP_O] = attn__offsets_channels(value, ATTN__STRIDE(dim.o), &room);
     f->channel[ATTN__OP_DOUT] = attn__offsets_channels(value, ATTN__STRIDE(dim.dout), &room);
     f->kernel = attn__decode_for(canonical->isa);
-    f->lanes = attn__online_softmax_for(canonical->isa);
-    f->backward = attn__softmax_backward_for(canonical->isa);
-    attn__visible_make(&f->visible, canonical);
+    f->tiles = attn__tile_plan_of(canonical, canonical->isa);
     f->channels = attn__round_up(canonical->contract.size, f->kernel->lanes);
     f->values = attn__round_up(canonical->value.size, f->kernel->lanes);
     choose_heads(f, canonical);
@@ -227,18 +224,15 @@ static int64_t count_items(const job *j)
 typedef struct scratch {
     float *q;                           /* [heads][queries][channels]: queries times scale and log2(e) */
     float *s;                           /* [queries][BLOCK]: scores, then weights */
-    attn__visible_rows *rows;           /* [heads] */
+    attn__visible_rows *see;            /* [heads] */
     attn__visible_span *span;           /* [heads] */
-    attn__visible_keys keys;            /* limits of the block's keys */
-    int64_t from[QUERIES], to[QUERIES]; /* range of keys that each query attends; `seen` may hide some of them */
-    bool hides;                         /* `seen` hides some keys between from[i] and to[i] */
-    uint8_t *seen;                      /* [queries][BLOCK]: 1 if the query attends the key */
-    int64_t *bias_row;                  /* [heads][queries]: offsets in the bias */
-    uint64_t *drop_row;                 /* [heads][queries]: dropout hashes */
+    attn__tile_rows rows;               /* of all heads */
+    attn__tile_keys keys;               /* of the block */
+    attn__tile tile;                    /* of a head and the block; `mask` is 1 if the query attends the key */
+    int64_t from[QUERIES], to[QUERIES]; /* range of keys that each query attends; the mask may hide some of them */
     int64_t *k_at, *v_at;               /* [2 * BLOCK]: offsets of the keys of this block and the next block */
     int64_t *first_k_at, *first_v_at;   /* [2 * BLOCK]: offsets of the keys of an item's first two blocks */
-    int64_t *bias_at;                   /* [BLOCK]: offsets of keys in the bias */
-    uint32_t *column;                   /* [BLOCK]: dropout column numbers */
+    uint8_t *fades;                     /* [heads][queries]: see attn__finite_fades; zeros until it is known */
     uint8_t *alive;                     /* [queries][BLOCK]: 1 if the weight of the pair is used */
     int64_t *picked_at;                 /* [BLOCK]: offsets of keys with `alive` set */
     float *picked;                      /* [BLOCK]: weights of keys with `alive` set */
@@ -246,28 +240,27 @@ typedef struct scratch {
 
 static void take_scratch(attn__arena *arena, const decode *f, const attn__canonical *canonical, scratch *s)
 {
-    int64_t n = canonical->query.size, heads = attn__visible_masks(&f->visible) ? f->heads : 0;
+    int64_t n = canonical->query.size, heads = f->tiles.masks ? f->heads : 0;
     bool bias = canonical->has_bias, drops = canonical->has_dropout, masks = heads > 0;
     s->q = attn__arena_take(arena, f->heads * n * f->channels, sizeof(float));
     s->s = attn__arena_take(arena, n * BLOCK, sizeof(float));
-    s->rows = attn__arena_take(arena, heads, sizeof *s->rows);
+    s->see = attn__arena_take(arena, heads, sizeof *s->see);
     s->span = attn__arena_take(arena, heads, sizeof *s->span);
-    s->seen = attn__arena_take(arena, masks ? n * BLOCK : 0, 1);
-    s->bias_row = attn__arena_take(arena, bias ? f->heads * n : 0, sizeof(int64_t));
-    s->drop_row = attn__arena_take(arena, drops ? f->heads * n : 0, sizeof(uint64_t));
+    attn__tile_rows_take(&s->rows, &f->tiles, arena, f->heads, n);
+    attn__tile_keys_take(&s->keys, &f->tiles, arena, BLOCK);
+    s->tile = (attn__tile){.plan = &f->tiles, .rows = &s->rows, .keys = &s->keys, .nrows = n, .ld = BLOCK, .s = s->s};
+    s->tile.mask = attn__arena_take(arena, masks ? n * BLOCK : 0, 1);
     s->k_at = attn__arena_take(arena, 2 * BLOCK, sizeof(int64_t));
     s->v_at = attn__arena_take(arena, 2 * BLOCK, sizeof(int64_t));
     s->first_k_at = attn__arena_take(arena, 2 * BLOCK, sizeof(int64_t));
     s->first_v_at = attn__arena_take(arena, 2 * BLOCK, sizeof(int64_t));
-    s->bias_at = attn__arena_take(arena, bias ? BLOCK : 0, sizeof(int64_t));
-    s->column = attn__arena_take(arena, drops ? BLOCK : 0, sizeof(uint32_t));
     s->alive = attn__arena_take(arena, bias || drops || masks ? n * BLOCK : 0, 1);
+    s->fades = attn__arena_take(arena, f->tiles.visible.fills ? f->heads * n : 0, 1);
     s->picked_at = attn__arena_take(arena, BLOCK, sizeof(int64_t));
     s->picked = attn__arena_take(arena, BLOCK, sizeof(float));
     attn__visible_rows unused;
     for (int64_t h = 0; h < heads; h++)
-        attn__visible_rows_take(arena->base ? &s->rows[h] : &unused, &f->visible, arena, n, ATTN__VISIBLE_ANY);
-    attn__visible_keys_take(&s->keys, &f->visible, arena, masks ? BLOCK : 0, ATTN__VISIBLE_ANY);
+        attn__visible_rows_take(arena->base ? &s->see[h] : &unused, &f->tiles.visible, arena, n, ATTN__VISIBLE_ANY);
 }
 
 /* --------------------------------------------------------------------------------------- queries and keys */
@@ -282,6 +275,11 @@ static attn__rows query_rows(const item *t, attn__operand op, const void *data, 
     return (attn__rows){data, canonical->problem.dtype, at, queries, t->f->channel[op], channels};
 }
 
+static attn__tile_place place_of(const item *t, int64_t head)
+{
+    return (attn__tile_place){t->canonical, t->arrays, head, batch_of(t, head), 0, t->canonical->query.size};
+}
+
 /* Loads the queries of a head and finds the limits of their keys. */
 static void load_head(const item *t, int64_t head, const scratch *s)
 {
@@ -292,17 +290,17 @@ static void load_head(const item *t, int64_t head, const scratch *s)
         return;
     attn__rows q = query_rows(t, ATTN__OP_Q, t->arrays->q, batch, at);
     float *rows = s->q + head * n * f->channels, factor = attn__score_factor(canonical);
-    attn__rows_load(&q, f->lanes, rows, f->channels);
+    attn__rows_load(&q, f->tiles.lanes, rows, f->channels);
     for (int64_t c = 0; c < n * f->channels; c++)
         rows[c] *= factor;
-    if (attn__visible_masks(&f->visible)) {
-        attn__visible_rows_start(&s->rows[head], canonical, t->arrays, batch, 0, n, 1);
-        s->span[head] = attn__visible_span_of(&s->rows[head], 0, n);
+    if (f->tiles.masks) {
+        attn__visible_rows_start(&s->see[head], canonical, t->arrays, batch, 0, n, 1);
+        s->span[head] = attn__visible_span_of(&s->see[head], 0, n);
     }
-    if (canonical->has_bias)
-        attn__query_offsets(canonical, ATTN__STRIDE(dim.bias), batch, 0, n, s->bias_row + head * n);
-    if (canonical->has_dropout)
-        attn__dropout_rows(canonical, t->arrays, batch, 0, n, s->drop_row + head * n);
+    attn__tile_place place = place_of(t, head);
+    if (head == 0)
+        attn__tile_rows_start(&s->rows, &f->tiles, &place);
+    attn__tile_rows_head(&s->rows, &f->tiles, &place);
 }
 
 /* Writes the offsets of an operand's keys to at[2 * BLOCK]: the block that begins at key `first` and the next block. */
@@ -329,35 +327,30 @@ static void start_block(const item *t, int64_t first, int64_t keys, scratch *s)
     const attn__canonical *canonical = t->canonical;
     locate_keys(t, ATTN__STRIDE(dim.k), first, s->k_at);
     locate_keys(t, ATTN__STRIDE(dim.v), first, s->v_at);
-    if (attn__visible_masks(&t->f->visible))
-        attn__visible_keys_start(&s->keys, canonical, first, keys);
-    if (canonical->has_bias)
-        attn__offsets_fill(&canonical->key, ATTN__STRIDE(dim.bias), first, keys, s->bias_at);
-    if (canonical->has_dropout)
-        attn__dropout_columns(canonical, first, keys, s->column);
+    attn__tile_keys_start(&s->keys, &t->f->tiles, canonical, first, keys);
+    s->tile.canonical = canonical;
+    s->tile.arrays = t->arrays;
+    s->tile.nkeys = keys;
 }
 
-/* Finds the keys of the block that each query of a head attends. Sets s->from, s->to and s->hides, and s->seen if it
- * hides keys. Returns false if no query attends any key. */
+/* Finds the keys of the block that each query of a head attends. Sets s->tile, s->from and s->to. Returns false if no
+ * query attends any key. */
 static bool look(const item *t, int64_t head, int64_t first, int64_t keys, scratch *s)
 {
-    const attn__visible *visible = &t->f->visible;
+    const attn__visible *visible = &t->f->tiles.visible;
     int64_t n = t->canonical->query.size;
     if (n == 0)
         return false;
-    attn__visible_tile tile = {s->rows + head, 0, n, &s->keys, 0, keys};
-    unsigned hidden = attn__visible_masks(visible) ? attn__visible_of(&tile, s->span + head) : ATTN__VISIBLE_ALL;
-    if (hidden == ATTN__VISIBLE_NONE)
+    s->tile.head = head;
+    s->tile.see = s->see + head;
+    s->tile.bias_there = NULL;
+    if (!attn__tile_sees(&s->tile, s->span + head))
         return false;
-    bool cuts = (hidden & ATTN__VISIBLE_LIMITS) && visible->ranges && !visible->fills;
+    bool cuts = !s->tile.full && !visible->fills;
     for (int64_t i = 0; i < n; i++) {
-        s->from[i] = cuts ? attn__clamp(s->rows[head].from[0][i] - first, 0, keys) : 0;
-        s->to[i] = cuts ? attn__clamp(s->rows[head].to[0][i] - first, s->from[i], keys) : keys;
+        s->from[i] = cuts ? attn__clamp(s->see[head].begin[i] - first, 0, keys) : 0;
+        s->to[i] = cuts ? attn__clamp(s->see[head].end[i] - first, s->from[i], keys) : keys;
     }
-    hidden &= cuts ? ~(unsigned)ATTN__VISIBLE_LIMITS : ~0u;
-    s->hides = hidden != ATTN__VISIBLE_ALL;
-    if (s->hides)
-        attn__visible_bytes(&tile, hidden, s->seen, BLOCK);
     return true;
 }
 
@@ -429,7 +422,7 @@ static void cap_scores(const item *t, int64_t keys, const scratch *s)
 {
     float cap = attn__softcap(t->canonical);
     for (int64_t i = 0; cap != 0.0f && i < t->canonical->query.size; i++)
-        t->f->lanes->softcap(s->s + i * BLOCK, attn__round_up(keys, t->f->kernel->lanes), cap);
+        t->f->tiles.lanes->softcap(s->s + i * BLOCK, attn__round_up(keys, t->f->kernel->lanes), cap);
 }
 
 /* --------------------------------------------------------------------------------------------- forward */
@@ -486,15 +479,15 @@ static void clear_sums(const item *t, int64_t head, const sums *of)
 static void mask_scores(const item *t, int64_t head, int64_t i, float *p, const scratch *s)
 {
     int64_t from = s->from[i], to = s->to[i];
-    const uint8_t *seen = s->seen + i * BLOCK;
+    const uint8_t *seen = s->tile.mask + i * BLOCK;
     uint8_t *alive = s->alive + i * BLOCK;
     if (t->canonical->has_bias) {
-        const float *bias = (const float *)t->arrays->bias + s->bias_row[head * t->canonical->query.size + i];
+        const float *bias = (const float *)t->arrays->bias + s->rows.bias_at[head] + s->rows.bias[i];
         for (int64_t j = from; j < to; j++)
-            p[j] += bias[s->bias_at[j]] * (float)ATTN__LOG2E;
+            p[j] += bias[s->keys.bias[j]] * (float)ATTN__LOG2E;
     }
-    float fill = attn__masked_score(t->canonical);
-    for (int64_t j = from; s->hides && j < to; j++)
+    float fill = t->f->tiles.fill;
+    for (int64_t j = from; s->tile.hidden && j < to; j++)
         p[j] = seen[j] ? p[j] : fill;
     for (int64_t j = from; j < to; j++)
         alive[j] = (uint8_t)(p[j] != -INFINITY);
@@ -504,16 +497,17 @@ static void mask_scores(const item *t, int64_t head, int64_t i, float *p, const 
 static void drop_weights(const item *t, int64_t head, int64_t i, const float *p, const scratch *s)
 {
     int64_t from = s->from[i], to = s->to[i];
-    const uint8_t *seen = s->seen + i * BLOCK;
+    const uint8_t *seen = s->tile.mask + i * BLOCK;
     uint8_t *alive = s->alive + i * BLOCK;
-    for (int64_t j = from; s->hides && t->f->visible.fills && j < to; j++)
-        alive[j] &= seen[j] || p[j] != 0.0f;
+    bool fades = t->f->tiles.visible.fills && s->fades[head * t->canonical->query.size + i];
+    for (int64_t j = from; s->tile.hidden && t->f->tiles.visible.fills && j < to; j++)
+        alive[j] &= seen[j] || (p[j] != 0.0f && !fades);
     if (!t->canonical->has_dropout)
         return;
-    uint64_t key = s->drop_row[head * t->canonical->query.size + i];
-    uint32_t below = attn__dropout_threshold(t->canonical->problem.dropout);
+    uint64_t key = s->rows.drop[head * s->rows.most + i];
+    uint32_t below = t->f->tiles.drop_below;
     for (int64_t j = from; j < to; j++)
-        alive[j] &= attn__dropout_bits(key, s->column[j]) >= below;
+        alive[j] &= attn__dropout_bits(key, s->keys.column[j]) >= below;
 }
 
 /* Adds keys [first, first + keys) to the sums of one head. A query computes weights only of the keys that it attends,
@@ -534,7 +528,7 @@ static void see_block(const item *t, int64_t head, int64_t first, int64_t keys, 
         float *p = s->s + i * BLOCK;
         if (from >= to)
             continue;
-        bool picks = s->hides || drops || t->canonical->has_bias;
+        bool picks = s->tile.hidden || drops || t->canonical->has_bias;
         if (picks)
             mask_scores(t, head, i, p, s);
         float shrink = f->kernel->weigh(p + from, to - from, &of->m[i], &of->l[i]);
@@ -570,7 +564,7 @@ static void write_head(const item *t, int64_t batch, const sums *of)
     o.rows = 1;
     for (int64_t i = 0; i < n; i++, o.at++) {
         float factor = attn__running_factor(canonical, of->l[i]); /* NOLINT: the arena is on the workspace */
-        attn__rows_store(&o, t->f->backward, of->o + i * t->f->values, 0, factor, false);
+        attn__rows_store(&o, t->f->tiles.backward, of->o + i * t->f->values, 0, factor, false);
     }
     if (canonical->problem.flags & ATTN_WANT_LSE)
         attn__running_store(canonical, t->arrays, batch, 0, n, of->m, of->l);
@@ -580,12 +574,59 @@ static void write_head(const item *t, int64_t batch, const sums *of)
 static void widen(const item *t, int64_t head, const scratch *s, int64_t *first, int64_t *last)
 {
     int64_t from = t->begin, to = t->canonical->query.size ? t->end : t->begin;
-    if (from < to && attn__visible_masks(&t->f->visible))
+    if (from < to && t->f->tiles.masks)
         from = s->span[head].first, to = s->span[head].last;
     from = attn__max(from, t->begin);
     to = attn__min(to, t->end);
     *first = from < to ? attn__min(*first, from) : *first;
     *last = from < to ? attn__max(*last, to) : *last;
+}
+
+/* Computes the sums of a part's keys for all heads. */
+static void run_part(item t, scratch *s, const sums *head)
+{
+    int64_t first = INT64_MAX, last = 0;
+    for (int64_t h = 0; h < t.f->heads; h++) {
+        clear_sums(&t, h, &head[h]);
+        widen(&t, h, s, &first, &last);
+    }
+    first -= first % BLOCK; /* rounds down, so that blocks begin at the same keys for all ranges */
+    t.end = last;
+    start_item(&t, s);
+    for (int64_t at = first; at < last; at += BLOCK) {
+        int64_t keys = attn__min(BLOCK, last - at);
+        start_block(&t, at, keys, s);
+        for (int64_t h = 0; h < t.f->heads; h++)
+            see_block(&t, h, at, keys, s, &head[h]);
+    }
+}
+
+/* Reports whether any output of the heads has NaN or infinity. */
+static bool has_nonfinite(const item *t, const sums *head)
+{
+    float check = 0.0f;
+    for (int64_t h = 0; h < t->f->heads; h++)
+        for (int64_t c = 0; c < t->canonical->query.size * t->f->values; c++)
+            check += head[h].o[c] * 0.0f;
+    return check != check;
+}
+
+/* Runs the part again if the weight of a mask_fill becomes 0 relative to later keys, of any part. */
+static void run_faded(const item *t, scratch *s, const sums *head)
+{
+    int64_t n = t->canonical->query.size;
+    bool any = false;
+    item all = *t;
+    if (!t->f->tiles.visible.fills || !has_nonfinite(t, head))
+        return;
+    all.part = 0;
+    all.begin = 0;
+    all.end = t->canonical->key.size;
+    run_part(all, s, head);
+    for (int64_t h = 0; h < t->f->heads; h++)
+        any |= attn__finite_fades(head[h].m, n, attn__masked_score(t->canonical), s->fades + h * n);
+    if (any || t->f->parts > 1)
+        run_part(*t, s, head);
 }
 
 static void run_forward_item(void *user, int64_t number, int thread)
@@ -594,26 +635,19 @@ static void run_forward_item(void *user, int64_t number, int thread)
     const decode *f = j->f;
     attn__sequence one;
     item t = find_item(j, number, &one);
-    int64_t first = INT64_MAX, last = 0;
     scratch s;
     sums head[HEADS];
     divide_forward(f, j->canonical, j->workspace + (size_t)thread * j->thread, &s, head);
+    s.rows.most = s.tile.nrows = t.canonical->query.size;
+    if (f->tiles.visible.fills)
+        memset(s.fades, 0, (size_t)(f->heads * j->canonical->query.size));
     for (int64_t h = 0; h < f->heads; h++) {
         if (f->parts > 1)
             head[h] = sums_of_part(j, batch_of(&t, h), t.part);
         load_head(&t, h, &s);
-        clear_sums(&t, h, &head[h]);
-        widen(&t, h, &s, &first, &last);
     }
-    first -= first % BLOCK; /* rounds down, so that blocks begin at the same keys for all ranges */
-    t.end = last;
-    start_item(&t, &s);
-    for (int64_t at = first; at < last; at += BLOCK) {
-        int64_t keys = attn__min(BLOCK, last - at);
-        start_block(&t, at, keys, &s);
-        for (int64_t h = 0; h < f->heads; h++)
-            see_block(&t, h, at, keys, &s, &head[h]);
-    }
+    run_part(t, &s, head);
+    run_faded(&t, &s, head);
     for (int64_t h = 0; h < f->heads && f->parts == 1; h++)
         write_head(&t, batch_of(&t, h), &head[h]);
 }
@@ -685,38 +719,25 @@ typedef struct backward {
     scratch s;
     float *dout, *dq;                  /* [heads][queries][values], and [heads][queries][channels] */
     float *o;                          /* [queries][values] */
-    float *lse, *delta;                /* [heads][queries]; lse is multiplied by log2(e) */
-    float *fill;                       /* [heads][queries]: log of a masked key's weight, with mask_fill */
     float *ds;                         /* [queries][BLOCK]: gradients of scores before the softcap */
-    float *ds_capped;                  /* [queries][BLOCK]: gradients of scores after the softcap (dbias) */
-    float *bias;                       /* [queries][BLOCK] */
-    int64_t *dk_at, *dv_at, *dbias_at; /* [2 * BLOCK]: offsets of keys in dk, dv and dbias */
-    int64_t *dbias_row;                /* [heads][queries]: offsets in dbias */
-    int32_t *from, *to;                /* [queries]: s.from and s.to as 32-bit integers for the kernel */
+    int64_t *dk_at, *dv_at;            /* [2 * BLOCK]: offsets of keys in dk and dv */
 } backward;
 
 static size_t divide_backward(const decode *f, const attn__canonical *canonical, char *base, backward *b)
 {
     attn__arena arena = {base, 0};
     int64_t n = canonical->query.size, all = f->heads * n;
-    bool dbias = canonical->problem.flags & ATTN_WANT_DBIAS;
     take_scratch(&arena, f, canonical, &b->s);
     b->dout = attn__arena_take(&arena, all * f->values, sizeof(float));
     b->dq = attn__arena_take(&arena, all * f->channels, sizeof(float));
     b->o = attn__arena_take(&arena, n * f->values, sizeof(float));
-    b->lse = attn__arena_take(&arena, all, sizeof(float));
-    b->delta = attn__arena_take(&arena, all, sizeof(float));
-    b->fill = attn__arena_take(&arena, f->visible.fills ? all : 0, sizeof(float));
     b->ds = attn__arena_take(&arena, n * BLOCK, sizeof(float));
-    b->ds_capped =
-        dbias && canonical->problem.softcap != 0.0 ? attn__arena_take(&arena, n * BLOCK, sizeof(float)) : b->ds;
-    b->bias = attn__arena_take(&arena, canonical->has_bias ? n * BLOCK : 0, sizeof(float));
+    b->s.tile.ds = canonical->problem.flags & (ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DBIAS) ? b->ds : NULL;
+    if (f->tiles.wants_dbias && f->tiles.softcap != 0.0f)
+        b->s.tile.dbias = attn__arena_floats(&arena, n * BLOCK);
+    b->s.tile.bias = attn__arena_floats(&arena, canonical->has_bias ? n * BLOCK : 0);
     b->dk_at = attn__arena_take(&arena, 2 * BLOCK, sizeof(int64_t));
     b->dv_at = attn__arena_take(&arena, 2 * BLOCK, sizeof(int64_t));
-    b->dbias_at = attn__arena_take(&arena, dbias ? 2 * BLOCK : 0, sizeof(int64_t));
-    b->dbias_row = attn__arena_take(&arena, dbias ? all : 0, sizeof(int64_t));
-    b->from = attn__arena_take(&arena, n, sizeof(int32_t));
-    b->to = attn__arena_take(&arena, n, sizeof(int32_t));
     return arena.used;
 }
 
@@ -737,19 +758,15 @@ static void load_gradients(const item *t, int64_t head, const backward *b)
     const decode *f = t->f;
     const attn__canonical *canonical = t->canonical;
     int64_t n = canonical->query.size, batch = batch_of(t, head), at[QUERIES];
-    float *dout = b->dout + head * n * f->values, *lse = b->lse + head * n, *delta = b->delta + head * n;
+    float *dout = b->dout + head * n * f->values, *delta = b->s.rows.delta + head * n;
     attn__rows rows = query_rows(t, ATTN__OP_DOUT, t->arrays->dout, batch, at);
-    attn__rows_load(&rows, f->lanes, dout, f->values);
+    attn__rows_load(&rows, f->tiles.lanes, dout, f->values);
     rows = query_rows(t, ATTN__OP_O, t->arrays->o, batch, at);
-    attn__rows_load(&rows, f->lanes, b->o, f->values);
+    attn__rows_load(&rows, f->tiles.lanes, b->o, f->values);
     for (int64_t i = 0; i < n; i++)
-        delta[i] = f->backward->dot(dout + i * f->values, b->o + i * f->values, f->values);
-    attn__lse_load(canonical, t->arrays, batch, 0, n, lse, delta);
-    attn__query_offsets(canonical, ATTN__STRIDE(dim.lse), batch, 0, n, at);
-    for (int64_t i = 0; f->visible.fills && attn__visible_masks(&f->visible) && i < n; i++)
-        b->fill[head * n + i] = attn__visible_fill_weight(&b->s.rows[head], i, ((const float *)t->arrays->lse)[at[i]]);
-    if (canonical->problem.flags & ATTN_WANT_DBIAS)
-        attn__query_offsets(canonical, ATTN__STRIDE(dim.dbias), batch, 0, n, b->dbias_row + head * n);
+        delta[i] = f->tiles.backward->dot(dout + i * f->values, b->o + i * f->values, f->values);
+    attn__tile_place place = place_of(t, head);
+    attn__tile_rows_lse(&b->s.rows, &f->tiles, &place, b->s.see + head);
     memset(b->dq + head * n * f->channels, 0, (size_t)(n * f->channels) * sizeof(float));
 }
 
@@ -758,7 +775,7 @@ static void store_dq(const item *t, int64_t batch, const float *dq)
     const attn_problem *p = &t->canonical->problem;
     int64_t at[QUERIES];
     attn__rows rows = query_rows(t, ATTN__OP_DQ, t->arrays->dq, batch, at);
-    attn__rows_store(&rows, t->f->backward, dq, t->f->channels, (float)p->scale, p->accumulate);
+    attn__rows_store(&rows, t->f->tiles.backward, dq, t->f->channels, (float)p->scale, p->accumulate);
 }
 
 /* Computes weights in s.s and gradients of scores in ds. Returns true if pairs without s.alive must be left out. */
@@ -768,45 +785,12 @@ static bool weigh(const item *t, int64_t head, const attn__decode_rows *k, const
     const attn__canonical *canonical = t->canonical;
     scratch *s = &b->s;
     int64_t n = canonical->query.size;
-    unsigned wanted = canonical->problem.flags;
-    bool scores = wanted & (ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DBIAS), full = true;
-    bool picks = s->hides || canonical->has_bias || canonical->has_dropout;
+    bool picks = s->tile.hidden || canonical->has_bias || canonical->has_dropout;
     f->kernel->score(k, s->q + head * n * f->channels, f->channels, n, s->s, BLOCK);
-    if (scores)
+    if (s->tile.ds)
         f->kernel->score(v, b->dout + head * n * f->values, f->values, n, b->ds, BLOCK);
-    for (int64_t i = 0; i < n; i++) {
-        b->from[i] = (int32_t)s->from[i];
-        b->to[i] = (int32_t)s->to[i];
-        full = full && s->from[i] == 0 && s->to[i] == k->rows;
-    }
-    attn__bias bias = attn__bias_of(canonical, t->arrays, false, s->bias_row + head * n, n, s->bias_at, k->rows);
-    if (canonical->has_bias)
-        attn__bias_rows(&bias, BLOCK, b->bias, BLOCK);
-    attn__softmax_backward_args args = {.rows = n,
-                                        .keys = k->rows,
-                                        .ld = BLOCK,
-                                        .s = s->s,
-                                        .dp = scores ? b->ds : NULL,
-                                        .lse = b->lse + head * n,
-                                        .delta = b->delta + head * n,
-                                        .plain = full && !picks && canonical->problem.softcap == 0.0 &&
-                                                 k->rows % f->kernel->lanes == 0,
-                                        .mask = s->hides ? s->seen : NULL,
-                                        .softcap = attn__softcap(canonical),
-                                        .bias = canonical->has_bias ? b->bias : NULL,
-                                        .fill = f->visible.fills && s->hides ? b->fill + head * n : NULL,
-                                        .from = b->from,
-                                        .to = b->to,
-                                        .alive = picks ? s->alive : NULL};
-    if (canonical->has_dropout) {
-        args.drop_key = s->drop_row + head * n;
-        args.drop_column = (const int32_t *)(const void *)s->column;
-        args.drop_below = attn__dropout_threshold(canonical->problem.dropout);
-        args.drop_scale = (float)attn__dropout_factor(canonical);
-    }
-    if (b->ds_capped != b->ds)
-        args.dbias = b->ds_capped;
-    f->backward->weights(&args);
+    s->tile.alive = picks ? s->alive : NULL;
+    attn__tile_weights(&s->tile);
     return picks;
 }
 
@@ -855,15 +839,13 @@ static void spread(const item *t, int64_t head, int64_t keys, int64_t queries, b
 /* Stores the bias gradient of the block's keys. It is 0 if `seen` is false.  Several queries may share elements. */
 static void store_dbias(const item *t, int64_t head, int64_t keys, bool seen, const backward *b)
 {
-    int64_t n = t->canonical->query.size;
-    const int64_t *row = b->dbias_row + head * n, *at = b->dbias_at;
-    float *dbias = t->arrays->dbias;
-    for (int64_t i = 0; i < n && !t->canonical->problem.accumulate; i++)
+    const int64_t *row = b->s.rows.dbias, *at = b->s.keys.dbias;
+    float *dbias = (float *)t->arrays->dbias + b->s.rows.dbias_at[head];
+    for (int64_t i = 0; i < t->canonical->query.size && !t->canonical->problem.accumulate; i++)
         for (int64_t j = 0; j < keys; j++)
             dbias[row[i] + at[j]] = 0.0f;
-    attn__bias bias = attn__bias_of(t->canonical, t->arrays, true, row, n, at, keys);
     if (seen)
-        attn__bias_store(&bias, t->f->backward, b->ds_capped, BLOCK, true);
+        attn__tile_dbias(&b->s.tile, true);
 }
 
 static void see_block_backward(const item *t, int64_t head, int64_t first, int64_t keys, backward *b)
@@ -897,8 +879,6 @@ static void start_block_backward(const item *t, int64_t first, int64_t keys, bac
     start_block(t, first, keys, &b->s);
     locate_keys(t, ATTN__STRIDE(dim.dk), first, b->dk_at);
     locate_keys(t, ATTN__STRIDE(dim.dv), first, b->dv_at);
-    if (t->canonical->problem.flags & ATTN_WANT_DBIAS)
-        locate_keys(t, ATTN__STRIDE(dim.dbias), first, b->dbias_at);
 }
 
 static void run_backward_item(void *user, int64_t number, int thread)
@@ -910,6 +890,7 @@ static void run_backward_item(void *user, int64_t number, int thread)
     int64_t n = t.canonical->query.size;
     backward b;
     divide_backward(f, j->canonical, j->workspace + (size_t)thread * j->thread, &b);
+    b.s.rows.most = b.s.tile.nrows = n;
     for (int64_t h = 0; h < f->heads; h++) {
         load_head(&t, h, &b.s);
         load_gradients(&t, h, &b);

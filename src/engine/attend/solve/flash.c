@@ -41,22 +41,17 @@ static void take_tables(const attn__flash *f, attn__arena *arena, attn__flash_sc
 
 /* --------------------------------------------------------------------------------------------------- scratch memory */
 
-static void take_queries(attn__arena *p, const attn__flash *f, const attn__canonical *canonical, attn__flash_scratch *s)
+static void take_queries(attn__arena *p, const attn__flash *f, attn__flash_scratch *s)
 {
     int64_t n = f->query_block;
     s->q = attn__arena_floats(p, n * f->channels);
     s->o = attn__arena_floats(p, n * f->held);
     s->pairs.q = attn__arena_take(p, f->pairs ? n * f->channel_pairs : 0, sizeof(uint32_t));
-    s->m = attn__arena_floats(p, n);
-    s->l = attn__arena_floats(p, n);
-    s->shrink = attn__arena_floats(p, n);
+    attn__tile_lanes_take(&s->rows, &f->tiles, p, 1, n);
     s->at[ATTN__OP_Q] = attn__arena_offsets(p, n);
     s->at[ATTN__OP_O] = attn__arena_offsets(p, n);
-    s->at[ATTN__OP_BIAS] = attn__arena_offsets(p, canonical->has_bias ? n : 0);
-    s->key_low = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(uint32_t));
-    s->key_high = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(uint32_t));
     s->span = attn__arena_take(p, f->subtiles, sizeof(attn__flash_span));
-    attn__visible_rows_take(&s->rows, &f->visible, p, n, ATTN__VISIBLE_ANY);
+    attn__visible_rows_take(&s->see, &f->tiles.visible, p, n, ATTN__VISIBLE_ANY);
 }
 
 static void take_keys(attn__arena *p, const attn__flash *f, const attn__canonical *canonical, attn__flash_scratch *s)
@@ -70,6 +65,7 @@ static void take_keys(attn__arena *p, const attn__flash *f, const attn__canonica
     s->extra = attn__arena_floats(p, extra ? square : 0);
     bool careful = f->tables.n || attn__flash_may_hide(canonical, f);
     s->alive = attn__arena_take(p, careful ? square : 0, 1);
+    s->fades = attn__arena_take(p, f->tiles.visible.fills ? attn__round_up(f->query_block, f->tile->lanes) : 0, 1);
     s->clean = attn__arena_floats(p, careful ? n * groups : 0);
     s->bad = attn__arena_offsets(p, careful ? n * groups / group : 0);
     s->nbad = attn__arena_offsets(p, groups / group);
@@ -80,9 +76,7 @@ static void take_keys(attn__arena *p, const attn__flash *f, const attn__canonica
     s->v = attn__arena_floats(p, n * (groups > f->ldv ? groups : f->ldv));
     s->at[ATTN__OP_K] = attn__arena_offsets(p, n);
     s->at[ATTN__OP_V] = attn__arena_offsets(p, n);
-    s->bias_key = attn__arena_offsets(p, canonical->has_bias ? n : 0);
-    s->column = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(uint32_t));
-    attn__visible_keys_take(&s->keys, &f->visible, p, n, ATTN__VISIBLE_ANY);
+    attn__tile_keys_take(&s->keys, &f->tiles, p, n);
 }
 
 static void take_terms(attn__arena *p, const attn__flash *f, attn__flash_scratch *s)
@@ -102,7 +96,7 @@ static size_t divide_memory(const attn__flash *flash, const attn__canonical *can
                             attn__flash_scratch *scratch)
 {
     attn__arena p = {base, 0};
-    take_queries(&p, flash, canonical, scratch);
+    take_queries(&p, flash, scratch);
     take_keys(&p, flash, canonical, scratch);
     take_tables(flash, &p, scratch);
     if (flash->amx)
@@ -212,13 +206,12 @@ static void choose_amx(attn__flash *f, const attn__canonical *canonical)
 static void describe(attn__flash *f, const attn__canonical *canonical)
 {
     f->tile = attn__gemm_tile_for(canonical->isa);
-    f->lanes = attn__online_softmax_for(canonical->isa);
+    f->tiles = attn__tile_plan_of(canonical, canonical->isa);
     f->keys_dtype = attn__operand_dtype(&canonical->problem, ATTN__OP_K);
     f->channels = canonical->contract.size;
     f->values = canonical->value.size;
     f->held = f->values;
     f->vectors = f->tile->vectors;
-    attn__visible_make(&f->visible, canonical);
 }
 
 static void fill_flash(attn__flash *f, const attn__canonical *canonical)
@@ -299,7 +292,7 @@ static void gather_queries(attn__flash_item *t)
                                 f->channels,
                                 sub.lanes};
         float *q = t->s.q + sub.lane * f->channels;
-        f->lanes->gather(&view, q, sub.width, factor);
+        f->tiles.lanes->gather(&view, q, sub.width, factor);
         if (f->pairs) /* exact, because the numbers are unscaled bf16 */
             f->pairs->round_rows(q, f->channels, sub.width, t->s.pairs.q + sub.lane * f->channel_pairs);
     }
@@ -309,13 +302,13 @@ static void gather_queries(attn__flash_item *t)
 static void find_spans(attn__flash_item *t, int64_t batch)
 {
     attn__flash_scratch *s = &t->s;
-    attn__visible_rows_start(&s->rows, t->canonical, t->arrays, batch, t->first, t->count, t->flash->tile->lanes);
+    attn__visible_rows_start(&s->see, t->canonical, t->arrays, batch, t->first, t->count, t->flash->tile->lanes);
     t->key_begin = t->canonical->key.size;
     t->key_end = 0;
     for (int64_t i = 0; i < t->subtiles; i++) {
         attn__flash_subtile sub = subtile_at(t, i);
         attn__flash_span *span = &s->span[i];
-        span->limits = attn__visible_span_of(&s->rows, sub.lane, sub.lanes);
+        span->limits = attn__visible_span_of(&s->see, sub.lane, sub.lanes);
         span->begin = span->limits.first;
         span->end = span->limits.last;
         span->started = false;
@@ -348,11 +341,10 @@ static void begin(attn__flash_item *t, int64_t batch)
     t->padded = attn__round_up(t->count, lanes);
     attn__operand_offsets(canonical, ATTN__OP_Q, batch, t->first, t->count, s->at[ATTN__OP_Q]);
     attn__operand_offsets(canonical, ATTN__OP_O, batch, t->first, t->count, s->at[ATTN__OP_O]);
-    if (canonical->has_bias)
-        attn__query_offsets(canonical, ATTN__STRIDE(dim.bias), batch, t->first, t->count, s->at[ATTN__OP_BIAS]);
-    if (canonical->has_dropout)
-        attn__dropout_lanes(canonical, t->arrays, batch, t->first, t->count, lanes, s->key_low, s->key_high);
-    attn__running_begin(canonical, t->arrays, batch, t->first, t->count, t->padded, s->m, s->l);
+    attn__tile_place place = {canonical, t->arrays, 0, batch, t->first, t->count};
+    attn__tile_rows_start(&s->rows, &t->flash->tiles, &place);
+    attn__tile_rows_head(&s->rows, &t->flash->tiles, &place);
+    attn__running_begin(canonical, t->arrays, batch, t->first, t->count, t->padded, s->rows.m, s->rows.l);
     t->subtiles = attn__ceil_div(t->padded / lanes, t->flash->vectors);
     find_spans(t, batch);
     read_tables(t, batch);
@@ -373,8 +365,8 @@ static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
         const char *base = t->arrays->v;
         if (!channel)
             base += c * (int64_t)attn_dtype_size(f->keys_dtype);
-        finite = f->lanes->copy(base, f->keys_dtype, t->s.at[ATTN__OP_V], channel ? channel + c : NULL, b->keys,
-                                attn__min(f->values - c, group), t->s.v + c * b->keys, group) &&
+        finite = f->tiles.lanes->copy(base, f->keys_dtype, t->s.at[ATTN__OP_V], channel ? channel + c : NULL, b->keys,
+                                      attn__min(f->values - c, group), t->s.v + c * b->keys, group) &&
                  finite;
     }
     return finite;
@@ -402,8 +394,8 @@ static void pack_keys(attn__flash_item *t, attn__flash_keys *b)
     b->k = here ? (const float *)t->arrays->k + t->s.at[ATTN__OP_K][0] : t->s.k;
     b->ldk = here ? step : f->ldk;
     if (!here)
-        f->lanes->copy(t->arrays->k, dtype, t->s.at[ATTN__OP_K], f->channel[ATTN__OP_K], b->keys, f->channels, t->s.k,
-                       f->ldk);
+        f->tiles.lanes->copy(t->arrays->k, dtype, t->s.at[ATTN__OP_K], f->channel[ATTN__OP_K], b->keys, f->channels,
+                             t->s.k, f->ldk);
 }
 
 /* --------------------------------------------------------------------------------------- relative tables of a block */
@@ -444,7 +436,7 @@ static void transpose_terms(const attn__flash_item *t, const attn__flash_keys *b
         bool steps = attn__table_run(x->key, from, b->keys, &end);
         float *first = s + from * sub.width;
         attn__lane_view view = {x->terms + x->key[from], ATTN_F32, x->lane, NULL, steps ? end - from : 1, sub.lanes};
-        t->flash->lanes->gather(&view, first, sub.width, 1.0f);
+        t->flash->tiles.lanes->gather(&view, first, sub.width, 1.0f);
         for (int64_t key = from + 1; !steps && key < end; key++)
             memcpy(s + key * sub.width, first, (size_t)sub.width * sizeof *s);
     }
@@ -460,7 +452,7 @@ static bool set_table_terms(const attn__flash_item *t, const attn__flash_keys *b
         multiply_table(t, b, sub, i);
         transpose_terms(t, b, sub, i, any ? t->s.extra : t->s.s);
         if (any)
-            t->flash->lanes->add(t->s.s, t->s.extra, b->keys * sub.width, 1.0f);
+            t->flash->tiles.lanes->add(t->s.s, t->s.extra, b->keys * sub.width, 1.0f);
         any = true;
     }
     return any;
@@ -556,37 +548,28 @@ static void load_panels(attn__flash_item *t, attn__flash_keys *b)
 /* Prepares what masks, bias, dropout and tables need for the block's keys. */
 static void find_keys(attn__flash_item *t, const attn__flash_keys *b)
 {
-    attn__visible_keys_start(&t->s.keys, t->canonical, b->at, b->keys);
-    if (t->canonical->has_bias)
-        attn__offsets_fill(&t->canonical->key, ATTN__STRIDE(dim.bias), b->at, b->keys, t->s.bias_key);
-    if (t->canonical->has_dropout)
-        attn__dropout_columns(t->canonical, b->at, b->keys, t->s.column);
+    attn__tile_keys_start(&t->s.keys, &t->flash->tiles, t->canonical, b->at, b->keys);
     attn__flash_tables_keys(&t->flash->tables, t->canonical, b->at, b->keys, t->s.table);
 }
 
-static void add_bias(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+attn__tile attn__flash_tile(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash_scratch *s = &t->s;
-    attn__bias bias =
-        attn__bias_of(t->canonical, t->arrays, false, s->at[ATTN__OP_BIAS] + sub.lane, sub.lanes, s->bias_key, b->keys);
-    attn__bias_lanes(&bias, t->flash->lanes, (float)ATTN__LOG2E, s->extra, sub.width);
-    t->flash->lanes->add(s->s, s->extra, b->keys * sub.width, 1.0f);
-}
-
-bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
-{
-    const attn__canonical *canonical = t->canonical;
-    attn__flash_scratch *s = &t->s;
-    unsigned hidden = attn__flash_hidden(t, b, sub);
-    attn__visible_tile tile = {&s->rows, sub.lane, sub.lanes, &s->keys, 0, b->keys};
-    bool capped = canonical->problem.softcap != 0;
-    if (capped)
-        t->flash->lanes->softcap(s->s, b->keys * sub.width, attn__softcap(canonical));
-    if (canonical->has_bias)
-        add_bias(t, b, sub);
-    if (hidden)
-        attn__visible_hide(&tile, hidden, t->flash->lanes, s->s, sub.width, attn__masked_score(canonical), s->extra);
-    return capped || hidden || canonical->has_bias;
+    return (attn__tile){.plan = &t->flash->tiles,
+                        .canonical = t->canonical,
+                        .arrays = t->arrays,
+                        .see = &s->see,
+                        .rows = &s->rows,
+                        .row = sub.lane,
+                        .nrows = sub.lanes,
+                        .keys = &s->keys,
+                        .nkeys = b->keys,
+                        .ld = sub.width,
+                        .s = s->s,
+                        .bias = s->extra,
+                        .alive = b->careful ? s->alive : NULL,
+                        .fades = t->fades ? s->fades : NULL,
+                        .hidden = attn__flash_hidden(t, b, sub)};
 }
 
 static void add_values(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
@@ -654,19 +637,6 @@ static void add_value_pairs(attn__flash_item *t, const attn__flash_keys *b, attn
     t->s.span[sub.index].started = true;
 }
 
-bool attn__flash_softmax(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, const float *top)
-{
-    const attn__flash *f = t->flash;
-    attn__flash_scratch *s = &t->s;
-    bool changed;
-    attn__online_softmax_args softmax = {
-        s->s, b->keys, sub.width, top, s->m + sub.lane, s->l + sub.lane, s->shrink + sub.lane, &changed};
-    f->lanes->softmax(&softmax);
-    attn__dropout_apply(t->canonical, f->lanes, s->s, b->keys, sub.width, s->key_low + sub.lane, s->key_high + sub.lane,
-                        s->column);
-    return changed;
-}
-
 /* Computes S^T = K Q^T. If the queries have tables, S^T holds the terms of the tables, and K Q^T is added. */
 static void score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
@@ -724,13 +694,11 @@ static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash
     } else {
         score(t, b, sub);
     }
-    top_known = !attn__flash_mask(t, b, sub) && top_known;
-    if (b->careful)
-        attn__finite_note(t->s.s, b->keys * sub.width, attn__masked_score(t->canonical), t->s.alive);
-    if (attn__flash_softmax(t, b, sub, top_known ? t->s.top : NULL) && t->s.span[sub.index].started)
-        t->flash->lanes->scale(t->s.o + sub.lane * t->flash->held, t->flash->values, sub.width, t->s.shrink + sub.lane);
-    if (b->careful)
-        attn__finite_note_weights(t->s.s, b->keys * sub.width, t->s.alive);
+    attn__tile tile = attn__flash_tile(t, b, sub);
+    top_known = !attn__tile_scores(&tile) && top_known;
+    if (attn__tile_softmax(&tile, top_known ? t->s.top : NULL) && t->s.span[sub.index].started)
+        t->flash->tiles.lanes->scale(t->s.o + sub.lane * t->flash->held, t->flash->values, sub.width,
+                                     t->s.rows.shrink + sub.lane);
     if (t->flash->pairs && !b->careful)
         add_value_pairs(t, b, sub);
     else
@@ -829,6 +797,7 @@ static void run_key_block(attn__flash_item *t, int64_t at, int64_t keys)
     if (!seen_at_all)
         return;
     load_panels(t, &b);
+    t->fills_nonfinite |= b.careful && t->flash->tiles.visible.fills;
     plan_prefetch(t, at, keys, t->subtiles * portions(t->flash, &b));
     for (int64_t i = 0; i < t->subtiles; i++) {
         const attn__flash_span *span = &t->s.span[i];
@@ -852,7 +821,7 @@ static void finish(attn__flash_item *t)
 {
     const attn__flash *f = t->flash;
     for (int64_t i = 0; i < t->padded; i++)
-        t->s.shrink[i] = attn__running_factor(t->canonical, t->s.l[i]);
+        t->s.rows.shrink[i] = attn__running_factor(t->canonical, t->s.rows.l[i]);
     for (int64_t i = 0; i < t->subtiles; i++) {
         attn__flash_subtile sub = subtile_at(t, i);
         float *o = t->s.o + sub.lane * f->held;
@@ -864,10 +833,10 @@ static void finish(attn__flash_item *t)
                                 f->channel[ATTN__OP_O],
                                 f->values,
                                 sub.lanes};
-        f->lanes->scatter(&view, o, sub.width, t->s.shrink + sub.lane);
+        f->tiles.lanes->scatter(&view, o, sub.width, t->s.rows.shrink + sub.lane);
     }
     if (t->canonical->problem.flags & ATTN_WANT_LSE)
-        attn__running_store(t->canonical, t->arrays, t->batch, t->first, t->count, t->s.m, t->s.l);
+        attn__running_store(t->canonical, t->arrays, t->batch, t->first, t->count, t->s.rows.m, t->s.rows.l);
 }
 
 typedef struct job {
@@ -877,6 +846,28 @@ typedef struct job {
     char *workspace;
     size_t each; /* bytes of the memory of one thread */
 } job;
+
+static void run_key_blocks(attn__flash_item *t)
+{
+    int64_t block = t->flash->key_block;
+    for (int64_t at = t->key_begin; at < t->key_end; at += block)
+        run_key_block(t, at, attn__min(t->key_end - at, block));
+}
+
+/* Runs the item again if the weight of a mask_fill has become 0 relative to later keys. */
+static void run_faded(attn__flash_item *t)
+{
+    attn__flash_scratch *s = &t->s;
+    if (!t->fills_nonfinite || t->key_end - t->key_begin <= t->flash->key_block)
+        return;
+    t->fades = attn__finite_fades(s->rows.m, t->padded, attn__masked_score(t->canonical), s->fades);
+    if (!t->fades)
+        return;
+    attn__running_begin(t->canonical, t->arrays, t->batch, t->first, t->count, t->padded, s->rows.m, s->rows.l);
+    for (int64_t i = 0; i < t->subtiles; i++)
+        s->span[i].started = false;
+    run_key_blocks(t);
+}
 
 static void run_item(void *user, int64_t number, int thread)
 {
@@ -900,8 +891,8 @@ static void run_item(void *user, int64_t number, int thread)
     } else {
         gather_queries(&t);
     }
-    for (int64_t at = t.key_begin; at < t.key_end; at += f->key_block)
-        run_key_block(&t, at, t.key_end - at < f->key_block ? t.key_end - at : f->key_block);
+    run_key_blocks(&t);
+    run_faded(&t);
     if (f->amx)
         f->amx->end();
     finish(&t);

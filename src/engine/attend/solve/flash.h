@@ -19,7 +19,7 @@
 
 #include "attend/block/prefetch.h"
 #include "attend/block/rows.h"
-#include "attend/block/visible.h"
+#include "attend/block/tile.h"
 #include "attend/plan/solver.h"
 #include "attend/solve/flash_tables.h"
 #include "kernels/online_softmax/online_softmax.h"
@@ -32,7 +32,6 @@ enum { ATTN__FLASH_CHANNELS = 512 };
 /* The plan, which is constant during execution. */
 typedef struct attn__flash {
     const attn__gemm_tile_kernel *tile;
-    const attn__online_softmax_kernel *lanes;
     const attn__gemm_tile_bf16_kernel *pairs; /* kernel of bf16 pairs; NULL: bf16 is converted to f32 in the panels */
     int64_t channel_pairs, ld_pairs;          /* channels / 2, rounded up; row stride of pairs.k (pairs.v has ldv) */
     const attn__bf16x3_kernel *amx;           /* kernel for products on AMX; NULL: vectors */
@@ -45,7 +44,7 @@ typedef struct attn__flash {
     int64_t subtiles;                       /* largest number of subtiles of an item */
     int64_t vectors;                        /* largest number of vectors of a subtile */
     const int64_t *channel[ATTN__OPERANDS]; /* offsets of channels; NULL: adjacent */
-    attn__visible visible;
+    attn__tile_plan tiles;
     attn__flash_tables tables;
     int64_t offsets[]; /* the memory of `channel` */
 } attn__flash;
@@ -70,7 +69,6 @@ typedef struct attn__flash_tiles {
 typedef struct attn__flash_scratch {
     float *q; /* [subtile][channels][width]: q times scale * log2(e); unscaled for pairs */
     float *o; /* [subtile][values][width] */
-    float *m, *l, *shrink;
     float *s;       /* [key_block][width]: scores, then weights */
     float *other_s; /* on AMX: scores of the other of two subtiles */
     float *top;     /* [width]: largest score of each lane */
@@ -82,17 +80,16 @@ typedef struct attn__flash_scratch {
     /* If values are not finite: `alive`, with the shape of s, marks attended pairs. `clean` is the panel of values with
      * zeros. `bad`, [group][key_block], lists the nbad[group] keys with such numbers in a group of channels. */
     uint8_t *alive;
+    uint8_t *fades; /* with mask_fill: see attn__finite_fades */
     float *clean;
     int64_t *bad, *nbad;
     int64_t *at[ATTN__OPERANDS]; /* offsets of the rows of each operand: of the item's queries or the block's keys */
-    int64_t *bias_key;           /* offset of each key in the bias */
     /* Arrays of the item's queries. */
-    attn__visible_rows rows;
-    uint32_t *key_low, *key_high;
+    attn__visible_rows see;
+    attn__tile_rows rows;
     attn__flash_span *span; /* the range of keys of each subtile */
     /* Arrays of the block's keys. */
-    attn__visible_keys keys;
-    uint32_t *column;
+    attn__tile_keys keys;
     attn__flash_table_memory table[ATTN_MAX_RELATIVE];
 } attn__flash_scratch;
 
@@ -104,7 +101,7 @@ typedef struct attn__flash_subtile {
 
 /* A softmax step of a subtile on AMX that is not finished. */
 typedef struct attn__flash_pending {
-    bool any, changed; /* a step is pending; before it, earlier sums must be multiplied by t->s.shrink */
+    bool any, changed; /* a step is pending; before it, earlier sums must be multiplied by t->s.rows.shrink */
     int64_t keys;
     int tiles; /* index into t->s.tiles.p */
     attn__flash_subtile sub;
@@ -119,6 +116,8 @@ typedef struct attn__flash_item {
     int64_t batch;
     int64_t first, count, padded; /* first query; number of queries, exact and rounded up to whole vectors */
     int64_t subtiles;
+    bool fills_nonfinite; /* a value with NaN or infinity may have been added with the weight of a mask_fill */
+    bool fades;           /* t->s.fades is known, and some query fades */
     bool q_ready;                   /* t->s.q has the item's queries */
     bool q_finite;                  /* all queries are finite, so that they could be split into bf16 terms */
     int64_t key_begin, key_end;     /* all queries of the item mask the keys outside of [key_begin, key_end) */
@@ -142,21 +141,18 @@ typedef struct attn__flash_keys {
 /* Reports whether some pair may have no weight, because of bias, dropout or masks. */
 static inline bool attn__flash_may_hide(const attn__canonical *canonical, const attn__flash *f)
 {
-    return canonical->has_bias || canonical->has_dropout || attn__visible_masks(&f->visible);
+    return canonical->has_bias || canonical->has_dropout || attn__visible_masks(&f->tiles.visible);
 }
 
 /* Returns the parts that hide keys of the block from the subtile. */
 static inline unsigned attn__flash_hidden(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
-    attn__visible_tile tile = {&t->s.rows, sub.lane, sub.lanes, &t->s.keys, 0, b->keys};
+    attn__visible_tile tile = {&t->s.see, sub.lane, sub.lanes, &t->s.keys.see, 0, b->keys};
     return attn__visible_of(&tile, &t->s.span[sub.index].limits);
 }
 
-/* Applies softcap, bias and masks to the subtile's scores in t->s.s. Returns whether it changed scores (flash.c). */
-bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
-/* Computes weights from the scores and applies dropout. `top` is each lane's largest score or NULL.  Returns true if
- * earlier sums must be multiplied by t->s.shrink (flash.c). */
-bool attn__flash_softmax(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, const float *top);
+/* Returns the subtile's scores in t->s.s as a tile of block/tile.h (flash.c). */
+attn__tile attn__flash_tile(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
 
 /* Packs the item's queries as tiles. This and all functions below are in flash_amx.c. */
 void attn__flash_amx_queries(attn__flash_item *t);

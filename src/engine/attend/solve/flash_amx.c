@@ -81,12 +81,12 @@ void attn__flash_amx_score(attn__flash_item *t, const attn__flash_keys *b, attn_
 
 void attn__flash_amx_scale(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
-    float *factor = t->s.shrink + sub.lane;
+    float *factor = t->s.rows.shrink + sub.lane;
     if (t->flash->terms > 1)
         return;
     for (int64_t i = 0; i < sub.width; i++)
         factor[i] = attn__score_factor(t->canonical);
-    t->flash->lanes->scale(t->s.s, b->keys, sub.width, factor);
+    t->flash->tiles.lanes->scale(t->s.s, b->keys, sub.width, factor);
 }
 
 /* ------------------------------------------------------------------------------------------- weights and values */
@@ -107,7 +107,7 @@ static attn__bf16x3_args begin_values(attn__flash_item *t)
                               .ldc = sub.width,
                               .accumulate = span->started};
     if (t->weighed.changed && span->started)
-        f->lanes->scale(args.c, f->values, sub.width, t->s.shrink + sub.lane);
+        f->tiles.lanes->scale(args.c, f->values, sub.width, t->s.rows.shrink + sub.lane);
     span->started = true;
     t->weighed.any = false;
     return args;
@@ -131,7 +131,8 @@ void attn__flash_amx_end(attn__flash_item *t)
 }
 
 /* Computes weights and their sums, applies dropout, and splits the weights into terms. */
-static void weigh_and_drop(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+static void weigh_and_drop(attn__flash_item *t, const attn__tile *tile, const attn__flash_keys *b,
+                           attn__flash_subtile sub)
 {
     attn__bf16x3_rows p = {.data = t->s.s,
                            .dtype = ATTN_F32,
@@ -141,7 +142,7 @@ static void weigh_and_drop(attn__flash_item *t, const attn__flash_keys *b, attn_
                            .factor = 1.0f,
                            .parts = t->flash->terms};
     t->weighed = (attn__flash_pending){.any = true, .keys = b->keys, .tiles = 0, .sub = sub};
-    t->weighed.changed = attn__flash_softmax(t, b, sub, NULL);
+    t->weighed.changed = attn__tile_softmax(tile, NULL);
     t->flash->amx->split_pairs(&p, &t->s.tiles.p[0]);
     attn__flash_amx_end(t);
 }
@@ -170,9 +171,9 @@ static void refer(attn__flash_item *t, const attn__flash_keys *b, attn__flash_su
                                                .width = sub.width,
                                                .factor = factor,
                                                .parts = t->flash->terms,
-                                               .m = t->s.m + sub.lane,
-                                               .l = t->s.l + sub.lane,
-                                               .shrink = t->s.shrink + sub.lane,
+                                               .m = t->s.rows.m + sub.lane,
+                                               .l = t->s.rows.l + sub.lane,
+                                               .shrink = t->s.rows.shrink + sub.lane,
                                                .to = t->s.tiles.p[tiles]};
     t->scored.changed = t->flash->amx->refer(&t->scored.softmax);
     t->s.s = t->s.other_s;
@@ -190,9 +191,10 @@ void attn__flash_amx_see(attn__flash_item *t, const attn__flash_keys *b, attn__f
         attn__flash_amx_scale(t, b, sub);
         factor = 1.0f;
     }
-    attn__flash_mask(t, b, sub);
+    attn__tile tile = attn__flash_tile(t, b, sub);
+    attn__tile_scores(&tile);
     if (canonical->has_dropout)
-        weigh_and_drop(t, b, sub);
+        weigh_and_drop(t, &tile, b, sub);
     else
         refer(t, b, sub, factor);
 }

@@ -246,13 +246,10 @@ static void place_keys(const attn__flash_backward_plan *p, attn__arena *arena, a
 
 static void place_offsets(const attn__flash_backward_plan *p, attn__arena *arena, attn__flash_backward_scratch *m)
 {
-    static const attn__operand all[] = {ATTN__OP_Q,    ATTN__OP_DQ,    ATTN__OP_O,  ATTN__OP_DOUT,
-                                        ATTN__OP_BIAS, ATTN__OP_DBIAS, ATTN__OP_K,  ATTN__OP_DK,
-                                        ATTN__OP_V,    ATTN__OP_DV,    ATTN__OP_LSE};
+    static const attn__operand all[] = {ATTN__OP_Q, ATTN__OP_DQ, ATTN__OP_O, ATTN__OP_DOUT,
+                                        ATTN__OP_K, ATTN__OP_DK, ATTN__OP_V, ATTN__OP_DV};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         m->at[all[i]] = attn__arena_offsets(arena, attn__flash_backward_has_keys(all[i]) ? p->block_k : p->tile_q);
-    m->bias_key = attn__arena_offsets(arena, p->block_k);
-    m->dbias_key = attn__arena_offsets(arena, p->block_k);
     for (int i = 0; i < ATTN__FLASH_BACKWARD_STREAMS; i++) {
         m->prefetch_at[ATTN__FLASH_BACKWARD_TILES][i] = attn__arena_offsets(arena, p->tile_q);
         m->prefetch_at[ATTN__FLASH_BACKWARD_BLOCKS][i] = attn__arena_offsets(arena, p->block_k);
@@ -271,21 +268,15 @@ static size_t place_scratch(const attn__flash_backward_plan *p, void *memory, at
     m->dq =
         attn__arena_floats(&arena, attn__round_up(p->resident_q ? p->chunk_q : p->tile_q, ATTN__BF16X3_DEPTH) * p->ldk);
     m->row = attn__arena_floats(&arena, p->dvp);
-    m->bias = attn__arena_floats(&arena, p->has_bias ? p->tile_q * p->strip : 0);
-    m->dbias = p->softcap != 0.0f && p->has_bias ? attn__arena_floats(&arena, p->tile_q * p->strip) : m->ds;
-    m->lse = attn__arena_floats(&arena, p->tile_q);
-    m->delta = attn__arena_floats(&arena, p->tile_q);
-    m->fill = attn__arena_floats(&arena, p->tile_q);
+    m->bias = attn__arena_floats(&arena, p->tiles.has_bias ? p->tile_q * p->strip : 0);
+    m->dbias = p->tiles.softcap != 0.0f && p->tiles.has_bias ? attn__arena_floats(&arena, p->tile_q * p->strip) : m->ds;
+    attn__tile_rows_take(&m->rows, &p->tiles, &arena, 1, p->tile_q);
+    attn__tile_keys_take(&m->keys_of_block, &p->tiles, &arena, p->block_k);
     m->kept = attn__arena_floats(&arena, p->resident_q ? p->chunk_q : 0);
     m->known = attn__arena_take(&arena, p->resident_q ? attn__ceil_div(p->chunk_q, p->tile_q) : 0, 1);
     m->mask = attn__arena_take(&arena, p->tile_q * p->strip, 1);
     m->alive = attn__arena_take(&arena, p->tile_q * p->strip, 1);
-    attn__visible_rows_take(&m->rows, &p->visible, &arena, p->tile_q, ATTN__VISIBLE_ANY);
-    attn__visible_keys_take(&m->keys_of_block, &p->visible, &arena, p->block_k, ATTN__VISIBLE_ANY);
-    m->from = p->visible.ranges ? m->rows.from[0] : attn__arena_take(&arena, p->tile_q, sizeof(int32_t));
-    m->to = p->visible.ranges ? m->rows.to[0] : attn__arena_take(&arena, p->tile_q, sizeof(int32_t));
-    m->drop_key = attn__arena_take(&arena, p->tile_q, sizeof(uint64_t));
-    m->drop_column = attn__arena_take(&arena, p->block_k, sizeof(uint32_t));
+    attn__visible_rows_take(&m->see, &p->tiles.visible, &arena, p->tile_q, ATTN__VISIBLE_ANY);
     place_offsets(p, &arena, m);
     place_tables(p, &arena, m);
     attn__flash_backward_tile_place(p, &arena, m);
@@ -296,10 +287,8 @@ static size_t place_scratch(const attn__flash_backward_plan *p, void *memory, at
 static void start_plan(attn__flash_backward_plan *p, const attn__canonical *canonical)
 {
     p->tile = attn__gemm_tile_for(canonical->isa);
-    p->backward = attn__softmax_backward_for(p->tile->isa);
-    p->lanes = attn__online_softmax_for(p->tile->isa);
+    p->tiles = attn__tile_plan_of(canonical, p->tile->isa);
     p->score_scale = (float)(canonical->problem.scale * ATTN__LOG2E);
-    p->softcap = (float)(canonical->problem.softcap * ATTN__LOG2E);
     p->nq = canonical->query.size;
     p->nk = canonical->key.size;
     p->d = canonical->contract.size;
@@ -307,8 +296,6 @@ static void start_plan(attn__flash_backward_plan *p, const attn__canonical *cano
     p->want = canonical->problem.flags & (ATTN__WANT_OWN | ATTN_WANT_DTABLES);
     p->bf16 = canonical->problem.dtype == ATTN_BF16;
     p->row_step = 1;
-    p->has_bias = canonical->has_bias;
-    attn__visible_make(&p->visible, canonical);
     p->split = attn__batch_split_make(canonical, ATTN__WANT_OWN); /* slots sum the gradients to which all items add */
     p->items = p->split.items;
     p->shared = p->split.rest;
@@ -392,7 +379,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 /* Returns the end of the keys that any query of the item may attend. Keys after it are padding and are skipped. */
 static int64_t key_end(const attn__flash_backward_run *run)
 {
-    const attn__visible *visible = &run->plan->visible;
+    const attn__visible *visible = &run->plan->tiles.visible;
     if (!run->canonical->has_lens || !visible->ranges || visible->lens_by_query || visible->fills)
         return run->plan->nk;
     return attn__clamp(run->arrays->lens[attn__offsets_one(&run->canonical->batch, ATTN__STRIDE(dim.lens), run->batch)],
@@ -402,18 +389,9 @@ static int64_t key_end(const attn__flash_backward_run *run)
 /* Finds the offsets of the block's keys in every array that is read, and their dropout columns. */
 static void locate_keys(attn__flash_backward_run *run)
 {
-    const attn__canonical *canonical = run->canonical;
-    const attn__group *key = &canonical->key;
-    attn__flash_backward_scratch *m = &run->m;
     int64_t begin = run->block, n = run->block_n;
     attn__flash_backward_find(run, ATTN__OP_K, begin, n);
     attn__flash_backward_find(run, ATTN__OP_V, begin, n);
-    if (canonical->has_bias)
-        attn__offsets_fill(key, ATTN__STRIDE(dim.bias), begin, n, m->bias_key);
-    if (run->want & ATTN_WANT_DBIAS)
-        attn__offsets_fill(key, ATTN__STRIDE(dim.dbias), begin, n, m->dbias_key);
-    if (canonical->has_dropout)
-        attn__dropout_columns(canonical, begin, n, m->drop_column);
 }
 
 /* Returns a row of the caller's array as floats. It is a pointer into the array if possible, otherwise `copy`. */
@@ -424,7 +402,7 @@ static const float *row_of(const attn__flash_backward_plan *plan, const attn__ro
         return (const float *)x->data + x->at[r];
     row.at += r;
     row.rows = 1;
-    attn__rows_load(&row, plan->lanes, copy, x->n);
+    attn__rows_load(&row, plan->tiles.lanes, copy, x->n);
     return copy;
 }
 
@@ -440,29 +418,30 @@ static void find_deltas(attn__flash_backward_run *run)
         if (!o.channel)
             attn__rows_prefetch(&o, r + ATTN__ROWS_AHEAD);
         const float *gradient = run->queries.copied ? copy : row_of(plan, &dout, r, copy);
-        m->delta[r] = plan->backward->dot(gradient, row_of(plan, &o, r, m->row), plan->dv);
+        m->rows.delta[r] = plan->tiles.backward->dot(gradient, row_of(plan, &o, r, m->row), plan->dv);
     }
-    attn__lse_load(run->canonical, run->arrays, run->batch, run->tile, run->tile_n, m->lse, m->delta);
+}
+
+static attn__tile_place place_of(const attn__flash_backward_run *run)
+{
+    return (attn__tile_place){run->canonical, run->arrays, 0, run->batch, run->tile, run->tile_n};
 }
 
 /* Computes what all blocks of keys use for the tile's rows: delta, the log-sum-exp, and the weight of masked keys. */
 static void pack_row_numbers(attn__flash_backward_run *run)
 {
     attn__flash_backward_scratch *m = &run->m;
-    const float *lse = run->arrays->lse;
     int64_t at = run->tile - run->q_begin;
     uint8_t *known = m->known + at / run->plan->tile_q;
-    for (int64_t r = 0; r < run->tile_n; r++) {
-        m->lse[r] = attn__lse_in(lse[m->at[ATTN__OP_LSE][r]]);
-        m->fill[r] = attn__visible_fill_weight(&m->rows, r, lse[m->at[ATTN__OP_LSE][r]]);
-    }
-    if (run->keeps && *known) {
-        memcpy(m->delta, m->kept + at, (size_t)run->tile_n * sizeof(float));
-        return;
-    }
-    find_deltas(run);
-    if (run->keeps) {
-        memcpy(m->kept + at, m->delta, (size_t)run->tile_n * sizeof(float));
+    bool has_deltas = run->keeps && *known;
+    attn__tile_place place = place_of(run);
+    if (!has_deltas)
+        find_deltas(run);
+    attn__tile_rows_lse(&m->rows, &run->plan->tiles, &place, &m->see);
+    if (has_deltas) {
+        memcpy(m->rows.delta, m->kept + at, (size_t)run->tile_n * sizeof(float));
+    } else if (run->keeps) {
+        memcpy(m->kept + at, m->rows.delta, (size_t)run->tile_n * sizeof(float));
         *known = 1;
     }
 }
@@ -470,16 +449,12 @@ static void pack_row_numbers(attn__flash_backward_run *run)
 /* Finds the offsets of the tile's queries in every array that is read, and their dropout hashes. */
 static void locate_queries(attn__flash_backward_run *run)
 {
-    static const attn__operand all[] = {ATTN__OP_Q,   ATTN__OP_O,    ATTN__OP_DOUT,
-                                        ATTN__OP_LSE, ATTN__OP_BIAS, ATTN__OP_DBIAS};
-    const attn__canonical *canonical = run->canonical;
-    int64_t begin = run->tile, n = run->tile_n;
+    static const attn__operand all[] = {ATTN__OP_Q, ATTN__OP_O, ATTN__OP_DOUT};
+    attn__tile_place place = place_of(run);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if ((all[i] != ATTN__OP_BIAS || canonical->has_bias) &&
-            (all[i] != ATTN__OP_DBIAS || (run->want & ATTN_WANT_DBIAS)))
-            attn__flash_backward_find(run, all[i], begin, n);
-    if (canonical->has_dropout)
-        attn__dropout_rows(canonical, run->arrays, run->batch, begin, n, run->m.drop_key);
+        attn__flash_backward_find(run, all[i], run->tile, run->tile_n);
+    attn__tile_rows_start(&run->m.rows, &run->plan->tiles, &place);
+    attn__tile_rows_head(&run->m.rows, &run->plan->tiles, &place);
 }
 
 /* Stores scale * from in rows [first, first + n) of a gradient. If `add` is set, adds it to the rows instead. */
@@ -489,7 +464,7 @@ static void store_rows(const attn__flash_backward_run *run, attn__operand op, in
     attn__rows to = attn__flash_backward_rows(run, op);
     to.rows = n;
     attn__flash_backward_find(run, op, first, n);
-    attn__rows_store(&to, run->plan->backward, from, ld, scale, add);
+    attn__rows_store(&to, run->plan->tiles.backward, from, ld, scale, add);
 }
 
 static void store_queries(const attn__flash_backward_run *run, int64_t begin, int64_t n, const float *dq, bool add)
@@ -625,7 +600,7 @@ static void run_block(attn__flash_backward_run *run, int64_t size)
 {
     const attn__flash_backward_plan *plan = run->plan;
     bool packed = false;
-    attn__visible_keys_start(&run->m.keys_of_block, run->canonical, run->block, run->block_n);
+    attn__tile_keys_start(&run->m.keys_of_block, &plan->tiles, run->canonical, run->block, run->block_n);
     for (run->tile = run->q_begin; run->tile < run->q_end; run->tile += plan->tile_q) {
         run->tile_n = attn__min(plan->tile_q, run->q_end - run->tile);
         if (!attn__flash_backward_tile_start(run))

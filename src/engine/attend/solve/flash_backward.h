@@ -39,7 +39,7 @@
 #define ATTN_ATTEND_FLASH_BACKWARD_H
 
 #include "base/arena.h"
-#include "attend/block/visible.h"
+#include "attend/block/tile.h"
 #include "attend/block/prefetch.h"
 #include "attend/block/rows.h"
 #include "attend/block/gradient_sums.h"
@@ -72,8 +72,6 @@ enum {
  * of X or D is a shifted row of S.  dT is summed over one item in f32, and over items in slots. */
 typedef struct attn__flash_backward_plan {
     const attn__gemm_tile_kernel *tile;
-    const attn__softmax_backward_kernel *backward;
-    const attn__online_softmax_kernel *lanes;
     const attn__bf16x3_kernel *amx;           /* kernel for products on AMX; if NULL, `tile` is used */
     int terms;                                /* number of bf16 terms per number on AMX */
     const attn__gemm_tile_bf16_kernel *pairs; /* kernel of bf16 pairs; NULL: bf16 is converted to f32 */
@@ -91,9 +89,8 @@ typedef struct attn__flash_backward_plan {
     attn__batch_split split;
     int64_t items, shared; /* number of independent batch items; BATCH indices of an item */
     unsigned want;
-    attn__visible visible;
-    bool bf16, has_bias;
-    float softcap;          /* the softcap times log2(e) */
+    attn__tile_plan tiles;
+    bool bf16;
     bool resident_q;        /* scratch memory has room for dQ of a whole chunk of queries */
     bool store_q, store_kv; /* each element belongs to one cell per step, so that the first step overwrites it */
     bool clears;            /* some gradients must be cleared before cells add to them */
@@ -139,17 +136,13 @@ typedef struct attn__flash_backward_scratch {
     float *s, *ds;             /* [tile_q][strip] */
     float *bias;               /* [tile_q][strip] */
     float *dbias;              /* [tile_q][strip] with a softcap, otherwise the memory of ds */
-    float *lse, *delta, *fill; /* [tile_q]; fill: log of a masked key's weight */
     float *kept;               /* [chunk_q]: delta of all tiles for which `known` is set */
     uint8_t *known;            /* per tile: 1 if `kept` has its delta; only for runs with all queries in one chunk */
     uint8_t *mask, *alive;     /* [tile_q][strip] */
-    attn__visible_rows rows;
-    int32_t *from, *to; /* [tile_q]: range of keys of each row; all keys if there are no ranges */
-    attn__visible_keys keys_of_block;
-    uint64_t *drop_key;            /* [tile_q]: dropout hash of each row */
-    uint32_t *drop_column;         /* [block_k]: dropout column number of each key */
-    int64_t *at[ATTN__OPERANDS];   /* offsets of the tile's queries [tile_q] or the block's keys [block_k] */
-    int64_t *bias_key, *dbias_key; /* [block_k]: offset of each key in the bias and its gradient */
+    attn__visible_rows see;    /* limits of the tile's queries */
+    attn__tile_rows rows;
+    attn__tile_keys keys_of_block;
+    int64_t *at[ATTN__OPERANDS]; /* offsets of the tile's queries [tile_q] or the block's keys [block_k] */
     int64_t *prefetch_at[ATTN__FLASH_BACKWARD_PREFETCHES][ATTN__FLASH_BACKWARD_STREAMS];
     attn__flash_backward_amx amx;
     attn__flash_backward_pairs pairs;

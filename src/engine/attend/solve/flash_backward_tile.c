@@ -5,8 +5,7 @@
  */
 #include "attend/solve/flash_backward.h"
 
-#include "attend/block/dropout.h"
-#include "attend/block/scores.h"
+#include "attend/block/tile.h"
 #include "base/integers.h"
 #include "kernels/bf16x3/bf16x3_backward.h"
 
@@ -17,20 +16,15 @@
 /* Returns the parts that hide keys of the block from rows of the tile. */
 static unsigned find_hidden(const attn__flash_backward_run *run, const attn__visible_tile *tile)
 {
-    attn__visible_span span = attn__visible_span_of(&run->m.rows, tile->row, tile->nrows);
+    attn__visible_span span = attn__visible_span_of(&run->m.see, tile->row, tile->nrows);
     return attn__visible_of(tile, &span);
 }
 
 bool attn__flash_backward_tile_start(attn__flash_backward_run *run)
 {
     attn__flash_backward_scratch *m = &run->m;
-    const attn__visible *visible = &run->plan->visible;
-    attn__visible_rows_start(&m->rows, run->canonical, run->arrays, run->batch, run->tile, run->tile_n, 1);
-    for (int64_t r = 0; r < run->tile_n && !visible->ranges; r++) {
-        m->from[r] = 0;
-        m->to[r] = (int32_t)run->plan->nk;
-    }
-    attn__visible_tile tile = {&m->rows, 0, run->tile_n, &m->keys_of_block, 0, run->block_n};
+    attn__visible_rows_start(&m->see, run->canonical, run->arrays, run->batch, run->tile, run->tile_n, 1);
+    attn__visible_tile tile = {&m->see, 0, run->tile_n, &m->keys_of_block.see, 0, run->block_n};
     return run->block_n > 0 && find_hidden(run, &tile) != ATTN__VISIBLE_NONE;
 }
 
@@ -47,8 +41,8 @@ static void copy_rows(attn__flash_backward_run *run, bool keys)
     attn__rows values = attn__flash_backward_rows(run, keys ? ATTN__OP_V : ATTN__OP_DOUT);
     if (side->copied)
         return;
-    side->finite = attn__rows_load(&rows, plan->lanes, keys ? m->keys.k : m->q, plan->ldk);
-    side->finite = attn__rows_load(&values, plan->lanes, keys ? m->keys.v : m->dout, plan->ldv) && side->finite;
+    side->finite = attn__rows_load(&rows, plan->tiles.lanes, keys ? m->keys.k : m->q, plan->ldk);
+    side->finite = attn__rows_load(&values, plan->tiles.lanes, keys ? m->keys.v : m->dout, plan->ldv) && side->finite;
     side->copied = true;
 }
 
@@ -57,7 +51,7 @@ static void transpose(const attn__flash_backward_run *run, attn__operand op, int
 {
     attn__rows x = attn__flash_backward_rows(run, op);
     attn__lane_view view = {(void *)(uintptr_t)x.data, x.dtype, x.at + first, x.channel, x.n, n};
-    run->plan->lanes->gather(&view, to, run->plan->strip, factor);
+    run->plan->tiles.lanes->gather(&view, to, run->plan->strip, factor);
 }
 
 /* Transposes keys and values [first, first + n) of the block. */
@@ -67,22 +61,12 @@ static void transpose_strip(const attn__flash_backward_run *run, int64_t first, 
     transpose(run, ATTN__OP_V, first, n, 1.0f, vt);
 }
 
-/* A strip of keys and the part of the tile that attends it: rows [row, row + t.rows), keys [first, first + t.keys). */
+/* A strip of keys and the part of the tile that attends it. */
 typedef struct strip {
     attn__flash_backward_run *run;
-    int64_t first, row;
-    attn__softmax_backward_args t; /* arguments of the softmax step */
-    attn__bf16x3_weights weights;  /* arguments of the softmax step on AMX */
+    attn__tile t;                 /* scores between the products */
+    attn__bf16x3_weights weights; /* arguments of the softmax step on AMX */
 } strip;
-
-static void add_dbias(const strip *x)
-{
-    const attn__flash_backward_run *run = x->run;
-    const attn__flash_backward_scratch *m = &run->m;
-    attn__bias dbias = attn__bias_of(run->canonical, run->arrays, true, m->at[ATTN__OP_DBIAS] + x->row, x->t.rows,
-                                     m->dbias_key + x->first, x->t.keys);
-    attn__bias_store(&dbias, run->plan->backward, m->dbias + x->row * run->plan->strip, run->plan->strip, true);
-}
 
 /* -------------------------------------------------------------------------------------------------- relative tables */
 
@@ -148,20 +132,20 @@ static bool add_table_terms(const strip *x, bool value, int64_t columns, float *
     bool first = true;
     for (int i = 0; i < plan->tables.n; i++) {
         const attn__flash_table_memory *m = &x->run->m.table[i];
-        const int64_t *key = m->key + x->first, *query = m->query + x->row;
-        const float *terms = m->terms + x->row * plan->tables.of[i].ld;
+        const int64_t *key = m->key + x->t.key, *query = m->query + x->t.row;
+        const float *terms = m->terms + x->t.row * plan->tables.of[i].ld;
         if (plan->tables.of[i].value != value)
             continue;
-        for (int64_t from = 0, end = 0; from < x->t.keys; from = end) {
-            bool steps = attn__table_run(key, from, x->t.keys, &end);
-            for (int64_t r = 0; r < x->t.rows; r++)
-                add_row(plan->backward->store, terms + r * plan->tables.of[i].ld + (key[from] - query[r]), steps,
+        for (int64_t from = 0, end = 0; from < x->t.nkeys; from = end) {
+            bool steps = attn__table_run(key, from, x->t.nkeys, &end);
+            for (int64_t r = 0; r < x->t.nrows; r++)
+                add_row(plan->tiles.backward->store, terms + r * plan->tables.of[i].ld + (key[from] - query[r]), steps,
                         end - from, first, s + r * plan->strip + from);
         }
         first = false;
     }
-    for (int64_t r = 0; r < x->t.rows && !first; r++)
-        memset(s + r * plan->strip + x->t.keys, 0, (size_t)(columns - x->t.keys) * sizeof *s);
+    for (int64_t r = 0; r < x->t.nrows && !first; r++)
+        memset(s + r * plan->strip + x->t.nkeys, 0, (size_t)(columns - x->t.nkeys) * sizeof *s);
     return !first;
 }
 
@@ -182,7 +166,7 @@ static void collect_row(store_function *add, const float *from, bool steps, int6
     to[0] += sum[0] + sum[1] + sum[2] + sum[3];
 }
 
-/* Adds P (tables of values) and dS (tables of queries) to the sums by distance. x->t.dp is NULL if dS is not needed. */
+/* Adds P (tables of values) and dS (tables of queries) to the sums by distance. x->t.ds is NULL if dS is not needed. */
 static void collect_table_weights(const strip *x)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
@@ -190,16 +174,16 @@ static void collect_table_weights(const strip *x)
     for (int i = 0; i < plan->tables.n; i++) {
         const attn__flash_table *t = &plan->tables.of[i];
         const attn__flash_table_memory *m = &x->run->m.table[i];
-        const int64_t *key = m->key + x->first, *query = m->query + x->row;
-        const float *weights = t->value ? x->t.s : x->t.dp;
-        for (int64_t from = 0, end = 0; weights && from < x->t.keys; from = end) {
-            bool steps = attn__table_run(key, from, x->t.keys, &end);
-            for (int64_t r = 0; r < x->t.rows; r++) {
-                float *to = m->weights + (x->row + r) * t->ld + (key[from] - query[r]);
+        const int64_t *key = m->key + x->t.key, *query = m->query + x->t.row;
+        const float *weights = t->value ? x->t.s : x->t.ds;
+        for (int64_t from = 0, end = 0; weights && from < x->t.nkeys; from = end) {
+            bool steps = attn__table_run(key, from, x->t.nkeys, &end);
+            for (int64_t r = 0; r < x->t.nrows; r++) {
+                float *to = m->weights + (x->t.row + r) * t->ld + (key[from] - query[r]);
                 if (one_axis) /* all keys are one run, so each sum has a single term */
-                    memcpy(to, weights + r * plan->strip, (size_t)x->t.keys * sizeof *to);
+                    memcpy(to, weights + r * plan->strip, (size_t)x->t.nkeys * sizeof *to);
                 else
-                    collect_row(plan->backward->store, weights + r * plan->strip + from, steps, end - from, to);
+                    collect_row(plan->tiles.backward->store, weights + r * plan->strip + from, steps, end - from, to);
             }
         }
     }
@@ -274,7 +258,7 @@ static extent find_range(const attn__flash_backward_run *run, int64_t key, int64
     extent e = {.row = run->tile_n, .keys = 0, .full = true};
     int64_t end = 0;
     for (int64_t r = 0; r < run->tile_n; r++) {
-        int64_t from = run->m.from[r] - key, to = run->m.to[r] - key;
+        int64_t from = run->m.see.begin[r] - key, to = run->m.see.end[r] - key;
         e.full = e.full && from <= 0 && to >= n;
         if (from >= n || to <= 0 || from >= to)
             continue;
@@ -292,7 +276,7 @@ static extent find_range(const attn__flash_backward_run *run, int64_t key, int64
 
 static bool sees_block(const attn__flash_backward_run *run, int64_t row, int64_t first, int64_t n)
 {
-    attn__visible_tile tile = {&run->m.rows, row, 1, &run->m.keys_of_block, first, n};
+    attn__visible_tile tile = {&run->m.see, row, 1, &run->m.keys_of_block.see, first, n};
     return attn__visible_of(&tile, NULL) != ATTN__VISIBLE_NONE;
 }
 
@@ -313,63 +297,52 @@ static extent find_extent(const attn__flash_backward_run *run, int64_t first, in
     return e;
 }
 
-/* Returns the arguments of the softmax step. `bytes`: masks other than ranges hide some pairs of the extent. */
-static attn__softmax_backward_args describe(attn__flash_backward_run *run, int64_t first, extent e, bool bytes)
+/* Describes the extent of the strip. */
+static attn__tile describe(attn__flash_backward_run *run, int64_t first, extent e)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    const attn__canonical *canonical = run->canonical;
+    const attn__flash_backward_scratch *m = &run->m;
     bool scores = run->want & (ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DBIAS | ATTN_WANT_DTABLES);
+    bool finite = run->keys.finite && run->queries.finite && attn__flash_tables_finite(&plan->tables, m->table, true);
     int64_t skip = e.row * plan->strip;
-    attn__softmax_backward_args t = {
-        .rows = e.rows,
-        .keys = e.keys,
-        .ld = plan->strip,
-        .s = run->m.s + skip,
-        .dp = scores ? run->m.ds + skip : NULL,
-        .lse = run->m.lse + e.row,
-        .delta = run->m.delta + e.row,
-        .from = run->m.from + e.row,
-        .to = run->m.to + e.row,
-        .first = (int32_t)(run->block + first),
-        .mask = bytes ? run->m.mask + skip : NULL,
-        .softcap = plan->softcap,
-        .bias = canonical->has_bias ? run->m.bias + skip : NULL,
-        .fill = canonical->problem.mask_fill != 0.0 ? run->m.fill + e.row : NULL,
-    };
-    if (run->m.dbias != run->m.ds && (run->want & ATTN_WANT_DBIAS))
-        t.dbias = run->m.dbias + skip;
-    attn__dropout_tile(canonical, run->m.drop_key + e.row, run->m.drop_column + first, &t);
-    if (!run->keys.finite || !run->queries.finite || !attn__flash_tables_finite(&run->plan->tables, run->m.table, true))
-        t.alive = run->m.alive + skip;
-    run->plain = !t.alive && e.full && !t.mask && !canonical->has_mask && plan->visible.ranges &&
-                 !canonical->has_bias && !canonical->has_dropout && !(t.softcap > 0.0f);
-    t.plain = run->plain && e.keys % plan->tile->lanes == 0;
-    return t;
+    return (attn__tile){.plan = &plan->tiles,
+                        .canonical = run->canonical,
+                        .arrays = run->arrays,
+                        .see = &m->see,
+                        .rows = &m->rows,
+                        .row = e.row,
+                        .nrows = e.rows,
+                        .keys = &m->keys_of_block,
+                        .key = first,
+                        .nkeys = e.keys,
+                        .ld = plan->strip,
+                        .s = m->s + skip,
+                        .ds = scores ? m->ds + skip : NULL,
+                        .dbias = m->dbias != m->ds && (run->want & ATTN_WANT_DBIAS) ? m->dbias + skip : NULL,
+                        .bias = m->bias + skip,
+                        .mask = m->mask + skip,
+                        .alive = finite ? NULL : m->alive + skip};
 }
 
-/* Sets the arguments of a strip's softmax step.  Returns false if no query attends a key of the strip. */
-static bool prepare_strip(strip *x, int64_t n)
+/* Describes a strip of n keys. Returns false if no query attends a key of the strip. */
+static bool prepare_strip(strip *x, int64_t first, int64_t n)
 {
     attn__flash_backward_run *run = x->run;
-    int64_t first = x->first;
+    const attn__tile_plan *tiles = &run->plan->tiles;
+    const attn__visible *visible = &tiles->visible;
     extent e = find_extent(run, first, n);
-    attn__visible_tile tile = {&run->m.rows, e.row, e.rows, &run->m.keys_of_block, first, e.keys};
-    const attn__visible *visible = &run->plan->visible;
     bool by_ranges = visible->ranges && !visible->mask && !visible->blocks; /* then `e` already includes all masks */
-    unsigned hidden = !e.rows ? ATTN__VISIBLE_NONE : by_ranges ? ATTN__VISIBLE_ALL : find_hidden(run, &tile);
-    if (hidden == ATTN__VISIBLE_NONE)
+    if (!e.rows)
         return false;
-    hidden &= visible->ranges ? ~(unsigned)ATTN__VISIBLE_LIMITS : ~0u;
-    x->row = e.row;
-    x->t = describe(run, first, e, hidden);
-    if (x->t.mask)
-        attn__visible_bytes(&tile, hidden, run->m.mask + e.row * run->plan->strip, run->plan->strip);
-    if (x->t.bias) {
-        const attn__flash_backward_scratch *m = &run->m;
-        attn__bias bias = attn__bias_of(run->canonical, run->arrays, false, m->at[ATTN__OP_BIAS] + e.row, e.rows,
-                                        m->bias_key + first, e.keys);
-        attn__bias_rows(&bias, run->plan->strip, m->bias + e.row * run->plan->strip, run->plan->strip);
+    x->t = describe(run, first, e);
+    if (!by_ranges) {
+        attn__visible_span span = attn__visible_span_of(&run->m.see, e.row, e.rows);
+        if (!attn__tile_sees(&x->t, &span))
+            return false;
     }
+    x->t.full = e.full;
+    run->plain = !x->t.alive && e.full && !x->t.hidden && !tiles->visible.mask && visible->ranges && !tiles->has_bias &&
+                 !tiles->has_dropout && !(tiles->softcap > 0.0f);
     return true;
 }
 
@@ -387,14 +360,14 @@ static void scores(const strip *x)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
     const attn__flash_backward_scratch *m = &x->run->m;
-    int64_t columns = attn__round_up(x->t.keys, plan->tile->lanes), packed = plan->amx || plan->pairs ? 0 : x->first;
-    for (int value = 0; value < (x->t.dp ? 2 : 1); value++) {
+    int64_t columns = attn__round_up(x->t.nkeys, plan->tile->lanes), packed = plan->amx || plan->pairs ? 0 : x->t.key;
+    for (int value = 0; value < (x->t.ds ? 2 : 1); value++) {
         int64_t channels = value ? plan->dv : plan->d, ld = value ? plan->ldv : plan->ldk;
-        float *to = value ? x->t.dp : x->t.s;
-        plan->tile->run(&(attn__gemm_tile_args){.m = x->t.rows,
+        float *to = value ? x->t.ds : x->t.s;
+        plan->tile->run(&(attn__gemm_tile_args){.m = x->t.nrows,
                                                 .n = columns,
                                                 .k = channels,
-                                                .a = (value ? m->dout : m->q) + x->row * ld,
+                                                .a = (value ? m->dout : m->q) + x->t.row * ld,
                                                 .am = ld,
                                                 .ak = 1,
                                                 .b = (value ? m->keys.vt : m->keys.kt) + packed * channels,
@@ -410,15 +383,15 @@ static void scores(const strip *x)
 static void query_gradients(const strip *x)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
-    attn__gemm_tile_args g = {.m = x->t.rows,
+    attn__gemm_tile_args g = {.m = x->t.nrows,
                               .n = plan->dp,
-                              .k = x->t.keys,
-                              .a = x->t.dp,
+                              .k = x->t.nkeys,
+                              .a = x->t.ds,
                               .am = plan->strip,
                               .ak = 1,
-                              .b = x->run->m.keys.k + x->first * plan->ldk,
+                              .b = x->run->m.keys.k + x->t.key * plan->ldk,
                               .ldb = plan->ldk,
-                              .c = x->run->dq + x->row * plan->ldk,
+                              .c = x->run->dq + x->t.row * plan->ldk,
                               .ldc = plan->ldk,
                               .accumulate = true,
                               .hook = {prefetch_portion, x->run}};
@@ -441,7 +414,7 @@ static key_product key_product_of(const strip *x, bool value)
     const attn__flash_backward_scratch *m = &x->run->m;
     if (value)
         return (key_product){x->run->want & ATTN_WANT_DV, x->t.s, m->dout, m->keys.dv, p->ldv, p->dv, p->dvp};
-    return (key_product){x->run->want & ATTN_WANT_DK, x->t.dp, m->q, m->keys.dk, p->ldk, p->d, p->dp};
+    return (key_product){x->run->want & ATTN_WANT_DK, x->t.ds, m->q, m->keys.dk, p->ldk, p->d, p->dp};
 }
 
 static void key_gradients(const strip *x)
@@ -449,26 +422,26 @@ static void key_gradients(const strip *x)
     const attn__flash_backward_plan *plan = x->run->plan;
     for (int value = 1; value >= 0; value--) {
         const key_product y = key_product_of(x, value);
-        attn__gemm_tile_args g = {.m = x->t.keys,
+        attn__gemm_tile_args g = {.m = x->t.nkeys,
                                   .n = y.padded,
-                                  .k = x->t.rows,
+                                  .k = x->t.nrows,
                                   .a = y.weights,
                                   .am = 1,
                                   .ak = plan->strip,
-                                  .b = y.rows + x->row * y.ld,
+                                  .b = y.rows + x->t.row * y.ld,
                                   .ldb = y.ld,
-                                  .c = y.sums + x->first * y.ld,
+                                  .c = y.sums + x->t.key * y.ld,
                                   .ldc = y.ld,
                                   .accumulate = true,
                                   .hook = {prefetch_portion, x->run}};
         if (plan->amx) { /* computes the transpose of the gradient */
             g.m = y.padded;
-            g.n = attn__round_up(x->t.keys, plan->tile->lanes);
-            g.a = y.rows + x->row * y.ld;
+            g.n = attn__round_up(x->t.nkeys, plan->tile->lanes);
+            g.a = y.rows + x->t.row * y.ld;
             g.ak = y.ld;
             g.b = y.weights;
             g.ldb = plan->strip;
-            g.c = y.sums + x->first;
+            g.c = y.sums + x->t.key;
             g.ldc = plan->ld_keys;
         }
         if (y.want)
@@ -489,9 +462,9 @@ static void add_guarded(const strip *x)
     const attn__flash_backward_plan *plan = x->run->plan;
     const attn__flash_backward_scratch *m = &x->run->m;
     int64_t step = plan->amx ? plan->ld_keys : 1; /* stride between the channels of a sum */
-    for (int64_t r = 0; r < x->t.rows; r++)
-        for (int64_t j = 0; j < x->t.keys; j++) {
-            int64_t key = x->first + j, query = x->row + r, pair = r * x->t.ld + j;
+    for (int64_t r = 0; r < x->t.nrows; r++)
+        for (int64_t j = 0; j < x->t.nkeys; j++) {
+            int64_t key = x->t.key + j, query = x->t.row + r, pair = r * x->t.ld + j;
             bool alive = x->t.alive[pair] & 1, counts = x->t.alive[pair] & 2;
             for (int value = 1; value >= 0; value--) {
                 const key_product y = key_product_of(x, value);
@@ -500,8 +473,8 @@ static void add_guarded(const strip *x)
                         y.channels);
             }
             if ((x->run->want & ATTN_WANT_DQ) && alive)
-                add(x->run->dq + query * plan->ldk, 1, x->t.dp[pair], m->keys.k + key * plan->ldk, plan->d);
-            add_table_pair(x->run, query, key, counts ? x->t.s + pair : NULL, alive && x->t.dp ? x->t.dp + pair : NULL);
+                add(x->run->dq + query * plan->ldk, 1, x->t.ds[pair], m->keys.k + key * plan->ldk, plan->d);
+            add_table_pair(x->run, query, key, counts ? x->t.s + pair : NULL, alive && x->t.ds ? x->t.ds + pair : NULL);
         }
 }
 
@@ -584,18 +557,18 @@ static void pair_scores(const strip *x)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
     const attn__flash_backward_pairs *y = &x->run->m.pairs;
-    for (int value = 0; value < (x->t.dp ? 2 : 1); value++) {
+    for (int value = 0; value < (x->t.ds ? 2 : 1); value++) {
         int64_t channels = value ? plan->dv : plan->d, k = attn__ceil_div(channels, PAIR);
         int64_t ld = row_of_pairs(plan, channels);
-        plan->pairs->run(&(attn__gemm_tile_bf16_args){.m = x->t.rows,
-                                                      .n = attn__round_up(x->t.keys, plan->tile->lanes),
+        plan->pairs->run(&(attn__gemm_tile_bf16_args){.m = x->t.nrows,
+                                                      .n = attn__round_up(x->t.nkeys, plan->tile->lanes),
                                                       .k = k,
-                                                      .a = (value ? y->dout : y->q) + x->row * ld,
+                                                      .a = (value ? y->dout : y->q) + x->t.row * ld,
                                                       .am = ld,
                                                       .ak = 1,
-                                                      .b = (value ? y->vt : y->kt) + x->first * k,
+                                                      .b = (value ? y->vt : y->kt) + x->t.key * k,
                                                       .ldb = plan->strip,
-                                                      .c = value ? x->t.dp : x->t.s,
+                                                      .c = value ? x->t.ds : x->t.s,
                                                       .ldc = plan->strip,
                                                       .factor = value ? 1.0f : plan->score_scale});
     }
@@ -610,16 +583,16 @@ static void pair_key_gradients(const strip *x)
         const key_product y = key_product_of(x, value);
         if (!y.want)
             continue;
-        plan->pairs->round_rows(y.weights, x->t.rows, plan->strip, m->across);
-        plan->pairs->run(&(attn__gemm_tile_bf16_args){.m = x->t.keys,
+        plan->pairs->round_rows(y.weights, x->t.nrows, plan->strip, m->across);
+        plan->pairs->run(&(attn__gemm_tile_bf16_args){.m = x->t.nkeys,
                                                       .n = y.padded,
-                                                      .k = attn__ceil_div(x->t.rows, PAIR),
+                                                      .k = attn__ceil_div(x->t.nrows, PAIR),
                                                       .a = m->across,
                                                       .am = 1,
                                                       .ak = plan->strip,
-                                                      .b = (value ? m->dout_rows : m->q_rows) + x->row / PAIR * y.ld,
+                                                      .b = (value ? m->dout_rows : m->q_rows) + x->t.row / PAIR * y.ld,
                                                       .ldb = y.ld,
-                                                      .c = y.sums + x->first * y.ld,
+                                                      .c = y.sums + x->t.key * y.ld,
                                                       .ldc = y.ld,
                                                       .factor = 1.0f,
                                                       .accumulate = true});
@@ -631,28 +604,28 @@ static void pair_query_gradients(const strip *x)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
     const attn__flash_backward_pairs *y = &x->run->m.pairs;
-    int64_t columns = attn__round_up(x->t.keys, plan->tile->lanes);
-    for (int64_t r = 0; r < x->t.rows; r++)
-        plan->backward->store_bf16(y->along + r * plan->strip, x->t.dp + r * plan->strip, columns, 1.0f, false);
-    plan->pairs->run(&(attn__gemm_tile_bf16_args){.m = x->t.rows,
+    int64_t columns = attn__round_up(x->t.nkeys, plan->tile->lanes);
+    for (int64_t r = 0; r < x->t.nrows; r++)
+        plan->tiles.backward->store_bf16(y->along + r * plan->strip, x->t.ds + r * plan->strip, columns, 1.0f, false);
+    plan->pairs->run(&(attn__gemm_tile_bf16_args){.m = x->t.nrows,
                                                   .n = plan->dp,
-                                                  .k = attn__ceil_div(x->t.keys, PAIR),
+                                                  .k = attn__ceil_div(x->t.nkeys, PAIR),
                                                   .a = (const uint32_t *)(const void *)y->along,
                                                   .am = plan->strip / PAIR,
                                                   .ak = 1,
-                                                  .b = y->k + x->first / PAIR * plan->ldk,
+                                                  .b = y->k + x->t.key / PAIR * plan->ldk,
                                                   .ldb = plan->ldk,
-                                                  .c = x->run->dq + x->row * plan->ldk,
+                                                  .c = x->run->dq + x->t.row * plan->ldk,
                                                   .ldc = plan->ldk,
                                                   .factor = 1.0f,
                                                   .accumulate = true});
 }
 
 /* Runs a strip with bf16 pairs. All operands must be finite. */
-static void run_pairs(const strip *x)
+static void run_pairs(strip *x)
 {
     pair_scores(x);
-    x->run->plan->backward->weights(&x->t);
+    attn__tile_weights(&x->t);
     pair_key_gradients(x);
     if (x->run->want & ATTN_WANT_DQ)
         pair_query_gradients(x);
@@ -767,7 +740,7 @@ static void transpose_back(const attn__flash_backward_run *run, const float *sum
     for (int64_t i = 0; i < n; i++)
         amx.row[i] = i * ld;
     attn__lane_view view = {rows, ATTN_F32, amx.row, NULL, channels, n};
-    run->plan->lanes->scatter(&view, sums, run->plan->ld_keys, amx.ones);
+    run->plan->tiles.lanes->scatter(&view, sums, run->plan->ld_keys, amx.ones);
 }
 
 static void transpose_sums(const attn__flash_backward_run *run, int64_t n)
@@ -795,7 +768,7 @@ static void put_transposed(const attn__flash_backward_run *run, attn__operand op
         for (int64_t r = i + rows; r < i + rows + ATTN__BF16X3_SIDE; r++)
             attn__rows_prefetch(&to, r);
         attn__lane_view view = {(void *)(uintptr_t)to.data, to.dtype, to.at + i, NULL, to.n, rows};
-        plan->lanes->scatter(&view, sums + i, plan->ld_keys, run->m.amx.ones);
+        plan->tiles.lanes->scatter(&view, sums + i, plan->ld_keys, run->m.amx.ones);
     }
 }
 
@@ -826,12 +799,12 @@ static attn__bf16x3_side from_step(attn__bf16x3_side side, int64_t step)
 static void amx_scores(const strip *x, const attn__bf16x3_side *a, int64_t channels, const attn__bf16x3_side *b,
                        float *c, attn__interleaved *interleaved)
 {
-    attn__bf16x3_args s = {.m = attn__ceil_div(x->t.rows, ATTN__BF16X3_SIDE),
-                           .n = attn__ceil_div(x->t.keys, ATTN__BF16X3_SIDE),
+    attn__bf16x3_args s = {.m = attn__ceil_div(x->t.nrows, ATTN__BF16X3_SIDE),
+                           .n = attn__ceil_div(x->t.nkeys, ATTN__BF16X3_SIDE),
                            .k = attn__ceil_div(channels, ATTN__BF16X3_DEPTH),
                            .parts = x->run->plan->terms,
-                           .a = attn__flash_from_block(*a, x->row / ATTN__BF16X3_SIDE),
-                           .b = attn__flash_from_block(*b, x->first / ATTN__BF16X3_SIDE),
+                           .a = attn__flash_from_block(*a, x->t.row / ATTN__BF16X3_SIDE),
+                           .b = attn__flash_from_block(*b, x->t.key / ATTN__BF16X3_SIDE),
                            .c = c,
                            .ldc = x->run->plan->strip};
     x->run->plan->amx->run_interleaved(&s, interleaved);
@@ -843,12 +816,12 @@ static void amx_across(const strip *x, const attn__bf16x3_side *a, int64_t chann
 {
     const attn__flash_backward_plan *plan = x->run->plan;
     attn__bf16x3_args g = {.m = channels / ATTN__BF16X3_SIDE,
-                           .n = attn__ceil_div(x->t.keys, ATTN__BF16X3_SIDE),
-                           .k = attn__ceil_div(x->t.rows, ATTN__BF16X3_DEPTH),
+                           .n = attn__ceil_div(x->t.nkeys, ATTN__BF16X3_SIDE),
+                           .k = attn__ceil_div(x->t.nrows, ATTN__BF16X3_DEPTH),
                            .parts = plan->terms,
-                           .a = from_step(*a, x->row / ATTN__BF16X3_DEPTH),
+                           .a = from_step(*a, x->t.row / ATTN__BF16X3_DEPTH),
                            .b = *b,
-                           .c = c + x->first,
+                           .c = c + x->t.key,
                            .ldc = plan->ld_keys,
                            .accumulate = true};
     plan->amx->run_interleaved(&g, interleaved);
@@ -859,31 +832,31 @@ static void amx_along(const strip *x, attn__interleaved *interleaved)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
     const attn__flash_backward_amx *m = &x->run->m.amx;
-    attn__bf16x3_args g = {.m = attn__ceil_div(x->t.rows, ATTN__BF16X3_SIDE),
+    attn__bf16x3_args g = {.m = attn__ceil_div(x->t.nrows, ATTN__BF16X3_SIDE),
                            .n = plan->dp / ATTN__BF16X3_SIDE,
-                           .k = attn__ceil_div(x->t.keys, ATTN__BF16X3_DEPTH),
+                           .k = attn__ceil_div(x->t.nkeys, ATTN__BF16X3_DEPTH),
                            .parts = plan->terms,
                            .a = m->along,
-                           .b = from_step(m->k, x->first / ATTN__BF16X3_DEPTH),
-                           .c = x->run->dq + x->row * plan->dp,
+                           .b = from_step(m->k, x->t.key / ATTN__BF16X3_DEPTH),
+                           .c = x->run->dq + x->t.row * plan->dp,
                            .ldc = plan->dp,
                            .accumulate = true};
     plan->amx->run_interleaved(&g, interleaved);
 }
 
 /* Computes the weights in a separate pass over the scores. It is used if no product computes them. */
-static void amx_weigh_apart(const strip *x)
+static void amx_weigh_apart(strip *x)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
-    const attn__softmax_backward_args *t = &x->t;
-    for (int64_t r = 0; r < t->rows; r++)
-        plan->backward->store(t->s + r * t->ld, t->s + r * t->ld, t->keys, plan->score_scale, false);
-    plan->backward->weights(t);
+    const attn__tile *t = &x->t;
+    for (int64_t r = 0; r < t->nrows; r++)
+        plan->tiles.backward->store(t->s + r * t->ld, t->s + r * t->ld, t->nkeys, plan->score_scale, false);
+    attn__tile_weights(&x->t);
 }
 
 /* Computes S, dP and P. In plain strips of three terms, P is computed during the product for dP. Returns false if a
  * number does not fit in bf16 terms. */
-static bool amx_weigh(const strip *x)
+static bool amx_weigh(strip *x)
 {
     attn__bf16x3_softmax_backward w;
     const attn__flash_backward_plan *plan = x->run->plan;
@@ -891,8 +864,8 @@ static bool amx_weigh(const strip *x)
     bool fused = x->weights.lse, three = x->weights.parts > 1;
     amx_scores(x, &m->q, plan->d, &m->kt, x->t.s, NULL);
     attn__bf16x3_begin_p(&w, &x->weights);
-    if (x->t.dp)
-        amx_scores(x, &m->dout, plan->dv, &m->vt, x->t.dp, fused && three ? &w.interleaved : NULL);
+    if (x->t.ds)
+        amx_scores(x, &m->dout, plan->dv, &m->vt, x->t.ds, fused && three ? &w.interleaved : NULL);
     if (!fused)
         amx_weigh_apart(x);
     return three ? attn__bf16x3_finish(&w) : attn__bf16x3_weigh(&x->weights);
@@ -905,7 +878,7 @@ static bool amx_gradients_of_weights(const strip *x)
     attn__bf16x3_softmax_backward w;
     const attn__flash_backward_run *run = x->run;
     const attn__flash_backward_amx *m = &run->m.amx;
-    bool wanted = x->t.dp && x->weights.parts > 1;
+    bool wanted = x->t.ds && x->weights.parts > 1;
     if (wanted)
         attn__bf16x3_begin_ds(&w, &x->weights);
     if (run->want & ATTN_WANT_DV)
@@ -918,18 +891,20 @@ static unsigned run_amx(strip *x)
 {
     const attn__flash_backward_run *run = x->run;
     const attn__flash_backward_amx *m = &run->m.amx;
-    x->weights = (attn__bf16x3_weights){.rows = x->t.rows,
-                                        .keys = x->t.keys,
-                                        .ld = x->t.ld,
-                                        .s = x->t.s,
-                                        .dp = x->t.dp,
-                                        .lse = run->plain && !(run->want & ATTN_WANT_DBIAS) ? x->t.lse : NULL,
-                                        .delta = x->t.delta,
-                                        .factor = run->plan->score_scale,
-                                        .parts = run->plan->terms,
-                                        .p = m->p,
-                                        .across = m->across,
-                                        .along = m->along};
+    const attn__tile_rows *rows = &run->m.rows;
+    x->weights =
+        (attn__bf16x3_weights){.rows = x->t.nrows,
+                               .keys = x->t.nkeys,
+                               .ld = x->t.ld,
+                               .s = x->t.s,
+                               .dp = x->t.ds,
+                               .lse = run->plain && !(run->want & ATTN_WANT_DBIAS) ? rows->lse + x->t.row : NULL,
+                               .delta = rows->delta + x->t.row,
+                               .factor = run->plan->score_scale,
+                               .parts = run->plan->terms,
+                               .p = m->p,
+                               .across = m->across,
+                               .along = m->along};
     if (!run->keys.split || !run->queries.split || !amx_weigh(x))
         return run->want;
     if (!amx_gradients_of_weights(x))
@@ -975,16 +950,16 @@ void attn__flash_backward_tile_queries(attn__flash_backward_run *run)
     multiply_tables(run);
 }
 
-static void multiply(const strip *x, int64_t n)
+static void multiply(strip *x, int64_t n)
 {
     attn__flash_backward_run *run = x->run;
     if (run->plan->amx || run->plan->pairs) {
         copy_rows(run, true);
         copy_rows(run, false);
-        transpose_strip(run, x->first, n, run->m.keys.kt, run->m.keys.vt); /* AMX or pairs cannot hold the numbers */
+        transpose_strip(run, x->t.key, n, run->m.keys.kt, run->m.keys.vt); /* AMX or pairs cannot hold the numbers */
     }
     scores(x);
-    run->plan->backward->weights(&x->t);
+    attn__tile_weights(&x->t);
     if (x->t.alive) {
         add_guarded(x);
         return;
@@ -997,8 +972,8 @@ static void multiply(const strip *x, int64_t n)
 /* Runs keys [first, first + n) of the block with the tile of queries. n is at most `strip`. */
 static void run_strip(attn__flash_backward_run *run, int64_t first, int64_t n)
 {
-    strip x = {.run = run, .first = first};
-    if (!prepare_strip(&x, n))
+    strip x = {.run = run};
+    if (!prepare_strip(&x, first, n))
         return;
     unsigned want = run->want;
     if (run->plan->amx)
@@ -1011,7 +986,7 @@ static void run_strip(attn__flash_backward_run *run, int64_t first, int64_t n)
         multiply(&x, n);
     run->want = want;
     if (want & ATTN_WANT_DBIAS)
-        add_dbias(&x);
+        attn__tile_dbias(&x.t, true);
 }
 
 void attn__flash_backward_tile_run(attn__flash_backward_run *run)

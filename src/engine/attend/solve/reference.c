@@ -229,7 +229,7 @@ static void add_key(work *w, attn__spot *spot)
     double weight = attn__row_weight(&w->row, &w->normalizer, score), keep = attn__row_keep(&w->row, spot);
     double by_weight = 0;
     bool fill = spot->kind == ATTN__SPOT_FILL;
-    if (keep != 0 && !(fill && weight == 0)) {
+    if (keep != 0 && (!fill || weight != 0)) {
         attn__pair_value(pair, spot);
         by_weight = keep * attn__dot_channels(pair->vs, pair->douts, w->job->canonical->value.size);
         add_value_gradient(w, spot, weight * keep);

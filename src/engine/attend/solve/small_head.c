@@ -22,7 +22,7 @@
 #include "attend/block/prefetch.h"
 #include "attend/block/rows.h"
 #include "attend/block/scores.h"
-#include "attend/block/visible.h"
+#include "attend/block/tile.h"
 #include "attend/plan/solver.h"
 #include "attend/block/gradient_sums.h"
 #include "base/arena.h"
@@ -104,19 +104,17 @@ static int64_t heads_together(const attn__canonical *canonical, size_t n_operand
 
 typedef struct small_plan {
     const attn__small_head_kernel *kernel;
-    const attn__online_softmax_kernel *lanes;
+    attn__tile_plan tiles;
     const attn__softmax_backward_kernel *backward; /* NULL in the forward pass */
     int size;                                      /* index in the kernel's tables, see size_of */
     int64_t channels;                              /* channels of q, k, v and o with padding */
     int64_t width;                                 /* forward: queries of one call; backward: keys of a square */
     int64_t heads;                                 /* heads of a group, adjacent along the last batch axis */
     int64_t stage_ld;
-    bool plain; /* nothing changes the scores or weights, see is_plain */
-    attn__visible visible;
+    bool plain;                                   /* nothing changes the scores or weights, see is_plain */
     int64_t query_block, query_blocks, key_block; /* backward: one block has all rows, with padding */
     int64_t step;                                 /* forward: keys of a tile of scores; backward: queries of a square */
     bool keeps;                                   /* rows are copied when they are prefetched, see keeps_rows */
-    bool wants_dbias;
     const int64_t *column[ATTN__OPERANDS]; /* forward: offsets of the elements of a staged row; NULL: adjacent */
     int64_t tables[];
 } small_plan;
@@ -136,11 +134,11 @@ typedef struct scratch {
     float *p;     /* [step][width]: scores, then weights */
     float *factor;
     int64_t *at, *stage_at;
+    attn__tile_rows rows;
     /* The following fields are for the forward pass. */
     kept_rows *kept;        /* queries are valid only if `at` is 0 */
     float *kept_rows[KEPT]; /* shaped like `stage` */
     float *o;               /* [heads][channels][query_block] */
-    float *m, *l;           /* [heads][query_block] */
     float *v;               /* shaped like `k` */
     float *reach;           /* [heads][channels]: max |k| over the keys of the block */
     /* The following fields are for the backward pass. */
@@ -148,27 +146,17 @@ typedef struct scratch {
     float *dout;              /* shaped like `q` */
     float *kt, *vt, *dk, *dv; /* [heads][channels][key_block] */
     float *dq;                /* [heads][channels][query_block] */
-    float *lse, *delta;       /* [heads][query_block]: log-sum-exp, and delta (sum of dout * o) */
     float *ds, *transposed;   /* shaped like `p` */
     /* The following fields are for problems that are not plain, and backward also for numbers that are not finite. */
-    attn__visible_rows rows;
-    attn__visible_keys keys;
-    float *bias;                  /* bias of a tile, shaped like `p` */
-    uint8_t *alive;               /* 1 for pairs whose weight is used, shaped like `p` */
-    int64_t *bias_row, *bias_key; /* [query_block] and [key_block]: offsets in the bias */
-    uint32_t *column;             /* [key_block]: dropout column numbers */
-    /* The following fields are only for the forward pass. */
-    float *flags;                  /* 0 for masked pairs, shaped like `p` */
-    float *shrink;                 /* [width]: factors of earlier sums */
-    uint32_t *low, *high;          /* [heads][query_block]: dropout hashes */
-    int64_t *bias_head;            /* [heads]: offsets in the bias */
-    int64_t *bad, *nbad, *bad_now; /* keys with values that are not finite; their number; those of the current tile */
-    /* The following fields are only for the backward pass. */
-    uint8_t *mask;                  /* visible pairs, shaped like `p` */
-    float *dbias;                   /* gradients of the bias, shaped like `p` */
-    int32_t *from, *to;             /* [query_block]: range of keys of each query; all keys if there are no ranges */
-    uint64_t *drop_key;             /* [heads][query_block]: dropout hashes */
-    int64_t *dbias_row, *dbias_key; /* [query_block] and [key_block]: offsets in dbias */
+    attn__visible_rows see;
+    attn__tile_keys keys;
+    float *bias;                   /* bias of a tile, shaped like `p` */
+    uint8_t *fades;                /* forward, [heads][query_block]: see attn__finite_fades */
+    uint8_t *alive;                /* 1 for pairs whose weight is used, shaped like `p` */
+    float *flags;                  /* forward: 0 for masked pairs, shaped like `p`; NULL if there is no mask of bytes */
+    int64_t *bad, *nbad, *bad_now; /* forward: keys with values that are not finite; their number; those of a tile */
+    uint8_t *mask;                 /* backward: visible pairs, shaped like `p` */
+    float *dbias;                  /* backward: gradients of the bias after a softcap, shaped like `p`; or NULL */
 } scratch;
 
 static const char *refuse(const attn__canonical *canonical)
@@ -222,33 +210,27 @@ static void fill_backward(small_plan *t, const attn__canonical *canonical)
     t->query_block = attn__round_up(canonical->query.size, STEP);
     t->key_block = attn__round_up(canonical->key.size, t->width);
     t->step = STEP;
-    t->wants_dbias = canonical->problem.flags & ATTN_WANT_DBIAS;
 }
 
-static void take_forward(const small_plan *t, const attn__canonical *canonical, attn__arena *p, scratch *s)
+static void take_forward(const small_plan *t, attn__arena *p, scratch *s)
 {
     int64_t rows = attn__max(t->query_block, t->key_block), queries = t->heads * t->query_block,
             keys = t->heads * t->key_block, tile = t->plain ? 0 : t->step * t->width;
-    bool flags = t->visible.mask || t->visible.blocks;
+    bool flags = t->tiles.visible.mask || t->tiles.visible.blocks;
     s->kept = attn__arena_take(p, 1, sizeof *s->kept);
     for (int i = 0; i < KEPT; i++)
         s->kept_rows[i] = attn__arena_floats(p, t->keeps ? rows * t->stage_ld : 0);
     s->o = attn__arena_floats(p, queries * t->channels);
-    s->m = attn__arena_floats(p, queries);
-    s->l = attn__arena_floats(p, queries);
+    attn__tile_lanes_take(&s->rows, &t->tiles, p, t->heads, t->query_block);
     s->v = attn__arena_floats(p, keys * t->channels);
     s->reach = attn__arena_floats(p, t->heads * t->channels);
-    s->flags = attn__arena_floats(p, flags ? tile : 0);
-    s->shrink = attn__arena_floats(p, t->width);
-    s->low = attn__arena_take(p, canonical->has_dropout ? queries : 0, sizeof(uint32_t));
-    s->high = attn__arena_take(p, canonical->has_dropout ? queries : 0, sizeof(uint32_t));
-    s->bias_head = attn__arena_offsets(p, t->heads);
+    s->flags = flags ? attn__arena_floats(p, tile) : NULL;
     s->bad = attn__arena_offsets(p, t->plain ? 0 : keys);
     s->nbad = attn__arena_offsets(p, t->heads);
     s->bad_now = attn__arena_offsets(p, t->step);
 }
 
-static void take_backward(const small_plan *t, const attn__canonical *canonical, attn__arena *p, scratch *s)
+static void take_backward(const small_plan *t, attn__arena *p, scratch *s)
 {
     int64_t queries = t->heads * t->query_block, keys = t->heads * t->key_block, square = t->step * t->width;
     float **const by_query[] = {&s->dout, &s->dq}, **const by_key[] = {&s->kt, &s->vt, &s->dk, &s->dv};
@@ -257,17 +239,11 @@ static void take_backward(const small_plan *t, const attn__canonical *canonical,
         *by_query[i] = attn__arena_floats(p, queries * t->channels);
     for (int i = 0; i < 4; i++)
         *by_key[i] = attn__arena_floats(p, keys * t->channels);
-    s->lse = attn__arena_floats(p, queries);
-    s->delta = attn__arena_floats(p, queries);
+    attn__tile_rows_take(&s->rows, &t->tiles, p, t->heads, t->query_block);
     s->ds = attn__arena_floats(p, square);
     s->transposed = attn__arena_floats(p, square);
     s->mask = attn__arena_take(p, square, 1);
-    s->dbias = attn__arena_floats(p, t->wants_dbias ? square : 0);
-    s->from = attn__arena_take(p, t->query_block, sizeof(int32_t));
-    s->to = attn__arena_take(p, t->query_block, sizeof(int32_t));
-    s->drop_key = attn__arena_take(p, canonical->has_dropout ? queries : 0, sizeof(uint64_t));
-    s->dbias_row = attn__arena_offsets(p, t->query_block);
-    s->dbias_key = attn__arena_offsets(p, t->key_block);
+    s->dbias = t->tiles.wants_dbias && t->tiles.softcap != 0.0f ? attn__arena_floats(p, square) : NULL;
 }
 
 /* Divides `base` into arrays and returns the bytes used. If `base` is NULL, it only counts bytes. */
@@ -282,16 +258,14 @@ static size_t divide(const small_plan *t, const attn__canonical *canonical, char
     s->factor = attn__arena_floats(&p, rows);
     s->at = attn__arena_offsets(&p, rows);
     s->stage_at = attn__arena_offsets(&p, rows);
-    (t->backward ? take_backward : take_forward)(t, canonical, &p, s);
+    (t->backward ? take_backward : take_forward)(t, &p, s);
     if (t->plain && !t->backward)
         return p.used;
-    attn__visible_rows_take(&s->rows, &t->visible, &p, t->query_block, ATTN__VISIBLE_ANY);
-    attn__visible_keys_take(&s->keys, &t->visible, &p, t->key_block, ATTN__VISIBLE_ANY);
+    attn__visible_rows_take(&s->see, &t->tiles.visible, &p, t->tiles.masks ? t->query_block : 0, ATTN__VISIBLE_ANY);
+    attn__tile_keys_take(&s->keys, &t->tiles, &p, t->key_block);
     s->bias = attn__arena_floats(&p, canonical->has_bias ? tile : 0);
     s->alive = attn__arena_take(&p, tile, 1);
-    s->column = attn__arena_take(&p, t->key_block, sizeof(uint32_t));
-    s->bias_row = attn__arena_offsets(&p, t->query_block);
-    s->bias_key = attn__arena_offsets(&p, t->key_block);
+    s->fades = attn__arena_take(&p, t->tiles.visible.fills ? t->heads * t->query_block : 0, 1);
     return p.used;
 }
 
@@ -302,12 +276,11 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     if (!t)
         return ATTN_ERROR_MEMORY;
     t->kernel = attn__small_head_for(canonical->isa);
-    t->lanes = attn__online_softmax_for(canonical->isa);
+    t->tiles = attn__tile_plan_of(canonical, canonical->isa);
     t->size = size_of(canonical);
     t->channels = 4 << t->size;
     t->width = t->kernel->width[t->size];
-    attn__visible_make(&t->visible, canonical);
-    t->plain = is_plain(canonical, &t->visible);
+    t->plain = is_plain(canonical, &t->tiles.visible);
     (canonical->backward ? fill_backward : fill_forward)(t, canonical);
     t->stage_ld = attn__round_up(t->heads * most_channels(canonical), 16);
     recipe->data = t;
@@ -335,7 +308,9 @@ typedef struct item {
     const float *stage;           /* the staged rows, which are s.stage or kept rows */
     bool finite;                  /* backward: all inputs are finite */
     bool careful;                 /* forward: some value of the block is not finite, and its key may be masked */
-    const float *bias_there;      /* forward: address of the bias tile that is loaded in s.bias */
+    bool fills_nonfinite;         /* forward: such a value may have been added with the weight of a mask_fill */
+    bool fades;                   /* forward: s.fades is known, and some query fades */
+    attn__tile tile;              /* of scores that change, see see_changed_keys and run_squares */
     attn__prefetch prefetch;
 } item;
 
@@ -344,8 +319,8 @@ static bool stage_rows(const item *t, attn__operand op, int64_t from, int64_t ro
 {
     const small_plan *n = t->plan;
     attn__operand_offsets(t->canonical, op, t->batch, from, rows, t->s.at);
-    return n->lanes->copy(attn__operand_array(t->arrays, op), t->canonical->problem.dtype, t->s.at, n->column[op], rows,
-                          n->heads * attn__channels_of(t->canonical, op)->size, stage, n->stage_ld);
+    return n->tiles.lanes->copy(attn__operand_array(t->arrays, op), t->canonical->problem.dtype, t->s.at, n->column[op],
+                                rows, n->heads * attn__channels_of(t->canonical, op)->size, stage, n->stage_ld);
 }
 
 /* Clears the panels if they have padding, because padding must be 0. */
@@ -390,7 +365,7 @@ static void pack_lanes(const item *t, int64_t rows, int64_t padded, int64_t chan
     for (int64_t h = 0; h < n->heads; h++) {
         attn__lane_view view = {
             (void *)(uintptr_t)(t->stage + h * channels), ATTN_F32, t->s.stage_at, NULL, channels, rows};
-        n->lanes->gather(&view, panel + h * padded * n->channels, padded, factor);
+        n->tiles.lanes->gather(&view, panel + h * padded * n->channels, padded, factor);
     }
 }
 
@@ -414,8 +389,8 @@ static bool stage_keys(item *t, attn__operand op, int64_t at, int64_t keys)
         return stage_rows(t, op, at, keys, t->s.stage);
     float *rows = t->s.kept_rows[values ? ROWS_OF_V : ROWS_OF_K]; /* rows are copied to themselves to check them */
     return (values && n->plain) ||
-           n->lanes->copy(rows, ATTN_F32, t->s.stage_at, NULL, keys,
-                          n->heads * attn__channels_of(t->canonical, op)->size, rows, n->stage_ld);
+           n->tiles.lanes->copy(rows, ATTN_F32, t->s.stage_at, NULL, keys,
+                                n->heads * attn__channels_of(t->canonical, op)->size, rows, n->stage_ld);
 }
 
 static void pack_queries(item *t)
@@ -461,8 +436,8 @@ static attn__small_head_args tile_args(item *t, int64_t head, int64_t i, int64_t
     int64_t from = (head * n->key_block + key) * n->channels;
     return (attn__small_head_args){.q = t->s.q + tile,
                                    .o = t->s.o + tile,
-                                   .m = t->s.m + at + i,
-                                   .l = t->s.l + at + i,
+                                   .m = t->s.rows.m + at + i,
+                                   .l = t->s.rows.l + at + i,
                                    .ld = n->query_block,
                                    .k = t->s.k + from,
                                    .v = t->s.v + from,
@@ -485,44 +460,31 @@ static void see_keys(item *t, int64_t keys)
 
 /* ------------------------------------------------------------------------------------ scores that change in between */
 
-/* Prepares masks, bias and dropout of the item's queries. It runs before the first block of keys. */
-static void start_changes(item *t)
+static attn__tile_place place_of(const item *t, int64_t head)
 {
-    const small_plan *n = t->plan;
-    const attn__canonical *canonical = t->canonical;
-    attn__visible_rows_start(&t->s.rows, canonical, t->arrays, t->batch, t->first, t->count, n->width);
-    attn__offsets_fill(&canonical->query, ATTN__STRIDE(dim.bias), t->first, t->count, t->s.bias_row);
-    for (int64_t h = 0; h < n->heads; h++) {
-        int64_t at = h * n->query_block;
-        t->s.bias_head[h] = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.bias), t->batch + h);
-        if (canonical->has_dropout)
-            attn__dropout_lanes(canonical, t->arrays, t->batch + h, t->first, t->count, n->width, t->s.low + at,
-                                t->s.high + at);
-    }
+    return (attn__tile_place){t->canonical, t->arrays, head, t->batch + head, t->first, t->count};
 }
 
-/* Applies softcap, bias and masks to scores. Bias and masks are read once if heads share them (see change_tiles). */
-static void change_scores(item *t, int64_t head, const attn__visible_tile *tile, unsigned parts)
+/* Prepares the tile for masks, bias and dropout of the item's queries. Pads the limits to a multiple of `lanes`. */
+static void start_tile(item *t, int64_t lanes)
 {
     const small_plan *n = t->plan;
     scratch *s = &t->s;
-    int64_t count = tile->nkeys * n->width;
-    float masked = attn__masked_score(t->canonical);
-    if (t->canonical->problem.softcap != 0)
-        n->lanes->softcap(s->p, count, attn__softcap(t->canonical));
-    if (t->canonical->has_bias) {
-        attn__bias bias = attn__bias_of(t->canonical, t->arrays, false, s->bias_row + tile->row, tile->nrows,
-                                        s->bias_key + tile->key, tile->nkeys);
-        bias.base += s->bias_head[head];
-        if (t->bias_there != bias.base)
-            attn__bias_lanes(&bias, n->lanes, (float)ATTN__LOG2E, s->bias, n->width);
-        t->bias_there = bias.base;
-        n->lanes->add(s->p, s->bias, count, 1.0f);
-    }
-    if (parts & ~(unsigned)ATTN__VISIBLE_LIMITS)
-        n->lanes->hide(s->p, s->flags, count, masked);
-    else if (parts)
-        attn__visible_hide(tile, parts, n->lanes, s->p, n->width, masked, NULL);
+    attn__tile_place place = place_of(t, 0);
+    t->tile = (attn__tile){.plan = &n->tiles,
+                           .canonical = t->canonical,
+                           .arrays = t->arrays,
+                           .see = &s->see,
+                           .rows = &s->rows,
+                           .keys = &s->keys,
+                           .ld = n->width,
+                           .s = s->p,
+                           .bias = s->bias};
+    if (n->tiles.masks)
+        attn__visible_rows_start(&s->see, t->canonical, t->arrays, t->batch, t->first, t->count, lanes);
+    attn__tile_rows_start(&s->rows, &n->tiles, &place);
+    for (; place.head < n->heads; place.head++, place.batch++)
+        attn__tile_rows_head(&s->rows, &n->tiles, &place);
 }
 
 /* Adds values with NaN or infinity for the queries that attend their keys. */
@@ -534,7 +496,6 @@ static void repair(item *t, int64_t head, const attn__small_head_args *args, int
     for (int64_t i = 0; i < t->s.nbad[head]; i++)
         if (bad[i] >= key && bad[i] < key + args->keys)
             t->s.bad_now[count++] = bad[i] - key;
-    attn__finite_note_weights(t->s.p, args->keys * n->width, t->s.alive);
     attn__finite_sums sums = {.outs = n->width,
                               .channels = t->canonical->value.size,
                               .w = t->s.p,
@@ -551,22 +512,15 @@ static void repair(item *t, int64_t head, const attn__small_head_args *args, int
     attn__finite_repair(&sums, t->s.bad_now, count);
 }
 
-static void change_tile(item *t, int64_t head, const attn__visible_tile *tile, unsigned parts)
+static void change_tile(item *t, int64_t head)
 {
     const small_plan *n = t->plan;
-    scratch *s = &t->s;
-    bool changed;
+    attn__tile *tile = &t->tile;
     attn__small_head_args args = tile_args(t, head, tile->row, tile->key, tile->nkeys);
+    tile->head = head;
     n->kernel->score[n->size](&args);
-    change_scores(t, head, tile, parts);
-    if (t->careful)
-        attn__finite_note(s->p, tile->nkeys * n->width, attn__masked_score(t->canonical), s->alive);
-    attn__online_softmax_args softmax = {s->p, tile->nkeys, n->width, NULL, args.m, args.l, s->shrink, &changed};
-    n->lanes->softmax(&softmax);
-    int64_t at = head * n->query_block + tile->row;
-    attn__dropout_apply(t->canonical, n->lanes, s->p, tile->nkeys, n->width, s->low + at, s->high + at,
-                        s->column + tile->key);
-    args.shrink = changed ? s->shrink : NULL;
+    attn__tile_scores(tile);
+    args.shrink = attn__tile_softmax(tile, NULL) ? t->s.rows.shrink + tile->row : NULL;
     n->kernel->add[n->size](&args);
     if (t->careful)
         repair(t, head, &args, tile->key);
@@ -574,38 +528,33 @@ static void change_tile(item *t, int64_t head, const attn__visible_tile *tile, u
         attn__prefetch_portion(&t->prefetch);
 }
 
-/* Runs one tile for all heads, because they share the masks. */
-static void change_tiles(item *t, const attn__visible_tile *tile, const attn__visible_span *span)
+/* Returns the range of keys of the tile's queries. */
+static attn__visible_span span_of(const item *t)
 {
-    const small_plan *n = t->plan;
-    unsigned parts = attn__visible_masks(&n->visible) ? attn__visible_of(tile, span) : (unsigned)ATTN__VISIBLE_ALL;
-    if (parts == ATTN__VISIBLE_NONE)
-        return;
-    t->bias_there = NULL;
-    if (parts & ~(unsigned)ATTN__VISIBLE_LIMITS && (n->visible.mask || n->visible.blocks))
-        attn__visible_hide(tile, parts, n->lanes, t->s.flags, n->width, 0.0f, t->s.flags);
-    else
-        parts &= ATTN__VISIBLE_LIMITS;
-    for (int64_t h = 0; h < n->heads; h++)
-        change_tile(t, h, tile, parts);
+    attn__visible_span all = {.last = t->canonical->key.size};
+    return t->plan->tiles.masks ? attn__visible_span_of(&t->s.see, t->tile.row, t->tile.nrows) : all;
 }
 
-/* Does the same as see_keys for problems that are not plain. Tiles of scores are in memory.  Tiles begin at multiples
- * of four keys, so that the order of sums does not depend on the first visible key. */
+/* Does the same as see_keys for problems that are not plain. Tiles of scores are in memory. All heads share the masks.
+ * Tiles begin at multiples of four keys, so that the order of sums does not depend on the first visible key. */
 static void see_changed_keys(item *t, int64_t at, int64_t keys)
 {
     const small_plan *n = t->plan;
-    const attn__canonical *canonical = t->canonical;
-    attn__visible_keys_start(&t->s.keys, canonical, at, keys);
-    attn__offsets_fill(&canonical->key, ATTN__STRIDE(dim.bias), at, keys, t->s.bias_key);
-    attn__dropout_columns(canonical, at, keys, t->s.column);
-    for (int64_t i = 0; i < t->count; i += n->width) {
-        int64_t rows = attn__min(n->width, t->count - i);
-        attn__visible_span span = attn__visible_span_of(&t->s.rows, i, rows);
+    attn__tile *tile = &t->tile;
+    attn__tile_keys_start(&t->s.keys, &n->tiles, t->canonical, at, keys);
+    tile->flags = t->s.flags;
+    tile->alive = t->careful ? t->s.alive : NULL;
+    tile->fades = t->fades ? t->s.fades : NULL;
+    for (tile->row = 0; tile->row < t->count; tile->row += n->width) {
+        tile->nrows = attn__min(n->width, t->count - tile->row);
+        attn__visible_span span = span_of(t);
         int64_t begin = attn__max(span.first - at, 0) / 4 * 4, end = attn__min(span.last - at, keys);
-        for (int64_t k = begin; k < end; k += n->step) {
-            attn__visible_tile tile = {&t->s.rows, i, rows, &t->s.keys, k, attn__min(n->step, end - k)};
-            change_tiles(t, &tile, &span);
+        for (tile->key = begin; tile->key < end; tile->key += n->step) {
+            tile->nkeys = attn__min(n->step, end - tile->key);
+            tile->bias_there = NULL;
+            bool seen = attn__tile_sees(tile, &span);
+            for (int64_t h = 0; seen && h < n->heads; h++)
+                change_tile(t, h);
         }
     }
 }
@@ -620,7 +569,7 @@ static void write_outputs(const item *t)
     bool staged = t->canonical->problem.dtype == ATTN_F32 && !n->column[ATTN__OP_O];
     attn__operand_offsets(t->canonical, ATTN__OP_O, t->batch, t->first, t->count, t->s.at);
     for (int64_t h = 0; h < n->heads; h++) {
-        const float *l = t->s.l + h * n->query_block, *o = t->s.o + h * n->channels * n->query_block;
+        const float *l = t->s.rows.l + h * n->query_block, *o = t->s.o + h * n->channels * n->query_block;
         float kept = (float)attn__dropout_factor(t->canonical);
         for (int64_t i = 0; i < t->padded; i++)
             t->s.factor[i] = l[i] == 0.0f ? 0.0f : kept / l[i];
@@ -633,7 +582,7 @@ static void write_outputs(const item *t)
         if (!staged && h > 0)
             for (int64_t i = 0; i < t->count; i++)
                 t->s.at[i] += values;
-        n->lanes->scatter(&view, o, n->query_block, t->s.factor);
+        n->tiles.lanes->scatter(&view, o, n->query_block, t->s.factor);
     }
     float *out = t->arrays->o;
     for (int64_t i = 0; staged && i < t->count; i++)
@@ -674,16 +623,13 @@ static void prefetch_next(item *t, int64_t at, int64_t keys)
     attn__prefetch_divide(&t->prefetch, n->heads * (t->padded / n->width) * attn__ceil_div(keys, n->step));
 }
 
-static void run_block(item *t)
+static void run_keys(item *t)
 {
     const small_plan *n = t->plan;
-    pack_queries(t);
     memset(t->s.o, 0, (size_t)(n->heads * n->query_block * n->channels) * sizeof *t->s.o);
     for (int64_t h = 0; h < n->heads; h++)
         attn__running_begin(t->canonical, t->arrays, t->batch + h, t->first, t->count, n->query_block,
-                            t->s.m + h * n->query_block, t->s.l + h * n->query_block);
-    if (!n->plain)
-        start_changes(t);
+                            t->s.rows.m + h * n->query_block, t->s.rows.l + h * n->query_block);
     for (int64_t at = 0; at < t->canonical->key.size; at += n->key_block) {
         int64_t keys = attn__min(t->canonical->key.size - at, n->key_block);
         pack_keys(t, at, keys);
@@ -693,11 +639,26 @@ static void run_block(item *t)
         else
             see_changed_keys(t, at, keys);
         attn__prefetch_finish(&t->prefetch);
+        t->fills_nonfinite |= t->careful && n->tiles.visible.fills;
     }
+}
+
+static void run_block(item *t)
+{
+    const small_plan *n = t->plan;
+    pack_queries(t);
+    if (!n->plain)
+        start_tile(t, n->width);
+    run_keys(t);
+    if (t->fills_nonfinite && t->canonical->key.size > n->key_block)
+        t->fades =
+            attn__finite_fades(t->s.rows.m, n->heads * n->query_block, attn__masked_score(t->canonical), t->s.fades);
+    if (t->fades) /* the weight of a mask_fill may have become 0 relative to later keys */
+        run_keys(t);
     write_outputs(t);
     for (int64_t h = 0; h < n->heads && (t->canonical->problem.flags & ATTN_WANT_LSE); h++)
-        attn__running_store(t->canonical, t->arrays, t->batch + h, t->first, t->count, t->s.m + h * n->query_block,
-                            t->s.l + h * n->query_block);
+        attn__running_store(t->canonical, t->arrays, t->batch + h, t->first, t->count, t->s.rows.m + h * n->query_block,
+                            t->s.rows.l + h * n->query_block);
 }
 
 /* ---------------------------------------------------------------------------------- what the backward pass accepts */
@@ -769,10 +730,10 @@ static void find_row_numbers(const item *t)
                                                     .rows = queries,
                                                     .heads = n->heads,
                                                     .values = t->canonical->value.size,
-                                                    .delta = t->s.delta,
+                                                    .delta = t->s.rows.delta,
                                                     .delta_ld = t->padded});
     for (int64_t h = 0; h < n->heads; h++) {
-        float *lse = t->s.lse + h * t->padded, *delta = t->s.delta + h * t->padded;
+        float *lse = t->s.rows.lse + h * t->padded, *delta = t->s.rows.delta + h * t->padded;
         attn__lse_load(t->canonical, t->arrays, t->batch + h, 0, queries, lse, delta);
         for (int64_t i = queries; i < t->padded; i++) {
             lse[i] = INFINITY;
@@ -798,8 +759,8 @@ static attn__small_head_backward_args head_args(const item *t, int64_t head)
     int64_t q = head * t->padded * t->plan->channels, k = head * t->keys * t->plan->channels;
     return (attn__small_head_backward_args){.q = s->q + q,
                                             .dout = s->dout + q,
-                                            .lse = s->lse + head * t->padded,
-                                            .delta = s->delta + head * t->padded,
+                                            .lse = s->rows.lse + head * t->padded,
+                                            .delta = s->rows.delta + head * t->padded,
                                             .k = s->k + k,
                                             .kt = s->kt + k,
                                             .vt = s->vt + k,
@@ -817,35 +778,6 @@ static attn__small_head_backward_args head_args(const item *t, int64_t head)
 
 /* ------------------------------------------------------------------ squares whose scores or weights are changed */
 
-/* Prepares what all squares use: offsets and masks of the item's queries and keys. */
-static void start_squares(item *t)
-{
-    const attn__canonical *canonical = t->canonical;
-    const attn__group *query = &canonical->query, *key = &canonical->key;
-    scratch *s = &t->s;
-    attn__visible_rows_start(&s->rows, canonical, t->arrays, t->batch, 0, query->size, 1);
-    attn__visible_keys_start(&s->keys, canonical, 0, key->size);
-    for (int64_t i = 0; !t->plan->visible.ranges && i < query->size; i++) {
-        s->from[i] = 0;
-        s->to[i] = (int32_t)key->size;
-    }
-    if (canonical->has_bias) {
-        attn__offsets_fill(query, ATTN__STRIDE(dim.bias), 0, query->size, s->bias_row);
-        attn__offsets_fill(key, ATTN__STRIDE(dim.bias), 0, key->size, s->bias_key);
-    }
-    if (t->plan->wants_dbias) {
-        attn__offsets_fill(query, ATTN__STRIDE(dim.dbias), 0, query->size, s->dbias_row);
-        attn__offsets_fill(key, ATTN__STRIDE(dim.dbias), 0, key->size, s->dbias_key);
-    }
-    if (!canonical->has_dropout)
-        return;
-    attn__dropout_columns(canonical, 0, key->size, s->column);
-    for (int64_t j = key->size; j < t->keys; j++)
-        s->column[j] = 0;
-    for (int64_t h = 0; h < t->plan->heads; h++)
-        attn__dropout_rows(canonical, t->arrays, t->batch + h, 0, query->size, s->drop_key + h * t->padded);
-}
-
 /* Adds the gradients of a square pair by pair, only for pairs that are not masked, since other pairs may read NaN. */
 static void add_alive(const item *t, const attn__small_head_backward_args *a, int64_t nrows, int64_t nkeys)
 {
@@ -862,86 +794,74 @@ static void add_alive(const item *t, const attn__small_head_backward_args *a, in
         }
 }
 
-static void store_dbias(const item *t, int64_t head, const attn__visible_tile *tile)
+/* Clears P and dS of the square's rows and columns that are padding. */
+static void clear_padding(const item *t)
 {
-    bool capped = t->canonical->problem.softcap != 0;
-    attn__bias dbias = attn__bias_of(t->canonical, t->arrays, true, t->s.dbias_row + tile->row, tile->nrows,
-                                     t->s.dbias_key + tile->key, tile->nkeys);
-    dbias.base += attn__offsets_one(&t->canonical->batch, ATTN__STRIDE(dim.dbias), t->batch + head);
-    attn__bias_store(&dbias, t->plan->backward, capped ? t->s.dbias : t->s.ds, t->plan->width,
-                     t->canonical->problem.accumulate);
+    const attn__tile *tile = &t->tile;
+    int64_t width = t->plan->width, columns = attn__round_up(tile->nkeys, t->plan->backward->lanes);
+    size_t rest = (size_t)((STEP - tile->nrows) * width) * sizeof(float);
+    memset(t->s.p + tile->nrows * width, 0, rest);
+    memset(t->s.ds + tile->nrows * width, 0, rest);
+    for (int64_t r = 0; r < tile->nrows && columns < width; r++) {
+        memset(t->s.p + r * width + columns, 0, (size_t)(width - columns) * sizeof(float));
+        memset(t->s.ds + r * width + columns, 0, (size_t)(width - columns) * sizeof(float));
+    }
 }
 
-/* Computes one head's gradients of a square. If `bytes` is set, s.mask marks the visible pairs. */
-static void run_square(item *t, int64_t head, const attn__visible_tile *tile, bool whole, bool bytes)
+/* Computes one head's gradients of a square. */
+static void run_square(item *t, int64_t head)
 {
     const small_plan *n = t->plan;
-    const attn__canonical *canonical = t->canonical;
-    const scratch *s = &t->s;
+    attn__tile *tile = &t->tile;
     attn__small_head_backward_args a = head_args(t, head);
     a.query = tile->row;
     a.key = tile->key;
+    tile->head = head;
     n->kernel->back_score[n->size](&a);
-    bool ranges = n->visible.ranges, capped = canonical->problem.softcap != 0;
-    attn__softmax_backward_args w = {.rows = tile->nrows,
-                                     .keys = n->width,
-                                     .ld = n->width,
-                                     .s = s->p,
-                                     .dp = s->ds,
-                                     .lse = a.lse + tile->row,
-                                     .delta = a.delta + tile->row,
-                                     .plain = whole && t->finite && !canonical->has_bias && !canonical->has_dropout &&
-                                              !capped && tile->nkeys == n->width,
-                                     .from = (ranges ? s->rows.from[0] : s->from) + tile->row,
-                                     .to = (ranges ? s->rows.to[0] : s->to) + tile->row,
-                                     .first = (int32_t)tile->key,
-                                     .mask = bytes ? s->mask : NULL,
-                                     .softcap = attn__softcap(canonical),
-                                     .dbias = n->wants_dbias && capped ? s->dbias : NULL,
-                                     .alive = t->finite ? NULL : s->alive};
-    if (canonical->has_bias) {
-        attn__bias bias = attn__bias_of(canonical, t->arrays, false, s->bias_row + tile->row, tile->nrows,
-                                        s->bias_key + tile->key, tile->nkeys);
-        bias.base += attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.bias), t->batch + head);
-        attn__bias_rows(&bias, n->width, s->bias, n->width);
-        w.bias = s->bias;
-    }
-    attn__dropout_tile(canonical, s->drop_key + head * t->padded + tile->row, s->column + tile->key, &w);
-    n->backward->weights(&w);
-    size_t rest = (size_t)((STEP - tile->nrows) * n->width) * sizeof(float);
-    memset(s->p + tile->nrows * n->width, 0, rest);
-    memset(s->ds + tile->nrows * n->width, 0, rest);
-    if (n->wants_dbias)
-        store_dbias(t, head, tile);
+    attn__tile_weights(tile);
+    clear_padding(t);
+    if (n->tiles.wants_dbias)
+        attn__tile_dbias(tile, t->canonical->problem.accumulate);
     if (t->finite)
         n->kernel->back_add[n->size](&a);
     else
         add_alive(t, &a, tile->nrows, tile->nkeys);
 }
 
+/* Reports whether the gradients of a square are needed. Pairs that are all masked have a gradient of the bias, 0. */
+static bool needs_square(item *t, const attn__visible_span *span)
+{
+    attn__tile *tile = &t->tile;
+    if (attn__tile_sees(tile, span))
+        return true;
+    if (!t->plan->tiles.wants_dbias)
+        return false;
+    memset(tile->mask, 0, (size_t)(tile->nrows * tile->ld));
+    tile->full = false;
+    return true;
+}
+
 /* Runs each square for all heads, because they share the masks. */
 static void run_squares(item *t)
 {
     const small_plan *n = t->plan;
-    bool masks = attn__visible_masks(&n->visible);
-    start_squares(t);
-    for (int64_t i = 0; i < t->canonical->query.size; i += STEP) {
-        int64_t nrows = attn__min(STEP, t->canonical->query.size - i);
-        attn__visible_span span = attn__visible_span_of(&t->s.rows, i, nrows);
-        for (int64_t j = 0; j < t->canonical->key.size; j += n->width) {
-            int64_t nkeys = attn__min(n->width, t->canonical->key.size - j);
-            attn__visible_tile tile = {&t->s.rows, i, nrows, &t->s.keys, j, nkeys};
-            unsigned parts = masks ? attn__visible_of(&tile, &span) : (unsigned)ATTN__VISIBLE_ALL;
-            if (parts == ATTN__VISIBLE_NONE && !n->wants_dbias)
-                continue;
-            if (parts == ATTN__VISIBLE_NONE)
-                parts = ATTN__VISIBLE_ANY;
-            unsigned others =
-                ATTN__VISIBLE_MASK | ATTN__VISIBLE_BLOCKS | (n->visible.ranges ? 0u : ATTN__VISIBLE_LIMITS);
-            if (parts & others)
-                attn__visible_bytes(&tile, parts & others, t->s.mask, n->width);
-            for (int64_t h = 0; h < n->heads; h++)
-                run_square(t, h, &tile, parts == ATTN__VISIBLE_ALL, parts & others);
+    attn__tile *tile = &t->tile;
+    int64_t queries = t->canonical->query.size, keys = t->canonical->key.size;
+    start_tile(t, 1);
+    attn__tile_keys_start(&t->s.keys, &n->tiles, t->canonical, 0, keys);
+    tile->ds = t->s.ds;
+    tile->dbias = t->s.dbias;
+    tile->mask = t->s.mask;
+    tile->alive = t->finite ? NULL : t->s.alive;
+    for (tile->row = 0; tile->row < queries; tile->row += STEP) {
+        tile->nrows = attn__min(STEP, queries - tile->row);
+        attn__visible_span span = span_of(t);
+        for (tile->key = 0; tile->key < keys; tile->key += n->width) {
+            tile->nkeys = attn__min(n->width, keys - tile->key);
+            tile->bias_there = NULL;
+            bool needed = needs_square(t, &span);
+            for (int64_t h = 0; needed && h < n->heads; h++)
+                run_square(t, h);
         }
     }
 }
@@ -974,7 +894,7 @@ static void write_rows(const item *t, attn__operand op, const float *panel, int6
         t->s.factor[i] = (float)factor;
     for (int64_t h = 0; h < n->heads; h++) {
         attn__lane_view view = {t->s.stage + h * channels, ATTN_F32, t->s.stage_at, NULL, channels, rows};
-        n->lanes->scatter(&view, panel + h * padded * n->channels, padded, t->s.factor);
+        n->tiles.lanes->scatter(&view, panel + h * padded * n->channels, padded, t->s.factor);
     }
     attn__operand_offsets(t->canonical, op, t->batch, 0, rows, t->s.at);
     for (int64_t i = 0; i < rows; i++) {
@@ -1031,6 +951,8 @@ static void run_item(void *user, int64_t index, int thread)
     if (t.count < 1 && !n->backward)
         return;
     divide(n, j->canonical, j->workspace + (size_t)thread * j->each, &t.s);
+    if (n->backward)
+        t.s.rows.most = t.padded;
     t.stage = t.s.stage;
     for (int64_t i = 0; i < n->query_block || i < n->key_block; i++)
         t.s.stage_at[i] = i * n->stage_ld;

@@ -17,7 +17,7 @@
 #include "attend/block/items.h"
 #include "attend/block/rows.h"
 #include "attend/block/scores.h"
-#include "attend/block/visible.h"
+#include "attend/block/tile.h"
 #include "attend/plan/solver.h"
 #include "attend/problem/operand.h"
 #include "attend/block/gradient_sums.h"
@@ -46,8 +46,6 @@ typedef struct head_shape {
 
 typedef struct head_plan {
     const attn__small_sequence_kernel *kernel;
-    const attn__softmax_backward_kernel *backward;
-    const attn__online_softmax_kernel *lanes;
     int64_t channels, values;
     int order[ATTN_MAX_DIMS];      /* order of the batch axes, outermost first */
     int64_t weight[ATTN_MAX_DIMS]; /* batch item number = sum of weight * index */
@@ -55,15 +53,11 @@ typedef struct head_plan {
     int64_t together, parts;       /* heads of a work item; items among `sharing` heads */
     int64_t items;
     bool joins; /* a bias gradient has parts, which must be added */
-    bool has_bias, wants_dbias;
-    attn__visible visible;
-    bool masks;     /* some pair may be masked; only then `rows` and `keys` have memory */
+    attn__tile_plan tiles;
     bool has_bytes; /* some masks are not a range of keys per query */
     bool copies;    /* rows run along several axes and must be copied */
     bool converts;  /* rows are bf16 and must be converted */
-    float fill;     /* score of a masked key times log2(e); -infinity without mask_fill */
-    float softcap;  /* softcap times log2(e); 0 without a softcap */
-    float drop_scale;
+    bool by_query;  /* lanes are queries: the forward pass */
     size_t each;      /* bytes of one thread's memory */
     head_shape shape; /* shape of all heads, or of the longest packed sequences */
 } head_plan;
@@ -71,8 +65,6 @@ typedef struct head_plan {
 typedef struct head_scratch {
     float *panel;                  /* [channels or values][width] */
     float *s, *ds;                 /* scores; forward [keys][width], backward [queries][width] */
-    float *m, *l, *shrink;         /* [width of queries] */
-    float *lse, *delta, *fill_log; /* [queries]; fill_log: log of a masked key's weight */
     float *bias;                   /* bias of the current head, shaped like `s`; forward times log2(e) */
     float *flags;                  /* forward: 0 for masked pairs, otherwise not 0; shaped like `s` */
     uint8_t *mask;                 /* backward: 0 for masked pairs, [queries][width] */
@@ -80,20 +72,19 @@ typedef struct head_scratch {
     float *dbias_now;              /* bias gradient of one head if it differs from ds, shaped like `s` */
     float *copy[ATTN__OPERANDS];   /* rows that were copied, without gaps */
     float *out;                    /* rows of an output before rounding to bf16 */
-    int32_t *from, *to;            /* [queries, padded]: range of keys; all keys if there are no ranges */
-    uint32_t *low, *high;          /* [queries, padded]: lower and upper half of the dropout hashes */
-    uint64_t *key;                 /* [queries]: dropout hashes */
     uint8_t *alive;                /* 1 for pairs whose weight is used, shaped like `s` */
-    attn__visible_rows rows;
-    attn__visible_keys keys;
+    attn__visible_rows see;
+    attn__tile_rows rows;
+    attn__tile_keys keys; /* offsets and columns are those of the shape */
+    attn__tile tile;      /* all scores of the head */
     float *clean; /* rows of one operand; rows with NaN or infinity are 0 */
     int64_t *bad; /* indices of the rows that are not finite */
     char *shape;  /* memory of the head_shape of a packed sequence */
 } head_scratch;
 
-/* Offsets by which a thread recognizes the bias and masks that it has loaded. */
+/* Offsets by which a thread recognizes the masks that it has loaded. */
 typedef struct head_pairs {
-    int64_t bias, mask, blocks, lens;
+    int64_t mask, blocks, lens;
 } head_pairs;
 
 /* The current head and the next head. */
@@ -107,7 +98,7 @@ typedef struct head {
     int64_t number;               /* number of the batch item, see head_plan.weight */
     int64_t index[ATTN_MAX_DIMS]; /* indices of the next batch item, in the order of plan->order */
     int64_t sequence;             /* packed sequence of the head, or -1 before the first head */
-    bool loaded;                  /* m.bias, m.flags and m.mask belong to `pairs` */
+    bool loaded;                  /* m.flags and m.mask belong to `pairs` */
     head_pairs pairs;
 } head;
 
@@ -204,27 +195,20 @@ static size_t divide(const head_plan *p, bool packed, char *base, head_scratch *
     int64_t most = attn__max(shape->queries, shape->keys), channels = attn__max(p->channels, p->values);
     int64_t size = most * attn__round_up(most, p->kernel->lanes), rows = most * channels;
     int64_t queries = attn__round_up(shape->queries, p->kernel->lanes);
-    float **const by_query[] = {&m->m, &m->l, &m->shrink, &m->lse, &m->delta, &m->fill_log};
     head_shape unused;
     m->panel = attn__arena_floats(&arena, channels * shape->width);
     m->s = attn__arena_floats(&arena, size);
     m->ds = attn__arena_floats(&arena, size);
-    m->bias = attn__arena_floats(&arena, p->has_bias ? size : 0);
+    m->bias = attn__arena_floats(&arena, p->tiles.has_bias ? size : 0);
     m->flags = attn__arena_floats(&arena, p->has_bytes ? size : 0);
     m->mask = attn__arena_take(&arena, p->has_bytes ? size : 0, 1);
-    m->dbias = attn__arena_floats(&arena, p->wants_dbias ? size : 0);
-    m->dbias_now = attn__arena_floats(&arena, p->wants_dbias && p->softcap != 0.0f ? size : 0);
-    for (size_t i = 0; i < sizeof by_query / sizeof *by_query; i++)
-        *by_query[i] = attn__arena_floats(&arena, queries);
-    m->from = attn__arena_take(&arena, queries, sizeof(int32_t));
-    m->to = attn__arena_take(&arena, queries, sizeof(int32_t));
-    m->low = attn__arena_take(&arena, queries, sizeof(uint32_t));
-    m->high = attn__arena_take(&arena, queries, sizeof(uint32_t));
-    m->key = attn__arena_take(&arena, queries, sizeof(uint64_t));
+    m->dbias = attn__arena_floats(&arena, p->tiles.wants_dbias ? size : 0);
+    m->dbias_now = attn__arena_floats(&arena, p->tiles.wants_dbias && p->tiles.softcap != 0.0f ? size : 0);
+    (p->by_query ? attn__tile_lanes_take : attn__tile_rows_take)(&m->rows, &p->tiles, &arena, 1, queries);
     m->alive = attn__arena_take(&arena, size, 1);
-    if (p->masks) {
-        attn__visible_rows_take(&m->rows, &p->visible, &arena, queries, ATTN__VISIBLE_ANY);
-        attn__visible_keys_take(&m->keys, &p->visible, &arena, shape->keys, ATTN__VISIBLE_ANY);
+    if (p->tiles.masks) {
+        attn__visible_rows_take(&m->see, &p->tiles.visible, &arena, queries, ATTN__VISIBLE_ANY);
+        attn__visible_keys_take(&m->keys.see, &p->tiles.visible, &arena, shape->keys, ATTN__VISIBLE_ANY);
     }
     m->clean = attn__arena_floats(&arena, rows);
     m->bad = attn__arena_offsets(&arena, most);
@@ -249,7 +233,7 @@ static bool shares_pairs(const attn__canonical *canonical, const attn_dim *dim)
 /* Returns what heads along an axis share. 0: nothing. 1: the gradient of the bias. 2: also the bias and the masks. */
 static int how_shared(const attn__canonical *canonical, const head_plan *p, const attn__axis *axis)
 {
-    bool apart = axis->packed || (p->wants_dbias && axis->dim.dbias != 0);
+    bool apart = axis->packed || (p->tiles.wants_dbias && axis->dim.dbias != 0);
     return apart ? 0 : 1 + shares_pairs(canonical, &axis->dim);
 }
 
@@ -274,7 +258,7 @@ static void divide_work(const attn__canonical *canonical, head_plan *p)
     const attn__group *batch = &canonical->batch;
     p->sharing = batch->size;
     p->together = attn__max(1, attn__min(16, batch->size / ITEMS));
-    if (p->wants_dbias && batch->size > 0) {
+    if (p->tiles.wants_dbias && batch->size > 0) {
         for (int a = 0; a < batch->n; a++)
             p->sharing /= how_shared(canonical, p, &batch->axis[a]) > 0 ? 1 : batch->axis[a].dim.n;
         int64_t parts = attn__max(1, ITEMS / (batch->size / p->sharing));
@@ -282,7 +266,7 @@ static void divide_work(const attn__canonical *canonical, head_plan *p)
     }
     p->parts = attn__ceil_div(p->sharing, p->together);
     p->items = p->sharing > 0 ? batch->size / p->sharing * p->parts : 0;
-    p->joins = p->wants_dbias && p->parts > 1;
+    p->joins = p->tiles.wants_dbias && p->parts > 1;
 }
 
 /* Writes the offsets of a group. Pads them to whole vectors with copies of the last offset. */
@@ -331,21 +315,14 @@ static head_plan describe(const attn__canonical *canonical)
     head_plan p = {.kernel = attn__small_sequence_for(canonical->isa),
                    .channels = canonical->contract.size,
                    .values = canonical->value.size,
-                   .has_bias = canonical->has_bias,
-                   .wants_dbias = canonical->backward && (problem->flags & ATTN_WANT_DBIAS),
+                   .by_query = !canonical->backward,
                    .copies = canonical->query.n > 1 || canonical->key.n > 1,
                    .converts = problem->dtype == ATTN_BF16,
-                   .fill = attn__masked_score(canonical),
-                   .softcap = attn__softcap(canonical),
-                   .drop_scale = (float)attn__dropout_factor(canonical),
                    .shape = {.queries = canonical->query.size, .keys = canonical->key.size}};
     head_scratch unused;
-    p.backward = attn__softmax_backward_for(p.kernel->isa);
-    p.lanes = attn__online_softmax_for(p.kernel->isa);
+    p.tiles = attn__tile_plan_of(canonical, p.kernel->isa);
     p.shape.width = attn__round_up(canonical->backward ? p.shape.keys : p.shape.queries, p.kernel->lanes);
-    attn__visible_make(&p.visible, canonical);
-    p.masks = attn__visible_masks(&p.visible);
-    p.has_bytes = p.visible.mask || p.visible.blocks || !p.visible.ranges;
+    p.has_bytes = p.tiles.visible.mask || p.tiles.visible.blocks || !p.tiles.visible.ranges;
     order_axes(canonical, &p);
     divide_work(canonical, &p);
     p.each = divide(&p, attn__is_packed(canonical), NULL, &unused);
@@ -389,7 +366,8 @@ static void copy_rows(const head *h, attn__operand op, attn__small_sequence_rows
 {
     const head_plan *p = h->plan;
     float *copy = h->m.copy[op];
-    p->lanes->copy(x->at, p->converts ? ATTN_BF16 : ATTN_F32, x->row_at, NULL, x->rows, x->channels, copy, x->channels);
+    p->tiles.lanes->copy(x->at, p->converts ? ATTN_BF16 : ATTN_F32, x->row_at, NULL, x->rows, x->channels, copy,
+                         x->channels);
     x->at = copy;
     x->step = x->channels;
     if (p->converts) {
@@ -441,49 +419,91 @@ static void store_sum(const head *h, attn__operand op, bool add)
 {
     attn__small_sequence_rows rows = rows_of(h, op);
     for (int64_t r = 0; h->plan->converts && r < rows.rows; r++)
-        h->plan->backward->store_bf16((uint16_t *)(void *)rows.at + rows.row_at[r], h->m.out + r * rows.channels,
-                                      rows.channels, 1.0f, add);
+        h->plan->tiles.backward->store_bf16((uint16_t *)(void *)rows.at + rows.row_at[r], h->m.out + r * rows.channels,
+                                            rows.channels, 1.0f, add);
 }
 
 /* ----------------------------------------------------------------------------------------------- pairs of one head */
 
-static void load_bias(const head *h)
+/* The parts that m.flags or m.mask hide. Ranges of keys are applied apart. */
+static unsigned parts_in_bytes(const head_plan *p)
 {
+    unsigned parts = ATTN__VISIBLE_MASK | ATTN__VISIBLE_BLOCKS;
+    if (!p->tiles.visible.ranges)
+        parts |= ATTN__VISIBLE_LIMITS;
+    return p->has_bytes ? parts : 0;
+}
+
+/* Makes all pairs of the head's shape the tile. */
+static void start_tile(head *h)
+{
+    const head_plan *p = h->plan;
     const head_shape *shape = h->shape;
-    attn__bias bias = attn__bias_of(h->canonical, h->arrays, false, shape->query_at[ATTN__OP_BIAS], shape->queries,
-                                    shape->key_at[ATTN__OP_BIAS], shape->keys);
-    bias.base += h->now.at.bias;
-    if (h->canonical->backward)
-        attn__bias_rows(&bias, shape->width, h->m.bias, shape->width);
-    else
-        attn__bias_lanes(&bias, h->plan->lanes, (float)ATTN__LOG2E, h->m.bias, shape->width);
+    head_scratch *m = &h->m;
+    bool by_query = p->by_query;
+    m->rows.bias = shape->query_at[ATTN__OP_BIAS];
+    m->keys.bias = shape->key_at[ATTN__OP_BIAS];
+    m->keys.column = shape->drop_column;
+    attn__tile *t = &m->tile; /* set field by field, because clearing a struct takes a few percent of a small head */
+    t->plan = &p->tiles;
+    t->canonical = h->canonical;
+    t->arrays = h->arrays;
+    t->see = &m->see;
+    t->rows = &m->rows;
+    t->keys = &m->keys;
+    t->row = t->key = t->head = 0;
+    t->nrows = shape->queries;
+    t->nkeys = shape->keys;
+    t->ld = shape->width;
+    t->s = m->s;
+    t->ds = by_query ? NULL : m->ds;
+    t->dbias = p->tiles.wants_dbias && p->tiles.softcap != 0.0f ? m->dbias_now : NULL;
+    t->bias = m->bias;
+    t->bias_there = NULL;
+    t->flags = m->flags;
+    t->mask = m->mask;
+    t->alive = NULL;
+    t->fades = NULL;
+    t->hidden = parts_in_bytes(p);
+    t->flagged = by_query ? t->hidden : 0;
+    t->full = !p->tiles.visible.axes;
+    if (by_query && p->tiles.visible.ranges && p->tiles.visible.axes)
+        t->hidden |= ATTN__VISIBLE_LIMITS;
 }
 
 /* Loads the masks. The forward pass needs floats with queries in the lanes, and the backward pass needs bytes. */
 static void load_bytes(const head *h)
 {
-    const head_shape *shape = h->shape;
-    attn__visible_tile tile = {&h->m.rows, 0, shape->queries, &h->m.keys, 0, shape->keys};
-    unsigned parts =
-        ATTN__VISIBLE_MASK | ATTN__VISIBLE_BLOCKS | (h->plan->visible.ranges ? 0u : (unsigned)ATTN__VISIBLE_LIMITS);
-    if (h->canonical->backward)
-        attn__visible_bytes(&tile, parts, h->m.mask, shape->width);
+    attn__visible_tile pairs = attn__tile_pairs(&h->m.tile);
+    unsigned parts = parts_in_bytes(h->plan);
+    int64_t width = h->shape->width;
+    if (h->plan->by_query)
+        attn__visible_hide(&pairs, parts, h->plan->tiles.lanes, h->m.flags, width, 0.0f, h->m.flags);
     else
-        attn__visible_hide(&tile, parts, h->plan->lanes, h->m.flags, shape->width, 0.0f, h->m.flags);
+        attn__visible_bytes(&pairs, parts, h->m.mask, width);
 }
 
-/* Loads the head's bias and finds which keys its queries attend. Skips each that the previous head also had. */
+static attn__tile_place place_of(const head *h)
+{
+    return (attn__tile_place){h->canonical, h->arrays, 0, h->number, 0, h->shape->queries};
+}
+
+/* Finds which keys the head's queries attend, unless the previous head had the same masks. Finds the dropout hashes and
+ * the place of the bias. */
 static void load_pairs(head *h)
 {
     const head_plan *p = h->plan;
     const attn_dim *at = &h->now.at;
-    const head_pairs now = {at->bias, at->mask, at->blocks, at->lens};
+    const head_pairs now = {at->mask, at->blocks, at->lens};
     bool same = h->loaded && h->pairs.mask == now.mask && h->pairs.blocks == now.blocks && h->pairs.lens == now.lens;
-    if (p->has_bias && !(h->loaded && h->pairs.bias == now.bias))
-        load_bias(h);
-    if (p->masks && !same)
-        attn__visible_rows_start(&h->m.rows, h->canonical, h->arrays, h->number, 0, h->shape->queries,
-                                 p->kernel->lanes);
+    if (p->tiles.has_dropout) {
+        attn__tile_place place = place_of(h);
+        attn__tile_rows_head(&h->m.rows, &p->tiles, &place);
+    }
+    if (p->tiles.has_bias)
+        h->m.rows.bias_at[0] = at->bias;
+    if (p->tiles.masks && !same)
+        attn__visible_rows_start(&h->m.see, h->canonical, h->arrays, h->number, 0, h->shape->queries, p->kernel->lanes);
     if (p->has_bytes && !same)
         load_bytes(h);
     h->loaded = true;
@@ -501,37 +521,25 @@ static void store_dbias(const head *h)
     for (int64_t i = 0; meets && i < shape->queries; i++)
         for (int64_t j = 0; j < shape->keys; j++)
             dbias.base[row_at[i] + key_at[j]] = 0.0f;
-    attn__bias_store(&dbias, h->plan->backward, h->m.dbias, shape->width, meets || h->canonical->problem.accumulate);
+    attn__bias_store(&dbias, h->plan->tiles.backward, h->m.dbias, shape->width,
+                     meets || h->canonical->problem.accumulate);
 }
 
 /* -------------------------------------------------------------------------------------------------------- forward */
 
-/* Computes the weights in m.s. Sets m.shrink to the factor of each row. */
-static void find_weights(const head *h, const attn__small_sequence_rows *k, bool careful)
+/* Computes the weights in m.s. Sets m.rows.shrink to the factor of each row. */
+static void find_weights(head *h, const attn__small_sequence_rows *k, bool careful)
 {
     const head_plan *p = h->plan;
-    const head_scratch *m = &h->m;
-    int64_t keys = h->shape->keys, width = h->shape->width;
-    bool changed;
+    head_scratch *m = &h->m;
+    int64_t width = h->shape->width;
     p->kernel->score(k, m->panel, m->s, width);
-    if (p->softcap != 0.0f)
-        p->lanes->softcap(m->s, keys * width, p->softcap);
-    if (p->has_bias)
-        p->lanes->add(m->s, m->bias, keys * width, 1.0f);
-    if (p->visible.ranges && p->visible.axes)
-        p->lanes->limit(m->s, keys, width, m->keys.index[0], m->rows.from[0], m->rows.to[0], p->fill);
-    if (p->has_bytes)
-        p->lanes->hide(m->s, m->flags, keys * width, p->fill);
-    if (careful)
-        attn__finite_note(m->s, keys * width, p->fill, m->alive);
-    attn__running_begin(h->canonical, h->arrays, h->number, 0, h->shape->queries, width, m->m, m->l);
-    attn__online_softmax_args softmax = {m->s, keys, width, NULL, m->m, m->l, m->shrink, &changed};
-    p->lanes->softmax(&softmax);
-    attn__dropout_apply(h->canonical, p->lanes, m->s, keys, width, m->low, m->high, h->shape->drop_column);
-    if (careful)
-        attn__finite_note_weights(m->s, keys * width, m->alive);
+    m->tile.alive = careful ? m->alive : NULL;
+    attn__tile_scores(&m->tile);
+    attn__running_begin(h->canonical, h->arrays, h->number, 0, h->shape->queries, width, m->rows.m, m->rows.l);
+    attn__tile_softmax(&m->tile, NULL);
     for (int64_t i = 0; i < width; i++)
-        m->shrink[i] = m->l[i] == 0.0f ? 0.0f : p->drop_scale / m->l[i];
+        m->rows.shrink[i] = m->rows.l[i] == 0.0f ? 0.0f : p->tiles.drop_scale / m->rows.l[i];
 }
 
 static void write_lse(const head *h)
@@ -539,7 +547,7 @@ static void write_lse(const head *h)
     float *lse = (float *)h->arrays->lse + h->now.at.lse;
     const int64_t *at = h->shape->query_at[ATTN__OP_LSE];
     for (int64_t i = 0; i < h->shape->queries; i++)
-        lse[at[i]] = attn__running_lse(h->m.m[i], h->m.l[i]);
+        lse[at[i]] = attn__running_lse(h->m.rows.m[i], h->m.rows.l[i]);
 }
 
 /* Computes the outputs of one head. All scores are computed at once, and the softmax is along columns. */
@@ -555,12 +563,10 @@ static void run_head(head *h)
         copy_rows(h, ATTN__OP_V, &v);
     }
     load_pairs(h);
-    if (h->canonical->has_dropout)
-        attn__dropout_lanes(h->canonical, h->arrays, h->number, 0, h->shape->queries, p->kernel->lanes, m->low,
-                            m->high);
     p->kernel->transpose(&q, attn__score_factor(h->canonical), m->panel, h->shape->width);
     find_weights(h, &k, false);
-    attn__small_sequence_sums t = {rows_to_sum(h, ATTN__OP_O), v, m->s, h->shape->width, 1, 1.0f, m->shrink, false};
+    attn__small_sequence_sums t = {
+        rows_to_sum(h, ATTN__OP_O), v, m->s, h->shape->width, 1, 1.0f, m->rows.shrink, false};
     if (!p->kernel->sum(&t)) {
         find_weights(h, &k, true);
         sum_guarded(h, &t, m->alive, 1);
@@ -577,60 +583,18 @@ static void run_head(head *h)
  *     P = 2^(q k - lse)     dS = P (dout v - delta)     dv = P^T dout     dk = dS^T q     dq = dS k
  */
 
-/* Sets the range of keys that each query may attend. A mask of bytes may hide more keys in the range. */
-static void find_ranges(const head *h, attn__softmax_backward_args *args)
-{
-    const head_plan *p = h->plan;
-    bool ranges = p->masks && p->visible.ranges;
-    args->from = ranges ? h->m.rows.from[0] : h->m.from;
-    args->to = ranges ? h->m.rows.to[0] : h->m.to;
-    for (int64_t i = 0; !ranges && !args->plain && i < args->rows; i++) {
-        h->m.from[i] = 0;
-        h->m.to[i] = (int32_t)args->keys;
-    }
-}
-
-/* Loads the log-sum-exp. A row without keys gets +infinity, so that its weights become 0. */
-static void read_lse(const head *h)
-{
-    const float *lse = (const float *)h->arrays->lse + h->now.at.lse;
-    const int64_t *at = h->shape->query_at[ATTN__OP_LSE];
-    int64_t queries = h->shape->queries;
-    attn__lse_load(h->canonical, h->arrays, h->number, 0, queries, h->m.lse, h->m.delta);
-    for (int64_t i = 0; h->plan->masks && h->plan->fill != -INFINITY && i < queries; i++)
-        h->m.fill_log[i] = attn__visible_fill_weight(&h->m.rows, i, lse[at[i]]);
-}
-
 /* Computes P in m.s and dS in m.ds. */
 static void weigh(head *h, bool finite)
 {
     const head_plan *p = h->plan;
-    const head_shape *shape = h->shape;
-    bool dropout = h->canonical->has_dropout, fills = p->masks && p->fill != -INFINITY;
-    attn__softmax_backward_args args = {.rows = shape->queries,
-                                        .keys = shape->keys,
-                                        .ld = shape->width,
-                                        .s = h->m.s,
-                                        .dp = h->m.ds,
-                                        .lse = h->m.lse,
-                                        .delta = h->m.delta,
-                                        .plain = finite && !p->visible.axes && !dropout && !p->has_bias &&
-                                                 !p->has_bytes && p->softcap == 0.0f,
-                                        .mask = p->has_bytes ? h->m.mask : NULL,
-                                        .softcap = p->softcap,
-                                        .bias = p->has_bias ? h->m.bias : NULL,
-                                        .dbias = p->wants_dbias && p->softcap != 0.0f ? h->m.dbias_now : NULL,
-                                        .fill = fills ? h->m.fill_log : NULL,
-                                        .alive = finite ? NULL : h->m.alive};
+    head_scratch *m = &h->m;
+    attn__tile_place place = place_of(h);
     load_pairs(h);
-    find_ranges(h, &args);
-    read_lse(h);
-    if (dropout)
-        attn__dropout_rows(h->canonical, h->arrays, h->number, 0, shape->queries, h->m.key);
-    attn__dropout_tile(h->canonical, h->m.key, shape->drop_column, &args);
-    p->backward->weights(&args);
-    if (p->wants_dbias)
-        p->lanes->add(h->m.dbias, args.dbias ? h->m.dbias_now : h->m.ds, shape->queries * shape->width, 1.0f);
+    attn__tile_rows_lse(&m->rows, &p->tiles, &place, &m->see);
+    m->tile.alive = finite ? NULL : m->alive;
+    attn__tile_weights(&m->tile);
+    if (p->tiles.wants_dbias)
+        p->tiles.lanes->add(m->dbias, m->tile.dbias ? m->dbias_now : m->ds, h->shape->queries * h->shape->width, 1.0f);
 }
 
 /* Computes the gradient `out` as factor * sum over rows of x, weighted by w (see attn__small_sequence_sums). */
@@ -668,7 +632,7 @@ static void run_head_backward(head *h)
         copy_rows(h, ATTN__OP_O, &o);
         copy_rows(h, ATTN__OP_DOUT, &dout);
     }
-    p->kernel->dots(&dout, &o, m->delta);
+    p->kernel->dots(&dout, &o, m->rows.delta);
     p->kernel->transpose(&k, attn__score_factor(h->canonical), m->panel, width);
     if (p->copies && !p->converts) {
         copy_rows(h, ATTN__OP_Q, &q);
@@ -742,14 +706,15 @@ static void begin(const job *j, int64_t number, int thread, head *h)
     h->sequence = -1;
     h->loaded = false;
     divide(p, attn__is_packed(j->canonical), j->workspace + (size_t)thread * p->each, &h->m);
-    if (p->has_bias)
+    if (p->tiles.has_bias)
         memset(h->m.bias, 0, size * sizeof(float)); /* padding columns are read too, so they must be finite */
     if (p->has_bytes && j->canonical->backward)
         memset(h->m.mask, 0, size);
-    if (p->wants_dbias)
+    if (p->tiles.wants_dbias)
         memset(h->m.dbias, 0, size * sizeof(float));
-    if (p->masks && !attn__is_packed(j->canonical))
-        attn__visible_keys_start(&h->m.keys, j->canonical, 0, p->shape.keys);
+    if (p->tiles.masks && !attn__is_packed(j->canonical))
+        attn__visible_keys_start(&h->m.keys.see, j->canonical, 0, p->shape.keys);
+    start_tile(h);
     locate(h, number);
 }
 
@@ -765,11 +730,12 @@ static void enter_sequence(const job *j, head *h, head_shape *shape, attn__seque
     attn__sequence_enter(one, &h->canonical, &h->arrays, h->number);
     divide_shape(p, p->shape.queries, p->shape.keys, h->m.shape, shape);
     fill_shape(h->canonical, p, shape);
-    if (p->masks)
-        attn__visible_keys_start(&h->m.keys, h->canonical, 0, shape->keys);
+    if (p->tiles.masks)
+        attn__visible_keys_start(&h->m.keys.see, h->canonical, 0, shape->keys);
     h->shape = shape;
     h->sequence = sequence;
     h->loaded = false;
+    start_tile(h);
 }
 
 static void run_item(void *user, int64_t item, int thread)
@@ -795,7 +761,7 @@ static void run_item(void *user, int64_t item, int thread)
     int64_t size = p->shape.queries * p->shape.width;
     if (p->joins)
         memcpy(j->parts + item * size, h.m.dbias, (size_t)size * sizeof(float));
-    else if (p->wants_dbias)
+    else if (p->tiles.wants_dbias)
         store_dbias(&h);
 }
 
@@ -810,7 +776,7 @@ static void join_parts(void *user, int64_t number, int thread)
     begin(j, number * p->sharing, thread, &h);
     memcpy(h.m.dbias, parts, (size_t)size * sizeof *parts);
     for (int64_t i = 1; i < p->parts; i++)
-        p->lanes->add(h.m.dbias, parts + i * size, size, 1.0f);
+        p->tiles.lanes->add(h.m.dbias, parts + i * size, size, 1.0f);
     store_dbias(&h);
 }
 

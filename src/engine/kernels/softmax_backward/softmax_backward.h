@@ -25,10 +25,9 @@ typedef struct attn__softmax_backward_args {
     float *dp;          /* input: dP; output: dS; NULL if dS is not requested */
     const float *lse;   /* [rows], base 2; a row with +inf becomes zeros */
     const float *delta; /* [rows] */
-    /* every row attends to all keys, there is no bias or dropout, and lanes divide the number of keys */
-    bool plain;
     const int32_t *from, *to; /* [rows]: row attends key j if from <= first + j < to and the mask allows it */
     int32_t first;
+    bool full;           /* each row's range has all keys; then `from` and `to` are not read */
     const uint8_t *mask; /* NULL: no mask */
     float softcap;       /* softcap of scores in base 2, applied before the bias; 0: no softcap */
     const float *bias;   /* bias in base e; NULL: no bias */

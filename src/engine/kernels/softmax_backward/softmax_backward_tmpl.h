@@ -10,7 +10,8 @@
 /* Returns which lanes the row attends. The lanes are keys from j on, and `column` has their indices. */
 VF_FN vm attended(const attn__softmax_backward_args *t, int64_t row, int64_t j, vi column)
 {
-    vi from = vi_set1(t->from[row] - t->first), to = vi_set1(t->to[row] - t->first);
+    vi from = vi_set1(t->full ? 0 : t->from[row] - t->first);
+    vi to = vi_set1(t->full ? (int32_t)t->keys : t->to[row] - t->first);
     vm m = vm_and(vm_not(vi_lt(column, from)), vi_lt(column, to));
     if (t->mask)
         m = vm_and(m, vi_lt(vi_set1(0), vi_load_u8(t->mask + row * t->ld + j)));
@@ -26,17 +27,41 @@ VF_FN vm kept(const attn__softmax_backward_args *t, int64_t row, int64_t j)
     return vm_not(vi_ltu(bits, vi_set1((int32_t)t->drop_below)));
 }
 
+/* Reports whether nothing but the softmax changes scores. Fills need no test, because no key is masked. */
+VF_FN bool is_plain(const attn__softmax_backward_args *t)
+{
+    return t->full && !t->mask && t->softcap == 0.0f && !t->bias && !t->dbias && !t->drop_key && !t->alive;
+}
+
+/* Returns the numbers of the lanes. */
+VF_FN vi lane_numbers(void)
+{
+    int32_t number[VF_LANES];
+    for (int l = 0; l < VF_LANES; l++)
+        number[l] = l;
+    return vi_load(number);
+}
+
 VF_FN void weights_plain(const attn__softmax_backward_args *t, bool wanted)
 {
+    int64_t whole = t->keys / VF_LANES * VF_LANES;
+    vm last = vi_lt(lane_numbers(), vi_set1((int32_t)(t->keys - whole)));
+    vf mark = vf_set1(-0.0f);
     for (int64_t row = 0; row < t->rows; row++) {
         float *s = t->s + row * t->ld, *dp = wanted ? t->dp + row * t->ld : NULL;
         vf lse = vf_set1(t->lse[row]), delta = vf_set1(wanted ? t->delta[row] : 0.0f);
-        for (int64_t j = 0; j < t->keys; j += VF_LANES) {
+        for (int64_t j = 0; j < whole; j += VF_LANES) {
             vf p = vf_exp2(vf_log_weight(vf_load(s + j), lse));
             vf_store(s + j, p);
             if (wanted)
                 vf_store(dp + j, vf_score_gradient(p, vf_load(dp + j), delta));
         }
+        if (whole == t->keys)
+            continue;
+        vf p = vf_select(last, vf_exp2(vf_log_weight(vf_load(s + whole), lse)), mark);
+        vf_store(s + whole, p);
+        if (wanted)
+            vf_store(dp + whole, vf_select(last, vf_score_gradient(p, vf_load(dp + whole), delta), mark));
     }
 }
 
@@ -101,10 +126,7 @@ VF_FN void weights_vector(const attn__softmax_backward_args *t, int64_t row, int
 
 VF_FN void weights_rows(const attn__softmax_backward_args *t, bool masks)
 {
-    int32_t number[VF_LANES];
-    for (int l = 0; l < VF_LANES; l++)
-        number[l] = l;
-    vi lane = vi_load(number);
+    vi lane = lane_numbers();
     for (int64_t row = 0; row < t->rows; row++)
         for (int64_t j = 0; j < t->keys; j += VF_LANES)
             weights_vector(t, row, j, lane, masks);
@@ -112,9 +134,9 @@ VF_FN void weights_rows(const attn__softmax_backward_args *t, bool masks)
 
 static void VF_NAME(weights)(const attn__softmax_backward_args *t)
 {
-    if (t->plain && t->dp)
+    if (is_plain(t) && t->dp)
         weights_plain(t, true);
-    else if (t->plain)
+    else if (is_plain(t))
         weights_plain(t, false);
     else if (t->softcap == 0.0f && !t->bias && !t->fill && !t->drop_key && !t->dbias && !t->alive)
         weights_rows(t, true);
