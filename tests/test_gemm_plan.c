@@ -140,6 +140,38 @@ static void bits_do_not_depend_on_caches(void **state)
     }
 }
 
+/* The plans use the caches of this machine, which attn__gemm_workspace_most also uses. */
+static void workspace_is_within_its_upper_bound(void **state)
+{
+    static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_BF16};
+    uint32_t seed = 7;
+    int64_t size[3], most[3];
+    double largest = 0;
+    for (int i = 0; i < 60000; i++) {
+        for (int d = 0; d < 3; d++) {
+            seed = seed * 1664525u + 1013904223u;
+            int bits = (int)(seed >> 28) % 14;
+            most[d] = 1 + (int64_t)((seed >> 8) & ((1u << bits) - 1));
+            seed = seed * 1664525u + 1013904223u;
+            size[d] = (seed >> 30) ? most[d] : 1 + (int64_t)(seed >> 8) % most[d];
+        }
+        attn_dtype dtype = types[i % 3];
+        attn__isa isa = i % 2 ? attn__isa_best() : ATTN_ISA_SCALAR;
+        attn__gemm_problem problem = {.dtype = dtype, .m = size[0], .n = size[1], .k = size[2], .ldc = size[1]};
+        problem.a = i & 4 ? attn__matrix(most, 1, size[0]) : attn__matrix(most, size[2], 1);
+        problem.b = i & 8 ? attn__matrix(most, 1, size[1] + (i & 16)) : attn__matrix(most, size[2], 1);
+        attn__gemm_plan plan;
+        attn__gemm_plan_make(&plan, &problem, isa, 1);
+        size_t bound = attn__gemm_workspace_most(dtype, isa, most[0], most[1], most[2]);
+        double share = (double)attn__gemm_workspace(&plan) / (double)bound;
+        largest = share > largest ? share : largest;
+        if (share > 1)
+            fail_msg("%lld x %lld x %lld: %zu bytes, but the bound is %zu", (long long)size[0], (long long)size[1],
+                     (long long)size[2], attn__gemm_workspace(&plan), bound);
+    }
+    print_message("at most %.3f of the bound\n", largest);
+}
+
 static void a_plan_prints_as_one_line(void **state)
 {
     char line[512], part[32];
@@ -183,4 +215,5 @@ static void plan_names_the_route_of_its_precision(void **state)
 
 RUN_TESTS(TEST(caches_of_this_machine_are_plausible), TEST(blocks_fit_into_l2),
           TEST(k_panels_of_packed_weights_do_not_depend_on_rows), TEST(bits_do_not_depend_on_caches),
-          TEST(a_plan_prints_as_one_line), TEST(plan_names_the_route_of_its_precision))
+          TEST(workspace_is_within_its_upper_bound), TEST(a_plan_prints_as_one_line),
+          TEST(plan_names_the_route_of_its_precision))

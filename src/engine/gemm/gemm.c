@@ -399,6 +399,25 @@ size_t attn__gemm_workspace(const attn__gemm_plan *p)
     return (size_t)(p->shared_a + p->shared_b + p->each * p->threads);
 }
 
+/* The number of panels of rows in memory is at most three times the number of panels of A: dividing the rows evenly
+ * into blocks adds less than one panel for each block, and so do the groups of a block. Along k, panels add less than
+ * one K panel, and less than k. A and B may be exchanged, so that both are counted as either operand. */
+size_t attn__gemm_workspace_most(attn_dtype dtype, attn__isa isa, int64_t m, int64_t n, int64_t k)
+{
+    enum { MOST_PANELS = 3 };
+    const attn__gemm_kernel *kernel = attn__gemm_kernel_for(dtype, isa);
+    int64_t sum = dtype == ATTN_F64 ? (int64_t)sizeof(double) : (int64_t)sizeof(float);
+    int64_t size = attn__max(kernel->a_size, kernel->b_size), side = attn__max(kernel->rows, kernel->columns);
+    int64_t whole_k = attn__round_up(k, kernel->k_step), longest = packed_k_panel(kernel, attn__caches_here());
+    int64_t panels_k = attn__max(attn__ceil_div(k, kernel->k_block), 1);
+    m = attn__round_up(attn__max(m, 1), side);
+    n = attn__round_up(attn__max(n, 1), side);
+    whole_k = attn__min(2 * whole_k, whole_k + attn__max(longest, kernel->k_block));
+    int64_t panels = MOST_PANELS * (attn__max(m, n) / attn__min(kernel->rows, kernel->columns)) * panels_k;
+    int64_t operands = (MOST_PANELS * attn__max(m, n) + attn__max(m, n)) * whole_k * size;
+    return (size_t)(operands + panels * (ATTN__GEMM_SLACK + LINE) + m * n * sum + 4 * LINE);
+}
+
 /* ---------------------------------------------------------------------------------------------- packing */
 
 /* Part of an operand: rows or columns [first, first + n) and k in [k0, k0 + nk). */

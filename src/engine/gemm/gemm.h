@@ -116,6 +116,9 @@ int attn__gemm_plan_print(const attn__gemm_plan *plan, char *text, size_t size);
 void attn__gemm_plan_shorten(attn__gemm_plan *plan, int64_t m);
 /* Returns the bytes of scratch memory of attn__gemm_run, aligned to 64 bytes. */
 size_t attn__gemm_workspace(const attn__gemm_plan *plan);
+/* Returns an upper bound of the workspace of every product of at most m, n and k, of one matrix, with one thread,
+ * without gathers and without a bf16 C, for any strides. */
+size_t attn__gemm_workspace_most(attn_dtype dtype, attn__isa isa, int64_t m, int64_t n, int64_t k);
 /* Runs the plan. It allocates nothing. Several threads may run one plan at once if each has its own workspace. */
 void attn__gemm_run(const attn__gemm_plan *plan, void *workspace);
 

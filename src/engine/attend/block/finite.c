@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "attend/block/finite.h"
 
+#include "base/normal.h"
+
 #include <string.h>
 
 /* Reports whether n numbers are finite. It multiplies each number by 0, since infinity and NaN times 0 are NaN. */
@@ -40,6 +42,16 @@ static void repair_row(const attn__finite_sums *t, int64_t r)
         for (int64_t c = 0; c < t->channels; c++)
             out[c * t->out_channel] += weight * x[c];
     }
+}
+
+bool attn__finite_fades(const float *m, int64_t n, float fill, uint8_t *fades)
+{
+    bool any = false;
+    for (int64_t i = 0; i < n; i++) {
+        fades[i] = attn__normal(exp2f(fill - m[i])) == 0.0f;
+        any = any || fades[i];
+    }
+    return any;
 }
 
 void attn__finite_repair(const attn__finite_sums *t, const int64_t *bad, int64_t n)

@@ -29,19 +29,28 @@ static inline bool attn__is_mark_f64(double weight)
     return weight == 0 && signbit(weight);
 }
 
-/* Sets alive[i] = 1 if score i is not masked. */
-static inline void attn__finite_note(const float *s, int64_t n, float masked, uint8_t *alive)
+/* Sets alive[i] = 1 if score i is not -infinity. Masked scores must be -infinity, even if there is a mask_fill. */
+static inline void attn__finite_note(const float *s, int64_t n, uint8_t *alive)
 {
     for (int64_t i = 0; i < n; i++)
-        alive[i] = s[i] != masked && s[i] != -INFINITY;
+        alive[i] = (uint8_t)(s[i] != -INFINITY);
 }
 
-/* Also sets alive[i] = 1 for masked scores with a weight p[i], and alive[i] = 0 for dropped weights, which are -0. */
-static inline void attn__finite_note_weights(const float *p, int64_t n, uint8_t *alive)
+/* Also sets `alive` to 1 for masked scores with a weight, and to 0 for dropped weights, which are -0.  If fades[i] is
+ * set (see attn__finite_fades), masked scores of lane i have no weight. `fades` may be NULL. */
+static inline void attn__finite_note_weights(const float *p, int64_t rows, int64_t width, const uint8_t *fades,
+                                             uint8_t *alive)
 {
-    for (int64_t i = 0; i < n; i++)
-        alive[i] = (alive[i] | (p[i] != 0.0f)) & !attn__is_mark(p[i]);
+    for (int64_t r = 0; r < rows; r++, p += width, alive += width)
+        for (int64_t i = 0; i < width; i++)
+            alive[i] = (alive[i] || (p[i] != 0.0f && !(fades && fades[i]))) && !attn__is_mark(p[i]);
 }
+
+/* The weight of masked keys with a mask_fill may be nonzero relative to the keys so far, and 0 relative to all keys.
+ * Only the latter decides whether NaN and infinity of their values count.  Solvers therefore run an item once more if
+ * such a value had a weight.  The second run leaves out the terms of queries with fades[i] = 1. `m` has the running
+ * references of all keys, and `fill` is the score of masked keys, both in base 2. Returns whether any query fades. */
+bool attn__finite_fades(const float *m, int64_t n, float fill, uint8_t *fades);
 
 /* Arguments of attn__finite_repair, which adds weight(i, r) * x[r][c] to out[i][c] for each row r listed in `bad`. */
 typedef struct attn__finite_sums {

@@ -90,6 +90,7 @@ static void take_rows(blocked *b, const blocked_plan *p, const attn__canonical *
     m->max = take(arena, p->queries);
     m->sum = take(arena, p->queries);
     m->count = take(arena, p->queries);
+    m->fades = attn__arena_take(arena, p->queries, 1);
     m->s.pairs = take(arena, windows || p->wide ? pairs : 0);
     m->dp.pairs = take(arena, backward && (windows || p->wide) ? pairs : 0);
     m->largest = attn__arena_take(arena, canonical->problem.top_k ? p->queries : 0, sizeof *m->largest);
@@ -358,6 +359,27 @@ static void wide_move(const blocked *b, const wide_rows *from, const wide_rows *
     }
 }
 
+/* Starts another pass over the tiles, which knows the rows of blocked_fades. */
+static void blocked_restart(const blocked *b, const blocked_tile *t)
+{
+    for (int64_t i = 0; i < t->queries; i++) { /* mask_fill excludes sinks */
+        b->at.max[i] = -(double)INFINITY;
+        b->at.sum[i] = b->at.count[i] = 0;
+    }
+}
+
+/* Runs all tiles up to the one that begins at pair `last`. Returns false if there are none. */
+static bool wide_forward_tiles(blocked *b, blocked_tile *t, int64_t last, wide_rows sums)
+{
+    bool first = true;
+    for (t->pair = 0; t->pair <= last; t->pair += b->plan->pairs)
+        if (blocked_start_tile(b, t)) {
+            wide_forward_tile(b, t, first, t->pair == last, sums);
+            first = false;
+        }
+    return !first;
+}
+
 static void wide_forward_block(blocked *b, blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
@@ -373,13 +395,13 @@ static void wide_forward_block(blocked *b, blocked_tile *t)
             at[i] = i * values;
         sums = (wide_rows){{NULL, 0, ATTN_F32, values}, b->at.sums, at, t->queries};
     }
-    bool first = true;
-    for (t->pair = 0; t->pair <= last; t->pair += b->plan->pairs)
-        if (blocked_start_tile(b, t)) {
-            wide_forward_tile(b, t, first, t->pair == last, sums);
-            first = false;
-        }
-    if (first)
+    b->wide.met = false;
+    bool any = wide_forward_tiles(b, t, last, sums);
+    if (b->wide.met && canonical->problem.mask_fill != 0 && blocked_fades(b, t)) {
+        blocked_restart(b, t);
+        wide_forward_tiles(b, t, last, sums);
+    }
+    if (!any)
         wide_clear(&b->wide, &o, values);
     else if (keeps)
         wide_move(b, &sums, &o);
@@ -431,6 +453,12 @@ static void walk_scores(blocked *b, blocked_tile *t, bool ranks)
     t->pair = 0;
 }
 
+/* Reports whether the weight of a mask_fill may be 0, although it is not in an early tile, and whether this matters. */
+static bool fill_may_fade(const blocked *b)
+{
+    return b->canonical->problem.mask_fill != 0 && b->has_nonfinite && !has_whole_rows(b);
+}
+
 static void forward_block(blocked *b, int64_t batch, int64_t query, int64_t queries)
 {
     blocked_tile t = {.query = query, .queries = queries};
@@ -450,6 +478,11 @@ static void forward_block(blocked *b, int64_t batch, int64_t query, int64_t quer
     blocked_start_block(b, &t);
     if (b->canonical->extras & ATTN__TOP_K)
         walk_scores(b, &t, true);
+    if (fill_may_fade(b)) {
+        walk_scores(b, &t, false);
+        blocked_fades(b, &t);
+        blocked_restart(b, &t);
+    }
     for (; t.pair < b->canonical->key.size; t.pair += b->plan->pairs)
         if (blocked_start_tile(b, &t))
             forward_tile(b, &t);
@@ -1070,36 +1103,31 @@ static void find_rows(const attn__canonical *canonical, const blocked_plan *p, c
     table->ld_t = attn__round_up(table->rows, 8);
 }
 
-/* Returns an upper bound of src/engine/gemm's workspace for a product, which holds both operands in panels and the
- * result. */
-static int64_t product_size(int64_t m, int64_t n, int64_t k)
+static int64_t product_size(const attn__canonical *canonical, int64_t m, int64_t n, int64_t k)
 {
-    enum { PANEL = 64, SLACK = 1024 };
-    m = attn__round_up(m, PANEL);
-    n = attn__round_up(n, PANEL);
-    k = attn__round_up(k, PANEL);
-    return (m + n) * k + m * n + SLACK;
+    return attn__ceil_div((int64_t)attn__gemm_workspace_most(ATTN_F64, canonical->isa, m, n, k), sizeof(double));
 }
 
 /* Returns the largest workspace for the product of rows and a matrix of n rows of channels, and for its gradients. */
-static int64_t largest_product(int64_t rows, int64_t n, int64_t channels)
+static int64_t largest_product(const attn__canonical *canonical, int64_t rows, int64_t n, int64_t channels)
 {
-    return attn__max(product_size(rows, n, channels),
-                     attn__max(product_size(rows, channels, n), product_size(n, channels, rows)));
+    return attn__max(product_size(canonical, rows, n, channels),
+                     attn__max(product_size(canonical, rows, channels, n), product_size(canonical, n, channels, rows)));
 }
 
 static int64_t size_of_products(const attn__canonical *canonical, const blocked_plan *p)
 {
     int64_t channels = attn__max(canonical->contract.size, canonical->value.size);
-    int64_t largest = largest_product(p->queries, p->columns, channels);
+    int64_t largest = largest_product(canonical, p->queries, p->columns, channels);
     for (int i = 0; i < canonical->problem.nrelatives; i++) {
         bool by_key = canonical->problem.relatives[i].kind == ATTN_RELATIVE_KEY;
-        largest = attn__max(largest, largest_product(by_key ? p->columns : p->queries, p->table[i].most, channels));
+        largest = attn__max(largest,
+                            largest_product(canonical, by_key ? p->columns : p->queries, p->table[i].most, channels));
     }
     if (p->linear) {
         int64_t most = attn__max(p->queries, canonical->key.size);
-        largest = attn__max(largest,
-                            attn__max(product_size(most, channels, channels), product_size(channels, channels, most)));
+        largest = attn__max(largest, attn__max(product_size(canonical, most, channels, channels),
+                                               product_size(canonical, channels, channels, most)));
     }
     return largest;
 }

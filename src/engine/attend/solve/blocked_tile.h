@@ -35,7 +35,6 @@
 #include "gemm/kernel.h"
 #include "kernels/rows_f64/rows_f64.h"
 
-#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -61,6 +60,7 @@ typedef struct blocked_memory {
     blocked_scores s, dp;
     double *dk, *dv;                 /* dk and dv, summed over all queries */
     double *max, *sum, *count;       /* [queries]: running maximum, sum of weights, number of attended keys */
+    uint8_t *fades;                  /* [queries]: 1 if mask_fill has the weight 0, although not in each tile */
     attn__largest *largest;          /* with top_k: the largest scores of each query of the block */
     char *ranked;                    /* memory of the candidates in `largest` */
     double *slope;                   /* [pairs]: derivative of the softcap for the current row */
@@ -211,7 +211,6 @@ static void blocked_multiply(blocked *b, const blocked_product *p)
                                   .ldc = p->c.ld,
                                   .add = p->c.add};
     attn__gemm_plan_make(&plan, &problem, b->canonical->isa, 1);
-    assert(attn__gemm_workspace(&plan) <= (size_t)b->plan->product_size * sizeof(double));
     attn__gemm_run(&plan, b->at.product);
 }
 
@@ -947,7 +946,19 @@ static void blocked_reset_softmax(const blocked *b, const blocked_tile *t)
         b->at.max[i] = attn__is_softmax(b->canonical) ? sink : 0;
         b->at.sum[i] = sink > -(double)INFINITY || sink != sink;
         b->at.count[i] = 0;
+        b->at.fades[i] = 0;
     }
+}
+
+/* Finds the rows in which mask_fill has the weight 0, from the final maxima. Reports whether there are any. */
+static bool blocked_fades(const blocked *b, const blocked_tile *t)
+{
+    bool any = false;
+    for (int64_t i = 0; i < t->queries; i++) {
+        b->at.fades[i] = exp(b->canonical->problem.mask_fill - b->at.max[i]) == 0;
+        any = any || b->at.fades[i];
+    }
+    return any;
 }
 
 /* Updates the running maximum and sum, and converts scores to weights.  Returns the factor for earlier sums. */
@@ -1004,7 +1015,7 @@ static void blocked_finish_weights(const blocked *b, const blocked_tile *t, int6
 {
     const uint8_t *seen = b->at.seen;
     for (int64_t j = 0; j < t->pairs && blocked_marks(b); j++) {
-        bool counts = seen[j] == ATTN__VISIBLE_KEY || (seen[j] == ATTN__VISIBLE_FILL && p[j] != 0);
+        bool counts = seen[j] == ATTN__VISIBLE_KEY || (seen[j] == ATTN__VISIBLE_FILL && p[j] != 0 && !b->at.fades[i]);
         p[j] = counts ? p[j] + 0.0 : -0.0;
     }
     blocked_drop(b, t, i, p);

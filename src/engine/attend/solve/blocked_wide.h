@@ -92,6 +92,7 @@ typedef struct wide {
     float *across; /* [chunk][ld]: transposed keys */
     float *out;    /* [rows][chunk] */
     float *ones;   /* [rows] */
+    bool met;      /* a product has met NaN or infinity */
     float *dots;   /* on AMX: partial sums of wide_scores.dots, [rows][16] */
     int64_t *table;
     attn__prefetch prefetch;
@@ -504,6 +505,7 @@ static void product_chunk(wide *w, const wide_product *p, int64_t first, int64_t
                                              .ldb = chunk,
                                              .c = w->out,
                                              .ldc = chunk});
+    w->met |= !finite;
     if (!finite) {
         wide_copy(w, &in, w->in);
         add_nonfinite(w, p, n);

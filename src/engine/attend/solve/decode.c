@@ -19,6 +19,7 @@
  * parts in order.
  */
 #include "attend/block/dropout.h"
+#include "attend/block/finite.h"
 #include "attend/block/gradient_sums.h"
 #include "attend/block/items.h"
 #include "attend/block/rows.h"
@@ -239,6 +240,7 @@ typedef struct scratch {
     int64_t *first_k_at, *first_v_at;   /* [2 * BLOCK]: offsets of the keys of an item's first two blocks */
     int64_t *bias_at;                   /* [BLOCK]: offsets of keys in the bias */
     uint32_t *column;                   /* [BLOCK]: dropout column numbers */
+    uint8_t *fades;                     /* [heads][queries]: see attn__finite_fades; zeros until it is known */
     uint8_t *alive;                     /* [queries][BLOCK]: 1 if the weight of the pair is used */
     int64_t *picked_at;                 /* [BLOCK]: offsets of keys with `alive` set */
     float *picked;                      /* [BLOCK]: weights of keys with `alive` set */
@@ -262,6 +264,7 @@ static void take_scratch(attn__arena *arena, const decode *f, const attn__canoni
     s->bias_at = attn__arena_take(arena, bias ? BLOCK : 0, sizeof(int64_t));
     s->column = attn__arena_take(arena, drops ? BLOCK : 0, sizeof(uint32_t));
     s->alive = attn__arena_take(arena, bias || drops || masks ? n * BLOCK : 0, 1);
+    s->fades = attn__arena_take(arena, f->visible.fills ? f->heads * n : 0, 1);
     s->picked_at = attn__arena_take(arena, BLOCK, sizeof(int64_t));
     s->picked = attn__arena_take(arena, BLOCK, sizeof(float));
     attn__visible_rows unused;
@@ -506,8 +509,9 @@ static void drop_weights(const item *t, int64_t head, int64_t i, const float *p,
     int64_t from = s->from[i], to = s->to[i];
     const uint8_t *seen = s->seen + i * BLOCK;
     uint8_t *alive = s->alive + i * BLOCK;
+    bool fades = t->f->visible.fills && s->fades[head * t->canonical->query.size + i];
     for (int64_t j = from; s->hides && t->f->visible.fills && j < to; j++)
-        alive[j] &= seen[j] || p[j] != 0.0f;
+        alive[j] &= seen[j] || (p[j] != 0.0f && !fades);
     if (!t->canonical->has_dropout)
         return;
     uint64_t key = s->drop_row[head * t->canonical->query.size + i];
@@ -588,32 +592,71 @@ static void widen(const item *t, int64_t head, const scratch *s, int64_t *first,
     *last = from < to ? attn__max(*last, to) : *last;
 }
 
+/* Computes the sums of a part's keys for all heads. */
+static void run_part(item t, scratch *s, const sums *head)
+{
+    int64_t first = INT64_MAX, last = 0;
+    for (int64_t h = 0; h < t.f->heads; h++) {
+        clear_sums(&t, h, &head[h]);
+        widen(&t, h, s, &first, &last);
+    }
+    first -= first % BLOCK; /* rounds down, so that blocks begin at the same keys for all ranges */
+    t.end = last;
+    start_item(&t, s);
+    for (int64_t at = first; at < last; at += BLOCK) {
+        int64_t keys = attn__min(BLOCK, last - at);
+        start_block(&t, at, keys, s);
+        for (int64_t h = 0; h < t.f->heads; h++)
+            see_block(&t, h, at, keys, s, &head[h]);
+    }
+}
+
+/* Reports whether any output of the heads has NaN or infinity. */
+static bool has_nonfinite(const item *t, const sums *head)
+{
+    float check = 0.0f;
+    for (int64_t h = 0; h < t->f->heads; h++)
+        for (int64_t c = 0; c < t->canonical->query.size * t->f->values; c++)
+            check += head[h].o[c] * 0.0f;
+    return check != check;
+}
+
+/* Runs the part again if the weight of a mask_fill becomes 0 relative to later keys, of any part. */
+static void run_faded(const item *t, scratch *s, const sums *head)
+{
+    int64_t n = t->canonical->query.size;
+    bool any = false;
+    item all = *t;
+    if (!t->f->visible.fills || !has_nonfinite(t, head))
+        return;
+    all.part = 0;
+    all.begin = 0;
+    all.end = t->canonical->key.size;
+    run_part(all, s, head);
+    for (int64_t h = 0; h < t->f->heads; h++)
+        any |= attn__finite_fades(head[h].m, n, attn__masked_score(t->canonical), s->fades + h * n);
+    if (any || t->f->parts > 1)
+        run_part(*t, s, head);
+}
+
 static void run_forward_item(void *user, int64_t number, int thread)
 {
     const job *j = user;
     const decode *f = j->f;
     attn__sequence one;
     item t = find_item(j, number, &one);
-    int64_t first = INT64_MAX, last = 0;
     scratch s;
     sums head[HEADS];
     divide_forward(f, j->canonical, j->workspace + (size_t)thread * j->thread, &s, head);
+    if (f->visible.fills)
+        memset(s.fades, 0, (size_t)(f->heads * j->canonical->query.size));
     for (int64_t h = 0; h < f->heads; h++) {
         if (f->parts > 1)
             head[h] = sums_of_part(j, batch_of(&t, h), t.part);
         load_head(&t, h, &s);
-        clear_sums(&t, h, &head[h]);
-        widen(&t, h, &s, &first, &last);
     }
-    first -= first % BLOCK; /* rounds down, so that blocks begin at the same keys for all ranges */
-    t.end = last;
-    start_item(&t, &s);
-    for (int64_t at = first; at < last; at += BLOCK) {
-        int64_t keys = attn__min(BLOCK, last - at);
-        start_block(&t, at, keys, &s);
-        for (int64_t h = 0; h < f->heads; h++)
-            see_block(&t, h, at, keys, &s, &head[h]);
-    }
+    run_part(t, &s, head);
+    run_faded(&t, &s, head);
     for (int64_t h = 0; h < f->heads && f->parts == 1; h++)
         write_head(&t, batch_of(&t, h), &head[h]);
 }

@@ -70,6 +70,7 @@ static void take_keys(attn__arena *p, const attn__flash *f, const attn__canonica
     s->extra = attn__arena_floats(p, extra ? square : 0);
     bool careful = f->tables.n || attn__flash_may_hide(canonical, f);
     s->alive = attn__arena_take(p, careful ? square : 0, 1);
+    s->fades = attn__arena_take(p, f->visible.fills ? attn__round_up(f->query_block, f->tile->lanes) : 0, 1);
     s->clean = attn__arena_floats(p, careful ? n * groups : 0);
     s->bad = attn__arena_offsets(p, careful ? n * groups / group : 0);
     s->nbad = attn__arena_offsets(p, groups / group);
@@ -584,7 +585,12 @@ bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flas
         t->flash->lanes->softcap(s->s, b->keys * sub.width, attn__softcap(canonical));
     if (canonical->has_bias)
         add_bias(t, b, sub);
-    if (hidden)
+    bool fills = attn__masked_score(canonical) != -INFINITY;
+    if (hidden && (b->careful || !fills))
+        attn__visible_hide(&tile, hidden, t->flash->lanes, s->s, sub.width, -INFINITY, s->extra);
+    if (b->careful)
+        attn__finite_note(s->s, b->keys * sub.width, s->alive);
+    if (hidden && fills)
         attn__visible_hide(&tile, hidden, t->flash->lanes, s->s, sub.width, attn__masked_score(canonical), s->extra);
     return capped || hidden || canonical->has_bias;
 }
@@ -725,12 +731,10 @@ static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash
         score(t, b, sub);
     }
     top_known = !attn__flash_mask(t, b, sub) && top_known;
-    if (b->careful)
-        attn__finite_note(t->s.s, b->keys * sub.width, attn__masked_score(t->canonical), t->s.alive);
     if (attn__flash_softmax(t, b, sub, top_known ? t->s.top : NULL) && t->s.span[sub.index].started)
         t->flash->lanes->scale(t->s.o + sub.lane * t->flash->held, t->flash->values, sub.width, t->s.shrink + sub.lane);
     if (b->careful)
-        attn__finite_note_weights(t->s.s, b->keys * sub.width, t->s.alive);
+        attn__finite_note_weights(t->s.s, b->keys, sub.width, t->fades ? t->s.fades + sub.lane : NULL, t->s.alive);
     if (t->flash->pairs && !b->careful)
         add_value_pairs(t, b, sub);
     else
@@ -829,6 +833,7 @@ static void run_key_block(attn__flash_item *t, int64_t at, int64_t keys)
     if (!seen_at_all)
         return;
     load_panels(t, &b);
+    t->fills_nonfinite |= b.careful && t->flash->visible.fills;
     plan_prefetch(t, at, keys, t->subtiles * portions(t->flash, &b));
     for (int64_t i = 0; i < t->subtiles; i++) {
         const attn__flash_span *span = &t->s.span[i];
@@ -878,6 +883,28 @@ typedef struct job {
     size_t each; /* bytes of the memory of one thread */
 } job;
 
+static void run_key_blocks(attn__flash_item *t)
+{
+    int64_t block = t->flash->key_block;
+    for (int64_t at = t->key_begin; at < t->key_end; at += block)
+        run_key_block(t, at, attn__min(t->key_end - at, block));
+}
+
+/* Runs the item again if the weight of a mask_fill has become 0 relative to later keys. */
+static void run_faded(attn__flash_item *t)
+{
+    attn__flash_scratch *s = &t->s;
+    if (!t->fills_nonfinite || t->key_end - t->key_begin <= t->flash->key_block)
+        return;
+    t->fades = attn__finite_fades(s->m, t->padded, attn__masked_score(t->canonical), s->fades);
+    if (!t->fades)
+        return;
+    attn__running_begin(t->canonical, t->arrays, t->batch, t->first, t->count, t->padded, s->m, s->l);
+    for (int64_t i = 0; i < t->subtiles; i++)
+        s->span[i].started = false;
+    run_key_blocks(t);
+}
+
 static void run_item(void *user, int64_t number, int thread)
 {
     const job *j = user;
@@ -900,8 +927,8 @@ static void run_item(void *user, int64_t number, int thread)
     } else {
         gather_queries(&t);
     }
-    for (int64_t at = t.key_begin; at < t.key_end; at += f->key_block)
-        run_key_block(&t, at, t.key_end - at < f->key_block ? t.key_end - at : f->key_block);
+    run_key_blocks(&t);
+    run_faded(&t);
     if (f->amx)
         f->amx->end();
     finish(&t);

@@ -82,6 +82,7 @@ typedef struct attn__flash_scratch {
     /* If values are not finite: `alive`, with the shape of s, marks attended pairs. `clean` is the panel of values with
      * zeros. `bad`, [group][key_block], lists the nbad[group] keys with such numbers in a group of channels. */
     uint8_t *alive;
+    uint8_t *fades; /* with mask_fill: see attn__finite_fades */
     float *clean;
     int64_t *bad, *nbad;
     int64_t *at[ATTN__OPERANDS]; /* offsets of the rows of each operand: of the item's queries or the block's keys */
@@ -119,6 +120,8 @@ typedef struct attn__flash_item {
     int64_t batch;
     int64_t first, count, padded; /* first query; number of queries, exact and rounded up to whole vectors */
     int64_t subtiles;
+    bool fills_nonfinite; /* a value with NaN or infinity may have been added with the weight of a mask_fill */
+    bool fades;           /* t->s.fades is known, and some query fades */
     bool q_ready;                   /* t->s.q has the item's queries */
     bool q_finite;                  /* all queries are finite, so that they could be split into bf16 terms */
     int64_t key_begin, key_end;     /* all queries of the item mask the keys outside of [key_begin, key_end) */

@@ -154,6 +154,7 @@ typedef struct scratch {
     attn__visible_rows rows;
     attn__visible_keys keys;
     float *bias;                  /* bias of a tile, shaped like `p` */
+    uint8_t *fades;               /* [heads][query_block]: see attn__finite_fades */
     uint8_t *alive;               /* 1 for pairs whose weight is used, shaped like `p` */
     int64_t *bias_row, *bias_key; /* [query_block] and [key_block]: offsets in the bias */
     uint32_t *column;             /* [key_block]: dropout column numbers */
@@ -289,6 +290,7 @@ static size_t divide(const small_plan *t, const attn__canonical *canonical, char
     attn__visible_keys_take(&s->keys, &t->visible, &p, t->key_block, ATTN__VISIBLE_ANY);
     s->bias = attn__arena_floats(&p, canonical->has_bias ? tile : 0);
     s->alive = attn__arena_take(&p, tile, 1);
+    s->fades = attn__arena_take(&p, t->visible.fills ? t->heads * t->query_block : 0, 1);
     s->column = attn__arena_take(&p, t->key_block, sizeof(uint32_t));
     s->bias_row = attn__arena_offsets(&p, t->query_block);
     s->bias_key = attn__arena_offsets(&p, t->key_block);
@@ -335,6 +337,8 @@ typedef struct item {
     const float *stage;           /* the staged rows, which are s.stage or kept rows */
     bool finite;                  /* backward: all inputs are finite */
     bool careful;                 /* forward: some value of the block is not finite, and its key may be masked */
+    bool fills_nonfinite;         /* forward: such a value may have been added with the weight of a mask_fill */
+    bool fades;                   /* forward: s.fades is known, and some query fades */
     const float *bias_there;      /* forward: address of the bias tile that is loaded in s.bias */
     attn__prefetch prefetch;
 } item;
@@ -501,13 +505,21 @@ static void start_changes(item *t)
     }
 }
 
+static void hide_scores(const item *t, const attn__visible_tile *tile, unsigned parts, float masked)
+{
+    const small_plan *n = t->plan;
+    if (parts & ~(unsigned)ATTN__VISIBLE_LIMITS)
+        n->lanes->hide(t->s.p, t->s.flags, tile->nkeys * n->width, masked);
+    else if (parts)
+        attn__visible_hide(tile, parts, n->lanes, t->s.p, n->width, masked, NULL);
+}
+
 /* Applies softcap, bias and masks to scores. Bias and masks are read once if heads share them (see change_tiles). */
 static void change_scores(item *t, int64_t head, const attn__visible_tile *tile, unsigned parts)
 {
     const small_plan *n = t->plan;
     scratch *s = &t->s;
     int64_t count = tile->nkeys * n->width;
-    float masked = attn__masked_score(t->canonical);
     if (t->canonical->problem.softcap != 0)
         n->lanes->softcap(s->p, count, attn__softcap(t->canonical));
     if (t->canonical->has_bias) {
@@ -519,14 +531,17 @@ static void change_scores(item *t, int64_t head, const attn__visible_tile *tile,
         t->bias_there = bias.base;
         n->lanes->add(s->p, s->bias, count, 1.0f);
     }
-    if (parts & ~(unsigned)ATTN__VISIBLE_LIMITS)
-        n->lanes->hide(s->p, s->flags, count, masked);
-    else if (parts)
-        attn__visible_hide(tile, parts, n->lanes, s->p, n->width, masked, NULL);
+    float masked = attn__masked_score(t->canonical);
+    if (t->careful || masked == -INFINITY)
+        hide_scores(t, tile, parts, -INFINITY);
+    if (t->careful)
+        attn__finite_note(s->p, count, s->alive);
+    if (masked != -INFINITY)
+        hide_scores(t, tile, parts, masked);
 }
 
 /* Adds values with NaN or infinity for the queries that attend their keys. */
-static void repair(item *t, int64_t head, const attn__small_head_args *args, int64_t key)
+static void repair(item *t, int64_t head, const attn__small_head_args *args, int64_t row, int64_t key)
 {
     const small_plan *n = t->plan;
     const int64_t *bad = t->s.bad + head * n->key_block;
@@ -534,7 +549,8 @@ static void repair(item *t, int64_t head, const attn__small_head_args *args, int
     for (int64_t i = 0; i < t->s.nbad[head]; i++)
         if (bad[i] >= key && bad[i] < key + args->keys)
             t->s.bad_now[count++] = bad[i] - key;
-    attn__finite_note_weights(t->s.p, args->keys * n->width, t->s.alive);
+    attn__finite_note_weights(t->s.p, args->keys, n->width, t->fades ? t->s.fades + head * n->query_block + row : NULL,
+                              t->s.alive);
     attn__finite_sums sums = {.outs = n->width,
                               .channels = t->canonical->value.size,
                               .w = t->s.p,
@@ -559,8 +575,6 @@ static void change_tile(item *t, int64_t head, const attn__visible_tile *tile, u
     attn__small_head_args args = tile_args(t, head, tile->row, tile->key, tile->nkeys);
     n->kernel->score[n->size](&args);
     change_scores(t, head, tile, parts);
-    if (t->careful)
-        attn__finite_note(s->p, tile->nkeys * n->width, attn__masked_score(t->canonical), s->alive);
     attn__online_softmax_args softmax = {s->p, tile->nkeys, n->width, NULL, args.m, args.l, s->shrink, &changed};
     n->lanes->softmax(&softmax);
     int64_t at = head * n->query_block + tile->row;
@@ -569,7 +583,7 @@ static void change_tile(item *t, int64_t head, const attn__visible_tile *tile, u
     args.shrink = changed ? s->shrink : NULL;
     n->kernel->add[n->size](&args);
     if (t->careful)
-        repair(t, head, &args, tile->key);
+        repair(t, head, &args, tile->row, tile->key);
     else
         attn__prefetch_portion(&t->prefetch);
 }
@@ -674,16 +688,13 @@ static void prefetch_next(item *t, int64_t at, int64_t keys)
     attn__prefetch_divide(&t->prefetch, n->heads * (t->padded / n->width) * attn__ceil_div(keys, n->step));
 }
 
-static void run_block(item *t)
+static void run_keys(item *t)
 {
     const small_plan *n = t->plan;
-    pack_queries(t);
     memset(t->s.o, 0, (size_t)(n->heads * n->query_block * n->channels) * sizeof *t->s.o);
     for (int64_t h = 0; h < n->heads; h++)
         attn__running_begin(t->canonical, t->arrays, t->batch + h, t->first, t->count, n->query_block,
                             t->s.m + h * n->query_block, t->s.l + h * n->query_block);
-    if (!n->plain)
-        start_changes(t);
     for (int64_t at = 0; at < t->canonical->key.size; at += n->key_block) {
         int64_t keys = attn__min(t->canonical->key.size - at, n->key_block);
         pack_keys(t, at, keys);
@@ -693,7 +704,21 @@ static void run_block(item *t)
         else
             see_changed_keys(t, at, keys);
         attn__prefetch_finish(&t->prefetch);
+        t->fills_nonfinite |= t->careful && n->visible.fills;
     }
+}
+
+static void run_block(item *t)
+{
+    const small_plan *n = t->plan;
+    pack_queries(t);
+    if (!n->plain)
+        start_changes(t);
+    run_keys(t);
+    if (t->fills_nonfinite && t->canonical->key.size > n->key_block)
+        t->fades = attn__finite_fades(t->s.m, n->heads * n->query_block, attn__masked_score(t->canonical), t->s.fades);
+    if (t->fades) /* the weight of a mask_fill may have become 0 relative to later keys */
+        run_keys(t);
     write_outputs(t);
     for (int64_t h = 0; h < n->heads && (t->canonical->problem.flags & ATTN_WANT_LSE); h++)
         attn__running_store(t->canonical, t->arrays, t->batch + h, t->first, t->count, t->s.m + h * n->query_block,

@@ -506,6 +506,18 @@ static void store_dbias(const head *h)
 
 /* -------------------------------------------------------------------------------------------------------- forward */
 
+/* Sets the scores of masked keys to `fill`. */
+static void hide_scores(const head *h, float fill)
+{
+    const head_plan *p = h->plan;
+    const head_scratch *m = &h->m;
+    int64_t keys = h->shape->keys, width = h->shape->width;
+    if (p->visible.ranges && p->visible.axes)
+        p->lanes->limit(m->s, keys, width, m->keys.index[0], m->rows.from[0], m->rows.to[0], fill);
+    if (p->has_bytes)
+        p->lanes->hide(m->s, m->flags, keys * width, fill);
+}
+
 /* Computes the weights in m.s. Sets m.shrink to the factor of each row. */
 static void find_weights(const head *h, const attn__small_sequence_rows *k, bool careful)
 {
@@ -518,18 +530,17 @@ static void find_weights(const head *h, const attn__small_sequence_rows *k, bool
         p->lanes->softcap(m->s, keys * width, p->softcap);
     if (p->has_bias)
         p->lanes->add(m->s, m->bias, keys * width, 1.0f);
-    if (p->visible.ranges && p->visible.axes)
-        p->lanes->limit(m->s, keys, width, m->keys.index[0], m->rows.from[0], m->rows.to[0], p->fill);
-    if (p->has_bytes)
-        p->lanes->hide(m->s, m->flags, keys * width, p->fill);
-    if (careful)
-        attn__finite_note(m->s, keys * width, p->fill, m->alive);
+    if (careful) {
+        hide_scores(h, -INFINITY);
+        attn__finite_note(m->s, keys * width, m->alive);
+    }
+    hide_scores(h, p->fill);
     attn__running_begin(h->canonical, h->arrays, h->number, 0, h->shape->queries, width, m->m, m->l);
     attn__online_softmax_args softmax = {m->s, keys, width, NULL, m->m, m->l, m->shrink, &changed};
     p->lanes->softmax(&softmax);
     attn__dropout_apply(h->canonical, p->lanes, m->s, keys, width, m->low, m->high, h->shape->drop_column);
     if (careful)
-        attn__finite_note_weights(m->s, keys * width, m->alive);
+        attn__finite_note_weights(m->s, keys, width, NULL, m->alive);
     for (int64_t i = 0; i < width; i++)
         m->shrink[i] = m->l[i] == 0.0f ? 0.0f : p->drop_scale / m->l[i];
 }
