@@ -37,7 +37,8 @@ static const char *const usage[] = {"IMAGE|FOLDER... --model PATH [--threshold 0
 static const char description[] =
     "Finds objects in PNG, JPEG, WebP, BMP and PNM pictures of any size with a DETR (Carion et al. 2020), and prints "
     "one line a "
-    "box, the best first: file, name, score, and left, top, right and bottom in pixels, with tabs, or in columns on a terminal. A box may reach "
+    "box, the best first: file, name, score, and left, top, right and bottom in pixels, with tabs, or in columns "
+    "on a terminal. A box may reach "
     "beyond "
     "its picture. A folder stands for all its pictures.\n"
     "\n"
