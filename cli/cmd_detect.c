@@ -14,6 +14,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *const formats[] = {"png", "svg", NULL};
 
@@ -35,8 +36,8 @@ static const char *const usage[] = {"IMAGE|FOLDER... --model PATH [--threshold 0
 
 static const char description[] =
     "Finds objects in PNG, JPEG, WebP, BMP and PNM pictures of any size with a DETR (Carion et al. 2020), and prints "
-    "one line a box, the best first: file, name, score, and left, top, right and bottom in pixels, tabs between. A box "
-    "may reach beyond its picture. A folder stands for all its pictures.\n"
+    "one line a box, the best first: file, name, score, and left, top, right and bottom in pixels, with tabs, or in "
+    "columns on a terminal. A box may reach beyond its picture. A folder stands for all its pictures.\n"
     "\n"
     "A picture is resized as facebookresearch/detr does it (bilinear, anti-aliased): its short side to 800 pixels, or "
     "less where the long one came to more than 1333. With --size both bounds change in proportion.\n"
@@ -185,12 +186,34 @@ static int64_t above(const search *s, double threshold)
     return n;
 }
 
+/* Returns the number of characters of a text in UTF-8. */
+static size_t characters(const char *text)
+{
+    size_t n = 0;
+    for (; *text; text++)
+        n += (*text & 0xc0) != 0x80;
+    return n;
+}
+
+/* Prints the boxes of a picture: in aligned columns on a terminal, otherwise with tabs. */
 static void print_one(const search *s, const char *path, int64_t n)
 {
+    const char *const *names = s->detector->classes.names;
+    bool aligned = isatty(STDOUT_FILENO);
+    size_t width = 0;
+    for (int64_t i = 0; i < n; i++) {
+        size_t length = characters(names[s->found[i].class]);
+        width = length > width ? length : width;
+    }
     for (int64_t i = 0; i < n; i++) {
         const attn__found *f = &s->found[i];
-        cli_print("%s\t%s\t%.4f\t%.2f\t%.2f\t%.2f\t%.2f\n", path, s->detector->classes.names[f->class], f->score,
-                  f->left, f->top, f->right, f->bottom);
+        const char *name = names[f->class];
+        if (aligned)
+            cli_print("%s  %s%*s  %.4f %8.2f %8.2f %8.2f %8.2f\n", path, name, (int)(width - characters(name)), "",
+                      f->score, f->left, f->top, f->right, f->bottom);
+        else
+            cli_print("%s\t%s\t%.4f\t%.2f\t%.2f\t%.2f\t%.2f\n", path, name, f->score, f->left, f->top, f->right,
+                      f->bottom);
     }
 }
 

@@ -7,6 +7,8 @@
 #include "source.h"
 #include "training.h"
 
+#include "apps/detector/training.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -102,6 +104,17 @@ static void warn(const cli_training *training)
                  100 * found, (long long)cli_training_size(training, "valid_images"), 100 * guessed);
 }
 
+/* Warns if the boxes are right by chance at most. */
+static void warn_boxes(const cli_training *training)
+{
+    double found = training->last.metric; /* NaN without a validation */
+    if (training->last.steps > 0 && found >= 0 && found < ATTN__DETECTOR_NOISE)
+        cli_note(training->cli,
+                 "warning: the average precision is %.4f: the detector finds next to nothing; more --epochs, --from a "
+                 "published model or another --rate may help",
+                 found);
+}
+
 /* ------------------------------------------------------------------------------------------------- the kinds */
 
 typedef struct kind {
@@ -151,6 +164,7 @@ static const kind kinds[] = {
      .metrics = {"valid_ap", "valid_ap50"},
      .made = "detector",
      .note = note_detect,
+     .warn = warn_boxes,
      .tries = {{"detect picture.png --model ", " -o found"}}},
 };
 

@@ -220,6 +220,9 @@ for setting in "\"train_images\": $all" "\"valid_images\": $held" "\"test_images
     "$attn" train classify --data data --compat d2l --epochs 0 --threads 1 --json --out sizes > said && rm -r sizes
     grep -q "$setting[,}]" said || fail "--compat d2l: no $setting in $(cat said)"
 done
+expect 0 '"images": 60' "$attn" eval book --part valid --json
+mkdir bert && printf '{"model_type": "bert"}' > bert/config.json
+expect 2 'the model_type is "bert"; of Hugging Face.s models, attn classify reads vit' "$attn" classify bert data
 expect 2 'compat is d2l, whose model of images is vit, not axial' "$attn" train classify --data data --compat d2l --model axial --out new
 show_all sasa 8 2
 grep -q '"grid":\[8,8,3,3\],"where":"window"' sasa.html || fail "no windows of 3 x 3 in sasa.html"

@@ -42,6 +42,10 @@ settings="--stem small --width 4 --norm group --hidden 16 --heads 2 --encoder-de
 # shellcheck disable=SC2086
 expect 0 'pictures to train on, .* 2 classes' "$attn" train detect --data data $settings --out whole
 expect 0 'valid_ap	valid_ap50' cat whole/history.tsv
+# shellcheck disable=SC2086
+expect 0 'warning: the average precision is 0.00' "$attn" train detect --data data $settings --epochs 1 --out poor
+mkdir bert && printf '{"model_type": "bert"}' > bert/config.json
+expect 2 'the model_type is "bert"; of Hugging Face.s models, attn classify reads vit' "$attn" detect data/images --model bert
 expect 0 '"class_ids": \[3, 20\]' cat whole/config.json
 expect 0 '"train_images": 22' "$attn" train detect --data data/annotations.json $settings --out again --json
 same "two trainings" "$(cksum < whole/model.safetensors)" "$(cksum < again/model.safetensors)"

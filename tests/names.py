@@ -247,6 +247,8 @@ ROWS = [
     ("position-wise-ffn", {"num_hiddens": 5, "ffn_num_hiddens": 4, "ffn_num_outputs": 8}, "x",
      affine("dense1", 4, 5) | affine("dense2", 8, 4)),
     ("add-norm", {"norm_shape": 4, "dropout": 0.5}, "x y", affine("ln", 4)),
+    ("batch-norm", {"num_features": 4}, "x", {"weight": [4], "bias": [4], "running_mean": [4], "running_var": [4],
+                                              "num_batches_tracked": []}),
     ("transformer-encoder-block", BLOCK, "x valid_lens?", coder(["attention"], 2, 12, 20, False)),
     ("transformer-encoder-block", {**BLOCK, "use_bias": True}, "x valid_lens?", coder(["attention"], 2, 12, 20, True)),
     ("transformer-decoder-block", BLOCK, "x enc_outputs valid_lens?",

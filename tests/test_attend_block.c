@@ -376,6 +376,7 @@ int main(void)
         cmocka_unit_test(rows_that_are_not_finite_reach_only_pairs_that_count),
         cmocka_unit_test(an_arena_that_overflows_stays_at_the_largest_size),
         cmocka_unit_test(pairs_that_count_are_noted),
+        cmocka_unit_test(a_fill_fades_if_its_weight_is_0),
         cmocka_unit_test(items_are_all_queries_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,6 +12,7 @@
 #include "apps/detector/boxes_files.h"
 #include "apps/detector/data.h"
 #include "apps/detector/detector.h"
+#include "apps/detector/training.h"
 #include "io/images/image.h"
 
 #include <math.h>
@@ -380,6 +381,17 @@ static int64_t area_in_file_order(const attn__box_set *set)
 
 /* Batches have pictures of similar sizes. Each epoch has every picture once, in an order of its own that depends on the
  * epoch alone. */
+/* A precision below 0.01 is noise: among such epochs the loss decides, and each other epoch is better. */
+static void epochs_are_judged_by_loss_while_the_precision_is_noise(void **state)
+{
+    (void)state;
+    assert_true(attn__detector_judge(0.0001, 2) > attn__detector_judge(0.008, 3));
+    assert_true(attn__detector_judge(0.01, 9e9) > attn__detector_judge(0.0099, 0));
+    assert_true(attn__detector_judge(0.3, 2) > attn__detector_judge(0.2, 1));
+    assert_true(attn__detector_judge(0.3, 1) > attn__detector_judge(0.3, 2));
+    assert_true(isnan(attn__detector_judge(-1, 2)));
+}
+
 static void batches_have_similar_sizes(void **state)
 {
     static const int64_t ids[] = {1, 2, 3, 4, 5, 6};
@@ -430,6 +442,7 @@ int main(void)
         TEST_WITH_CONTEXT(others_are_refused_as_what_they_are),
         TEST_WITH_CONTEXT(every_allocation_may_fail),
         TEST_WITH_CONTEXT(batches_have_similar_sizes),
+        TEST(epochs_are_judged_by_loss_while_the_precision_is_noise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

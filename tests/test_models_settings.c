@@ -111,6 +111,8 @@ static const gradient_case cases[] = {
      "{\"num_hiddens\": 4, \"ffn_num_hiddens\": 4, \"ffn_num_outputs\": 8}",
      {{"x", {2, 3, 4}, NULL}}},
     {"vit-mlp", "{\"num_hiddens\": 4, \"mlp_num_hiddens\": 5, \"mlp_num_outputs\": 3}", {{"x", {2, 3, 4}, NULL}}},
+    {"batch-norm", "{\"num_features\": 3}", {{"x", {4, 3, 2}, NULL}}},
+    {"batch-norm", "{\"num_features\": 3, \"eps\": 0.1, \"momentum\": 0.5}", {{"x", {5, 3}, NULL}}},
     {"add-norm", "{\"norm_shape\": 4, \"dropout\": 0.5}", {{"x", {2, 3, 4}, NULL}, {"y", {2, 3, 4}, NULL}}},
     {"vit-block",
      "{\"num_hiddens\": 6, \"mlp_num_hiddens\": 5, \"num_heads\": 2}",

@@ -438,6 +438,27 @@ static void settings_become_options(void **state)
     }
 }
 
+/* A resumed training may have more epochs. Its rate falls when it fell before. */
+static void more_epochs_keep_the_fall_of_the_rate(void **state)
+{
+    static const char given[] = "{\"schedule\": \"%s\", \"epochs\": 8, \"rate_drop\": %d}";
+    static const struct {
+        const char *schedule;
+        int drop;
+        int64_t total; /* in epochs, after the number of epochs is 30 */
+    } cases[] = {{"step", 0, 6}, {"step", 7, 7}, {"cosine", 0, 30}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[128];
+        attn_config *settings;
+        int n = snprintf(text, sizeof text, given, cases[i].schedule, cases[i].drop);
+        assert_ok(*state, attn_config_parse(&settings, *state, text, (size_t)n, "given"));
+        assert_ok(*state, attn__run_fix_schedule(settings));
+        assert_ok(*state, attn_config_set_int(settings, "epochs", 30));
+        assert_int_equal(attn__run_options(settings, 10).schedule.total, 10 * cases[i].total);
+        attn_config_destroy(settings);
+    }
+}
+
 /* A translator's training frees its data. */
 static void the_data_of_a_training_is_released(void **state)
 {
@@ -464,7 +485,7 @@ static void the_data_of_a_training_is_released(void **state)
 }
 
 RUN_TESTS(TEST_WITH_CONTEXT(settings_of_the_originals), TEST_WITH_CONTEXT(settings_become_options),
-          TEST(a_setting_that_was_added_since), TEST(a_setting_that_was_changed), TEST(a_checkpoint_without_settings),
-          TEST(a_decimal_comma), TEST(stopped_in_the_first_epoch), TEST(memory_fails),
-          TEST(the_average_is_that_of_the_last_epochs), TEST(the_moving_average_follows_every_step),
-          TEST_WITH_CONTEXT(the_data_of_a_training_is_released))
+          TEST_WITH_CONTEXT(more_epochs_keep_the_fall_of_the_rate), TEST(a_setting_that_was_added_since),
+          TEST(a_setting_that_was_changed), TEST(a_checkpoint_without_settings), TEST(a_decimal_comma),
+          TEST(stopped_in_the_first_epoch), TEST(memory_fails), TEST(the_average_is_that_of_the_last_epochs),
+          TEST(the_moving_average_follows_every_step), TEST_WITH_CONTEXT(the_data_of_a_training_is_released))

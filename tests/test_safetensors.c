@@ -324,6 +324,26 @@ static void all_misfits_are_listed(void **state)
     attn_named_clear(&source);
 }
 
+/* PyTorch's older files lack the count of batches of a batch norm, and its frozen norms ignore it. */
+static void counts_of_batches_may_be_missing_or_extra(void **state)
+{
+    attn_context *c = *state;
+    const int64_t three = 3;
+    for (int has = 0; has < 2; has++) {
+        attn_named_list model = {.context = c, .owns = true}, source = {.context = c, .owns = true};
+        attn_named_list *counted = has ? &source : &model;
+        tensor(&model, "bn.running_var", ATTN_F32, 1, &three);
+        tensor(&source, "bn.running_var", ATTN_F32, 1, &three);
+        tensor(counted, "bn.num_batches_tracked", ATTN_F32, 0, NULL);
+        assert_int_equal(attn_weights_assign(&model, &source, NULL, NULL), ATTN_OK);
+        tensor(counted, "other.num_batches_tracked", ATTN_F32, 0, NULL);
+        assert_int_equal(attn_weights_assign(&model, &source, NULL, NULL), ATTN_ERROR_SHAPE);
+        assert_says(c, has ? "0 parameters missing, 1 extra" : "1 parameters missing, 0 extra");
+        attn_named_clear(&model);
+        attn_named_clear(&source);
+    }
+}
+
 static attn_status write_read_load(attn_context *c, void *user)
 {
     const char *path = user;
@@ -410,4 +430,5 @@ RUN_TESTS(TEST_WITH_CONTEXT(int8_weights_have_scales), TEST_WITH_CONTEXT(a_good_
           TEST_WITH_CONTEXT(empty_tensors_may_be_named_last), TEST_WITH_CONTEXT(trailing_bytes_are_refused),
           TEST_WITH_CONTEXT(each_broken_rule_is_named), TEST(damaged_files_are_read_or_refused),
           TEST_WITH_CONTEXT(a_model_survives_a_file), TEST_WITH_CONTEXT(reading_takes_one_copy),
-          TEST_WITH_CONTEXT(all_misfits_are_listed), TEST(every_allocation_may_fail))
+          TEST_WITH_CONTEXT(all_misfits_are_listed), TEST_WITH_CONTEXT(counts_of_batches_may_be_missing_or_extra),
+          TEST(every_allocation_may_fail))

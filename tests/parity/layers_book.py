@@ -323,7 +323,17 @@ def seq2seq_encoder_case(rng):
     return config, weights, {"tokens": tokens}, forward
 
 
-LAYERS = {"position-wise-ffn": position_wise_ffn_case, "add-norm": add_norm_case,
+def batch_norm_case(rng):
+    channels, eps = size(rng), float(rng.choice([1e-5, 0.1]))
+    weights = {"weight": normal(rng, channels), "bias": normal(rng, channels), "running_mean": normal(rng, channels),
+               "running_var": np.abs(normal(rng, channels)) + 0.1, "num_batches_tracked": np.float32(7).reshape(())}
+    return ({"num_features": channels, "eps": eps}, weights,
+            {"x": normal(rng, 2 + size(rng), channels, *(size(rng) for _ in range(int(rng.integers(3)))))},
+            lambda w, x: {"out": F.batch_norm(x["x"], w["running_mean"].detach(), w["running_var"].detach(),
+                                              w["weight"], w["bias"], eps=eps)})
+
+
+LAYERS = {"position-wise-ffn": position_wise_ffn_case, "add-norm": add_norm_case, "batch-norm": batch_norm_case,
           "transformer-encoder-block": encoder_block_case, "transformer-decoder-block": decoder_block_case,
           "seq2seq-encoder": seq2seq_encoder_case, "patch-embedding": patch_embedding_case, "vit-mlp": vit_mlp_case,
           "vit-block": vit_block_case, "transformer-encoder": transformer_encoder_case, "transformer-decoder": transformer_decoder_case,

@@ -83,6 +83,21 @@ static attn_status refuse_type(attn_context *context, const char *directory)
     return status;
 }
 
+attn_status attn__foreign_type_refuse(attn_context *context, const char *settings, const attn_config *config)
+{
+    const char *type = attn_config_text(config, "model_type", NULL),
+               *own = attn_config_text(config, "architecture", NULL);
+    if (own || !type)
+        return attn__fail(context, ATTN_ERROR_FORMAT,
+                          own ? "%s: there is no architecture \"%.80s\""
+                              : "%s: there is no setting \"architecture\"%.0s",
+                          settings, own ? own : "");
+    return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                      "%s: the model_type is \"%.60s\"; of Hugging Face's models, attn classify reads vit, attn detect "
+                      "reads detr and attn translate reads marian; the other commands read what attn train wrote",
+                      settings, type);
+}
+
 attn_status attn__foreign_translator_refuse(attn_context *context, const char *path)
 {
     if (attn__is_directory(path)) {

@@ -5,6 +5,7 @@
 #include "apps/checkpoint/foreign_model.h"
 
 #include "apps/checkpoint/detr_settings.h"
+#include "apps/checkpoint/foreign_kind.h"
 #include "apps/checkpoint/model_config.h"
 #include "base/context.h"
 #include "io/file.h"
@@ -124,8 +125,7 @@ attn_status attn__foreign_model(attn_model **model, attn_context *context, const
     attn_weights_options how = {.names = foreign->names};
     *model = NULL;
     if (!architecture)
-        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: there is no architecture \"%.80s\"", foreign->settings,
-                          attn_config_text(foreign->config, "architecture", ""));
+        return attn__foreign_type_refuse(context, foreign->settings, foreign->config);
     attn_status status =
         attn__model_of_config(model, context, architecture, foreign->config, foreign->weights, options);
     if (status == ATTN_OK)

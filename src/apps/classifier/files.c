@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* The settings of the training that determine how images are split. They are written to config.json. */
-static const char *const kept[] = {"model", "seed", "valid", "test", NULL};
+static const char *const kept[] = {"model", "seed", "valid", "test", "compat", NULL};
 
 static const char *const filters[] = {
     [ATTN_IMAGE_FILTER_BILINEAR] = "bilinear", [ATTN_IMAGE_FILTER_BICUBIC] = "bicubic", NULL};
@@ -84,6 +84,7 @@ static const attn_setting input_keys[] = {
     {"seed", ATTN_CONFIG_TYPE_INT, "1", 0, 9e15, NULL, "of the split"},
     {"valid", ATTN_CONFIG_TYPE_REAL, "0.05", 0, 0.9, NULL, "share for validation"},
     {"test", ATTN_CONFIG_TYPE_REAL, "0.1", 0, 0.9, NULL, "share for testing"},
+    {"compat", ATTN_CONFIG_TYPE_TEXT, "none", 0, 0, NULL, "d2l: the test pictures are those for validation too"},
     {"input.width", ATTN_CONFIG_TYPE_INT, NULL, 1, 4096, NULL, "pixels"},
     {"input.height", ATTN_CONFIG_TYPE_INT, NULL, 1, 4096, NULL, "pixels"},
     {"input.channels", ATTN_CONFIG_TYPE_INT, NULL, 1, 3, NULL, "1 or 3"},

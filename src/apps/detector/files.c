@@ -5,6 +5,7 @@
 #include "apps/detector/detector.h"
 
 #include "apps/checkpoint/detr_settings.h"
+#include "apps/checkpoint/foreign_kind.h"
 #include "apps/checkpoint/foreign_model.h"
 #include "apps/checkpoint/model_config.h"
 #include "apps/checkpoint/plain_settings.h"
@@ -255,6 +256,8 @@ attn_status attn__detector_open(attn__foreign *foreign, attn_context *context, c
         return status;
     if (kind && strcmp(kind, architecture) != 0)
         status = attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: \"%.60s\" is no detector; detr is", path, kind);
+    else if (own && !kind && strcmp(attn_config_text(own, "model_type", "detr"), "detr") != 0)
+        status = attn__foreign_type_refuse(context, path, own);
     else if (!kind && !names)
         status = detect_names(context, path, &wish.names);
     attn_config_destroy(own);

@@ -167,13 +167,21 @@ static attn_status job_validate(void *user, attn_tape *tape, double *loss)
     return status;
 }
 
-/* Returns the value by which epochs are compared. It is the precision. Among epochs with equal precision, such as 0
- * at the beginning, the smallest loss decides. If the validation part has no objects, the precision is -1, so only
- * the loss decides. */
+/* Returns the value by which epochs are compared. It is the precision. A precision below ATTN__DETECTOR_NOISE is due to
+ * a few boxes by chance, so among such epochs, which are below all others, the smallest loss decides. It also decides
+ * among epochs with equal precision. If the validation part has no objects, the precision is -1, so only the loss
+ * decides. */
+double attn__detector_judge(double precision, double loss)
+{
+    if (precision < 0)
+        return NAN;
+    return precision < ATTN__DETECTOR_NOISE ? -1 - loss : precision - 1e-6 * (loss < 1000 ? loss : 1000);
+}
+
 static double job_judge(const void *user)
 {
     const training *t = user;
-    return t->run.measure < 0 ? NAN : t->run.measure - 1e-6 * t->valid_loss;
+    return attn__detector_judge(t->run.measure, t->valid_loss);
 }
 
 /* ------------------------------------------------------------------------------------------------- run */

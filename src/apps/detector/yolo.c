@@ -214,16 +214,6 @@ attn_status attn__data_yaml_read(json_t **root, attn_context *context, const cha
     return status;
 }
 
-static attn_status read_yaml_names(attn__box_set *set, const char *path)
-{
-    json_t *root;
-    attn_status status = attn__data_yaml_read(&root, set->context, path);
-    if (status == ATTN_OK)
-        status = add_names(set, path, json_object_get(root, "names"));
-    json_decref(root);
-    return status;
-}
-
 /* The number of a line is the class, so an empty line is a class without a name. Empty lines at the end are none. */
 static attn_status read_text_names(attn__box_set *set, const char *path)
 {
@@ -278,31 +268,35 @@ static bool names_folder(const json_t *entry, const char *name)
 
 /* Reports whether the data.yaml above a folder is that of the folder's own data set, as in Roboflow's layout: it names
  * the folder as one of the parts. */
-static attn_status is_of_parent(bool *is, const folders *f, const char *path)
+static bool is_of_parent(const json_t *root, const folders *f)
 {
     static const char *const parts[] = {"train", "val", "valid", "test"};
-    json_t *root = NULL;
     char *real = realpath(f->base, NULL);
     const char *slash = real ? strrchr(real, '/') : NULL;
-    attn_status status = attn__data_yaml_read(&root, f->context, path);
-    *is = false;
-    for (size_t i = 0; status == ATTN_OK && slash && i < sizeof parts / sizeof *parts; i++)
-        *is = *is || names_folder(json_object_get(root, parts[i]), slash + 1);
-    json_decref(root);
+    bool is = false;
+    for (size_t i = 0; slash && i < sizeof parts / sizeof *parts; i++)
+        is = is || names_folder(json_object_get(root, parts[i]), slash + 1);
     free(real); /* NOLINT: realpath allocates it */
+    return is;
+}
+
+static attn_status read_yaml_names(attn__box_set *set, const folders *f, const char *path, bool *found)
+{
+    json_t *root;
+    attn_status status = attn__data_yaml_read(&root, set->context, path);
+    *found = status == ATTN_OK && (!strstr(path, "/../") || is_of_parent(root, f));
+    if (*found)
+        status = add_names(set, path, json_object_get(root, "names"));
+    json_decref(root);
     return status;
 }
 
 static attn_status read_names_at(attn__box_set *set, const folders *f, const char *path, bool *found)
 {
-    bool yaml = strstr(path, ".yaml"), above = strstr(path, "/../");
     *found = attn_file_exists(path);
-    if (*found && above) {
-        attn_status status = is_of_parent(found, f, path);
-        if (status != ATTN_OK)
-            return status;
-    }
-    return !*found ? ATTN_OK : yaml ? read_yaml_names(set, path) : read_text_names(set, path);
+    if (!*found)
+        return ATTN_OK;
+    return strstr(path, ".yaml") ? read_yaml_names(set, f, path, found) : read_text_names(set, path);
 }
 
 /* Reads the names of the classes. If there are none, the set has no category afterwards. */

@@ -2,6 +2,7 @@
  * Writes and loads a generator's directory. */
 #include "apps/generator/generator.h"
 
+#include "apps/checkpoint/foreign_kind.h"
 #include "apps/checkpoint/foreign_model.h"
 #include "apps/checkpoint/model_directory.h"
 #include "apps/checkpoint/model_config.h"
@@ -45,6 +46,8 @@ static attn_status read_inputs(attn_generator *g, const char *path)
     attn__keys_options of_file = {.name = path, .refusal = ATTN_ERROR_FORMAT, .select = true};
     attn_config *checked;
     const char *name = attn_config_text(g->config, "architecture", "");
+    if (!name[0])
+        return attn__foreign_type_refuse(g->context, path, g->config);
     if (strcmp(name, "axial-transformer") != 0)
         return attn__fail(g->context, ATTN_ERROR_UNSUPPORTED,
                           "%s: \"%.80s\" is no model that draws images; axial-transformer is", path, name);

@@ -2,6 +2,7 @@
  *
  * Creates, loads and saves MSA Transformers.
  */
+#include "apps/checkpoint/foreign_kind.h"
 #include "apps/checkpoint/model_directory.h"
 #include "apps/checkpoint/model_config.h"
 #include "apps/msa/msa.h"
@@ -215,6 +216,8 @@ attn_status attn__msa_load_directory(attn_msa *msa, const char *path, const attn
                             path);
     if (status == ATTN_OK)
         status = attn_config_read(&file, msa->context, config);
+    if (status == ATTN_OK && !attn_config_text(file, "architecture", NULL))
+        status = attn__foreign_type_refuse(msa->context, config, file);
     if (status == ATTN_OK && strcmp(attn_config_text(file, "architecture", ""), "msa-transformer") != 0)
         status =
             attn__fail(msa->context, ATTN_ERROR_UNSUPPORTED, "%s: the architecture is \"%.60s\", not msa-transformer",

@@ -200,6 +200,8 @@ attn_status attn__run_read_settings(attn__run *run)
         status = attn_config_read(&run->stored, run->context, path);
     if (status == ATTN_OK)
         status = add_names_of_today(run->stored);
+    if (status == ATTN_OK)
+        status = attn__run_fix_schedule(run->stored);
     if (status != ATTN_OK)
         return status;
     const char *data = attn_config_text(run->stored, "data", NULL);

@@ -199,19 +199,32 @@ void attn__image_source_free(attn__image_source *s)
     *s = (attn__image_source){0};
 }
 
+/* Dive into Deep Learning trains on all pictures and validates on the test pictures. */
+static bool validates_on_test(const attn_config *settings)
+{
+    return strcmp(attn_config_text(settings, "compat", "none"), "d2l") == 0 &&
+           attn_config_real(settings, "valid", 0) == 0;
+}
+
 attn_status attn__image_source_split(const attn__image_source *source, const attn_config *settings,
                                      attn_image_set **train, attn_image_set **valid, attn_image_set **test)
 {
     uint64_t seed = (uint64_t)attn_config_int(settings, "seed", 1);
     double valid_share = attn_config_real(settings, "valid", 0), test_share = attn_config_real(settings, "test", 0);
-    attn_image_set *all = NULL;
+    bool on_test = valid && validates_on_test(settings);
+    double own_share = source->test ? 0 : test_share;
+    if (on_test)
+        *valid = NULL;
     attn_status status =
-        attn_image_set_split(train, valid, test, source->train, seed, valid_share, source->test ? 0 : test_share);
+        attn_image_set_split(train, on_test ? NULL : valid, test, source->train, seed, valid_share, own_share);
     if (status == ATTN_OK && test && source->test) {
-        status = attn_image_set_split(&all, NULL, NULL, source->test, seed, 0, 0);
         attn_image_set_destroy(*test);
-        *test = all;
+        *test = NULL;
+        status = attn_image_set_split(test, NULL, NULL, source->test, seed, 0, 0);
     }
+    if (status == ATTN_OK && on_test)
+        status = source->test ? attn_image_set_split(valid, NULL, NULL, source->test, seed, 0, 0)
+                              : attn_image_set_split(NULL, NULL, valid, source->train, seed, valid_share, own_share);
     return status;
 }
 

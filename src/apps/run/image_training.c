@@ -41,24 +41,12 @@ static attn_status read_source(attn__image_training *t, attn__run *run, bool unl
     return attn__run_check_data(run);
 }
 
-/* Dive into Deep Learning trains on all pictures and validates on the test pictures. */
-static bool validates_on_test(const attn_config *settings)
-{
-    return strcmp(attn_config_text(settings, "compat", "none"), "d2l") == 0 &&
-           attn_config_real(settings, "valid", 0) == 0;
-}
-
 attn_status attn__image_training_read(attn__image_training *t, attn__run *run, bool unlabelled,
                                       attn_image_filter filter)
 {
     attn_status status = read_source(t, run, unlabelled, filter);
     if (status == ATTN_OK)
         status = attn__image_source_split(&t->source, run->settings, &t->train, &t->valid, &t->test);
-    if (status == ATTN_OK && validates_on_test(run->settings)) {
-        attn_image_set_destroy(t->valid);
-        t->valid = NULL;
-        status = attn_image_set_split(&t->valid, NULL, NULL, t->test, 0, 0, 0);
-    }
     if (status == ATTN_OK && attn_image_set_size(t->train) == 0)
         status = attn__fail(run->context, ATTN_ERROR_ARGUMENT, "no images are left for training out of %lld",
                             (long long)attn_image_set_size(t->source.train));

@@ -42,14 +42,26 @@ static int64_t epoch_steps(const attn_config *s, int64_t batches)
     return attn__ceil_div(batches, attn_config_int(s, "accumulate", 1));
 }
 
+/* Returns the epochs after which the schedule `step` lowers the rate. */
+static int64_t drop_of(const attn_config *s)
+{
+    int64_t drop = attn_config_int(s, "rate_drop", 0);
+    return drop > 0 ? drop : (2 * attn_config_int(s, "epochs", 0) + 2) / 3;
+}
+
+attn_status attn__run_fix_schedule(attn_config *settings)
+{
+    bool steps = strcmp(attn_config_text(settings, "schedule", ""), "step") == 0;
+    return steps ? attn_config_set_int(settings, "rate_drop", drop_of(settings)) : ATTN_OK;
+}
+
 attn_training_options attn__run_options(const attn_config *s, int64_t steps_per_epoch)
 {
     static const attn_optimizer_kind kinds[] = {ATTN_OPTIMIZER_ADAM, ATTN_OPTIMIZER_ADAMW, ATTN_OPTIMIZER_SGD};
     static const attn_schedule_kind falls[] = {ATTN_SCHEDULE_CONSTANT, ATTN_SCHEDULE_COSINE,
                                                ATTN_SCHEDULE_INVERSE_SQUARE_ROOT, ATTN_SCHEDULE_STEP};
-    int64_t epochs = attn_config_int(s, "epochs", 0), drop = attn_config_int(s, "rate_drop", 0);
+    int64_t epochs = attn_config_int(s, "epochs", 0);
     attn_schedule_kind kind = falls[choice(attn__run_schedules, attn_config_text(s, "schedule", ""))];
-    drop = drop > 0 ? drop : (2 * epochs + 2) / 3;
     return (attn_training_options){
         .epochs = epochs,
         .seed = (uint64_t)attn_config_int(s, "seed", 1),
@@ -59,7 +71,7 @@ attn_training_options attn__run_options(const attn_config *s, int64_t steps_per_
         .schedule = {.kind = kind,
                      .peak = attn_config_real(s, "rate", 0),
                      .warmup = attn_config_int(s, "warmup", 0),
-                     .total = (kind == ATTN_SCHEDULE_STEP ? drop : epochs) * epoch_steps(s, steps_per_epoch),
+                     .total = (kind == ATTN_SCHEDULE_STEP ? drop_of(s) : epochs) * epoch_steps(s, steps_per_epoch),
                      .floor = kind == ATTN_SCHEDULE_STEP ? 0.1 : 0.01},
         .optimizer = {.kind = kinds[choice(attn__run_optimizers, attn_config_text(s, "optimizer", ""))],
                       .momentum = attn_config_real(s, "momentum", 0),
@@ -246,6 +258,8 @@ static attn_status prepare(attn__run *run)
         status = check_given(run);
     if (status == ATTN_OK)
         status = fit_warmup(run);
+    if (status == ATTN_OK && !run->resume)
+        status = attn__run_fix_schedule(run->settings);
     if (status == ATTN_OK)
         status = choose_precision(run);
     if (status == ATTN_OK)

@@ -134,6 +134,9 @@ int64_t attn__run_epoch(const attn__run *run); /* Returns the number of finished
 /* Returns the number of elements of all trained parameters of the model. */
 int64_t attn__run_parameters(const attn__run *run);
 
+/* Writes the epoch after which the schedule `step` lowers the rate into the settings, if they have none. Otherwise a
+ * resumed training of more epochs would lower the rate at another epoch. */
+attn_status attn__run_fix_schedule(attn_config *settings);
 /* Returns the options of a training (optimizer, schedule and length) from settings that have the keys of
  * ATTN__RUN_KEYS. */
 attn_training_options attn__run_options(const attn_config *settings, int64_t steps_per_epoch);

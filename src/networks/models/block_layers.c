@@ -223,6 +223,39 @@ const attn__kind attn__kind_add_norm = {
     .forward = add_norm_forward,
 };
 
+/* -------------------------------------------------------------------------------------- batch norm */
+
+static void batch_norm_build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    attn_nn_batch_norm *norm = self;
+    attn_nn_batch_norm_init(norm, builder, attn_config_int(config, "num_features", 0), false);
+    norm->eps = attn_config_real(config, "eps", 0);
+    norm->momentum = attn_config_real(config, "momentum", 0);
+}
+
+static void batch_norm_forward(const void *self, const attn__call *call)
+{
+    attn__call_output(call, "out", attn_nn_batch_norm_forward(self, call->tape, attn__call_input(call, "x")));
+}
+
+static const attn_setting batch_norm_keys[] = {
+    ATTN__KEY_COUNT("num_features", NULL, "channels"),
+    {"eps", ATTN_CONFIG_TYPE_REAL, "1e-5", 1e-30, 1, NULL, "is added to the variance"},
+    {"momentum", ATTN_CONFIG_TYPE_REAL, "0.1", 0, 1, NULL, "share of the batch in the running statistics"},
+};
+static const attn_port batch_norm_inputs[] = {ATTN__PORT("x", "(b,num_features,spatial...)", "")};
+static const attn_port batch_norm_outputs[] = {ATTN__PORT("out", "(b,num_features,spatial...)", "")};
+
+const attn__kind attn__kind_batch_norm = {
+    .about = {.name = "batch-norm",
+              .summary = "a norm of each channel over the batch and all positions",
+              .source = "Ioffe and Szegedy 2015, arXiv:1502.03167; Dive into Deep Learning, 11.7",
+              ATTN__PORTS(batch_norm_keys, batch_norm_inputs, batch_norm_outputs)},
+    .size = sizeof(attn_nn_batch_norm),
+    .build = batch_norm_build,
+    .forward = batch_norm_forward,
+};
+
 /* ----------------------------------------------------------------- parts of the Vision Transformer */
 
 static void patches_build(void *self, attn_nn_builder *builder, const attn_config *config)

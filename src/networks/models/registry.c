@@ -19,6 +19,7 @@
     X(nadaraya_watson)                                                                                                 \
     X(position_wise_ffn)                                                                                               \
     X(add_norm)                                                                                                        \
+    X(batch_norm)                                                                                                      \
     X(transformer_encoder_block)                                                                                       \
     X(transformer_decoder_block)                                                                                       \
     X(transformer_encoder)                                                                                             \

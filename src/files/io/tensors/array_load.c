@@ -72,6 +72,22 @@ static bool stays_zero(const attn_weights_options *options, const char *name)
     return options->names && attn__names_default(options->names, name);
 }
 
+/* Reports whether a tensor counts the batches of a batch norm, which PyTorch needs only without a momentum. As in
+ * PyTorch, files of older versions may lack it, and a frozen norm ignores it: the model then has the norm's
+ * running_var. */
+static bool counts_batches(const attn__array **sorted, int64_t n, const bool *used, const char *name)
+{
+    static const char counter[] = "num_batches_tracked", beside[] = "running_var";
+    char other[256];
+    size_t length = strlen(name), stem = length < sizeof counter - 1 ? 0 : length - (sizeof counter - 1);
+    if (strcmp(name + stem, counter) != 0 || (stem > 0 && name[stem - 1] != '.') || length >= sizeof other)
+        return false;
+    memcpy(other, name, stem);
+    memcpy(other + stem, beside, sizeof beside);
+    const attn__array **found = find_array(sorted, n, other);
+    return found && used[found - sorted];
+}
+
 /* Finds the array for each parameter. matched[i] becomes the array of parameter i, or NULL if there is none. */
 static void match(complaints *c, const attn_named_list *parameters, const attn__array **sorted, bool *used,
                   const attn__array **matched, const attn_weights_options *options)
@@ -82,7 +98,8 @@ static void match(complaints *c, const attn_named_list *parameters, const attn__
         matched[i] = found ? *found : NULL;
         if (found)
             used[found - sorted] = true;
-        if (!found && !options->allow_missing && !stays_zero(options, parameter->name)) {
+        if (!found && !options->allow_missing && !stays_zero(options, parameter->name) &&
+            !counts_batches(sorted, c->arrays->n, used, parameter->name)) {
             char shape[128], detail[140];
             attn__array_shape_text(shape, attn_tensor_rank(parameter->tensor), attn_tensor_shape(parameter->tensor));
             snprintf(detail, sizeof detail, " %s", shape);
@@ -100,7 +117,8 @@ static void match(complaints *c, const attn_named_list *parameters, const attn__
         char shape[128], detail[140];
         attn__array_shape_text(shape, sorted[i]->rank, sorted[i]->shape);
         snprintf(detail, sizeof detail, " %s", shape);
-        if (!used[i] && !is_tied(sorted[i], matched, parameters->n))
+        if (!used[i] && !is_tied(sorted[i], matched, parameters->n) &&
+            !counts_batches(sorted, c->arrays->n, used, sorted[i]->name))
             complain(c, &c->extra, "extra", sorted[i]->name, detail);
     }
 }
