@@ -290,24 +290,32 @@ static void check_repair(bool grouped, bool transposed)
 static void pairs_that_count_are_noted(void **state)
 {
     (void)state;
-    /* A dropped weight is -0. A weight of 0 of a masked score, but not of another score, does not count. No weight of
-     * a masked score counts if it fades. */
+    /* A dropped weight is -0. A weight of 0 of a masked score, but not of another score, does not count. Four rows of
+     * two lanes; in the second lane masked scores may fade. */
     const float scores[] = {1.0f, -INFINITY, -INFINITY, 0.0f, NAN, -INFINITY, 3.0f, -INFINITY};
     const float weights[] = {0.5f, 0.0f, 0.0f, 0.0f, NAN, 0.25f, -0.0f, -0.0f};
     static const uint8_t attended[] = {1, 0, 0, 1, 1, 0, 1, 0}, weighed[] = {1, 0, 0, 1, 1, 1, 0, 0};
-    static const uint8_t fades[] = {0, 0, 0, 1}, faded[] = {1, 0, 0, 1, 1, 1, 0, 0}, all[] = {1, 1, 1, 1, 1, 1, 1, 1};
-    static const uint8_t unfaded[] = {1, 0, 0, 1, 1, 0, 0, 0};
+    static const uint8_t fades[] = {0, 1};
     uint8_t alive[8];
     attn__finite_note(scores, 8, alive);
     assert_memory_equal(alive, attended, 8);
-    attn__finite_note_weights(weights, 1, 8, NULL, alive);
+    attn__finite_note_weights(weights, 4, 2, NULL, alive);
     assert_memory_equal(alive, weighed, 8);
     attn__finite_note(scores, 8, alive);
-    attn__finite_note_weights(weights, 2, 4, fades, alive);
-    assert_memory_equal(alive, faded, 8);
-    attn__finite_note(scores, 8, alive);
-    attn__finite_note_weights(weights, 1, 8, all, alive);
-    assert_memory_equal(alive, unfaded, 8);
+    attn__finite_note_weights(weights, 4, 2, fades, alive);
+    assert_int_equal(alive[5], 0);
+    alive[5] = 1;
+    assert_memory_equal(alive, weighed, 8);
+}
+
+static void a_fill_fades_if_its_weight_is_0(void **state)
+{
+    (void)state;
+    const float m[] = {10.0f, 200.0f, -5.0f, NAN};
+    uint8_t fades[4];
+    assert_true(attn__finite_fades(m, 4, -3.0f, fades));
+    assert_true(!fades[0] && fades[1] && !fades[2] && !fades[3]);
+    assert_false(attn__finite_fades(m, 1, -3.0f, fades));
 }
 
 static void rows_that_are_not_finite_reach_only_pairs_that_count(void **state)

@@ -488,7 +488,7 @@ static void start_tile(item *t, int64_t lanes)
 }
 
 /* Adds values with NaN or infinity for the queries that attend their keys. */
-static void repair(item *t, int64_t head, const attn__small_head_args *args, int64_t row, int64_t key)
+static void repair(item *t, int64_t head, const attn__small_head_args *args, int64_t key)
 {
     const small_plan *n = t->plan;
     const int64_t *bad = t->s.bad + head * n->key_block;
@@ -523,7 +523,7 @@ static void change_tile(item *t, int64_t head)
     args.shrink = attn__tile_softmax(tile, NULL) ? t->s.rows.shrink + tile->row : NULL;
     n->kernel->add[n->size](&args);
     if (t->careful)
-        repair(t, head, &args, tile->row, tile->key);
+        repair(t, head, &args, tile->key);
     else
         attn__prefetch_portion(&t->prefetch);
 }
