@@ -88,7 +88,7 @@ END
 # The problem's floor is compiled anew; base and kernels, which do not depend on scores, are taken from the build.
 cd "$dir"
 printf '%s\n' src/engine/attend/*/*.c tests/support/*.c tests/test_attend_*.c user.c user_solver.c | grep -v simd_probe |
-    xargs -P 2 -n 12 sh -c 'd=$1; shift; for f; do cc -std=gnu11 -O0 -w -Iinclude -Isrc/engine -Itests -c "$f" \
+    xargs -P 2 -n 12 sh -c 'd=$1; shift; for f; do cc -std=gnu11 -O0 -w -Iinclude -Isrc -Isrc/engine -Isrc/networks -Isrc/files -Itests -c "$f" \
         -o "$d/$(basename "$f" .c).o" || exit 1; done' sh objects
 cd objects
 shared=$(ls ./*.o | grep -v -e './user' -e './test_')

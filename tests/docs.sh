@@ -30,7 +30,7 @@ for page in $pages; do
     while read -r _ first second rest; do
         name=$first
         case "$first $second" in train\ * | bench\ [a-z]* | demo\ detect) name="$first $second" ;; esac
-        help=$("$ATTN_BUILD/attn" help $name 2>/dev/null) || { echo "$page: no command attn $name"; bad=1; continue; }
+        help=$("$ATTN_BUILD/attn" help $name 2>/dev/null || "$ATTN_BUILD/attn" $name --help 2>/dev/null) || { echo "$page: no command attn $name"; bad=1; continue; }
         for option in $(echo "$second $rest" | grep -oE '(^| )--[a-z0-9-]+' || true); do
             echo "$help" | grep -q -e "$option" || { echo "$page: attn $name has no $option"; bad=1; }
         done

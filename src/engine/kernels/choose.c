@@ -28,7 +28,7 @@
         ATTN__SETS(DECLARE, type, prefix)                                                                              \
         static const type *const kernels[] = {ATTN__SETS(ENTRY, prefix)};                                              \
         int i = 0;                                                                                                     \
-        while (kernels[i]->isa > isa)                                                                                  \
+        while (kernels[i]->isa > isa) /* NOLINT: the last kernel ends the loop */                                      \
             i++;                                                                                                       \
         return kernels[i];                                                                                             \
     }                                                                                                                  \
