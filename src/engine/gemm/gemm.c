@@ -414,7 +414,7 @@ size_t attn__gemm_workspace_most(attn_dtype dtype, attn__isa isa, int64_t m, int
     n = attn__round_up(attn__max(n, 1), side);
     whole_k = attn__min(2 * whole_k, whole_k + attn__max(longest, kernel->k_block));
     int64_t panels = MOST_PANELS * (attn__max(m, n) / attn__min(kernel->rows, kernel->columns)) * panels_k;
-    int64_t operands = (MOST_PANELS * attn__max(m, n) + attn__max(m, n)) * whole_k * size;
+    int64_t operands = (MOST_PANELS * attn__max(m, n) + attn__min(m, n)) * whole_k * size;
     return (size_t)(operands + panels * (ATTN__GEMM_SLACK + LINE) + m * n * sum + 4 * LINE);
 }
 
