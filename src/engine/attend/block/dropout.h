@@ -37,17 +37,6 @@ void attn__dropout_rows(const attn__canonical *canonical, const attn_arrays *arr
  * to a multiple of `lanes`. */
 void attn__dropout_lanes(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
                          int64_t count, int64_t lanes, uint32_t *low, uint32_t *high);
-/* Clears dropped weights in p[keys][width], with one query per lane. `low` and `high` come from attn__dropout_lanes. */
-static inline void attn__dropout_apply(const attn__canonical *canonical, const attn__online_softmax_kernel *lanes,
-                                       float *p, int64_t keys, int64_t width, const uint32_t *low, const uint32_t *high,
-                                       const uint32_t *column)
-{
-    attn__lane_dropout dropout = {
-        p, keys, width, low, high, column, attn__dropout_threshold(canonical->problem.dropout)};
-    if (canonical->has_dropout)
-        lanes->dropout(&dropout);
-}
-
 void attn__dropout_columns(const attn__canonical *canonical, int64_t first, int64_t count, uint32_t *column);
 
 #endif

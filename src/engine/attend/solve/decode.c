@@ -420,7 +420,7 @@ static void add_alive(const item *t, const attn__decode_rows *x, int64_t from, i
 
 static void cap_scores(const item *t, int64_t keys, const scratch *s)
 {
-    float cap = attn__softcap(t->canonical);
+    float cap = t->f->tiles.softcap;
     for (int64_t i = 0; cap != 0.0f && i < t->canonical->query.size; i++)
         t->f->tiles.lanes->softcap(s->s + i * BLOCK, attn__round_up(keys, t->f->kernel->lanes), cap);
 }
@@ -624,7 +624,7 @@ static void run_faded(const item *t, scratch *s, const sums *head)
     all.end = t->canonical->key.size;
     run_part(all, s, head);
     for (int64_t h = 0; h < t->f->heads; h++)
-        any |= attn__finite_fades(head[h].m, n, attn__masked_score(t->canonical), s->fades + h * n);
+        any |= attn__finite_fades(head[h].m, n, t->f->tiles.fill, s->fades + h * n);
     if (any || t->f->parts > 1)
         run_part(*t, s, head);
 }
@@ -717,10 +717,10 @@ const attn__solver attn__solver_decode = {.name = "decode",
 
 typedef struct backward {
     scratch s;
-    float *dout, *dq;                  /* [heads][queries][values], and [heads][queries][channels] */
-    float *o;                          /* [queries][values] */
-    float *ds;                         /* [queries][BLOCK]: gradients of scores before the softcap */
-    int64_t *dk_at, *dv_at;            /* [2 * BLOCK]: offsets of keys in dk and dv */
+    float *dout, *dq;       /* [heads][queries][values], and [heads][queries][channels] */
+    float *o;               /* [queries][values] */
+    float *ds;              /* [queries][BLOCK]: gradients of scores before the softcap */
+    int64_t *dk_at, *dv_at; /* [2 * BLOCK]: offsets of keys in dk and dv */
 } backward;
 
 static size_t divide_backward(const decode *f, const attn__canonical *canonical, char *base, backward *b)

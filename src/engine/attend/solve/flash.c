@@ -5,7 +5,6 @@
  */
 #include "attend/solve/flash.h"
 
-#include "attend/block/dropout.h"
 #include "attend/block/finite.h"
 #include "attend/block/items.h"
 #include "attend/block/rows.h"
@@ -860,7 +859,7 @@ static void run_faded(attn__flash_item *t)
     attn__flash_scratch *s = &t->s;
     if (!t->fills_nonfinite || t->key_end - t->key_begin <= t->flash->key_block)
         return;
-    t->fades = attn__finite_fades(s->rows.m, t->padded, attn__masked_score(t->canonical), s->fades);
+    t->fades = attn__finite_fades(s->rows.m, t->padded, t->flash->tiles.fill, s->fades);
     if (!t->fades)
         return;
     attn__running_begin(t->canonical, t->arrays, t->batch, t->first, t->count, t->padded, s->rows.m, s->rows.l);

@@ -7,9 +7,7 @@
  */
 #include "attend/solve/flash_backward.h"
 
-#include "attend/block/dropout.h"
 #include "attend/block/items.h"
-#include "attend/block/scores.h"
 #include "base/integers.h"
 #include "base/parallel.h"
 

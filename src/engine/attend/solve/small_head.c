@@ -115,7 +115,7 @@ typedef struct small_plan {
     int64_t query_block, query_blocks, key_block; /* backward: one block has all rows, with padding */
     int64_t step;                                 /* forward: keys of a tile of scores; backward: queries of a square */
     bool keeps;                                   /* rows are copied when they are prefetched, see keeps_rows */
-    const int64_t *column[ATTN__OPERANDS]; /* forward: offsets of the elements of a staged row; NULL: adjacent */
+    const int64_t *column[ATTN__OPERANDS];        /* forward: offsets of the elements of a staged row; NULL: adjacent */
     int64_t tables[];
 } small_plan;
 
@@ -651,8 +651,7 @@ static void run_block(item *t)
         start_tile(t, n->width);
     run_keys(t);
     if (t->fills_nonfinite && t->canonical->key.size > n->key_block)
-        t->fades =
-            attn__finite_fades(t->s.rows.m, n->heads * n->query_block, attn__masked_score(t->canonical), t->s.fades);
+        t->fades = attn__finite_fades(t->s.rows.m, n->heads * n->query_block, n->tiles.fill, t->s.fades);
     if (t->fades) /* the weight of a mask_fill may have become 0 relative to later keys */
         run_keys(t);
     write_outputs(t);
