@@ -35,12 +35,7 @@ static const char description[] =
     "--help and so on explain them.";
 static const char *const examples[] = {"attn bench attend", "attn bench --sets", NULL};
 
-static int run(cli_call *cli)
-{
-    (void)cli;
-    return cli_bench_start((char *[]){"bench", NULL});
-}
-
+/* It is never run: main starts attn-bench, which parses the options. */
 const cli_command cli_bench = {
-    "bench", "measure speed (with attn-bench)", usage, description, NULL, 0, NULL, examples, 0, -1, run,
+    "bench", "measure speed (with attn-bench)", usage, description, NULL, 0, NULL, examples, 0, -1, NULL,
 };

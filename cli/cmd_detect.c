@@ -186,31 +186,22 @@ static int64_t above(const search *s, double threshold)
     return n;
 }
 
-/* Returns the number of characters of a text in UTF-8. */
-static size_t characters(const char *text)
-{
-    size_t n = 0;
-    for (; *text; text++)
-        n += (*text & 0xc0) != 0x80;
-    return n;
-}
-
 /* Prints the boxes of a picture: in aligned columns on a terminal, otherwise with tabs. */
 static void print_one(const search *s, const char *path, int64_t n)
 {
     const char *const *names = s->detector->classes.names;
     bool aligned = isatty(STDOUT_FILENO);
-    size_t width = 0;
-    for (int64_t i = 0; i < n; i++) {
-        size_t length = characters(names[s->found[i].class]);
-        width = length > width ? length : width;
+    int width = 0;
+    for (int64_t i = 0; aligned && i < n; i++) {
+        int own = cli_width(names[s->found[i].class]);
+        width = own > width ? own : width;
     }
     for (int64_t i = 0; i < n; i++) {
         const attn__found *f = &s->found[i];
         const char *name = names[f->class];
         if (aligned)
-            cli_print("%s  %s%*s  %.4f %8.2f %8.2f %8.2f %8.2f\n", path, name, (int)(width - characters(name)), "",
-                      f->score, f->left, f->top, f->right, f->bottom);
+            cli_print("%s  %s%*s  %.4f %8.2f %8.2f %8.2f %8.2f\n", path, name, width - cli_width(name), "", f->score,
+                      f->left, f->top, f->right, f->bottom);
         else
             cli_print("%s\t%s\t%.4f\t%.2f\t%.2f\t%.2f\t%.2f\n", path, name, f->score, f->left, f->top, f->right,
                       f->bottom);

@@ -76,12 +76,15 @@ struct cli_call {
     cli_guard *guard;
 };
 
-/* ---------------------------------------------------------------------------------------- commands.c */
+/* ---------------------------------------------------------------------------------------- program.c */
 
-extern const cli_command
-    *const cli_commands[]; /* The program's commands, NULL-terminated, in the order of the overview. */
-/* Runs the program: main without what is the program's own. */
+/* The program's commands, NULL-terminated, in the order of the overview. Each program defines its own. */
+extern const cli_command *const cli_commands[];
+/* Finds the command, runs it and returns the exit code of the program. */
 int cli_main(int argc, char **argv);
+
+/* ----------------------------------------------------------------------------------- command_find.c */
+
 const cli_command *cli_command_find(const char *name);
 /* Prints that no command has this name, and suggests a similar name. Returns an exit code. */
 int cli_command_refuse(const char *name);

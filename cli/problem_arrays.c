@@ -2,6 +2,8 @@
  * Allocates and fills the arrays of a plan. */
 #include "problem_arrays.h"
 
+#include "base/bf16.h"
+
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,30 +35,13 @@ uint64_t cli_arrays_scatter(uint64_t array, uint64_t i)
     return x ^ x >> 31;
 }
 
-uint16_t cli_arrays_to_bf16(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    if ((bits & 0x7fffffff) > 0x7f800000) /* A NaN whose low mantissa bits are cut off must still be a NaN. */
-        return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-static float from_bf16(uint16_t half)
-{
-    uint32_t bits = (uint32_t)half << 16;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 double cli_arrays_element(const void *block, attn_dtype dtype, int64_t i)
 {
     switch (dtype) {
     case ATTN_F64:
         return ((const double *)block)[i];
     case ATTN_BF16:
-        return (double)from_bf16(((const uint16_t *)block)[i]);
+        return (double)attn__from_bf16(((const uint16_t *)block)[i]);
     default:
         return (double)((const float *)block)[i];
     }
@@ -67,9 +52,9 @@ static void fill_reals(void *block, attn_dtype dtype, attn_dtype rounded, int ar
 {
     for (int64_t i = 0; i < n; i++) {
         float x = (float)(int32_t)(uint32_t)cli_arrays_scatter((uint64_t)array, (uint64_t)i) * 0x1p-31f;
-        uint16_t half = cli_arrays_to_bf16(x);
+        uint16_t half = attn__to_bf16(x);
         if (rounded == ATTN_BF16)
-            x = from_bf16(half);
+            x = attn__from_bf16(half);
         if (dtype == ATTN_F64)
             ((double *)block)[i] = (double)x;
         else if (dtype == ATTN_BF16)

@@ -24,8 +24,6 @@ void *cli_arrays_take(size_t bytes);
  * plan's type is wider. Returns false if there is no memory. */
 bool cli_arrays_create(cli_arrays *made, const attn_plan *plan, const attn_problem *problem, attn_dtype rounded);
 void cli_arrays_destroy(cli_arrays *made);
-/* Converts a number to bf16, the upper 16 bits of a float. Rounds to nearest, ties to even. */
-uint16_t cli_arrays_to_bf16(float x);
 double cli_arrays_element(const void *block, attn_dtype dtype, int64_t i);
 /* Runs the forward pass of a backward problem and stores its o and log-sum-exp, which the backward pass reads. For a
  * forward problem, does nothing and returns ATTN_OK. */

@@ -6,6 +6,8 @@
 #include "run_problem.h"
 #include "problem_arrays.h"
 
+#include "base/bf16.h"
+
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -194,7 +196,7 @@ static bool put(void *block, attn_dtype dtype, int64_t i, double x)
         ((float *)block)[i] = (float)x;
         return true;
     case ATTN_BF16:
-        ((uint16_t *)block)[i] = cli_arrays_to_bf16((float)x);
+        ((uint16_t *)block)[i] = attn__to_bf16((float)x);
         return true;
     case ATTN_I32:
         ((int32_t *)block)[i] = whole && fabs(x) <= INT32_MAX ? (int32_t)x : 0;

@@ -87,11 +87,10 @@ attn_status attn__foreign_type_refuse(attn_context *context, const char *setting
 {
     const char *type = attn_config_text(config, "model_type", NULL),
                *own = attn_config_text(config, "architecture", NULL);
-    if (own || !type)
-        return attn__fail(context, ATTN_ERROR_FORMAT,
-                          own ? "%s: there is no architecture \"%.80s\""
-                              : "%s: there is no setting \"architecture\"%.0s",
-                          settings, own ? own : "");
+    if (own)
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: there is no architecture \"%.80s\"", settings, own);
+    if (!type)
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: there is no setting \"architecture\"", settings);
     return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
                       "%s: the model_type is \"%.60s\"; of Hugging Face's models, attn classify reads vit, attn detect "
                       "reads detr and attn translate reads marian; the other commands read what attn train wrote",
