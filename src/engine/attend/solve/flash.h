@@ -67,8 +67,8 @@ typedef struct attn__flash_tiles {
 } attn__flash_tiles;
 
 typedef struct attn__flash_scratch {
-    float *q; /* [subtile][channels][width]: q times scale * log2(e); unscaled for pairs */
-    float *o; /* [subtile][values][width] */
+    float *q;       /* [subtile][channels][width]: q times scale * log2(e); unscaled for pairs */
+    float *o;       /* [subtile][values][width] */
     float *s;       /* [key_block][width]: scores, then weights */
     float *other_s; /* on AMX: scores of the other of two subtiles */
     float *top;     /* [width]: largest score of each lane */
@@ -116,11 +116,11 @@ typedef struct attn__flash_item {
     int64_t batch;
     int64_t first, count, padded; /* first query; number of queries, exact and rounded up to whole vectors */
     int64_t subtiles;
-    bool fills_nonfinite; /* a value with NaN or infinity may have been added with the weight of a mask_fill */
-    bool fades;           /* t->s.fades is known, and some query fades */
-    bool q_ready;                   /* t->s.q has the item's queries */
-    bool q_finite;                  /* all queries are finite, so that they could be split into bf16 terms */
-    int64_t key_begin, key_end;     /* all queries of the item mask the keys outside of [key_begin, key_end) */
+    bool fills_nonfinite;       /* a value with NaN or infinity may have been added with the weight of a mask_fill */
+    bool fades;                 /* t->s.fades is known, and some query fades */
+    bool q_ready;               /* t->s.q has the item's queries */
+    bool q_finite;              /* all queries are finite, so that they could be split into bf16 terms */
+    int64_t key_begin, key_end; /* all queries of the item mask the keys outside of [key_begin, key_end) */
     int64_t next_batch, next_first; /* the probable next item of this thread; next_batch < 0 if there is none */
     attn__prefetch prefetch;
     /* On AMX, two steps are pending: `scored` waits for its exponentials, and `weighed` waits for the product of its

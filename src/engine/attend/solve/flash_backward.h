@@ -130,16 +130,16 @@ typedef struct attn__flash_backward_keys {
 /* The scratch memory of one thread. All arrays are aligned to 64 bytes. */
 typedef struct attn__flash_backward_scratch {
     attn__flash_backward_keys keys;
-    float *q, *dout;           /* q: [tile_q][ldk]; dout: [tile_q][ldv] */
-    float *row;                /* [dvp]: one row of o */
-    float *dq;                 /* [chunk_q or tile_q][ldk] */
-    float *s, *ds;             /* [tile_q][strip] */
-    float *bias;               /* [tile_q][strip] */
-    float *dbias;              /* [tile_q][strip] with a softcap, otherwise the memory of ds */
-    float *kept;               /* [chunk_q]: delta of all tiles for which `known` is set */
-    uint8_t *known;            /* per tile: 1 if `kept` has its delta; only for runs with all queries in one chunk */
-    uint8_t *mask, *alive;     /* [tile_q][strip] */
-    attn__visible_rows see;    /* limits of the tile's queries */
+    float *q, *dout;        /* q: [tile_q][ldk]; dout: [tile_q][ldv] */
+    float *row;             /* [dvp]: one row of o */
+    float *dq;              /* [chunk_q or tile_q][ldk] */
+    float *s, *ds;          /* [tile_q][strip] */
+    float *bias;            /* [tile_q][strip] */
+    float *dbias;           /* [tile_q][strip] with a softcap, otherwise the memory of ds */
+    float *kept;            /* [chunk_q]: delta of all tiles for which `known` is set */
+    uint8_t *known;         /* per tile: 1 if `kept` has its delta; only for runs with all queries in one chunk */
+    uint8_t *mask, *alive;  /* [tile_q][strip] */
+    attn__visible_rows see; /* limits of the tile's queries */
     attn__tile_rows rows;
     attn__tile_keys keys_of_block;
     int64_t *at[ATTN__OPERANDS]; /* offsets of the tile's queries [tile_q] or the block's keys [block_k] */

@@ -54,32 +54,32 @@ typedef struct head_plan {
     int64_t items;
     bool joins; /* a bias gradient has parts, which must be added */
     attn__tile_plan tiles;
-    bool has_bytes; /* some masks are not a range of keys per query */
-    bool copies;    /* rows run along several axes and must be copied */
-    bool converts;  /* rows are bf16 and must be converted */
-    bool by_query;  /* lanes are queries: the forward pass */
+    bool has_bytes;   /* some masks are not a range of keys per query */
+    bool copies;      /* rows run along several axes and must be copied */
+    bool converts;    /* rows are bf16 and must be converted */
+    bool by_query;    /* lanes are queries: the forward pass */
     size_t each;      /* bytes of one thread's memory */
     head_shape shape; /* shape of all heads, or of the longest packed sequences */
 } head_plan;
 
 typedef struct head_scratch {
-    float *panel;                  /* [channels or values][width] */
-    float *s, *ds;                 /* scores; forward [keys][width], backward [queries][width] */
-    float *bias;                   /* bias of the current head, shaped like `s`; forward times log2(e) */
-    float *flags;                  /* forward: 0 for masked pairs, otherwise not 0; shaped like `s` */
-    uint8_t *mask;                 /* backward: 0 for masked pairs, [queries][width] */
-    float *dbias;                  /* sum of the bias gradient over the item's heads, shaped like `s` */
-    float *dbias_now;              /* bias gradient of one head if it differs from ds, shaped like `s` */
-    float *copy[ATTN__OPERANDS];   /* rows that were copied, without gaps */
-    float *out;                    /* rows of an output before rounding to bf16 */
-    uint8_t *alive;                /* 1 for pairs whose weight is used, shaped like `s` */
+    float *panel;                /* [channels or values][width] */
+    float *s, *ds;               /* scores; forward [keys][width], backward [queries][width] */
+    float *bias;                 /* bias of the current head, shaped like `s`; forward times log2(e) */
+    float *flags;                /* forward: 0 for masked pairs, otherwise not 0; shaped like `s` */
+    uint8_t *mask;               /* backward: 0 for masked pairs, [queries][width] */
+    float *dbias;                /* sum of the bias gradient over the item's heads, shaped like `s` */
+    float *dbias_now;            /* bias gradient of one head if it differs from ds, shaped like `s` */
+    float *copy[ATTN__OPERANDS]; /* rows that were copied, without gaps */
+    float *out;                  /* rows of an output before rounding to bf16 */
+    uint8_t *alive;              /* 1 for pairs whose weight is used, shaped like `s` */
     attn__visible_rows see;
     attn__tile_rows rows;
     attn__tile_keys keys; /* offsets and columns are those of the shape */
     attn__tile tile;      /* all scores of the head */
-    float *clean; /* rows of one operand; rows with NaN or infinity are 0 */
-    int64_t *bad; /* indices of the rows that are not finite */
-    char *shape;  /* memory of the head_shape of a packed sequence */
+    float *clean;         /* rows of one operand; rows with NaN or infinity are 0 */
+    int64_t *bad;         /* indices of the rows that are not finite */
+    char *shape;          /* memory of the head_shape of a packed sequence */
 } head_scratch;
 
 /* Offsets by which a thread recognizes the masks that it has loaded. */

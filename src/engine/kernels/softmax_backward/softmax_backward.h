@@ -19,12 +19,12 @@
 #include <stdint.h>
 
 typedef struct attn__softmax_backward_args {
-    int64_t rows, keys; /* columns from `keys` up to a multiple of the lanes become 0 */
-    int64_t ld;         /* row stride of s, dp, bias and mask; a multiple of the lanes */
-    float *s;           /* input: scores in base 2, without bias; output: the weights that multiplied v */
-    float *dp;          /* input: dP; output: dS; NULL if dS is not requested */
-    const float *lse;   /* [rows], base 2; a row with +inf becomes zeros */
-    const float *delta; /* [rows] */
+    int64_t rows, keys;       /* columns from `keys` up to a multiple of the lanes become 0 */
+    int64_t ld;               /* row stride of s, dp, bias and mask; a multiple of the lanes */
+    float *s;                 /* input: scores in base 2, without bias; output: the weights that multiplied v */
+    float *dp;                /* input: dP; output: dS; NULL if dS is not requested */
+    const float *lse;         /* [rows], base 2; a row with +inf becomes zeros */
+    const float *delta;       /* [rows] */
     const int32_t *from, *to; /* [rows]: row attends key j if from <= first + j < to and the mask allows it */
     int32_t first;
     bool full;           /* each row's range has all keys; then `from` and `to` are not read */
