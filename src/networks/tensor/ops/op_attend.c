@@ -266,9 +266,9 @@ static bool types_fit(attn_tape *tape, const attn_attention *a, attn_tensor *con
         }
     }
     bool mask = !a->mask || a->mask->dtype == ATTN_U8 || a->mask->dtype == ATTN_BOOL;
-    if (mask && (!a->lens || a->lens->dtype == ATTN_I32) && (!a->offsets || a->offsets->dtype == ATTN_I32))
+    if (mask && (!a->lens || a->lens->dtype == ATTN_I32))
         return true;
-    attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attend: a mask is u8 or bool, lens and offsets are i32");
+    attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attend: a mask is u8 or bool, lens are i32");
     return false;
 }
 
@@ -428,6 +428,11 @@ static bool offsets_fit(attn_tape *tape, const attn_attention *a)
 {
     const attn_problem *p = &a->problem;
     int dim = p->packed.batch_dim;
+    if (a->offsets && a->offsets->dtype != ATTN_I32) {
+        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attend: offsets are i32, not %s",
+                   attn_dtype_name(a->offsets->dtype));
+        return false;
+    }
     if (!a->offsets || dim < 0 || dim >= p->ndims || a->offsets->size == p->dims[dim].n + 1)
         return true;
     attn__op_shape_error(tape, "attend: %lld offsets of %lld packed sequences", (long long)a->offsets->size,
