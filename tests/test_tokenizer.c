@@ -9,7 +9,7 @@
 #include "support/scratch.h"
 
 #include "base/context.h"
-#include "data/tokenizer.h"
+#include "apps/checkpoint/tokenizer_files.h"
 
 #include <inttypes.h>
 #include <pthread.h>
