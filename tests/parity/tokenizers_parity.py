@@ -22,7 +22,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+try:
+    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+except ImportError:
+    print("tokenizers_parity: skipped: the package tokenizers is not installed (scripts/install-parity)")
+    sys.exit(0)
 
 GPT4 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
         r"|\s+(?!\S)|\s+")
