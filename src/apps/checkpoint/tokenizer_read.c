@@ -2,7 +2,9 @@
  *
  * Reads tokenizer.json. What is unknown is refused by its name. Fields that do not change ids, such as the decoder and
  * the padding, are not read. */
-#include "data/tokenizer/read.h"
+#include "apps/checkpoint/tokenizer_read.h"
+
+#include "apps/checkpoint/tokenizer_files.h"
 
 #include "base/utf8.h"
 
@@ -130,8 +132,8 @@ static attn_status read_form(reader *r, const json_t *json)
 {
     const char *type = text_of(json, "type", "");
     return add_normalizer(r, (attn__normalizer){.kind = ATTN__NORMALIZE_FORM,
-                                                .compatibility = type[2] == 'K',
-                                                .composed = type[strlen(type) - 1] == 'C'});
+                                                .compatibility = strchr(type, 'K') != NULL,
+                                                .composed = strcmp(type, "NFC") == 0 || strcmp(type, "NFKC") == 0});
 }
 
 static attn_status read_lowercase(reader *r, const json_t *json)
