@@ -173,6 +173,7 @@ static void settings_are_followed_or_refused_by_name(void **state)
         {"{\"model_type\": \"bert\", \"position_embedding_type\": \"relative_key\"}", "relative_key"},
         {"{\"model_type\": \"bert\", \"hidden_act\": \"mish\"}", "mish"},
         {"{\"model_type\": \"bert\", \"is_decoder\": true}", "is_decoder"},
+        {"{\"model_type\": \"bert\", \"auto_map\": {\"AutoModel\": \"other.OtherBert\"}}", "other.OtherBert"},
         {"{\"model_type\": \"bert\", \"tie_word_embeddings\": false}", "tie_word_embeddings"},
         {"{\"model_type\": \"bert\", \"architectures\": [\"BertForTokenClassification\"]}",
          "BertForTokenClassification"},
