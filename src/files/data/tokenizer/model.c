@@ -400,6 +400,32 @@ static attn_status encode_unigram(const attn__tokenizer *t, const char *bytes, s
     return status;
 }
 
+/* --------------------------------------------------------------------------------------------- SentencePiece */
+
+typedef struct taken {
+    const attn__tokenizer *t;
+    attn__tokens *tokens;
+    size_t begin, end;
+    attn_status status;
+} taken;
+
+static void take_piece(void *user, const char *piece, size_t length)
+{
+    taken *to = user;
+    int32_t id = attn__trie_find(&to->t->model.trie, piece, length);
+    if (to->status == ATTN_OK)
+        to->status = attn__tokens_add(to->t->context, to->tokens, id >= 0 ? id : to->t->model.unk, to->begin, to->end);
+}
+
+/* The library does not tell the places of its pieces in a text, so that their offsets are those of the whole text. */
+static attn_status encode_sentencepiece(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
+                                        attn__tokens *tokens)
+{
+    taken to = {.t = t, .tokens = tokens, .begin = begin, .end = end};
+    attn_status status = attn__subword_encode(t->model.subword, bytes + begin, end - begin, take_piece, &to);
+    return status == ATTN_OK ? to.status : status;
+}
+
 attn_status attn__model_encode(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
                                attn__tokens *tokens)
 {
@@ -410,6 +436,8 @@ attn_status attn__model_encode(const attn__tokenizer *t, const char *bytes, size
         return encode_bpe(t, bytes, begin, end, tokens);
     case ATTN__MODEL_UNIGRAM:
         return encode_unigram(t, bytes, begin, end, tokens);
+    case ATTN__MODEL_SENTENCEPIECE:
+        return encode_sentencepiece(t, bytes, begin, end, tokens);
     default:
         return encode_word(t, bytes, begin, end, tokens);
     }
@@ -422,4 +450,5 @@ void attn__model_free(attn_context *context, attn__token_model *model)
     attn__free(context, model->prefix);
     attn__free(context, model->suffix);
     attn__free(context, model->scores);
+    attn__subword_destroy(model->subword);
 }

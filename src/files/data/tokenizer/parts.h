@@ -5,6 +5,7 @@
 #ifndef ATTN_DATA_TOKENIZER_PARTS_H
 #define ATTN_DATA_TOKENIZER_PARTS_H
 
+#include "data/subword.h"
 #include "data/tokenizer.h"
 #include "data/tokenizer/pattern.h"
 #include "data/tokenizer/trie.h"
@@ -138,7 +139,8 @@ typedef enum attn__model_kind {
     ATTN__MODEL_WORD_PIECE,
     ATTN__MODEL_BPE,
     ATTN__MODEL_UNIGRAM,
-    ATTN__MODEL_WORD_LEVEL
+    ATTN__MODEL_WORD_LEVEL,
+    ATTN__MODEL_SENTENCEPIECE
 } attn__model_kind;
 
 typedef struct attn__merge {
@@ -163,6 +165,7 @@ typedef struct attn__token_model {
     int32_t bytes[256]; /* ids of <0x00> to <0xFF>; -1: none */
     /* Unigram */
     double *scores, unk_score;
+    attn__subword *subword; /* SentencePiece: normalizes and splits texts; the trie has the ids of its pieces */
 } attn__token_model;
 
 typedef struct attn__token_text {
