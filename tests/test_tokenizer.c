@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * labels: no-isa
  *
- * Tests tokenizers. The expected ids were computed by hand from the rules of each model. tests/parity compares many more
- * texts with the library `tokenizers`.
+ * Tests tokenizers. The expected ids were computed by hand from the rules of each model. tests/parity compares many
+ * more texts with the library `tokenizers`.
  */
 #include "support/faults.h"
 #include "support/fixture.h"
@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* clang-format off */
 static const char bert[] =
     "{\"version\": \"1.0\","
     "\"truncation\": {\"direction\": \"Right\", \"max_length\": 128, \"strategy\": \"LongestFirst\", \"stride\": 0},"
@@ -33,35 +32,43 @@ static const char bert[] =
     " \"strip_accents\": null, \"lowercase\": true},"
     "\"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"},"
     "\"post_processor\": {\"type\": \"TemplateProcessing\","
-    " \"single\": [{\"SpecialToken\": {\"id\": \"[CLS]\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", \"type_id\": 0}},"
+    " \"single\": [{\"SpecialToken\": {\"id\": \"[CLS]\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", "
+    "\"type_id\": 0}},"
     "  {\"SpecialToken\": {\"id\": \"[SEP]\", \"type_id\": 0}}],"
-    " \"pair\": [{\"SpecialToken\": {\"id\": \"[CLS]\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", \"type_id\": 0}},"
+    " \"pair\": [{\"SpecialToken\": {\"id\": \"[CLS]\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", "
+    "\"type_id\": 0}},"
     "  {\"SpecialToken\": {\"id\": \"[SEP]\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"B\", \"type_id\": 1}},"
     "  {\"SpecialToken\": {\"id\": \"[SEP]\", \"type_id\": 1}}],"
     " \"special_tokens\": {\"[CLS]\": {\"id\": \"[CLS]\", \"ids\": [2], \"tokens\": [\"[CLS]\"]},"
     "  \"[SEP]\": {\"id\": \"[SEP]\", \"ids\": [3], \"tokens\": [\"[SEP]\"]}}},"
     "\"decoder\": null,"
     "\"model\": {\"type\": \"WordPiece\", \"unk_token\": \"[UNK]\", \"continuing_subword_prefix\": \"##\","
-    " \"max_input_chars_per_word\": 10, \"vocab\": {\"[PAD]\": 0, \"[UNK]\": 1, \"[CLS]\": 2, \"[SEP]\": 3, \"[MASK]\": 4,"
-    " \"un\": 5, \"##able\": 6, \"##ab\": 7, \"##le\": 8, \"able\": 9, \"ete\": 10, \",\": 11, \"\\u6f22\": 12, \"a\": 13}}}";
+    " \"max_input_chars_per_word\": 10, \"vocab\": {\"[PAD]\": 0, \"[UNK]\": 1, \"[CLS]\": 2, \"[SEP]\": 3, "
+    "\"[MASK]\": 4,"
+    " \"un\": 5, \"##able\": 6, \"##ab\": 7, \"##le\": 8, \"able\": 9, \"ete\": 10, \",\": 11, \"\\u6f22\": 12, "
+    "\"a\": 13}}}";
 
 static const char gpt2[] =
     "{\"added_tokens\": [{\"id\": 0, \"content\": \"<s>\", \"special\": true, \"normalized\": false}],"
     "\"normalizer\": null,"
-    "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": true},"
+    "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, "
+    "\"use_regex\": true},"
     "\"post_processor\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": false},"
     "\"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, \"continuing_subword_prefix\": \"\","
-    " \"end_of_word_suffix\": \"\", \"fuse_unk\": false, \"vocab\": {\"<s>\": 0, \"a\": 1, \"b\": 2, \"c\": 3, \"\\u0120\": 4,"
-    " \"ab\": 5, \"bc\": 6, \"\\u0120a\": 7, \"abc\": 8, \"\\u00c3\": 9, \"\\u00a9\": 10, \"'\": 11, \"s\": 12, \"'s\": 13, \"aa\": 14,"
+    " \"end_of_word_suffix\": \"\", \"fuse_unk\": false, \"vocab\": {\"<s>\": 0, \"a\": 1, \"b\": 2, \"c\": 3, "
+    "\"\\u0120\": 4,"
+    " \"ab\": 5, \"bc\": 6, \"\\u0120a\": 7, \"abc\": 8, \"\\u00c3\": 9, \"\\u00a9\": 10, \"'\": 11, \"s\": 12, "
+    "\"'s\": 13, \"aa\": 14,"
     " \"aaaa\": 15}, \"merges\": [\"b c\", \"a b\", \"\\u0120 a\", \"ab c\", [\"'\", \"s\"], \"a a\", \"aa aa\"]}}";
 
 static const char t5[] =
     "{\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFKC\"},"
     " {\"type\": \"Replace\", \"pattern\": {\"Regex\": \" {2,}\"}, \"content\": \" \"}]},"
-    "\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"\\u2581\", \"prepend_scheme\": \"first\", \"split\": true},"
-    "\"model\": {\"type\": \"Unigram\", \"unk_id\": 0, \"byte_fallback\": false, \"vocab\": [[\"<unk>\", 0.0], [\"\\u2581\", -3.0],"
+    "\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"\\u2581\", \"prepend_scheme\": \"first\", "
+    "\"split\": true},"
+    "\"model\": {\"type\": \"Unigram\", \"unk_id\": 0, \"byte_fallback\": false, \"vocab\": [[\"<unk>\", 0.0], "
+    "[\"\\u2581\", -3.0],"
     " [\"a\", -2.0], [\"b\", -2.0], [\"ab\", -3.5], [\"\\u2581ab\", -6.0], [\"abab\", -7.5], [\"1\", -4]]}}";
-/* clang-format on */
 
 static attn__tokenizer *open_text(attn_context *c, const char *json)
 {

@@ -666,15 +666,6 @@ static bool merge_parts(const json_t *json, const char *parts[2], size_t sizes[2
     return true;
 }
 
-static void put_merge(attn__token_model *m, int32_t left, int32_t right, uint32_t rank, int32_t merged)
-{
-    uint64_t pair = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) + 1;
-    size_t i = (size_t)(pair * UINT64_C(0x9e3779b97f4a7c15) >> 24) & m->merges_mask;
-    while (m->merges[i].pair != 0 && m->merges[i].pair != pair)
-        i = (i + 1) & m->merges_mask;
-    m->merges[i] = (attn__merge){pair, rank, merged};
-}
-
 static attn_status read_merge(reader *r, const json_t *json, uint32_t rank, char **joined)
 {
     attn__token_model *m = &r->t->model;
@@ -697,7 +688,7 @@ static attn_status read_merge(reader *r, const json_t *json, uint32_t rank, char
             r->t->context, ATTN_ERROR_FORMAT,
             "%s: model: merge %" PRIu32 ", \"%.*s\" and \"%.*s\", has a token that is not in the vocabulary", r->name,
             rank, (int)(sizes[0] < 60 ? sizes[0] : 60), parts[0], (int)(sizes[1] < 60 ? sizes[1] : 60), parts[1]);
-    put_merge(m, left, right, rank, merged);
+    attn__merge_put(m, left, right, rank, merged);
     return ATTN_OK;
 }
 

@@ -206,12 +206,13 @@ attn_status attn__tokens_add(attn_context *context, attn__tokens *tokens, int32_
 attn_status attn__model_encode(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
                                attn__tokens *tokens);
 void attn__model_free(attn_context *context, attn__token_model *model);
-const attn__merge *attn__merge_find(const attn__token_model *model, int32_t left, int32_t right);
+/* Inserts a merge in the table, which must have a free slot. The later of two equal pairs counts. */
+void attn__merge_put(attn__token_model *model, int32_t left, int32_t right, uint32_t rank, int32_t merged);
 
-/* Make a tokenizer from its parts. `name` is the name of the file in messages. attn__tokenizer_create leaves *tokenizer
- * for attn__tokenizer_destroy also if it fails. attn__tokenizer_add_token adds a token of the model.
- * attn__tokenizer_add_added copies `added`, and finds or makes the token's id. The tokenizer owns what a normalizer or a
- * splitter refers to, if adding it succeeds. */
+/* Make a tokenizer from its parts. `name` is the name of the file in messages. attn__tokenizer_create leaves
+ * *tokenizer for attn__tokenizer_destroy also if it fails. attn__tokenizer_add_token adds a token of the model.
+ * attn__tokenizer_add_added copies `added`, and finds or makes the token's id. The tokenizer owns what a normalizer
+ * or a splitter refers to, if adding it succeeds. */
 attn_status attn__tokenizer_create(attn__tokenizer **tokenizer, attn_context *context);
 attn_status attn__tokenizer_add_token(attn__tokenizer *t, const char *name, const char *text, size_t length,
                                       int64_t id);
