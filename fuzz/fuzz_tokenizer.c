@@ -9,9 +9,9 @@
 
 #include <string.h>
 
-#define MODEL                                                                                                           \
-    "\"model\": {\"type\": \"WordPiece\", \"vocab\": {\"[UNK]\": 0, \"a\": 1, \"##a\": 2, \"##\\u0301\": 3, \"b\": 4, " \
-    "\"##b\": 5}}"
+#define MODEL                                                                                                          \
+    "\"model\": {\"type\": \"WordPiece\", \"vocab\": {\"[UNK]\": 0, \"a\": 1, \"##a\": 2, "                            \
+    "\"##\\u0301\": 3, \"b\": 4, \"##b\": 5}}"
 static const char *const known[] = {
     "{\"normalizer\": {\"type\": \"BertNormalizer\"}, \"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"}, "
     "\"added_tokens\": [{\"content\": \"ab\", \"normalized\": true, \"lstrip\": true, \"rstrip\": true}, "
