@@ -168,12 +168,11 @@ static attn_status encode_text(const attn__tokenizer *t, const char *text, size_
 
 /* ------------------------------------------------------------------------------------------------- together */
 
-/* Counts the spaces at the beginning or the end of a text, whether as they are or as the character of a byte-level model.
- * *bytes becomes their length in the text that was tokenized. */
-static int count_spaces(const char *text, size_t n, bool at_end, size_t *bytes)
+/* Counts the spaces at the beginning or the end of a token, whether as they are or as the character of a byte-level
+ * model. */
+static int count_spaces(const char *text, size_t n, bool at_end)
 {
     int count = 0;
-    *bytes = 0;
     while (n > 0) {
         uint32_t code = 0;
         size_t before = 0, length;
@@ -182,7 +181,6 @@ static int count_spaces(const char *text, size_t n, bool at_end, size_t *bytes)
         length = at_end ? n - before : (size_t)attn__utf8_decode(text, text + n, &code);
         if (length == 0 || (code != 0x120 && !attn__unicode_space(code)))
             break;
-        *bytes += code == 0x120 ? 1 : length;
         text += at_end ? 0 : length;
         n -= length;
         count++;
@@ -191,21 +189,27 @@ static int count_spaces(const char *text, size_t n, bool at_end, size_t *bytes)
 }
 
 /* Removes the spaces at the ends of tokens from their offsets, but one space at the beginning of a text if the
- * pre-tokenizer may have added it. `tokenizers` goes by the text of the token, and so is right only in most cases. */
+ * pre-tokenizer may have added it. As `tokenizers` does, it counts the spaces of a token, and removes as many
+ * characters of the text. */
 static void trim_offsets(const attn__tokenizer *t, attn__tokens *tokens, int64_t from, const char *text)
 {
     for (int64_t i = from; i < tokens->n; i++) {
-        uint32_t *offsets = tokens->offsets[i], begin = offsets[0], end = offsets[1];
+        uint32_t *offsets = tokens->offsets[i], begin = offsets[0];
         const attn__token_text *token = &t->tokens[tokens->ids[i]];
         const char *content = token->added ? text + begin : t->texts + token->begin;
-        size_t n = token->added ? end - begin : token->length, before, after;
-        int leading = count_spaces(content, n, false, &before);
-        count_spaces(content, n, true, &after);
+        size_t n = token->added ? offsets[1] - begin : token->length, end = offsets[1];
+        int leading = count_spaces(content, n, false), trailing = count_spaces(content, n, true);
         if (leading == 1 && t->keeps_first_space && (i == from || begin == 0))
-            before = 0;
-        offsets[0] = begin + before < end ? begin + (uint32_t)before : end;
-        if (end >= after)
-            offsets[1] = end - (uint32_t)after > offsets[0] ? end - (uint32_t)after : offsets[0];
+            leading = 0;
+        for (; leading > 0 && offsets[0] < offsets[1]; leading--) {
+            uint32_t code;
+            int length = attn__utf8_decode(text + offsets[0], text + offsets[1], &code);
+            offsets[0] += length ? (uint32_t)length : 1;
+        }
+        for (; trailing > 0 && end > 0; trailing--)
+            code_before(text, end, &end);
+        if (trailing == 0)
+            offsets[1] = end > offsets[0] ? (uint32_t)end : offsets[0];
     }
 }
 
