@@ -191,7 +191,7 @@ static int count_spaces(const char *text, size_t n, bool at_end)
 /* Removes the spaces at the ends of tokens from their offsets, but one space at the beginning of a text if the
  * pre-tokenizer may have added it. As `tokenizers` does, it counts the spaces of a token, and removes as many
  * characters of the text. */
-static void trim_offsets(const attn__tokenizer *t, attn__tokens *tokens, int64_t from, const char *text)
+static void trim_offsets(const attn__tokenizer *t, attn__encoded *tokens, int64_t from, const char *text)
 {
     for (int64_t i = from; i < tokens->n; i++) {
         uint32_t *offsets = tokens->offsets[i], begin = offsets[0];
@@ -298,7 +298,7 @@ attn_status attn__tokenizer_encode(const attn__tokenizer *tokenizer, const char 
             begin[i] += all[i] - n[i];
         status = join(t, as, options->special, &raw, begin, n, tokens);
     }
-    attn__tokens_free(t->context, &raw);
+    attn__encoded_free(t->context, &raw);
     if (status != ATTN_OK)
         tokens->n = 0;
     return status;

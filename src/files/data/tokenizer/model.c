@@ -413,7 +413,7 @@ static attn_status encode_unigram(const attn__tokenizer *t, const char *bytes, s
 
 typedef struct taken {
     const attn__tokenizer *t;
-    attn__tokens *tokens;
+    attn__encoded *tokens;
     size_t begin, end;
     attn_status status;
 } taken;
@@ -428,7 +428,7 @@ static void take_piece(void *user, const char *piece, size_t length)
 
 /* The library does not tell the places of its pieces in a text, so that their offsets are those of the whole text. */
 static attn_status encode_sentencepiece(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
-                                        attn__tokens *tokens)
+                                        attn__encoded *tokens)
 {
     taken to = {.t = t, .tokens = tokens, .begin = begin, .end = end};
     attn_status status = attn__subword_encode(t->model.subword, bytes + begin, end - begin, take_piece, &to);
