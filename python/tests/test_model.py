@@ -369,10 +369,11 @@ class Claims(unittest.TestCase):
         np.testing.assert_allclose(layer(q, k, v), (expected @ v[0])[None], rtol=1e-5, atol=1e-6)
 
     def test_first_weights_of_a_gate_have_the_variance_of_xavier(self):
-        weights = built("seq2seq-attention", {"vocab_size": 9, "embed_size": 40, "num_hiddens": 60}).state_dict()
-        for gate in np.split(weights["encoder.rnn.weight_ih_l0"], 3):
-            self.assertLess(abs(gate.var() * (40 + 60) / 2 - 1), 0.1)
-        self.assertLess(abs(weights["decoder.attention.W_k.weight"].var() * (60 + 60) / 2 - 1), 0.1)
+        for init, gates, linear in ("xavier", 1, 2 / (60 + 60)), ("torch", 3, 1 / (3 * 60)):  # gates that are one matrix
+            weights = built("seq2seq-attention", {"vocab_size": 9, "embed_size": 40, "num_hiddens": 60, "init": init}).state_dict()
+            for gate in np.split(weights["encoder.rnn.weight_ih_l0"], 3):
+                self.assertLess(abs(gate.var() * (40 + gates * 60) / 2 - 1), 0.1)
+            self.assertLess(abs(weights["decoder.attention.W_k.weight"].var() / linear - 1), 0.1)
 
     def test_inputs_that_the_listings_cannot_take_are_named(self):
         r = self.random.standard_normal
