@@ -445,7 +445,7 @@ static attn_status read_size(reader *r, int64_t *value)
     const char *begin = r->at;
     *value = 0;
     if (!is_digit(*r->at))
-        return refuse(r, "a number must stand here");
+        return refuse(r, "expected a number");
     for (; is_digit(*r->at); r->at++) {
         *value = *value * 10 + (*r->at - '0');
         if (*value > most) {
@@ -487,7 +487,7 @@ static attn_status read_lengths(reader *r)
         s->nlengths++;
     } while (status == ATTN_OK && *r->at == 'x');
     if (status == ATTN_OK && s->nlengths < forms[s->form].lengths)
-        return refuse(r, "an x and another length must stand here");
+        return refuse(r, "expected x and another length");
     return status;
 }
 
@@ -496,7 +496,7 @@ static attn_status read_letter(reader *r)
     grammar_phrase *s = r->phrase;
     char letter = *r->at, why[80];
     if (!strchr(forms[s->form].letters, letter)) {
-        snprintf(why, sizeof why, "here must stand one of the letters %s, a : or the end", forms[s->form].letters);
+        snprintf(why, sizeof why, "expected one of the letters %s, ':' or the end", forms[s->form].letters);
         return refuse(r, why);
     }
     if (s->letter[letter - 'a'] >= 0)
@@ -532,7 +532,7 @@ static attn_status read_real(reader *r, double *value)
     char *end;
     *value = attn__real_of_text(r->at, &end);
     if (end == r->at || !(*value >= -1e300 && *value <= 1e300))
-        return refuse(r, "a finite number must stand here");
+        return refuse(r, "expected a finite number");
     r->at = end;
     return ATTN_OK;
 }
@@ -544,7 +544,7 @@ static attn_status read_end(reader *r, int64_t open, int64_t *value)
     *value = open;
     r->at += negative;
     if (!is_digit(*r->at))
-        return negative ? refuse(r, "a number must stand here") : ATTN_OK;
+        return negative ? refuse(r, "expected a number") : ATTN_OK;
     attn_status status = read_size(r, value);
     *value = negative ? -*value : *value;
     return status;
@@ -567,7 +567,7 @@ static attn_status read_value(reader *r, grammar_feature feature)
     if (!features[feature].value)
         return ATTN_OK;
     if (*r->at != '=')
-        return refuse(r, "this feature needs a value: = must stand here");
+        return refuse(r, "this feature needs a value: expected '='");
     r->at++;
     void *value = (char *)s + features[feature].at;
     if (features[feature].value == 'R')
@@ -632,7 +632,7 @@ static attn_status read_features(reader *r)
     attn_status status = ATTN_OK;
     while (status == ATTN_OK && *r->at) {
         if (*r->at != ':' && *r->at != ',')
-            return refuse(r, "a comma or the end must stand here");
+            return refuse(r, "expected ',' or the end");
         r->at++;
         status = read_feature(r);
     }

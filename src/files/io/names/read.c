@@ -57,7 +57,7 @@ static attn_status read_index(const line *l, int *at, attn__operation *o)
     const char *word = *at < l->n ? l->words[(*at)++] : "", *rest;
     if (!read_whole(word, "/", &o->a, &rest) || *rest != '/' || !read_whole(rest + 1, "", &o->b, &rest) || *rest ||
         o->a < 0 || o->a >= o->b || o->b > 4096)
-        return fail(l, "i/n must stand here, the i-th of n counted from 0", word);
+        return fail(l, "expected i/n, the i-th of n counted from 0", word);
     return ATTN_OK;
 }
 

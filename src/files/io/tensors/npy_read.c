@@ -45,8 +45,7 @@ static attn_status take_text(reader *r, char text[32])
     skip_blanks(r);
     char quote = r->at < r->end ? *r->at : '\0';
     if (quote != '\'' && quote != '"')
-        return fail(r, quote == '[' ? ATTN_ERROR_UNSUPPORTED : ATTN_ERROR_FORMAT,
-                    "header: a quoted text must stand here");
+        return fail(r, ATTN_ERROR_FORMAT, "header: expected a quoted string");
     const char *begin = r->at + 1, *close = memchr(begin, quote, (size_t)(r->end - begin));
     if (!close || close - begin >= 32)
         return fail(r, ATTN_ERROR_FORMAT, "header: a text without an end, or too long");
@@ -67,6 +66,8 @@ static attn_status take_type(reader *r)
         {"u2", ATTN__U16}, {"u4", ATTN__U32}, {"u8", ATTN__U64}, {"b1", ATTN__BOOL},
     };
     char text[32] = "";
+    if (r->at < r->end && *r->at == '[')
+        return fail(r, ATTN_ERROR_UNSUPPORTED, "header: elements of structured types are not read");
     attn_status status = take_text(r, text);
     if (status != ATTN_OK)
         return status;
@@ -96,7 +97,7 @@ static attn_status take_order(reader *r)
 {
     r->fortran = take_word(r, "True");
     r->has_order = r->fortran || take_word(r, "False");
-    return r->has_order ? ATTN_OK : fail(r, ATTN_ERROR_FORMAT, "header: True or False must stand here");
+    return r->has_order ? ATTN_OK : fail(r, ATTN_ERROR_FORMAT, "header: expected True or False");
 }
 
 static attn_status take_length(reader *r, int64_t *length)
@@ -110,7 +111,7 @@ static attn_status take_length(reader *r, int64_t *length)
     }
     if (r->at < r->end && *r->at == 'L')
         r->at++;
-    return r->at > begin ? ATTN_OK : fail(r, ATTN_ERROR_FORMAT, "header: a length must stand here");
+    return r->at > begin ? ATTN_OK : fail(r, ATTN_ERROR_FORMAT, "header: expected a length");
 }
 
 static attn_status take_shape(reader *r)
@@ -118,7 +119,7 @@ static attn_status take_shape(reader *r)
     r->array.rank = 0;
     r->has_shape = true;
     if (!take(r, '('))
-        return fail(r, ATTN_ERROR_FORMAT, "header: a tuple must stand here");
+        return fail(r, ATTN_ERROR_FORMAT, "header: expected '('");
     while (!take(r, ')')) {
         if (r->array.rank == ATTN_MAX_RANK)
             return fail(r, ATTN_ERROR_UNSUPPORTED, "header: more than 8 axes");
@@ -126,7 +127,7 @@ static attn_status take_shape(reader *r)
         if (status != ATTN_OK)
             return status;
         if (!take(r, ',') && (r->at == r->end || *r->at != ')'))
-            return fail(r, ATTN_ERROR_FORMAT, "header: a comma or the tuple's end must stand here");
+            return fail(r, ATTN_ERROR_FORMAT, "header: expected ',' or ')'");
     }
     return ATTN_OK;
 }
@@ -138,7 +139,7 @@ static attn_status take_member(reader *r)
     if (status != ATTN_OK)
         return status;
     if (!take(r, ':'))
-        return fail(r, ATTN_ERROR_FORMAT, "header: a colon must stand here");
+        return fail(r, ATTN_ERROR_FORMAT, "header: expected ':'");
     skip_blanks(r);
     if (strcmp(key, "descr") == 0)
         return take_type(r);
@@ -158,7 +159,7 @@ static attn_status take_dict(reader *r)
         if (status != ATTN_OK)
             return status;
         if (!take(r, ',') && (r->at == r->end || *r->at != '}'))
-            return fail(r, ATTN_ERROR_FORMAT, "header: a comma or the dict's end must stand here");
+            return fail(r, ATTN_ERROR_FORMAT, "header: expected ',' or '}'");
     }
     skip_blanks(r);
     if (r->at != r->end)

@@ -194,7 +194,9 @@ attn_status attn__safetensors_find(attn__findings *findings, const attn__input *
     if (header > MAX_HEADER)
         return attn__input_fail(
             input, ATTN_ERROR_FORMAT, 0,
-            "neither PyTorch's .pt nor safetensors: a header of %" PRIu64 " bytes, more than 100000000", header);
+            "neither a PyTorch nor a safetensors file: a safetensors header has at most 100000000 bytes, here the first 8 "
+            "bytes give %" PRIu64,
+            header);
     if (header > input->size - 8)
         return attn__input_fail(input, ATTN_ERROR_FORMAT, 0,
                                 "the header should have %" PRIu64 " bytes, the file ends after %zu", header,
