@@ -381,6 +381,35 @@ static void divide(row *r, double norm)
     }
 }
 
+/* Returns b of a sigmoid. */
+static double sigmoid_bias(const row *r)
+{
+    double n = (double)r->keys;
+    if (r->p->own_sigmoid_bias)
+        return r->p->sigmoid_bias;
+    if (r->p->flags & ATTN_WITH_PACKED) {
+        const int32_t *offsets = r->a->k_offsets + r->w.at[r->p->packed.batch_dim];
+        n = n / (double)r->p->dims[r->p->packed.key_dim].n * (double)(offsets[1] - offsets[0]);
+    }
+    return -log(n);
+}
+
+static void sigmoid(row *r)
+{
+    double b = sigmoid_bias(r);
+    r->norm = 1, r->lse = 0;
+    for (int64_t j = 0; j < r->keys; j++) {
+        key *k = &r->key[j];
+        if (k->state == WALK_ABSENT)
+            continue;
+        k->p = 1 / (1 + exp(-(k->score + b)));
+        double x_err = scores_wrong_by(r, k) + r->u.score * fabs(b);
+        k->p_err = k->p * (r->u.weight + expm1(fmin(x_err, 50)));
+        if (is_subnormal(r, k->p, k->p_err))
+            k->p_err = fmax(k->p_err, k->p);
+    }
+}
+
 static void normalize(row *r)
 {
     double max = (double)-INFINITY, sum = 0;
@@ -404,6 +433,8 @@ static void normalize(row *r)
         return;
     if (r->p->normalization == ATTN_NORMALIZATION_SOFTMAX || is_hardmax(r))
         softmax(r, max);
+    else if (r->p->normalization == ATTN_NORMALIZATION_SIGMOID)
+        sigmoid(r);
     else
         divide(r, r->p->normalization == ATTN_NORMALIZATION_MEAN   ? (double)n
                   : r->p->normalization == ATTN_NORMALIZATION_NONE ? 1
@@ -550,6 +581,9 @@ static void score_gradients(row *r)
             k->grad_err = p_err * (by_p_size + size) + k->p * (r->u.weight * by_p_size + delta_err);
         } else if (is_hardmax(r)) {
             k->grad = k->grad_err = 0;
+        } else if (r->p->normalization == ATTN_NORMALIZATION_SIGMOID) {
+            k->grad = k->p * (1 - k->p) * by_p;
+            k->grad_err = 2 * k->p_err * by_p_size + k->p * r->u.weight * by_p_size;
         } else if (r->p->normalization == ATTN_NORMALIZATION_SUM) {
             k->grad = (by_p - delta) / r->norm;
             k->grad_err = norm_err * (by_p_size + size) + (r->u.weight * by_p_size + delta_err) / r->norm;

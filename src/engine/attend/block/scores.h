@@ -34,6 +34,17 @@ static inline float attn__masked_score(const attn__canonical *canonical)
     return fill == 0.0 ? -INFINITY : (float)fill * (float)ATTN__LOG2E;
 }
 
+/* Returns b of a sigmoid, which is added to the scores of a row of `keys` keys. */
+static inline double attn__sigmoid_bias(const attn_problem *problem, int64_t keys)
+{
+    return problem->own_sigmoid_bias ? problem->sigmoid_bias : keys > 0 ? -log((double)keys) : 0;
+}
+
+static inline double attn__sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
 /* Limits a difference score - lse to at most 0, as simd/softmax.h does. The difference can be positive because the
  * log-sum-exp is rounded.  NaN stays NaN. */
 static inline double attn__log_weight(double difference)
