@@ -5,10 +5,19 @@
 #include "attend/problem/operand.h"
 #include "base/integers.h"
 
+static attn__weights_kind kind_of(const attn__canonical *canonical)
+{
+    attn_normalization normalization = canonical->problem.normalization;
+    return normalization == ATTN_NORMALIZATION_SIGMOID ? ATTN__WEIGHTS_SIGMOID
+           : normalization == ATTN_NORMALIZATION_NONE  ? ATTN__WEIGHTS_SCORES
+                                                       : ATTN__WEIGHTS_SOFTMAX;
+}
+
 attn__tile_plan attn__tile_plan_of(const attn__canonical *canonical, attn__isa isa)
 {
     attn__tile_plan plan = {.lanes = attn__online_softmax_for(isa),
                             .backward = attn__softmax_backward_for(isa),
+                            .kind = kind_of(canonical),
                             .has_bias = canonical->has_bias,
                             .has_dropout = canonical->has_dropout,
                             .wants_dbias = canonical->backward && (canonical->problem.flags & ATTN_WANT_DBIAS),
@@ -97,6 +106,8 @@ void attn__tile_rows_lse(const attn__tile_rows *rows, const attn__tile_plan *pla
     const attn__canonical *canonical = place->canonical;
     int64_t at = place->head * rows->most, batch = place->batch, count = place->count, offset[CHUNK];
     const float *lse = place->arrays->lse;
+    if (plan->kind == ATTN__WEIGHTS_SIGMOID)
+        return;
     attn__lse_load(canonical, place->arrays, batch, place->first, count, rows->lse + at, rows->delta + at);
     for (int64_t i = 0; plan->masks && plan->visible.fills && i < count; i++) {
         if (i % CHUNK == 0)
@@ -111,6 +122,7 @@ void attn__tile_keys_start(attn__tile_keys *keys, const attn__tile_plan *plan, c
 {
     if (plan->masks)
         attn__visible_keys_start(&keys->see, canonical, first, count);
+    keys->sigmoid_bias = attn__sigmoid_offset(canonical);
     if (count < 1)
         return;
     if (plan->has_bias)
@@ -203,10 +215,14 @@ bool attn__tile_softmax(const attn__tile *t, const float *top)
     const attn__tile_plan *plan = t->plan;
     const attn__tile_rows *rows = t->rows;
     int64_t at = t->head * rows->most + t->row;
-    bool changed;
+    bool changed = false;
     attn__online_softmax_args softmax = {
         t->s, t->nkeys, t->ld, top, rows->m + at, rows->l + at, rows->shrink + t->row, &changed};
-    plan->lanes->softmax(&softmax);
+    if (plan->kind == ATTN__WEIGHTS_SOFTMAX)
+        plan->lanes->softmax(&softmax);
+    else
+        plan->lanes->separate(&(attn__lane_weights){t->s, t->nkeys, t->ld, plan->kind == ATTN__WEIGHTS_SIGMOID,
+                                                    t->keys->sigmoid_bias, rows->m + at, rows->l + at});
     if (plan->has_dropout)
         plan->lanes->dropout(&(attn__lane_dropout){t->s, t->nkeys, t->ld, rows->low + at, rows->high + at,
                                                    t->keys->column + t->key, plan->drop_below});
@@ -224,7 +240,9 @@ void attn__tile_weights(attn__tile *t)
     int64_t at = t->head * rows->most + t->row;
     if (plan->has_bias)
         load_bias(t, false);
-    attn__softmax_backward_args args = {.rows = t->nrows,
+    attn__softmax_backward_args args = {.kind = plan->kind,
+                                        .sigmoid_bias = t->keys->sigmoid_bias,
+                                        .rows = t->nrows,
                                         .keys = t->nkeys,
                                         .ld = t->ld,
                                         .s = t->s,

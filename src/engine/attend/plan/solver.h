@@ -36,17 +36,23 @@ typedef struct attn__solver {
     unsigned extras; /* attn__canonical.extras that the solver supports */
 } attn__solver;
 
-/* Returns NULL if the problem is attention in f32 or bf16 by dot products and a softmax over whole key axes, otherwise
- * a reason. Most fast solvers support only such problems. */
-static inline const char *attn__refuse_unusual(const attn__canonical *canonical)
+/* Sets of normalizations, with bits 1 << attn_normalization. */
+enum {
+    ATTN__SOFTMAX_ONLY = 1 << ATTN_NORMALIZATION_SOFTMAX,
+    ATTN__WEIGHTS_KINDS = ATTN__SOFTMAX_ONLY | 1 << ATTN_NORMALIZATION_NONE | 1 << ATTN_NORMALIZATION_SIGMOID
+};
+
+/* Returns NULL if the problem is attention in f32 or bf16 by dot products over whole key axes, with one of the given
+ * normalizations. Otherwise returns a reason. Most fast solvers support only such problems. */
+static inline const char *attn__refuse_unusual(const attn__canonical *canonical, unsigned normalizations)
 {
     const attn_problem *p = &canonical->problem;
     if (p->dtype != ATTN_F32 && p->dtype != ATTN_BF16)
         return "f32 and bf16 only";
     if (p->score != ATTN_SCORE_DOT)
         return "dot-product scores only";
-    if (p->normalization != ATTN_NORMALIZATION_SOFTMAX)
-        return "softmax only";
+    if (!(normalizations >> p->normalization & 1))
+        return normalizations == ATTN__SOFTMAX_ONLY ? "softmax only" : "another normalization";
     return p->nwindows ? "keys have a window" : NULL;
 }
 

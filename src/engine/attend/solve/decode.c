@@ -55,7 +55,7 @@ typedef struct decode {
 
 static const char *refuse_usual(const attn__canonical *canonical)
 {
-    const char *unusual = attn__refuse_unusual(canonical);
+    const char *unusual = attn__refuse_unusual(canonical, ATTN__WEIGHTS_KINDS);
     if (unusual)
         return unusual;
     if (canonical->problem.nrelatives)
@@ -531,7 +531,12 @@ static void see_block(const item *t, int64_t head, int64_t first, int64_t keys, 
         bool picks = s->tile.hidden || drops || t->canonical->has_bias;
         if (picks)
             mask_scores(t, head, i, p, s);
-        float shrink = f->kernel->weigh(p + from, to - from, &of->m[i], &of->l[i]);
+        float shrink = 1.0f;
+        if (f->tiles.kind == ATTN__WEIGHTS_SOFTMAX)
+            shrink = f->kernel->weigh(p + from, to - from, &of->m[i], &of->l[i]);
+        else
+            f->kernel->separate(p + from, to - from, f->tiles.kind == ATTN__WEIGHTS_SIGMOID, s->keys.sigmoid_bias,
+                                &of->m[i], &of->l[i]);
         if (picks)
             drop_weights(t, head, i, p, s);
         add_alive(t, &v, from, to, p, picks ? s->alive + i * BLOCK : NULL, 1, shrink, of->o + i * f->values, s);

@@ -111,7 +111,7 @@ static const char *refuse(const attn__canonical *canonical)
         return "head size above 512";
     if (canonical->backward)
         return "forward only";
-    const char *unusual = attn__refuse_unusual(canonical);
+    const char *unusual = attn__refuse_unusual(canonical, ATTN__WEIGHTS_KINDS);
     if (unusual)
         return unusual;
     return attn__table_panels_refuse(canonical);
@@ -226,7 +226,8 @@ static void fill_flash(attn__flash *f, const attn__canonical *canonical)
         f->pairs = attn__gemm_tile_bf16_for(canonical->isa);
     f->channel_pairs = (f->channels + 1) / 2;
     f->ld_pairs = panel_width(f->channel_pairs);
-    if (!f->channel[ATTN__OP_Q] && adjacent && !tables && amx_pays(f, canonical))
+    bool softmax = f->tiles.kind == ATTN__WEIGHTS_SOFTMAX; /* AMX computes the weights of a softmax during products */
+    if (!f->channel[ATTN__OP_Q] && adjacent && !tables && softmax && amx_pays(f, canonical))
         choose_amx(f, canonical);
     else
         choose_blocks(f, canonical);

@@ -112,7 +112,7 @@ enum { FORWARD = 4, ALL = 8 };
 /* Returns a reason for which neither pass can run the problem, or NULL if there is none. */
 static const char *refuse_both(const attn__canonical *canonical)
 {
-    const char *unusual = attn__refuse_unusual(canonical);
+    const char *unusual = attn__refuse_unusual(canonical, ATTN__WEIGHTS_KINDS);
     if (unusual)
         return unusual;
     if (canonical->problem.nrelatives)
@@ -444,6 +444,7 @@ static void start_tile(head *h)
     m->rows.bias = shape->query_at[ATTN__OP_BIAS];
     m->keys.bias = shape->key_at[ATTN__OP_BIAS];
     m->keys.column = shape->drop_column;
+    m->keys.sigmoid_bias = attn__sigmoid_offset(h->canonical);
     attn__tile *t = &m->tile; /* set field by field, because clearing a struct takes a few percent of a small head */
     t->plan = &p->tiles;
     t->canonical = h->canonical;
@@ -547,7 +548,7 @@ static void write_lse(const head *h)
     float *lse = (float *)h->arrays->lse + h->now.at.lse;
     const int64_t *at = h->shape->query_at[ATTN__OP_LSE];
     for (int64_t i = 0; i < h->shape->queries; i++)
-        lse[at[i]] = attn__running_lse(h->m.rows.m[i], h->m.rows.l[i]);
+        lse[at[i]] = attn__running_lse(h->canonical, h->m.rows.m[i], h->m.rows.l[i]);
 }
 
 /* Computes the outputs of one head. All scores are computed at once, and the softmax is along columns. */
