@@ -39,6 +39,7 @@ typedef struct attn__tile_rows {
     uint64_t *drop;              /* by head: dropout hashes */
     uint32_t *low, *high;        /* by head: halves of the dropout hashes, for one query per lane */
     float *m, *l, *shrink;       /* forward. m, l: by head; shrink: [most] */
+    int32_t *chosen;             /* forward, by head, for ATTN__WEIGHTS_LARGEST: the key of the largest score m */
     float *lse, *delta, *fill;   /* backward, by head, see attn__softmax_backward_args */
 } attn__tile_rows;
 
@@ -48,6 +49,7 @@ typedef struct attn__tile_keys {
     int64_t *bias, *dbias; /* offsets in the bias and in its gradient */
     uint32_t *column;      /* dropout column numbers; memory up to a multiple of the lanes is read */
     float sigmoid_bias;    /* b times log2(e); only for sigmoids */
+    int64_t first;         /* number of the first key */
 } attn__tile_keys;
 
 typedef struct attn__tile {
@@ -111,9 +113,22 @@ bool attn__tile_sees(attn__tile *t, const attn__visible_span *span);
 /* Forward: applies softcap, bias and masks to the scores, and sets t->alive. Returns whether the scores changed. */
 bool attn__tile_scores(attn__tile *t);
 /* Forward: computes the weights from the scores, the sums m and l, and t->alive. Weights that do not depend on other
- * keys have m = 0 and l = 1. `top`: largest score of each query,
+ * keys have m = 0 and l = 1. A hardmax has no weights, but rows->chosen. `top`: largest score of each query,
  * or NULL. Returns true if earlier sums must be multiplied by rows->shrink. */
 bool attn__tile_softmax(const attn__tile *t, const float *top);
+
+/* The output of a hardmax. `place` has the queries. */
+typedef struct attn__tile_chosen {
+    const attn__tile_plan *plan;
+    attn__tile_place place;
+    const float *m;                       /* largest scores; -infinity: no keys; NaN: NaN among the scores */
+    const int32_t *chosen;                /* their keys */
+    const int64_t *v_channel, *o_channel; /* see attn__rows.channel */
+    float *row;                           /* scratch memory for the channels of a value */
+} attn__tile_chosen;
+/* Stores the values of the chosen keys as output: zeros for queries without keys or whose weight is dropped, and NaN for
+ * queries with NaN among their scores. */
+void attn__tile_store_chosen(const attn__tile_chosen *t);
 
 /* Backward: computes weights and gradients of scores from the products s and ds. */
 void attn__tile_weights(attn__tile *t);

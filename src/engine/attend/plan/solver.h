@@ -39,8 +39,16 @@ typedef struct attn__solver {
 /* Sets of normalizations, with bits 1 << attn_normalization. */
 enum {
     ATTN__SOFTMAX_ONLY = 1 << ATTN_NORMALIZATION_SOFTMAX,
-    ATTN__WEIGHTS_KINDS = ATTN__SOFTMAX_ONLY | 1 << ATTN_NORMALIZATION_NONE | 1 << ATTN_NORMALIZATION_SIGMOID
+    ATTN__WEIGHTS_KINDS = ATTN__SOFTMAX_ONLY | 1 << ATTN_NORMALIZATION_NONE | 1 << ATTN_NORMALIZATION_SIGMOID,
+    ATTN__HARDMAX_TOO = ATTN__WEIGHTS_KINDS | 1 << ATTN_NORMALIZATION_HARDMAX
 };
+
+/* Returns a reason if the problem has top_k and is no hardmax, for solvers of hardmax. */
+static inline const char *attn__refuse_top_k(const attn__canonical *canonical)
+{
+    bool chooses = canonical->problem.normalization == ATTN_NORMALIZATION_HARDMAX;
+    return (canonical->extras & ATTN__TOP_K) && !chooses ? "the largest scores alone take part" : NULL;
+}
 
 /* Returns NULL if the problem is attention in f32 or bf16 by dot products over whole key axes, with one of the given
  * normalizations. Otherwise returns a reason. Most fast solvers support only such problems. */

@@ -48,6 +48,15 @@ typedef struct attn__lane_weights {
     float *m, *l; /* set to 0 and 1 in lanes with a score that is not -infinity */
 } attn__lane_weights;
 
+/* The first of the largest scores of each lane. */
+typedef struct attn__lane_largest {
+    const float *s;
+    int64_t rows, width;
+    float *m;      /* largest score so far; at first -infinity; NaN after a NaN */
+    int32_t *at;   /* its number, which is not set while m is -infinity */
+    int32_t first; /* number of row 0 */
+} attn__lane_largest;
+
 /* Counter-based dropout (base/rng.h). Each lane has a 64-bit key, stored as two halves. */
 typedef struct attn__lane_dropout {
     float *p;
@@ -80,6 +89,7 @@ typedef struct attn__online_softmax_kernel {
                   float fill);
     void (*softmax)(const attn__online_softmax_args *args);
     void (*separate)(const attn__lane_weights *args);
+    void (*largest)(const attn__lane_largest *args);
     /* Sets dropped weights to -0. Other weights are never -0. */
     void (*dropout)(const attn__lane_dropout *args);
     /* Multiplies each lane of the tile by factor[lane]. */

@@ -132,6 +132,21 @@ static void separate(const attn__lane_weights *t)
             separate_lanes(t, w, false);
 }
 
+static void online_softmax_largest(const attn__lane_largest *t)
+{
+    for (int64_t w = 0; w < t->width; w += VF_LANES) {
+        vf m = vf_load(t->m + w), at = vf_from_bits(vi_load(t->at + w));
+        for (int64_t r = 0; r < t->rows; r++) {
+            vf x = vf_load(t->s + r * t->width + w);
+            vm takes = vm_or(vf_lt(m, x), vm_not(vf_eq(x, x)));
+            m = vf_select(takes, x, m);
+            at = vf_select(takes, vf_from_bits(vi_set1(t->first + (int32_t)r)), at);
+        }
+        vf_store(t->m + w, m);
+        vf_store((float *)(void *)(t->at + w), at);
+    }
+}
+
 static void dropout(const attn__lane_dropout *t)
 {
     vi threshold = vi_set1((int32_t)t->threshold);
@@ -166,5 +181,6 @@ const attn__online_softmax_kernel VF_NAME(attn__online_softmax) = {VF_ISA,
                                                                    online_softmax_limit,
                                                                    online_softmax_softmax,
                                                                    separate,
+                                                                   online_softmax_largest,
                                                                    dropout,
                                                                    online_softmax_scale};

@@ -23,10 +23,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* LARGEST: the weight of a row's first largest score is 1. This kernel does not compute it. */
 typedef enum attn__weights_kind {
     ATTN__WEIGHTS_SOFTMAX,
     ATTN__WEIGHTS_SCORES,
-    ATTN__WEIGHTS_SIGMOID
+    ATTN__WEIGHTS_SIGMOID,
+    ATTN__WEIGHTS_LARGEST
 } attn__weights_kind;
 
 typedef struct attn__softmax_backward_args {
