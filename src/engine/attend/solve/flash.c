@@ -726,14 +726,12 @@ static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash
         return;
     }
     bool top_known = !t->flash->pairs && !b->amx;
-    if (b->amx) {
+    if (b->amx)
         attn__flash_amx_score(t, b, sub);
-        attn__flash_amx_scale(t, b, sub);
-    } else if (t->flash->pairs) {
+    else if (t->flash->pairs)
         score_pairs(t, b, sub);
-    } else {
+    else
         score(t, b, sub);
-    }
     attn__tile tile = attn__flash_tile(t, b, sub);
     top_known = !attn__tile_scores(&tile) && top_known;
     bool shrinks = attn__tile_softmax(&tile, top_known ? t->s.top : NULL);
