@@ -79,7 +79,8 @@ class Problem(c.Structure):
                 ("relatives", Relative * MAX_RELATIVE), ("npicks", c.c_int), ("picks", Pick * MAX_PICKS),
                 ("mask_fill", c.c_double), ("dropout", c.c_double), ("seed", c.c_uint64), ("stream", c.c_uint64),
                 ("weights_dropped", c.c_bool), ("accumulate", c.c_bool), ("own_grad_strides", c.c_bool),
-                ("top_k", c.c_int64), ("broadcast", c.c_uint64), ("reserved", c.c_int64 * 14)]
+                ("top_k", c.c_int64), ("broadcast", c.c_uint64), ("sigmoid_bias", c.c_double), ("own_sigmoid_bias", c.c_bool),
+                ("reserved", c.c_int64 * 12)]
 
 
 class Arrays(c.Structure):
