@@ -21,8 +21,6 @@ _LARGEST, _SMALLEST = 2**63 - 1, -(2**63)
 _DTYPES = {"float32": c.F32, "float64": c.F64, "bfloat16": c.BF16}
 _PLANS_KEPT = 32  # of each thread
 
-_NORMALIZATIONS = {"softmax": 0, "hardmax": 3, "none": 4, "sigmoid": 5}  # ATTN_NORMALIZATION_...
-
 Array = npt.NDArray[Any]
 Normalization = Literal["softmax", "hardmax", "none", "sigmoid"]
 Window = Union[int, Sequence[Optional[int]]]
@@ -401,13 +399,13 @@ class _Call:
             self.blocks(*_two(block_mask, "block_mask", "(blocks, (queries, keys))"))
 
     def normalize(self, normalization: Any, top_k: Any, sigmoid_bias: Any) -> None:
-        if not isinstance(normalization, str) or normalization not in _NORMALIZATIONS:
-            raise ArgumentError(f"normalization is {shown(normalization)}; {', '.join(_NORMALIZATIONS)} are known")
+        if not isinstance(normalization, str) or normalization not in c.NORMALIZATIONS:
+            raise ArgumentError(f"normalization is {shown(normalization)}; {', '.join(c.NORMALIZATIONS)} are known")
         try:
             self.problem.top_k = max(min(operator.index(top_k), _LARGEST), -1)
         except TypeError:
             raise ArgumentError(f"top_k is {shown(top_k)}, which is no whole number") from None
-        self.problem.normalization = _NORMALIZATIONS[normalization]
+        self.problem.normalization = c.NORMALIZATIONS[normalization]
         if sigmoid_bias is None:
             return
         if normalization != "sigmoid":
