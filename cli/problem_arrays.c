@@ -169,7 +169,7 @@ attn_status cli_arrays_run_before(attn_context *context, const attn_problem *pro
         return ATTN_OK;
     forward.direction = ATTN_DIRECTION_FORWARD;
     forward.flags &= ATTN_WITH_ALL;
-    forward.flags |= ATTN_WANT_LSE;
+    forward.flags |= problem->normalization == ATTN_NORMALIZATION_SIGMOID ? 0 : ATTN_WANT_LSE;
     attn_status status = attn_plan_create(&plan, context, &forward, &(attn_plan_options){.solver = solver});
     if (status == ATTN_OK)
         status = attn_plan_execute(plan, &a->arrays, NULL);

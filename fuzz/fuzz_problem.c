@@ -344,7 +344,8 @@ static bool run_before(attn_context *context, const attn_problem *problem, array
     if (problem->direction == ATTN_DIRECTION_FORWARD)
         return true;
     forward.direction = ATTN_DIRECTION_FORWARD;
-    forward.flags = (problem->flags & ATTN_WITH_ALL) | ATTN_WANT_LSE;
+    forward.flags = problem->flags & ATTN_WITH_ALL;
+    forward.flags |= problem->normalization == ATTN_NORMALIZATION_SIGMOID ? 0 : ATTN_WANT_LSE;
     bool done = attn_plan_create(&plan, context, &forward, &(attn_plan_options){.solver = "reference"}) == ATTN_OK &&
                 attn_plan_execute(plan, &s->a, NULL) == ATTN_OK;
     attn_plan_destroy(plan);

@@ -187,7 +187,7 @@ static void check_running(subject *s)
         attn__row row;
         attn__row_at(&row, canonical, &s->r.arrays, batch, first + i);
         float sink = sinks ? ((const float *)s->r.arrays.sinks)[row.offset[ATTN__OP_SINKS]] : -INFINITY;
-        float lse = attn__running_lse(max[i], sum[i]);
+        float lse = attn__running_lse(canonical, max[i], sum[i]);
         assert_true(sink == -INFINITY ? lse == -INFINITY : fabsf(lse - sink) < 1e-5f * (1 + fabsf(sink)));
         if (!(canonical->problem.flags & ATTN_WANT_LSE))
             continue;

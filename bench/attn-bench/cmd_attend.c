@@ -47,7 +47,8 @@ static const char description[] =
     "Features of all forms:\n"
     "  bf16 f64 causal causal-br band=LO..HI lens lensq pad mask blocks=N bias\n"
     "  biask biasd buckets=N rel dropout=P fill=X scale=X softcap=X sinks lse\n"
-    "  dlse over-n kernel-sum hardmax none topk=N; packed=N\n"
+    "  dlse over-n kernel-sum hardmax none sigmoid\n"
+    "  sigmoid-bias=X topk=N; packed=N\n"
     "  (first form); bthd bhtd (layout of the first two forms); the score:\n"
     " " ATTN_SCORES(WORD) "\n"
                           "attn.h describes each.";

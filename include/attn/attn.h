@@ -237,7 +237,10 @@ typedef enum attn_normalization {
      * largest S. The gradient of v uses these weights. q, k, bias, tables and w get zero gradients, because small
      * changes of the scores do not change the weights. */
     ATTN_NORMALIZATION_HARDMAX,
-    ATTN_NORMALIZATION_NONE /* S itself, for nonnegative S; lse is 0 */
+    ATTN_NORMALIZATION_NONE, /* S itself, for nonnegative S; lse is 0 */
+    /* 1 / (1 + exp(-(S + b))) of each key by itself, without a sum over the keys; see attn_problem.sigmoid_bias.  There
+     * is no lse, and the backward pass does not read it. (Ramapuram et al. 2024, arXiv:2409.04431.) */
+    ATTN_NORMALIZATION_SIGMOID
 } attn_normalization;
 
 /* One dim of the problem. Strides are in elements and may be negative. An operand may have a nonzero stride only in
@@ -458,7 +461,14 @@ typedef struct attn_problem {
      * which all queries and keys read. Without its bit, an operand whose strides are all 0 is refused, because its
      * strides were probably forgotten. */
     uint64_t broadcast;
-    int64_t reserved[14];
+    /* b of ATTN_NORMALIZATION_SIGMOID if own_sigmoid_bias is true; otherwise b = -log(n). n is the number of keys of the
+     * problem, or of the packed sequence, and of a window's taps. Masks, bands and lens do not change n, so that all
+     * rows have the same b. A decoder whose cache grows must set b, because its keys are fewer than those of the prompt
+     * that it continues. b is added after the softcap and the bias. One b for each head is a bias with a stride along
+     * the heads' dim only, with b = 0 here; its gradient is dbias. */
+    double sigmoid_bias;
+    bool own_sigmoid_bias;
+    int64_t reserved[12];
 } attn_problem;
 
 /* The arrays of one execution. Unused arrays may be NULL. Outputs must not overlap any other array. The forward pass
@@ -695,7 +705,8 @@ ATTN_API attn_status attn_problem_window2d(attn_problem *problem, const attn_win
  *
  * The parts of a problem with ATTN_NORMALIZATION_NONE are added instead: o = o1 + o2, lse = 0. Parts of a problem with
  * ATTN_NORMALIZATION_HARDMAX are refused, because the stored largest scores are rounded and do not tell which part has
- * the larger one. The log-sum-exps do not tell the normalization, so that the caller must set it.
+ * the larger one. So are parts of ATTN_NORMALIZATION_SIGMOID, which have no log-sum-exp: their outputs are added, if all
+ * parts have the same sigmoid_bias. The log-sum-exps do not tell the normalization, so that the caller must set it.
  *
  * More than two parts are merged one after another, because o may be o1 or o2, and lse may be lse1 or lse2. o1, o2 and
  * o are [B,T,H,D] or [B,H,T,D]. The log-sum-exps are [B,H,T], in f64 if the type is ATTN_F64, and otherwise in f32. */
@@ -706,7 +717,7 @@ typedef struct attn_partials {
     attn_normalization normalization; /* of the problem of the parts; zero-initialized: SOFTMAX */
 } attn_partials;
 /* Merges the outputs o [B,T,H,D] and log-sum-exps of two parts. ATTN_ERROR_SHAPE: a negative or too large size.
- * ATTN_ERROR_UNSUPPORTED: another type, or HARDMAX. ATTN_ERROR_ARGUMENT: an unknown layout or normalization, or NULL.
+ * ATTN_ERROR_UNSUPPORTED: another type, HARDMAX or SIGMOID. ATTN_ERROR_ARGUMENT: an unknown layout or normalization, or NULL.
  */
 ATTN_API attn_status attn_partials_merge(attn_context *context, const attn_partials *shape, const void *o1,
                                          const void *lse1, const void *o2, const void *lse2, void *o, void *lse);
@@ -748,7 +759,8 @@ ATTN_API attn_status attn_partials_backward(attn_context *context, const attn_pa
  *     sinks                  a sink for each index of the batch dims but the first: for each head
  *     dlse                   backward: a gradient of the log-sum-exp as well
  *     dot additive concat gaussian boxcar constant triangular   the score: any `name` of ATTN_SCORES
- *     over-n kernel-sum hardmax none   another normalization
+ *     over-n kernel-sum hardmax none sigmoid   another normalization
+ *     sigmoid-bias=X         with sigmoid: b; else -log(keys)
  *     topk=N                 only the N largest scores of a row are visible
  *     bthd bhtd              (multi-head) the layout; else bthd
  *     row col axis=N first   (axis) along the last axis of lengths, the first, or the N-th; the channels in front

@@ -21,10 +21,8 @@ _LARGEST, _SMALLEST = 2**63 - 1, -(2**63)
 _DTYPES = {"float32": c.F32, "float64": c.F64, "bfloat16": c.BF16}
 _PLANS_KEPT = 32  # of each thread
 
-_NORMALIZATIONS = {"softmax": 0, "hardmax": 3, "none": 4}  # ATTN_NORMALIZATION_...
-
 Array = npt.NDArray[Any]
-Normalization = Literal["softmax", "hardmax", "none"]
+Normalization = Literal["softmax", "hardmax", "none", "sigmoid"]
 Window = Union[int, Sequence[Optional[int]]]
 
 
@@ -233,6 +231,8 @@ class _Call:
         self._check_sizes()
         self.sums = np.dtype(np.float64 if self.dtype == np.float64 else np.float32)  # of lse, weights and bias
         self.table: Any = None  # the index of a relative bias
+        self.bias_of_heads: Any = None  # sigmoid_bias [H], which the engine reads as a part of the bias
+        self.shape_of_bias: Any = None  # that of the caller's bias, if there are both
         self.arrays = c.Arrays()
         self.kept: list[Array] = []  # keeps the memory behind `arrays` alive
         self.problem = c.Problem(ndims=7, dtype=_DTYPES[self.dtype.name], direction=direction, own_grad_strides=True,
@@ -398,14 +398,38 @@ class _Call:
         if block_mask is not None:
             self.blocks(*_two(block_mask, "block_mask", "(blocks, (queries, keys))"))
 
-    def normalize(self, normalization: Any, top_k: Any) -> None:
-        if not isinstance(normalization, str) or normalization not in _NORMALIZATIONS:
-            raise ArgumentError(f"normalization is {shown(normalization)}; {', '.join(_NORMALIZATIONS)} are known")
+    def normalize(self, normalization: Any, top_k: Any, sigmoid_bias: Any) -> None:
+        if not isinstance(normalization, str) or normalization not in c.NORMALIZATIONS:
+            raise ArgumentError(f"normalization is {shown(normalization)}; {', '.join(c.NORMALIZATIONS)} are known")
         try:
             self.problem.top_k = max(min(operator.index(top_k), _LARGEST), -1)
         except TypeError:
             raise ArgumentError(f"top_k is {shown(top_k)}, which is no whole number") from None
-        self.problem.normalization = _NORMALIZATIONS[normalization]
+        self.problem.normalization = c.NORMALIZATIONS[normalization]
+        if sigmoid_bias is None:
+            return
+        if normalization != "sigmoid":
+            raise ArgumentError(f"sigmoid_bias belongs to normalization=\"sigmoid\"; it is {normalization!r}")
+        self.problem.own_sigmoid_bias = True
+        if not _is_real(sigmoid_bias):
+            self.add_bias_of_heads(sigmoid_bias)
+        elif not abs(sigmoid_bias) <= float(np.finfo(self.sums).max):
+            raise ArgumentError(f"sigmoid_bias is {shown(sigmoid_bias)}, which is no finite {self.sums}")
+        else:
+            self.problem.sigmoid_bias = float(sigmoid_bias)
+
+    def add_bias_of_heads(self, given: Any) -> None:
+        self.bias_of_heads = _operand(given, "sigmoid_bias", self.sums)
+        if self.bias_of_heads.shape != (self.heads,):
+            raise ShapeError(f"sigmoid_bias has the shape {self.bias_of_heads.shape}; a number or [H] = [{self.heads}] is "
+                             "wanted")
+        if self.table is not None:
+            raise ArgumentError("relative_bias and a sigmoid_bias of heads exclude each other; add it to the table")
+        added = self.bias_of_heads[:, None, None]
+        if self.problem.flags & c.WITH_BIAS:
+            self.shape_of_bias = self.given_bias.shape
+            added = self.given_bias + added
+        self.bias(added)
 
     def packed(self, offsets: Any, causal: Any, others: dict[str, Any]) -> None:
         """Sequences end to end along the axes of positions. Dim 0 counts them; dims 3 and 4 have the maximum
@@ -515,7 +539,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
-           normalization: Normalization = ..., top_k: int = ..., return_lse: Literal[False] = ...,
+           normalization: Normalization = ..., top_k: int = ..., sigmoid_bias: Any = ..., return_lse: Literal[False] = ...,
            return_weights: Literal[False] = ..., threads: int = ...) -> Array: ...
 
 
@@ -524,7 +548,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
-           normalization: Normalization = ..., top_k: int = ..., return_lse: Literal[True],
+           normalization: Normalization = ..., top_k: int = ..., sigmoid_bias: Any = ..., return_lse: Literal[True],
            return_weights: Literal[False] = ..., threads: int = ...) -> tuple[Array, Array]: ...
 
 
@@ -533,7 +557,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
-           normalization: Normalization = ..., top_k: int = ..., return_lse: Literal[False] = ...,
+           normalization: Normalization = ..., top_k: int = ..., sigmoid_bias: Any = ..., return_lse: Literal[False] = ...,
            return_weights: Literal[True], threads: int = ...) -> tuple[Array, Array]: ...
 
 
@@ -542,7 +566,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
-           normalization: Normalization = ..., top_k: int = ..., return_lse: Literal[True],
+           normalization: Normalization = ..., top_k: int = ..., sigmoid_bias: Any = ..., return_lse: Literal[True],
            return_weights: Literal[True], threads: int = ...) -> tuple[Array, Array, Array]: ...
 
 
@@ -551,7 +575,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
-           normalization: Normalization = ..., top_k: int = ..., return_lse: bool = ...,
+           normalization: Normalization = ..., top_k: int = ..., sigmoid_bias: Any = ..., return_lse: bool = ...,
            return_weights: bool = ..., threads: int = ...) -> Union[Array, tuple[Array, ...]]: ...
 
 
@@ -559,7 +583,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
            bias: Any = None, scale: Optional[float] = None, key_lengths: Any = None, window: Optional[Window] = None,
            mask_fill: float = 0.0, dropout: float = 0.0, seed: int = 0, softcap: Optional[float] = None,
            sinks: Any = None, relative_bias: Any = None, block_mask: Any = None, offsets: Any = None,
-           normalization: Normalization = "softmax", top_k: int = 0, return_lse: bool = False,
+           normalization: Normalization = "softmax", top_k: int = 0, sigmoid_bias: Any = None, return_lse: bool = False,
            return_weights: bool = False, threads: int = 0) -> Union[Array, tuple[Array, ...]]:
     """softmax(scale q k^T + bias) v, or another normalization, in memory independent of the number of keys.
 
@@ -589,7 +613,11 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
                  offsets[s] to offsets[s + 1]; causal and window apply within each sequence. Without mask, bias,
                  relative_bias, key_lengths, block_mask and return_weights.
     normalization: how scores become weights. "softmax"; "hardmax": a query's first largest score has weight 1, all
-                 others 0, and only v has a gradient; "none": the weights are the scores, which should not be negative.
+                 others 0, and only v has a gradient; "none": the weights are the scores, which should not be negative;
+                 "sigmoid": the weight of score x is 1 / (1 + exp(-(x + sigmoid_bias))), without a sum over the keys, so
+                 that there is no lse.
+    sigmoid_bias: a number, or real [H]; None: -log(Tk), or of the keys of a packed sequence. Masks do not change it. Set
+                 it if keys arrive one by one: a cache has fewer keys than the whole text.
     top_k:       0: all keys; else a query's softmax is over its top_k largest scores (ties by the lower key), and all
                  other keys are masked.
     threads:     as in attn.build.
@@ -597,9 +625,11 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
     Returns o [B,Tq,H,Dv] in the operands' layout, then lse [B,H,Tq] and weights [B,H,Tq,Tk] (before dropout) if
     requested, as a tuple.  Raises ShapeError, ArgumentError. """
     key, given = None, {"q": q, "k": k, "v": v}
-    if mask is bias is key_lengths is softcap is sinks is relative_bias is block_mask is offsets is None and not return_weights:
-        key = _local.seen.key(given, (layout, causal, scale, window, mask_fill, dropout, seed, normalization, top_k, threads,
-                                       return_lse))
+    plain = sigmoid_bias is None or _is_real(sigmoid_bias)
+    if mask is bias is key_lengths is softcap is sinks is relative_bias is block_mask is offsets is None and not return_weights \
+            and plain:
+        key = _local.seen.key(given, (layout, causal, scale, window, mask_fill, dropout, seed, normalization, top_k,
+                                       sigmoid_bias, threads, return_lse))
     if key is not None and (again := _local.seen.again(key, given)) is not None:
         return again[0] if len(again) == 1 else tuple(again)
     call = _Call(q, k, v, layout, c.FORWARD)
@@ -608,7 +638,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
                                       "relative_bias": relative_bias, "return_weights": return_weights or None})
     call.options(causal, mask, bias, scale, key_lengths, window, mask_fill, dropout, seed)
     call.more(softcap, sinks, relative_bias, block_mask)
-    call.normalize(normalization, top_k)
+    call.normalize(normalization, top_k, sigmoid_bias)
     o = call.make(call.q, call.v.shape[3])
     call.place_query("o", o, 6)
     results = [call.outer(o)]
@@ -634,20 +664,23 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
                     scale: Optional[float] = None, key_lengths: Any = None, window: Optional[Window] = None,
                     mask_fill: float = 0.0, dropout: float = 0.0, seed: int = 0, softcap: Optional[float] = None,
                     sinks: Any = None, relative_bias: Any = None, block_mask: Any = None, offsets: Any = None,
-                    normalization: Normalization = "softmax", top_k: int = 0,
-                    wrt: Sequence[str] = ("q", "k", "v", "bias", "sinks"), dlse: Any = None,
+                    normalization: Normalization = "softmax", top_k: int = 0, sigmoid_bias: Any = None,
+                    wrt: Sequence[str] = ("q", "k", "v", "bias", "sinks", "sigmoid_bias"), dlse: Any = None,
                     threads: int = 0) -> dict[str, Array]:
     """The gradients of `attend` for dout, the gradient of o.
 
-    q, k, v and the options must be those of the call of `attend`; o and lse are its results (return_lse=True). Returns
+    q, k, v and the options must be those of the call of `attend`; o and lse are its results (return_lse=True). The lse
+    of normalization="sigmoid" is None. "sigmoid_bias" has a gradient if it is [H]. Returns
     the gradients in `wrt` by name, each in its operand's shape. "bias" requires a bias and is summed over its broadcast
     axes, or it is the table's gradient of a relative_bias. "sinks" requires sinks. dlse, in the shape of lse, is the
     gradient of lse if the loss depends on lse; rows without keys ignore it.
     """
     wrt = tuple(dict.fromkeys(wrt))  # read once: `wrt` may be an iterator, and may name an operand twice
-    key, given = None, {"q": q, "k": k, "v": v, "o": o, "dout": dout, "lse": lse}
-    if mask is bias is key_lengths is softcap is sinks is relative_bias is block_mask is offsets is dlse is None:
-        said = ("backward", layout, causal, scale, window, mask_fill, dropout, seed, normalization, top_k, threads, wrt)
+    key, given = None, {"q": q, "k": k, "v": v, "o": o, "dout": dout, **({} if lse is None else {"lse": lse})}
+    plain = sigmoid_bias is None or _is_real(sigmoid_bias)
+    if mask is bias is key_lengths is softcap is sinks is relative_bias is block_mask is offsets is dlse is None and plain:
+        said = ("backward", layout, causal, scale, window, mask_fill, dropout, seed, normalization, top_k, sigmoid_bias,
+                threads, wrt)
         key = _local.seen.key(given, said)
     if key is not None and (again := _local.seen.again(key, given)) is not None:
         return dict(zip([name for name in wrt if name in ("q", "k", "v")], again))
@@ -657,29 +690,47 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
                                       "relative_bias": relative_bias})
     call.options(causal, mask, bias, scale, key_lengths, window, mask_fill, dropout, seed)
     call.more(softcap, sinks, relative_bias, block_mask)
-    call.normalize(normalization, top_k)
+    call.normalize(normalization, top_k, sigmoid_bias)
     shape = call.outer(np.broadcast_to(np.empty((), call.dtype), call.q.shape[:3] + call.v.shape[3:])).shape
     for name, x in (("o", o), ("dout", dout)):
         array = _operand(x, name, call.dtype)
         if array.shape != shape:
             raise ShapeError(f"{name} has the shape {array.shape}; {shape} is wanted")
         call.place_query(name, _four_axes(array, name, layout), 6)
-    log_sums = _rows(call, lse, "lse")
-    if dlse is not None:
+    if (lse is None) != (normalization == "sigmoid"):
+        raise ArgumentError("lse is None for normalization=\"sigmoid\", and only for it")
+    log_sums = None if lse is None else _rows(call, lse, "lse")
+    if dlse is not None and log_sums is not None:
         log_sums = np.ascontiguousarray(log_sums)  # dlse has the strides of lse
         call._point("dlse", np.ascontiguousarray(_rows(call, dlse, "dlse")))
         call.problem.flags |= c.WITH_DLSE
-    call.place_rows("lse", log_sums)
+    if log_sums is not None:
+        call.place_rows("lse", log_sums)
     grads: dict[str, Array] = {}
+    sums_of_bias: Optional[Array] = None
     for name in wrt:
-        if name not in ("q", "k", "v", "bias", "sinks"):
-            raise ArgumentError(f"wrt: there is no gradient of {name!r}; q, k, v, bias and sinks have one")
-        if {"bias": bias if relative_bias is None else relative_bias, "sinks": sinks}.get(name, q) is not None:
+        if name not in ("q", "k", "v", "bias", "sinks", "sigmoid_bias"):
+            raise ArgumentError(f"wrt: there is no gradient of {name!r}; q, k, v, bias, sinks and sigmoid_bias have one")
+        if call.bias_of_heads is not None and name in ("bias", "sigmoid_bias"):
+            if name == "sigmoid_bias" or bias is not None:
+                grads[name] = sums_of_bias = _want(call, "bias") if sums_of_bias is None else sums_of_bias
+        elif {"sigmoid_bias": None, "bias": bias if relative_bias is None else relative_bias, "sinks": sinks}.get(name, q) is not None:
             grads[name] = _want(call, name)
     plan = call.execute(threads)
+    if call.bias_of_heads is not None:
+        for name in grads.keys() & {"bias", "sigmoid_bias"}:
+            whole = name == "bias"
+            found = _summed(grads[name], call.shape_of_bias if whole else (call.heads, 1, 1))
+            grads[name] = found if whole else found.reshape(call.heads)
     if key is not None:
         _local.seen.note(key, call, plan, given, {"d" + name: grad for name, grad in grads.items()})
     return grads
+
+
+def _summed(x: Array, shape: tuple[int, ...]) -> Array:
+    """The sum over the axes along which an array of this shape was broadcast to that of x."""
+    x = x.sum(tuple(range(x.ndim - len(shape))))
+    return np.asarray(x.sum(tuple(i for i, n in enumerate(shape) if n == 1 != x.shape[i]), keepdims=True))
 
 
 def _rows(call: _Call, given: Any, name: str) -> Array:

@@ -35,6 +35,8 @@ class Problem(NamedTuple):
     relations: tuple[int, ...] = ()
     score: int = 0
     softcap: float = 0.0  # 0: none
+    normalization: int = 0
+    sigmoid_bias: Optional[float] = None  # None: the engine's default, -log of the keys
 
 
 class Form(NamedTuple):
@@ -190,7 +192,9 @@ def fill(problem: Problem, form: Form, lengths: dict[str, int], tensors: dict[st
     blank, first = _blank(form.letters)
     table = c.Problem.from_buffer_copy(blank)
     table.dtype, table.direction, table.scale, table.dropout = dtype, direction, problem.scale, problem.dropout
-    table.score, table.softcap = problem.score, problem.softcap
+    table.score, table.softcap, table.normalization = problem.score, problem.softcap, problem.normalization
+    if problem.sigmoid_bias is not None:
+        table.sigmoid_bias, table.own_sigmoid_bias = problem.sigmoid_bias, True
     numbers = _Numbers.from_buffer(table, c.Problem.dims.offset)  # faster than setting members
     for letter, at in first.items():
         numbers[at + _MEMBER["n"]] = lengths[letter]

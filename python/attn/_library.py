@@ -26,6 +26,8 @@ FORWARD, BACKWARD = range(2)
 (WITH_BIAS, WITH_MASK, WITH_LENS, WITH_PACKED, WITH_SINKS, WITH_DLSE, WITH_BIAS_INDEX,
  WITH_BLOCKS, WITH_BF16_KEYS) = (1 << bit for bit in range(9))
 MAY_BROADCAST = (("bias", WITH_BIAS), ("mask", WITH_MASK), ("blocks", WITH_BLOCKS))  # of attn_problem.broadcast
+NORMALIZATIONS = {"softmax": 0, "hardmax": 3, "none": 4, "sigmoid": 5}  # ATTN_NORMALIZATION_...
+SIGMOID = NORMALIZATIONS["sigmoid"]
 WANT_LSE, WANT_WEIGHTS, WANT_DQ, WANT_DK, WANT_DV, WANT_DBIAS = (1 << bit for bit in range(16, 22))
 WANT_DSINKS = 1 << 24
 TYPE_NULL, TYPE_BOOL, TYPE_INT, TYPE_REAL, TYPE_TEXT, TYPE_INTS, TYPE_TEXTS, TYPE_REALS = range(8)
@@ -79,7 +81,8 @@ class Problem(c.Structure):
                 ("relatives", Relative * MAX_RELATIVE), ("npicks", c.c_int), ("picks", Pick * MAX_PICKS),
                 ("mask_fill", c.c_double), ("dropout", c.c_double), ("seed", c.c_uint64), ("stream", c.c_uint64),
                 ("weights_dropped", c.c_bool), ("accumulate", c.c_bool), ("own_grad_strides", c.c_bool),
-                ("top_k", c.c_int64), ("broadcast", c.c_uint64), ("reserved", c.c_int64 * 14)]
+                ("top_k", c.c_int64), ("broadcast", c.c_uint64), ("sigmoid_bias", c.c_double), ("own_sigmoid_bias", c.c_bool),
+                ("reserved", c.c_int64 * 12)]
 
 
 class Arrays(c.Structure):

@@ -320,6 +320,10 @@ def run(plan: Plan, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], mas
     return o
 
 
+def has_lse(problem: Problem) -> bool:
+    return problem.normalization != c.SIGMOID
+
+
 def forward(problem: Problem, tensors: Sequence[Any], seed: Optional[Tensor],
             want_lse: bool, offsets: Sequence[Optional[Tensor]] = (None, None),
             sinks: Optional[Tensor] = None, index: Optional[Tensor] = None,
@@ -328,7 +332,7 @@ def forward(problem: Problem, tensors: Sequence[Any], seed: Optional[Tensor],
     key = (problem, want_lse, *map(meta, tensors), meta(sinks), meta(blocks))
     plan = mine.plans.get(key)
     if plan is None:
-        plan = forward_plan(problem, tensors, want_lse, sinks, blocks)
+        plan = forward_plan(problem, tensors, want_lse and has_lse(problem), sinks, blocks)
         mine.keep(key, plan)
     others = _others(problem, seed, offsets, sinks, index, blocks)
     into = _empty_like(plan.like).zero_() if plan.zeroed else None  # what follows the last sequence
@@ -337,7 +341,9 @@ def forward(problem: Problem, tensors: Sequence[Any], seed: Optional[Tensor],
     if not want_lse:
         return run(plan, *tensors, None, into, others), None
     lse = torch.empty(plan.rows, dtype=sums_of(tensors[0].dtype), device="cpu")
-    if plan.zeroed:
+    if not has_lse(problem):
+        lse.zero_()  # the operator has this output, and nothing reads it
+    elif plan.zeroed:
         lse.fill_(-math.inf)
     return run(plan, *tensors, _place(lse), into, others), lse
 
@@ -386,7 +392,7 @@ def forward_weights(problem: Problem, tensors: Sequence[Any], offsets: Sequence[
     # Zeros for what packed sequences do not have.
     weights = torch.zeros(shape, dtype=sums_of(tensors[0].dtype), device="cpu")
     if plan is None:
-        plan = forward_plan(problem, tensors, True, sinks, blocks, weights=(axes, weights.shape, weights.stride()), picks=picks)
+        plan = forward_plan(problem, tensors, has_lse(problem), sinks, blocks, weights=(axes, weights.shape, weights.stride()), picks=picks)
         mine.keep(key, plan)
     others = {"weights": _place(weights), **_others(problem, None, offsets, sinks, index, blocks)}
     lse = torch.empty(plan.rows, dtype=weights.dtype, device="cpu")

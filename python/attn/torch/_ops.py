@@ -18,7 +18,8 @@ from . import _engine
 
 _library: Any = torch.library.Library  # without types of its own
 _DEFINED = _library("attn", "FRAGMENT")
-_ASKED = "str form, float scale, float dropout, int[] relations, int score, float softcap"
+_ASKED = ("str form, float scale, float dropout, int[] relations, int score, float softcap, "
+          "int normalization, float? sigmoid_bias")
 _READ = ("Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? mask, Tensor? seed, Tensor? q_offsets, "
          "Tensor? k_offsets, Tensor? sinks, Tensor? index, Tensor? blocks")
 _DEFINED.define(f"attend({_READ}, {_ASKED}) -> (Tensor, Tensor)", tags=(torch.Tag.pt2_compliant_tag,))
@@ -30,8 +31,9 @@ _DEFINED.define(f"attend_backward(Tensor dout, Tensor? dlse, {_READ}, Tensor o, 
 
 
 def _attend(q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any, k_offsets: Any, sinks: Any,
-            index: Any, blocks: Any, form: Any, scale: Any, dropout: Any, relations: Any, score: Any, softcap: Any) -> Any:
-    problem = Problem(form, scale, dropout, tuple(relations), score, softcap)
+            index: Any, blocks: Any, form: Any, scale: Any, dropout: Any, relations: Any, score: Any, softcap: Any,
+            normalization: Any, sigmoid_bias: Any) -> Any:
+    problem = Problem(form, scale, dropout, tuple(relations), score, softcap, normalization, sigmoid_bias)
     return _engine.forward(problem, (q, k, v, bias, mask), seed, True, (q_offsets, k_offsets), sinks, index, blocks)
 
 
@@ -42,7 +44,8 @@ def _on_one_device(q: Tensor, *rest: Optional[Tensor]) -> None:
 
 
 def _attend_fake(q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any, k_offsets: Any, sinks: Any,
-                 index: Any, blocks: Any, form: Any, scale: Any, dropout: Any, relations: Any, score: Any, softcap: Any) -> Any:
+                 index: Any, blocks: Any, form: Any, scale: Any, dropout: Any, relations: Any, score: Any, softcap: Any,
+                 normalization: Any, sigmoid_bias: Any) -> Any:
     tensors = (q, k, v, bias, mask)
     _on_one_device(*tensors, seed, q_offsets, k_offsets, sinks, index, blocks)
     _engine.check_types(*tensors)
@@ -54,15 +57,17 @@ def _attend_fake(q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offs
 
 def _attend_backward(dout: Any, dlse: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any,
                      k_offsets: Any, sinks: Any, index: Any, blocks: Any, o: Any, lse: Any, form: Any, scale: Any, dropout: Any,
-                     relations: Any, score: Any, softcap: Any, want: Any) -> Any:
-    problem = Problem(form, scale, dropout, tuple(relations), score, softcap)
+                     relations: Any, score: Any, softcap: Any, normalization: Any, sigmoid_bias: Any,
+                     want: Any) -> Any:
+    problem = Problem(form, scale, dropout, tuple(relations), score, softcap, normalization, sigmoid_bias)
     return _engine.backward(problem, dout, (q, k, v, bias, mask), o, lse, seed, want, (q_offsets, k_offsets), sinks,
                             index, blocks, dlse)
 
 
 def _attend_backward_fake(dout: Any, dlse: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any,
                           k_offsets: Any, sinks: Any, index: Any, blocks: Any, o: Any, lse: Any, form: Any, scale: Any,
-                          dropout: Any, relations: Any, score: Any, softcap: Any, want: Any) -> Any:
+                          dropout: Any, relations: Any, score: Any, softcap: Any, normalization: Any, sigmoid_bias: Any,
+                          want: Any) -> Any:
     return _engine.gradients_like((q, k, v, bias, sinks), want)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from .. import _form, _neighbors
+from .. import _library as c
 from .._errors import ArgumentError, ShapeError, UnsupportedError
 from .._form import Problem
 from .._neighbors import Sizes
@@ -43,9 +44,9 @@ def _attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Te
 
 
 def _scaled(form: str, q: Tensor, scale: Optional[float], relations: tuple[int, ...] = (),
-            softcap: float = 0.0) -> Problem:
+            softcap: float = 0.0, normalization: int = 0, sigmoid_bias: Optional[float] = None) -> Problem:
     score, scale = _sdpa._scale_of(scale, q.shape[-1])
-    return Problem(form, scale, 0.0, relations, score, softcap)
+    return Problem(form, scale, 0.0, relations, score, softcap, normalization, sigmoid_bias)
 
 
 # ------------------------------------------------------------------------------------------ neighbourhoods
@@ -371,7 +372,8 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, *, bias: Optional[
                    enable_gqa: bool = False, return_lse: bool = False, score_mod: Any = None, block_mask: Any = None,
                    softcap: Optional[float] = None,
                    sinks: Optional[Tensor] = None,
-                   relative_bias: Optional[tuple[Tensor, Tensor]] = None) -> Union[Tensor, tuple[Tensor, Tensor]]:
+                   relative_bias: Optional[tuple[Tensor, Tensor]] = None, normalization: str = "softmax",
+                   sigmoid_bias: Union[float, Tensor, None] = None) -> Union[Tensor, tuple[Tensor, Tensor]]:
     """The part of PyTorch's FlexAttention that the engine can describe, with gradients of query, key, value, bias,
     sinks and a table of relative positions.
 
@@ -384,7 +386,8 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, *, bias: Optional[
     a gradient, and with an index by distance [L + S - 1] (t5_buckets makes T5's) both need memory in proportion to L +
     S. block_mask: PyTorch's BlockMask; work is in proportion to its blocks.  Where it has partial blocks with a
     mask_mod of their own, that function is evaluated once for all pairs, one byte each.  return_lse: the log-sum-exp
-    [B, H, L] as well, with a gradient.  Refused: score_mod (a Python function of scores).
+    [B, H, L] as well, with a gradient.  normalization and sigmoid_bias: as attn.attend has them; a sigmoid_bias that is a
+    tensor [H] has a gradient.  Refused: score_mod (a Python function of scores).
     """
     if score_mod is not None:
         raise UnsupportedError("score_mod is not supported; bias, softcap, mask, is_causal and window say what scores may be")
@@ -404,6 +407,12 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, *, bias: Optional[
         bias, relations = None, relations + _sdpa.band_of(bias, *shape[2:])
     if mask is not None and _sdpa.is_causal_bias(mask):
         mask, relations = None, relations + _sdpa.band_of(mask, *shape[2:])
+    kind, sigmoid_bias = _normalization(normalization, sigmoid_bias, query, return_lse)
+    if isinstance(sigmoid_bias, Tensor):
+        if relative_bias is not None:
+            raise UnsupportedError("relative_bias and a sigmoid_bias of heads at once are not supported; add it to the table")
+        added, sigmoid_bias = sigmoid_bias[:, None, None], 0.0
+        bias = added if bias is None else _sdpa.as_sums(bias, query.dtype) + added
     bias = None if bias is None else _pairs(_sdpa.as_sums(bias, query.dtype), shape, "bias")
     if mask is not None and mask.dtype != torch.bool:
         raise ArgumentError(f"mask is of {mask.dtype}; bool is wanted, and numbers to add go into bias")
@@ -420,7 +429,7 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, *, bias: Optional[
     pairs = f"A{heads}qk"
     added = f"1{heads}" if index is not None else pairs if bias is not None else ""
     form = f"A{heads}qc,A{kv}kc,A{kv}kv->A{heads}qv;Aq{heads}v;{added};{pairs if mask is not None else ''}"
-    o, lse = _attend(_scaled(form, query, scale, relations + by_index, softcap), query, key, value,
+    o, lse = _attend(_scaled(form, query, scale, relations + by_index, softcap, kind, sigmoid_bias), query, key, value,
                      table if index is not None else bias, mask, sinks, index, blocks)
     return (o, lse.reshape(query.shape[:3])) if return_lse else o
 
@@ -465,6 +474,28 @@ def t5_buckets(queries: int, keys: int, bidirectional: bool = True, num_buckets:
     ranges = (single + (share * (each - single)).long()).clamp(max=each - 1)
     found = torch.where(distance < single, distance, ranges)
     return (found + each * (ahead > 0) if bidirectional else found).to(torch.int32)
+
+
+def _normalization(name: Any, sigmoid_bias: Any, query: Tensor, return_lse: bool) -> tuple[int, Any]:
+    """The number of the normalization, and sigmoid_bias as a number, a tensor [H] or None."""
+    if not isinstance(name, str) or name not in c.NORMALIZATIONS:
+        raise ArgumentError(f"normalization is {name!r}; {', '.join(c.NORMALIZATIONS)} are known")
+    if name != "sigmoid":
+        if sigmoid_bias is not None:
+            raise ArgumentError(f"sigmoid_bias belongs to normalization=\"sigmoid\"; it is {name!r}")
+    elif return_lse:
+        raise UnsupportedError("the log-sum-exp of a sigmoid: its weights have no sum over the keys")
+    elif isinstance(sigmoid_bias, Tensor):
+        heads = query.shape[1]
+        if sigmoid_bias.shape != (heads,) or not sigmoid_bias.is_floating_point():
+            raise ShapeError(f"sigmoid_bias is {sigmoid_bias.dtype} {tuple(sigmoid_bias.shape)}; a number, or numbers [H] = "
+                             f"[{heads}], is wanted")
+        sigmoid_bias = _sdpa.as_sums(sigmoid_bias, query.dtype)
+    elif sigmoid_bias is not None:
+        if not isinstance(sigmoid_bias, (int, float)) or not math.isfinite(sigmoid_bias):
+            raise ArgumentError(f"sigmoid_bias is {sigmoid_bias!r}; a finite number, a tensor [H] or None is wanted")
+        sigmoid_bias = float(sigmoid_bias)
+    return c.NORMALIZATIONS[name], sigmoid_bias
 
 
 def _softcap(softcap: Optional[float]) -> float:

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "attend/block/pair.h"
 
+#include "attend/block/items.h"
 #include "attend/block/scores.h"
 #include "attend/scores/score.h"
 #include "base/context.h"
@@ -169,7 +170,17 @@ static attn__normalizer normalizer_from_scores(attn__pair *pair, const attn__row
         }
         sum += exp(score - max);
     }
-    return (attn__normalizer){max, sum == 0 ? 0 : log(sum)};
+    return (attn__normalizer){max, sum == 0 ? 0 : log(sum), 0};
+}
+
+/* Returns the number of keys of the row's packed sequence, or of all keys. */
+static int64_t keys_of(const attn__row *row)
+{
+    const attn__canonical *canonical = row->canonical;
+    if (!attn__is_packed(canonical))
+        return canonical->key.size;
+    int64_t longest = canonical->key.axis[canonical->problem.packed.key_dim].dim.n;
+    return longest > 0 ? canonical->key.size / longest * row->keys : 0;
 }
 
 void attn__pair_row(attn__pair *pair, const attn__row *row, attn__normalizer *normalizer)
@@ -184,10 +195,12 @@ void attn__pair_row(attn__pair *pair, const attn__row *row, attn__normalizer *no
         attn__gather(contract, ATTN__OP_W, pair->side, pair->arrays->w2, row->offset[ATTN__OP_W], pair->w2s);
     if (canonical->extras & ATTN__TOP_K)
         find_largest(pair, row);
-    if (normalizer && canonical->problem.mask_fill != 0)
+    if (normalizer && canonical->problem.normalization == ATTN_NORMALIZATION_SIGMOID)
+        *normalizer = (attn__normalizer){.sigmoid_bias = attn__sigmoid_bias(&canonical->problem, keys_of(row))};
+    else if (normalizer && canonical->problem.mask_fill != 0)
         *normalizer = normalizer_from_scores(pair, row);
     else if (normalizer)
-        *normalizer = (attn__normalizer){attn__load(pair->side, pair->arrays->lse, row->offset[ATTN__OP_LSE]), 0};
+        *normalizer = (attn__normalizer){attn__load(pair->side, pair->arrays->lse, row->offset[ATTN__OP_LSE]), 0, 0};
 }
 
 double attn__row_weight(const attn__row *row, const attn__normalizer *normalizer, double score)
@@ -195,6 +208,8 @@ double attn__row_weight(const attn__row *row, const attn__normalizer *normalizer
     attn_normalization normalization = row->canonical->problem.normalization;
     if (normalization == ATTN_NORMALIZATION_HARDMAX)
         return normalizer->max != normalizer->max ? normalizer->max : 1;
+    if (normalization == ATTN_NORMALIZATION_SIGMOID)
+        return attn__sigmoid(score + normalizer->sigmoid_bias);
     if (normalization == ATTN_NORMALIZATION_SOFTMAX)
         return exp(attn__log_weight(score - normalizer->max - normalizer->log_sum));
     return score * exp(-normalizer->max - normalizer->log_sum);

@@ -33,13 +33,14 @@ void attn__pair_start(attn__pair *pair, const attn__canonical *canonical, const 
 
 /* The log-sum-exp of a row as two numbers. Their sum is never rounded, because rounding would lose digits of large
  * scores, such as a mask_fill of -1e6 in f32. A score minus log-sum-exp is computed as score - max - log_sum.  `max` is
- * -infinity if the row has no keys. */
+ * -infinity if the row has no keys. For a sigmoid, both are 0. */
 typedef struct attn__normalizer {
     double max, log_sum;
+    double sigmoid_bias;
 } attn__normalizer;
 
 /* Gathers q, w and w2 of a row. If `normalizer` is not NULL, also sets the row's log-sum-exp. With a mask_fill, the
- * log-sum-exp is computed from the scores. Otherwise, it is read from arrays->lse. */
+ * log-sum-exp is computed from the scores. Otherwise, it is read from arrays->lse. A sigmoid needs none. */
 void attn__pair_row(attn__pair *pair, const attn__row *row, attn__normalizer *normalizer);
 /* Computes the score of a key: mask_fill, or the capped scale * (score + tables), plus bias. Gathers k and the rows of
  * the tables.  A key that is not among the top_k is masked. */

@@ -103,7 +103,7 @@ void attn__running_store(const attn__canonical *canonical, const attn_arrays *ar
 {
     rows r = rows_of(canonical, ATTN__STRIDE(dim.lse), batch, first, count);
     for (int64_t i = 0; i < count; i++)
-        ((float *)arrays->lse)[offset_of(&r, i)] = attn__running_lse(max[i], sum[i]);
+        ((float *)arrays->lse)[offset_of(&r, i)] = attn__running_lse(canonical, max[i], sum[i]);
 }
 
 void attn__lse_load(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,

@@ -34,6 +34,25 @@ static inline float attn__masked_score(const attn__canonical *canonical)
     return fill == 0.0 ? -INFINITY : (float)fill * (float)ATTN__LOG2E;
 }
 
+/* Returns b of a sigmoid, which is added to the scores of a row of `keys` keys. */
+static inline double attn__sigmoid_bias(const attn_problem *problem, int64_t keys)
+{
+    return problem->own_sigmoid_bias ? problem->sigmoid_bias : keys > 0 ? -log((double)keys) : 0;
+}
+
+/* Returns b times log2(e), for the kernels, or 0 if the weights are no sigmoids. */
+static inline float attn__sigmoid_offset(const attn__canonical *canonical)
+{
+    const attn_problem *problem = &canonical->problem;
+    bool squash = problem->normalization == ATTN_NORMALIZATION_SIGMOID;
+    return squash ? (float)(attn__sigmoid_bias(problem, canonical->key.size) * ATTN__LOG2E) : 0.0f;
+}
+
+static inline double attn__sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
 /* Limits a difference score - lse to at most 0, as simd/softmax.h does. The difference can be positive because the
  * log-sum-exp is rounded.  NaN stays NaN. */
 static inline double attn__log_weight(double difference)
@@ -72,16 +91,19 @@ void attn__bias_store(const attn__bias *dbias, const attn__softmax_backward_kern
 void attn__running_begin(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
                          int64_t count, int64_t padded, float *max, float *sum);
 
-/* Returns the log-sum-exp of a row, or -infinity for a row without keys. */
-static inline float attn__running_lse(float max, float sum)
+/* Returns the log-sum-exp of a row, or -infinity for a row without keys. It is 0 if weights are not divided. */
+static inline float attn__running_lse(const attn__canonical *canonical, float max, float sum)
 {
+    if (attn__is_sum(canonical) && sum != 0.0f)
+        return 0.0f;
     return sum == 0.0f ? -INFINITY : (float)(log((double)sum) + (double)max / ATTN__LOG2E);
 }
 
 /* Returns 1 / (1 - dropout) / sum, by which an output is multiplied. Returns 0 for a row without keys. */
 static inline float attn__running_factor(const attn__canonical *canonical, float sum)
 {
-    return sum == 0.0f ? 0.0f : (float)(1.0 / (1.0 - canonical->problem.dropout)) / sum;
+    float divisor = attn__is_sum(canonical) ? 1.0f : sum;
+    return sum == 0.0f ? 0.0f : (float)(1.0 / (1.0 - canonical->problem.dropout)) / divisor;
 }
 
 /* Computes the log-sum-exps of queries [first, first + count) and stores them in arrays->lse. */

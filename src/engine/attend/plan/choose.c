@@ -485,7 +485,8 @@ static void put_groups(writer *w, const attn__canonical *canonical)
 
 static void put_features(writer *w, const attn__canonical *canonical)
 {
-    static const char *const normalizations[] = {"", ", 1/N", ", kernel sum", ", hardmax", ", scores as weights"};
+    static const char *const normalizations[] = {
+        "", ", 1/N", ", kernel sum", ", hardmax", ", scores as weights", ", sigmoid"};
     const attn_problem *p = &canonical->problem;
     bool plain = p->score == ATTN_SCORE_DOT; /* dot products are not mentioned, since they are the default */
     put(w, "%s%s%s%s%s%s%s%s%s%s%s%s%s", plain ? "" : ", ", plain ? "" : attn__score_of(p)->name,

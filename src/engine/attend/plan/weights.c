@@ -2,7 +2,7 @@
  *
  * weights.c - the wrapper that computes requested attention weights, so that no solver needs to store weights.  It
  * computes weights of the selected rows and heads from the log-sum-exp that the child stored.  If the caller did not
- * request a log-sum-exp, the child stores it in the workspace.
+ * request a log-sum-exp, the child stores it in the workspace. The weights of a sigmoid need no log-sum-exp.
  */
 #include "attend/plan/plan.h"
 
@@ -118,7 +118,7 @@ static void run_row(void *user, int64_t item, int thread)
     int64_t query = picked_index(canonical, &canonical->query, item % queries, &offset);
     attn__pair_start(&pair, canonical, j->arrays, j->workspace + (size_t)thread * j->share);
     attn__row_at(&row, canonical, j->arrays, batch, query);
-    attn__normalizer normalizer = {(double)-INFINITY, 0};
+    attn__normalizer normalizer = {.max = (double)-INFINITY};
     if (!row.absent)
         attn__pair_row(&pair, &row, &normalizer);
     for (int64_t key = 0; key < canonical->key.size; key++) {
@@ -170,7 +170,7 @@ static attn_status resolve(attn_context *context, attn_problem *p, void **data)
         p->picks[i].index = copy;
         copy += p->picks[i].n;
     }
-    w->own_lse = !(p->flags & ATTN_WANT_LSE);
+    w->own_lse = !(p->flags & ATTN_WANT_LSE) && p->normalization != ATTN_NORMALIZATION_SIGMOID;
     if (w->own_lse)
         add_own_lse(p);
     return ATTN_OK;

@@ -78,6 +78,13 @@ static inline bool attn__is_softmax(const attn__canonical *canonical)
     return normalization == ATTN_NORMALIZATION_SOFTMAX || normalization == ATTN_NORMALIZATION_HARDMAX;
 }
 
+/* Reports whether weights are not divided by anything, so that the outputs of parts of the keys are added. */
+static inline bool attn__is_sum(const attn__canonical *canonical)
+{
+    attn_normalization normalization = canonical->problem.normalization;
+    return normalization == ATTN_NORMALIZATION_NONE || normalization == ATTN_NORMALIZATION_SIGMOID;
+}
+
 /* Returns the group of a role, so that the caller can change it. */
 static inline attn__group *attn__group_at(attn__canonical *canonical, attn_role role)
 {

@@ -44,7 +44,7 @@ static attn_status check_counts(attn_context *context, const attn_problem *p)
         {"npicks", p->npicks, ATTN_MAX_PICKS},
         {"direction", (int)p->direction, ATTN_DIRECTION_BACKWARD},
         {"score", (int)p->score, ATTN_SCORE_COUNT - 1},
-        {"normalization", (int)p->normalization, ATTN_NORMALIZATION_NONE},
+        {"normalization", (int)p->normalization, ATTN_NORMALIZATION_SIGMOID},
     };
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         attn_status status = attn__check_choice(context, counts[i].name, counts[i].n, counts[i].most);
@@ -82,6 +82,23 @@ static attn_status check_numbers(attn_context *context, const attn_problem *p)
                           (long long)p->top_k);
     if (!(p->dropout >= 0 && p->dropout < 1))
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "dropout %g: the probability must lie in [0, 1)", p->dropout);
+    return ATTN_OK;
+}
+
+static attn_status check_sigmoid(attn_context *context, const attn_problem *p)
+{
+    if (!isfinite(p->sigmoid_bias))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "sigmoid_bias %g is not finite", p->sigmoid_bias);
+    if (p->sigmoid_bias != 0 && !p->own_sigmoid_bias)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "sigmoid_bias is %g, but own_sigmoid_bias is false, so it would not be used",
+                          p->sigmoid_bias);
+    if (p->normalization != ATTN_NORMALIZATION_SIGMOID && p->own_sigmoid_bias)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "sigmoid_bias belongs to the sigmoid; there is another normalization");
+    if (p->normalization == ATTN_NORMALIZATION_SIGMOID && (p->flags & ATTN_WANT_LSE))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "the log-sum-exp of a sigmoid is wanted, but its weights have no sum over the keys");
     return ATTN_OK;
 }
 
@@ -922,8 +939,9 @@ static attn_status check_outputs(attn_context *context, const attn_problem *p)
 attn_status attn__check_problem(attn_context *context, const attn_problem *problem)
 {
     static attn_status (*const parts[])(attn_context *, const attn_problem *) = {
-        check_counts, check_numbers, check_wishes, check_dims,    check_windows,    check_relations,  check_packed,
-        check_blocks, check_tables,  check_sizes,  check_strides, check_bias_index, check_table_rows, check_outputs,
+        check_counts,  check_numbers,   check_sigmoid,    check_wishes,     check_dims,
+        check_windows, check_relations, check_packed,     check_blocks,     check_tables,
+        check_sizes,   check_strides,   check_bias_index, check_table_rows, check_outputs,
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         attn_status status = parts[i](context, problem);

@@ -41,6 +41,8 @@ typedef enum grammar_form { FORM_HEADS = 0, FORM_ADDITIVE, FORM_AXIS, FORM_TIED,
     X(KERNEL_SUM, "kernel-sum", 0, form, 0)                                                                            \
     X(HARDMAX, "hardmax", 0, form, 0)                                                                                  \
     X(NONE, "none", 0, form, 0)                                                                                        \
+    X(SIGMOID, "sigmoid", 0, form, 0)                                                                                  \
+    X(SIGMOID_BIAS, "sigmoid-bias", 'X', sigmoid_bias, 0)                                                              \
     X(TOP_K, "topk", 'N', top_k, 0)                                                                                    \
     X(BTHD, "bthd", 0, form, 1 << FORM_HEADS | 1 << FORM_ADDITIVE)                                                     \
     X(BHTD, "bhtd", 0, form, 1 << FORM_HEADS | 1 << FORM_ADDITIVE)                                                     \
@@ -73,7 +75,7 @@ typedef struct grammar_phrase {
     int64_t letter['z' - 'a' + 1]; /* value of each letter; -1 if the letter is not given */
     int64_t taps_x;                /* horizontal taps, as in w7x5; -1: as many as vertical taps */
     uint64_t features;             /* bits 1 << grammar_feature */
-    double dropout, fill, scale, softcap;
+    double dropout, fill, scale, softcap, sigmoid_bias;
     int64_t lo, hi, axis, packed, buckets, blocks, top_k;
 } grammar_phrase;
 
@@ -339,7 +341,10 @@ static void choose_kinds(attn_problem *p, const grammar_phrase *s)
                        : has(s, FEATURE_KERNEL_SUM) ? ATTN_NORMALIZATION_SUM
                        : has(s, FEATURE_HARDMAX)    ? ATTN_NORMALIZATION_HARDMAX
                        : has(s, FEATURE_NONE)       ? ATTN_NORMALIZATION_NONE
+                       : has(s, FEATURE_SIGMOID)    ? ATTN_NORMALIZATION_SIGMOID
                                                     : ATTN_NORMALIZATION_SOFTMAX;
+    p->own_sigmoid_bias = has(s, FEATURE_SIGMOID_BIAS);
+    p->sigmoid_bias = s->sigmoid_bias;
     p->top_k = s->top_k;
     p->dtype = has(s, FEATURE_BF16) ? ATTN_BF16 : has(s, FEATURE_F64) ? ATTN_F64 : ATTN_F32;
     if (has(s, FEATURE_SCALE))
@@ -417,7 +422,7 @@ static const uint64_t rivals[] = {
     BIT(BTHD) | BIT(BHTD),
     BIT(ROW) | BIT(COL) | BIT(AXIS),
     BIT(ZERO) | BIT(MASK_BORDER) | BIT(SHIFT),
-    BIT(OVER_N) | BIT(KERNEL_SUM) | BIT(HARDMAX) | BIT(NONE) | BIT(TOP_K),
+    BIT(OVER_N) | BIT(KERNEL_SUM) | BIT(HARDMAX) | BIT(NONE) | BIT(SIGMOID) | BIT(TOP_K),
     ((UINT64_C(1) << ATTN_SCORE_COUNT) - 1) << FEATURE_SCORE_DOT,
 };
 

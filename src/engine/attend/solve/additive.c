@@ -473,6 +473,8 @@ static const char *refuse(const attn__canonical *canonical)
     const attn_problem *p = &canonical->problem;
     if (p->score != ATTN_SCORE_ADDITIVE)
         return "additive scores only";
+    if (p->normalization == ATTN_NORMALIZATION_SIGMOID)
+        return "sigmoids of scores";
     if (p->dtype != ATTN_F32)
         return "bf16 and f64 are for the solver of blocks";
     if (canonical->backward && p->accumulate && p->nwindows)

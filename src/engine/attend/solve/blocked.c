@@ -250,7 +250,7 @@ static double whole_of(const blocked *b, int64_t i)
     attn_normalization normalization = b->canonical->problem.normalization;
     if (normalization == ATTN_NORMALIZATION_MEAN)
         return b->at.count[i];
-    if (normalization == ATTN_NORMALIZATION_NONE)
+    if (attn__is_sum(b->canonical))
         return b->at.count[i] != 0;
     bool none = attn__is_softmax(b->canonical) && b->at.sum[i] == 0 && b->at.max[i] == -(double)INFINITY;
     return none ? 0 : b->at.sum[i];
@@ -555,6 +555,8 @@ static bool normalizes_again(const blocked *b)
 static double normalizer_of(const blocked *b, const blocked_tile *t, int64_t i, double *s)
 {
     const attn_problem *p = &b->canonical->problem;
+    if (is_sigmoid(b))
+        return 0;
     if (!normalizes_again(b))
         return attn__load(attn__operand_dtype(p, ATTN__OP_LSE), b->arrays->lse,
                           blocked_offset(b, ATTN__STRIDE(dim.lse), t->query + i));
@@ -578,6 +580,12 @@ static void weigh(const blocked *b, const blocked_tile *t, double lse, double de
         b->plan->kernel->gradients(s, dp, t->pairs, lse, delta, least);
         for (int64_t j = 0; j < t->pairs && p->mask_fill != 0; j++)
             dp[j] = seen[j] == ATTN__VISIBLE_FILL ? 0 : dp[j];
+        return;
+    }
+    if (is_sigmoid(b)) {
+        squash(b, t, s);
+        for (int64_t j = 0; j < t->pairs; j++)
+            dp[j] = seen[j] == ATTN__VISIBLE_KEY ? s[j] * (1 - s[j]) * dp[j] : 0;
         return;
     }
     bool chosen = p->normalization == ATTN_NORMALIZATION_HARDMAX;

@@ -616,6 +616,11 @@ static bool has_whole_rows(const blocked *b)
     return b->canonical->key.size <= b->plan->pairs;
 }
 
+static bool is_sigmoid(const blocked *b)
+{
+    return b->canonical->problem.normalization == ATTN_NORMALIZATION_SIGMOID;
+}
+
 /* Reports whether rows need the kind of each pair, and not only the range of visible pairs. */
 static bool counts(const blocked *b)
 {
@@ -875,7 +880,8 @@ static double hide_counted(const blocked *b, const blocked_tile *t, double *s)
 {
     uint8_t *seen = b->at.seen;
     double count = 0;
-    double by_kind[] = {[ATTN__VISIBLE_OUT] = attn__is_softmax(b->canonical) ? -(double)INFINITY : 0,
+    bool exponential = attn__is_softmax(b->canonical) || is_sigmoid(b);
+    double by_kind[] = {[ATTN__VISIBLE_OUT] = exponential ? -(double)INFINITY : 0,
                         [ATTN__VISIBLE_FILL] = b->canonical->problem.mask_fill};
     for (int64_t j = 0; j < t->pairs; j++) {
         bool masks = (s[j] == -(double)INFINITY) & (seen[j] == ATTN__VISIBLE_KEY);
@@ -961,11 +967,21 @@ static bool blocked_fades(const blocked *b, const blocked_tile *t)
     return any;
 }
 
+/* Converts scores to the weights of a sigmoid. */
+static void squash(const blocked *b, const blocked_tile *t, double *s)
+{
+    double bias = attn__sigmoid_bias(&b->canonical->problem, b->canonical->key.size);
+    for (int64_t j = 0; j < t->pairs; j++)
+        s[j] = attn__sigmoid(s[j] + bias);
+}
+
 /* Updates the running maximum and sum, and converts scores to weights.  Returns the factor for earlier sums. */
 static double blocked_softmax_step(const blocked *b, const blocked_tile *t, int64_t i, double *s)
 {
     const attn__rows_f64_kernel *kernel = b->plan->kernel;
     double *max = b->at.max + i, *sum = b->at.sum + i;
+    if (is_sigmoid(b))
+        squash(b, t, s);
     for (int64_t j = 0; j < t->pairs && !attn__is_softmax(b->canonical); j++)
         *sum += s[j];
     if (!attn__is_softmax(b->canonical))

@@ -55,7 +55,10 @@ typedef struct decode {
 
 static const char *refuse_usual(const attn__canonical *canonical)
 {
-    const char *unusual = attn__refuse_unusual(canonical);
+    const char *unusual =
+        attn__refuse_unusual(canonical, canonical->backward ? ATTN__WEIGHTS_KINDS : ATTN__HARDMAX_TOO);
+    if (!unusual)
+        unusual = attn__refuse_top_k(canonical);
     if (unusual)
         return unusual;
     if (canonical->problem.nrelatives)
@@ -427,9 +430,11 @@ static void cap_scores(const item *t, int64_t keys, const scratch *s)
 
 /* --------------------------------------------------------------------------------------------- forward */
 
-/* Sums of one head: o [queries][values], running maxima m [queries], sums of weights l [queries]. */
+/* Sums of one head: o [queries][values], running maxima m [queries], sums of weights l [queries]. For a hardmax, also
+ * the keys of the maxima, chosen [queries]. */
 typedef struct sums {
     float *o, *m, *l;
+    int32_t *chosen;
 } sums;
 
 static sums take_sums(attn__arena *arena, const decode *f, int64_t queries)
@@ -438,6 +443,7 @@ static sums take_sums(attn__arena *arena, const decode *f, int64_t queries)
     all.o = attn__arena_take(arena, queries * f->values, sizeof(float));
     all.m = attn__arena_take(arena, queries, sizeof(float));
     all.l = attn__arena_take(arena, queries, sizeof(float));
+    all.chosen = attn__arena_take(arena, f->tiles.kind == ATTN__WEIGHTS_LARGEST ? queries : 0, sizeof(int32_t));
     return all;
 }
 
@@ -510,6 +516,17 @@ static void drop_weights(const item *t, int64_t head, int64_t i, const float *p,
         alive[j] &= attn__dropout_bits(key, s->keys.column[j]) >= below;
 }
 
+/* Finds the first largest score of query i among the block's keys [from, to). */
+static void choose(int64_t first, int64_t from, int64_t to, const float *p, int64_t i, const sums *of)
+{
+    for (int64_t j = from; j < to; j++)
+        if (p[j] > of->m[i] || p[j] != p[j]) {
+            of->m[i] = p[j];
+            of->l[i] = 1.0f;
+            of->chosen[i] = (int32_t)(first + j);
+        }
+}
+
 /* Adds keys [first, first + keys) to the sums of one head. A query computes weights only of the keys that it attends,
  * so that no other key can affect the output. */
 static void see_block(const item *t, int64_t head, int64_t first, int64_t keys, scratch *s, const sums *of)
@@ -531,7 +548,16 @@ static void see_block(const item *t, int64_t head, int64_t first, int64_t keys, 
         bool picks = s->tile.hidden || drops || t->canonical->has_bias;
         if (picks)
             mask_scores(t, head, i, p, s);
-        float shrink = f->kernel->weigh(p + from, to - from, &of->m[i], &of->l[i]);
+        float shrink = 1.0f;
+        if (f->tiles.kind == ATTN__WEIGHTS_LARGEST) {
+            choose(first, from, to, p, i, of);
+            continue;
+        }
+        if (f->tiles.kind == ATTN__WEIGHTS_SOFTMAX)
+            shrink = f->kernel->weigh(p + from, to - from, &of->m[i], &of->l[i]);
+        else
+            f->kernel->separate(p + from, to - from, f->tiles.kind == ATTN__WEIGHTS_SIGMOID, s->keys.sigmoid_bias,
+                                &of->m[i], &of->l[i]);
         if (picks)
             drop_weights(t, head, i, p, s);
         add_alive(t, &v, from, to, p, picks ? s->alive + i * BLOCK : NULL, 1, shrink, of->o + i * f->values, s);
@@ -544,6 +570,10 @@ static void merge(const job *j, const sums *into, const sums *part)
 {
     int64_t values = j->f->values;
     for (int64_t i = 0; i < j->canonical->query.size; i++) {
+        if (j->f->tiles.kind == ATTN__WEIGHTS_LARGEST) {
+            choose(part->chosen[i], 0, part->l[i] != 0.0f, part->m + i, i, into);
+            continue;
+        }
         float m = into->m[i] > part->m[i] ? into->m[i] : part->m[i]; /* NOLINT: the arena is on the workspace */
         if (part->l[i] == 0.0f)
             continue;
@@ -562,7 +592,15 @@ static void write_head(const item *t, int64_t batch, const sums *of)
     int64_t at[QUERIES], n = canonical->query.size;
     attn__rows o = query_rows(t, ATTN__OP_O, t->arrays->o, batch, at);
     o.rows = 1;
-    for (int64_t i = 0; i < n; i++, o.at++) {
+    bool chooses = t->f->tiles.kind == ATTN__WEIGHTS_LARGEST;
+    if (chooses)
+        attn__tile_store_chosen(&(attn__tile_chosen){.plan = &t->f->tiles,
+                                                     .place = {canonical, t->arrays, 0, batch, 0, n},
+                                                     .m = of->m,
+                                                     .chosen = of->chosen,
+                                                     .o_channel = t->f->channel[ATTN__OP_O],
+                                                     .row = of->o});
+    for (int64_t i = 0; !chooses && i < n; i++, o.at++) {
         float factor = attn__running_factor(canonical, of->l[i]); /* NOLINT: the arena is on the workspace */
         attn__rows_store(&o, t->f->tiles.backward, of->o + i * t->f->values, 0, factor, false);
     }
@@ -711,7 +749,7 @@ const attn__solver attn__solver_decode = {.name = "decode",
                                           .plan = plan_forward,
                                           .apply = apply_forward,
                                           .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__SINKS | ATTN__BLOCKS |
-                                                    ATTN__BF16_KEYS | ATTN__BATCH_INVARIANT};
+                                                    ATTN__BF16_KEYS | ATTN__BATCH_INVARIANT | ATTN__TOP_K};
 
 /* -------------------------------------------------------------------------------------------- backward */
 

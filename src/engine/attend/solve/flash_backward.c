@@ -23,7 +23,7 @@ static const char *refuse(const attn__canonical *canonical)
         return "head size above 512";
     if (!canonical->backward)
         return "backward only";
-    const char *unusual = attn__refuse_unusual(canonical);
+    const char *unusual = attn__refuse_unusual(canonical, ATTN__WEIGHTS_KINDS);
     if (unusual)
         return unusual;
     if (canonical->key.size >= INT32_MAX / 2)

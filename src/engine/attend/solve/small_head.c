@@ -61,7 +61,7 @@ static const char *refuse_both(const attn__canonical *canonical)
 {
     if (most_channels(canonical) > ATTN__SMALL_HEAD_MOST)
         return "head size above 16";
-    const char *unusual = attn__refuse_unusual(canonical);
+    const char *unusual = attn__refuse_unusual(canonical, ATTN__SOFTMAX_ONLY);
     if (unusual)
         return unusual;
     return canonical->problem.nrelatives ? "has relative tables" : NULL;

@@ -112,7 +112,10 @@ enum { FORWARD = 4, ALL = 8 };
 /* Returns a reason for which neither pass can run the problem, or NULL if there is none. */
 static const char *refuse_both(const attn__canonical *canonical)
 {
-    const char *unusual = attn__refuse_unusual(canonical);
+    const char *unusual =
+        attn__refuse_unusual(canonical, canonical->backward ? ATTN__WEIGHTS_KINDS : ATTN__HARDMAX_TOO);
+    if (!unusual)
+        unusual = attn__refuse_top_k(canonical);
     if (unusual)
         return unusual;
     if (canonical->problem.nrelatives)
@@ -444,6 +447,8 @@ static void start_tile(head *h)
     m->rows.bias = shape->query_at[ATTN__OP_BIAS];
     m->keys.bias = shape->key_at[ATTN__OP_BIAS];
     m->keys.column = shape->drop_column;
+    m->keys.sigmoid_bias = attn__sigmoid_offset(h->canonical);
+    m->keys.first = 0;
     attn__tile *t = &m->tile; /* set field by field, because clearing a struct takes a few percent of a small head */
     t->plan = &p->tiles;
     t->canonical = h->canonical;
@@ -538,6 +543,9 @@ static void find_weights(head *h, const attn__small_sequence_rows *k, bool caref
     attn__tile_scores(&m->tile);
     attn__running_begin(h->canonical, h->arrays, h->number, 0, h->shape->queries, width, m->rows.m, m->rows.l);
     attn__tile_softmax(&m->tile, NULL);
+    bool chooses = p->tiles.kind == ATTN__WEIGHTS_LARGEST;
+    for (int64_t i = 0; chooses && i < h->shape->queries; i++)
+        m->rows.l[i] = m->rows.m[i] == -INFINITY ? 0.0f : 1.0f;
     for (int64_t i = 0; i < width; i++)
         m->rows.shrink[i] = m->rows.l[i] == 0.0f ? 0.0f : p->tiles.drop_scale / m->rows.l[i];
 }
@@ -547,7 +555,7 @@ static void write_lse(const head *h)
     float *lse = (float *)h->arrays->lse + h->now.at.lse;
     const int64_t *at = h->shape->query_at[ATTN__OP_LSE];
     for (int64_t i = 0; i < h->shape->queries; i++)
-        lse[at[i]] = attn__running_lse(h->m.rows.m[i], h->m.rows.l[i]);
+        lse[at[i]] = attn__running_lse(h->canonical, h->m.rows.m[i], h->m.rows.l[i]);
 }
 
 /* Computes the outputs of one head. All scores are computed at once, and the softmax is along columns. */
@@ -567,11 +575,15 @@ static void run_head(head *h)
     find_weights(h, &k, false);
     attn__small_sequence_sums t = {
         rows_to_sum(h, ATTN__OP_O), v, m->s, h->shape->width, 1, 1.0f, m->rows.shrink, false};
-    if (!p->kernel->sum(&t)) {
+    if (p->tiles.kind == ATTN__WEIGHTS_LARGEST) {
+        attn__tile_store_chosen(&(attn__tile_chosen){
+            .plan = &p->tiles, .place = place_of(h), .m = m->rows.m, .chosen = m->rows.chosen, .row = m->panel});
+    } else if (!p->kernel->sum(&t)) {
         find_weights(h, &k, true);
         sum_guarded(h, &t, m->alive, 1);
     }
-    store_sum(h, ATTN__OP_O, false);
+    if (p->tiles.kind != ATTN__WEIGHTS_LARGEST)
+        store_sum(h, ATTN__OP_O, false);
     if (h->canonical->problem.flags & ATTN_WANT_LSE)
         write_lse(h);
 }
@@ -798,7 +810,7 @@ const attn__solver attn__solver_small_sequence = {
     .cost = cost,
     .plan = make_plan,
     .apply = apply,
-    .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__SINKS | ATTN__BLOCKS,
+    .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__SINKS | ATTN__BLOCKS | ATTN__TOP_K,
 };
 const attn__solver attn__solver_small_sequence_backward = {
     .name = "small_sequence_backward",

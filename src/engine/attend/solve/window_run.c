@@ -1257,7 +1257,7 @@ static void store_lse(attn__window_work *w)
 {
     float *lse = w->arrays->lse;
     for (int64_t i = 0; i < w->lanes; i++)
-        lse[lane_offset(w, ATTN__OP_LSE, i)] = attn__running_lse(w->s.softmax.m[i], w->s.softmax.l[i]);
+        lse[lane_offset(w, ATTN__OP_LSE, i)] = attn__running_lse(w->canonical, w->s.softmax.m[i], w->s.softmax.l[i]);
 }
 
 /* Adds sinks to the running maximum and sum. A sink is a key of value 0. If its score is the largest, it changes the

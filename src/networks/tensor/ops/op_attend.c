@@ -489,7 +489,7 @@ static attn_tensor *attend(attn_tape *tape, const attn_attention *a, attn_tensor
     forward_arrays(a, inputs, rounded, &arrays);
     arrays.o = y->data;
     attn__hold lse = {0};
-    if (node) {
+    if (node && problem.normalization != ATTN_NORMALIZATION_SIGMOID) {
         int64_t size = array_size(&problem, offsetof(attn_dim, lse));
         if (size < 0)
             return attn__op_shape_error(tape, "attend: the strides of lse are negative or overflow");
