@@ -3,7 +3,7 @@
 
 A PackedWeight is a tensor of the weight's shape and type whose memory is the packed matrix.  Linear layers multiply by it;
 every other operation unpacks it, and a write packs it anew, or is refused.  So there is one form, and nothing that could be
-stale.  The operators attn::linear_packed and attn::unpack have fake, autograd and vmap rules; no packed matrix is looked up by
+stale.  The operators attn::linear_packed and attn::unpack have fake and autograd rules; no packed matrix is looked up by
 an address.
 """
 from __future__ import annotations
@@ -173,16 +173,6 @@ def _back(ctx: Any, dy: Tensor) -> tuple[Optional[Tensor], ...]:
 
 
 torch.library.register_autograd("attn::linear_packed", _back, setup_context=_keep, lib=_DEFINED)
-
-
-def _map(info: Any, in_dims: Any, x: Tensor, packed: Tensor, bias: Optional[Tensor], n: int, form: str, activation: str,
-         factor: Optional[Tensor], residual: Optional[Tensor]) -> tuple[Tensor, int]:
-    if in_dims[1] is not None or in_dims[2] is not None or factor is not None or residual is not None:
-        raise UnsupportedError("attn: vmap over a packed linear layer is over its input alone")
-    return _op(x.movedim(in_dims[0], 0), packed, bias, n, form, activation, None, None), 0
-
-
-torch.library.register_vmap("attn::linear_packed", _map, lib=_DEFINED)
 
 
 # ---------------------------------------------------------------------------------------------- packed weights
@@ -435,6 +425,11 @@ def multiply(x: Any, weight: PackedWeight, bias: Optional[Tensor], activation: s
     n, k = weight.sizes
     dtype = weight.dtype
     cast_to = None
+    if _ops.in_transform() or _ops.in_forward_mode():
+        if activation or factor is not None or residual is not None:
+            return NotImplemented
+        dense = weight.dense()
+        return torch.nn.functional.linear(x, dense.t() if weight.turned else dense, bias)
     if torch.is_autocast_enabled("cpu"):
         cast_to = torch.get_autocast_dtype("cpu")
         if not (x.is_floating_point() and x.dtype is not torch.float64):
