@@ -172,6 +172,27 @@ ATTN_API attn_precision attn_context_precision(const attn_context *context);
  * the end. */
 ATTN_API const char *attn_isa_name(int i);
 
+/* Three functions of an OpenMP runtime that the program has loaded: GOMP_parallel, omp_get_max_threads and
+ * omp_get_thread_num. libgomp has all three, and so have the runtimes of LLVM and Intel. */
+typedef struct attn_openmp {
+    void (*parallel)(void (*work)(void *user), void *user, unsigned threads, unsigned flags);
+    int (*max_threads)(void);
+    int (*thread_number)(void);
+} attn_openmp;
+/* Lets the parallel regions of all contexts run on the threads of an OpenMP runtime, in place of the library's own
+ * threads. NULL restores the library's own threads, as initially. It is meant for programs that also run OpenMP regions,
+ * as PyTorch does: idle threads of OpenMP spin on the cores that other threads could use.
+ *
+ * A region that wants more threads than max_threads() runs on the library's own threads. A region within a region of
+ * OpenMP runs on the threads that the runtime gives it, by default its caller's alone. A process that is forked later
+ * uses the library's own threads, because it has none of the runtime's. Results have the same bits on all threads.
+ *
+ * The three functions must stay loaded until the process ends. Any thread may call this function at any time. Regions
+ * that run end on the threads on which they began. attn_context_error(NULL) is the reason of a failure.
+ * ATTN_ERROR_ARGUMENT: a function is NULL. ATTN_ERROR_UNSUPPORTED: the process was forked from one in which a runtime was
+ * set, or more than 8 different runtimes were set. ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_set_openmp(const attn_openmp *runtime);
+
 /* A byte buffer allocated by the context. A function that fills a buffer overwrites its pointer without freeing the old
  * memory, so begin with {0}. A zero byte, which `size` does not count, follows the last byte. So text can be used as a
  * string. */

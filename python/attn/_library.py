@@ -30,6 +30,9 @@ NORMALIZATIONS = {"softmax": 0, "hardmax": 3, "none": 4, "sigmoid": 5}  # ATTN_N
 SIGMOID = NORMALIZATIONS["sigmoid"]
 WANT_LSE, WANT_WEIGHTS, WANT_DQ, WANT_DK, WANT_DV, WANT_DBIAS = (1 << bit for bit in range(16, 22))
 WANT_DSINKS = 1 << 24
+PRECISION_DEFAULT, PRECISION_F32, PRECISION_FMA, PRECISION_BF16, PRECISION_INT8 = range(5)
+(ACTIVATION_IDENTITY, ACTIVATION_RELU, ACTIVATION_LEAKY_RELU, ACTIVATION_GELU_ERF, ACTIVATION_GELU_TANH,
+ ACTIVATION_GELU_SIGMOID, ACTIVATION_TANH, ACTIVATION_SIGMOID, ACTIVATION_SILU) = range(9)
 TYPE_NULL, TYPE_BOOL, TYPE_INT, TYPE_REAL, TYPE_TEXT, TYPE_INTS, TYPE_TEXTS, TYPE_REALS = range(8)
 STRIDES = ("q", "k", "v", "o", "bias", "mask", "lens", "lse", "weights", "w", "sinks", "blocks", "dq", "dk", "dv", "dout", "dbias")
 
@@ -94,6 +97,20 @@ class Arrays(c.Structure):
                                            "dw2", "dsinks")),
         ("dtable", c.c_void_p * MAX_RELATIVE), ("seed_offset", c.c_uint64),
         ("reserved", c.c_void_p * 16)]
+
+
+class OpenMP(c.Structure):
+    _fields_ = [("parallel", c.c_void_p), ("max_threads", c.c_void_p), ("thread_number", c.c_void_p)]
+
+
+class Matrix(c.Structure):
+    _fields_ = [("data", c.c_void_p), ("dtype", c.c_int), ("row", c.c_int64), ("column", c.c_int64), ("batch", c.c_int64)]
+
+
+class Product(c.Structure):
+    _fields_ = [("m", c.c_int64), ("n", c.c_int64), ("k", c.c_int64), ("batch", c.c_int64), ("a", Matrix), ("b", Matrix),
+                ("c", Matrix), ("packed", c.c_void_p), ("precision", c.c_int), ("add", c.c_bool), ("bias", c.c_void_p),
+                ("activation", c.c_int), ("factor", Matrix), ("residual", Matrix), ("reserved", c.c_int64 * 8)]
 
 
 class PlanOptions(c.Structure):
@@ -211,6 +228,7 @@ class Curves(c.Structure):
 STRUCTS = {
     "attn_dim": Dim, "attn_band": Band, "attn_window": Window, "attn_relative": Relative, "attn_pick": Pick,
     "attn_bias_index": BiasIndex, "attn_packed": Packed, "attn_blocks": Blocks,
+    "attn_openmp": OpenMP, "attn_matrix": Matrix, "attn_product": Product,
     "attn_problem": Problem, "attn_arrays": Arrays, "attn_plan_options": PlanOptions, "attn_allocator": Allocator,
     "attn_context_options": ContextOptions, "attn_config_value": ConfigValue, "attn_named": Named,
     "attn_named_list": NamedList, "attn_tape_options": TapeOptions, "attn_bytes": Bytes,
@@ -239,6 +257,11 @@ _FUNCTIONS = {
     "precision_name": (_S, [_I]),
     "model_pack_weights": (_I, [_P]),
     "context_memory": (None, [_P, c.POINTER(c.c_size_t), c.POINTER(c.c_size_t), c.POINTER(c.c_uint64)]),
+    "set_openmp": (_I, [c.POINTER(OpenMP)]),
+    "multiply": (_I, [_P, c.POINTER(Product)]),
+    "product_packed_size": (_I, [c.POINTER(c.c_size_t), _P, _I, _I, _L, _L]),
+    "product_pack": (_I, [_P, _I, c.POINTER(Matrix), _L, _L, _P]),
+    "product_unpack": (_I, [_P, _P, c.POINTER(c.c_int64), _L, c.POINTER(Matrix)]),
     "plan_create": (_I, [_PP, _P, c.POINTER(Problem), c.POINTER(PlanOptions)]),
     "plan_destroy": (None, [_P]),
     "plan_describe": (c.c_size_t, [_P, _B, _P, c.c_size_t]),

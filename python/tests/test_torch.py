@@ -632,7 +632,7 @@ class Enable(unittest.TestCase):
         def said(call, mode=contextlib.nullcontext):
             """The lines that change with a call, and the number of calls that attn took."""
             before = set(attn.torch.calls(verbose=True).splitlines()[1:]), attn.torch.calls()
-            with attn.torch.enable(always=True), mode():
+            with attn.torch.enable(always=True, linear=False), mode():
                 call()
             lines = set(attn.torch.calls(verbose=True).splitlines()[1:]) - before[0]
             return [re.sub("^[0-9]+ by ", "", line) for line in lines], attn.torch.calls() - before[1]

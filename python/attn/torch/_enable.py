@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 
 from .._errors import ArgumentError, Error as AttnError, UnsupportedError
-from . import _engine, _ops, _sdpa, _weights, _wins
+from . import _engine, _linear, _ops, _sdpa, _weights, _wins
 
 _TAKEN = frozenset((torch.float32, torch.bfloat16, torch.float16))
 _lock = threading.Lock()
 # Counts the calls that attn took; next() needs no lock.  calls() reads it by next() too: _looks counts these reads.
 _counter, _looks = itertools.count(), 0
+_products = itertools.count()  # as _counter, of products of matrices
 _others: Counter[tuple[str, str]] = Counter()  # calls that attn did not take, by who computed them and why
 _open: list["enable"] = []
 _eager, _quick, _count_call = _ops.eager, _sdpa.quick, next
@@ -264,7 +265,7 @@ _KERNELS = ((_sdpa_operator, "AutogradCPU", _attention), (_sdpa_operator, "CPU",
 
 def _forget_dispatch() -> None:
     """PyTorch keeps, for its dispatcher in Python, which kernel an operator has, also when kernels come and go."""
-    for operator, _, _ in _KERNELS:
+    for operator, *_ in (*_KERNELS, *_linear.KERNELS):
         operator._dispatch_cache.clear()
 
 
@@ -279,6 +280,17 @@ def _hook_in() -> Any:
     return library
 
 
+def _hook_products_in() -> Any:
+    """Registers the kernels of products, as `_hook_in`."""
+    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    beneath = [_Beneath(operator, "CPU") for operator, _ in _linear.KERNELS]
+    for (operator, kernel), one in zip(_linear.KERNELS, beneath):
+        if _HAS_KERNELS:
+            library.impl(operator, kernel(one.kernel), "CPU", with_keyset=True)
+    _forget_dispatch()
+    return library
+
+
 def _hook_out(library: Any) -> None:
     """Removes the kernels."""
     library._destroy()
@@ -288,29 +300,39 @@ def _hook_out(library: Any) -> None:
 # ---------------------------------------------------------------------------------------------------- the switch
 
 _hooks: Any = None
+_product_hooks: Any = None
 
 
 class enable:
-    """attn computes torch.nn.functional.scaled_dot_product_attention for tensors of float32, bfloat16 and float16 (which is
+    """attn computes attention and linear layers on the CPU in place of PyTorch, in calls for which it is the faster one.
+
+    attention: attn computes torch.nn.functional.scaled_dot_product_attention for tensors of float32, bfloat16 and float16 (which is
     converted to float32 and back) on the CPU, where attn is faster, also in calls from PyTorch's modules, TorchScript,
-    compiled graphs, calls under autocast.  Dropout's random numbers are attn's, seeded by PyTorch's generator.  Other calls
-    are PyTorch's as before; `calls(verbose=True)` lists them.
+    compiled graphs, calls under autocast.  Dropout's random numbers are attn's, seeded by PyTorch's generator.
+
+    linear: attn computes the products of matrices to which linear layers come in the forward and the backward pass (addmm,
+    mm, bmm, baddbmm), for tensors of float32, and of float16, which is converted to float32 and back.  Nothing of a weight is
+    kept between calls.
+
+    Other calls are PyTorch's as before; `calls(verbose=True)` lists them.
 
     As a call it holds until `disable()`; `with attn.torch.enable():` holds until the end of the block.  always=True takes
     the slower calls too.
     """
 
-    def __init__(self, always: bool = False) -> None:
-        self.always, self.blocks = always, 0
+    def __init__(self, always: bool = False, attention: bool = True, linear: bool = True) -> None:
+        self.always, self.attention, self.linear, self.blocks = always, attention, linear, 0
         self._begin()
 
     def _begin(self) -> None:
-        global _hooks
+        global _hooks, _product_hooks
         with _lock:
             if self not in _open:
                 _open.append(self)
-            if _hooks is None:
+            if _hooks is None and self.attention:
                 _hooks = _hook_in()
+            if _product_hooks is None and self.linear:
+                _product_hooks = _hook_products_in()
             _choose()
 
     def __enter__(self) -> "enable":
@@ -330,24 +352,32 @@ class enable:
 def _choose() -> None:
     """The kernels stay registered when a block ends: PyTorch's table of kernels must not change while other threads use it."""
     global _refuses
-    _refuses = None if not _open else _refusal if any(one.always for one in _open) else _refusal_or_slower
+    attention = [one.always for one in _open if one.attention]
+    linear = [one.always for one in _open if one.linear]
+    _refuses = None if not attention else _refusal if any(attention) else _refusal_or_slower
+    _linear.choose(bool(linear), any(linear))
 
 
 def disable() -> None:
     """PyTorch's own kernels again, and those of other packages, however often `enable` was called; in no other thread may
     attention run or a graph be compiled meanwhile."""
-    global _hooks
+    global _hooks, _product_hooks
     with _lock:
         _open.clear()
         _choose()
-        if _hooks is not None:
-            _hook_out(_hooks)
-        _hooks = None
+        for hooks in (_hooks, _product_hooks):
+            if hooks is not None:
+                _hook_out(hooks)
+        _hooks = _product_hooks = None
 
 
 def count() -> None:
     """Counts a call that attn took."""
     _count_call(_counter)
+
+
+def _count_product() -> None:
+    _count_call(_products)
 
 
 def count_other(way: str, why: str) -> None:
@@ -361,12 +391,19 @@ def calls(verbose: Literal[False] = False) -> int: ...
 @overload
 def calls(verbose: Literal[True]) -> str: ...
 def calls(verbose: bool = False) -> Union[int, str]:
-    """How many calls attn has taken since the program began, under `enable` and from transformers (`register`).  Under
-    `enable` the forward passes of a compiled graph count.  verbose=True: text, with a line more for each kind of call that
-    PyTorch or a model's eager function computed, and why, the most frequent first."""
+    """How many calls of attention attn has taken since the program began, under `enable` and from transformers (`register`).
+    Under `enable` the forward passes of a compiled graph count.  verbose=True: text, with a line for the products of matrices
+    that attn has taken, and a line for each kind of call that PyTorch or a model's eager function computed, and why, the most
+    frequent first."""
     global _looks
     with _lock:
         _looks += 1
         taken = next(_counter) - _looks + 1
-        others = _others.most_common()
-    return "\n".join([f"{taken} by attn", *(f"{n} by {way}: {why}" for (way, why), n in others)]) if verbose else taken
+        products = next(_products) - _looks + 1
+        left = Counter({(_BY_PYTORCH, one.why): one.count() for one in list(_linear.Left.all.values())})
+        others = (_others + left).most_common()
+    by_attn = [f"{taken} by attn", *([f"{products} products of matrices by attn"] if products else [])]
+    return "\n".join([*by_attn, *(f"{n} by {way}: {why}" for (way, why), n in others)]) if verbose else taken
+
+
+_linear.count, _linear.count_other = _count_product, count_other

@@ -18,6 +18,7 @@ from .. import _library as c
 from .._errors import ArgumentError
 from .._form import Problem
 from .._library import Context, lib
+from . import _openmp
 
 TYPES = {torch.float32: c.F32, torch.float64: c.F64, torch.bfloat16: c.BF16}
 _KEPT, _KEPT_BYTES = 256, 2**28  # plans of a thread, and their workspaces
@@ -175,6 +176,8 @@ def engine() -> _Engine:
     threads = _threads_now()
     found = _engines.by_threads.get(threads)
     if found is None:
+        if threads > 1:
+            _openmp.use()
         found = _engines.by_threads[threads] = _Engine(threads)
     return found
 

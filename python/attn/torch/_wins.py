@@ -67,3 +67,32 @@ def wins(query: Tensor, key: Tensor, mask: Optional[Tensor], causal: bool, recor
     if queries <= 16 and keys > 2 * queries:
         return query.shape[-3] != key.shape[-3] or keys >= _fewest_keys(queries, channels)
     return causal or channels <= 96 or longest <= (1024 if channels <= 128 else 256)
+
+
+# --------------------------------------------------------------------------------------------------- products
+
+
+def _is_amd() -> bool:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            return "AuthenticAMD" in file.read(4096)
+    except OSError:
+        return False
+
+
+_AMD = _is_amd()
+
+
+FEWEST_ROWS = 3  # of a product that attn is faster for: with fewer, packing takes longer than what it gains
+
+
+def product_wins(batch: int, m: int, n: int, k: int, half: bool) -> bool:
+    """Whether attn is not the slower one for products [m,k] [k,n], with AVX-512 or AVX2 on AMD; elsewhere it was not measured.
+    PyTorch multiplies float32 by MKL, whose way for AMD is slower from three rows on.  Very small products, and products of
+    few columns, take longer to be passed to attn than to be computed.  float16 is converted, which takes as long as three rows
+    of the product."""
+    if not _AMD or m < FEWEST_ROWS:
+        return False
+    if batch > 1 or m < 16:
+        return n >= 16 and k >= 16 and m * n * k * batch >= 1 << 17
+    return n >= 16 and k >= (64 if half or n > 8 * k else 16) and m * n * k >= 1 << 15

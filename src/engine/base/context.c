@@ -101,6 +101,26 @@ void *attn__grow(attn_context *context, void *items, int64_t n, size_t size)
     return attn__realloc(context, items, attn__size_mul(2 * (size_t)n + FIRST, size));
 }
 
+void *attn__context_scratch(attn_context *context, size_t size)
+{
+    if (context->scratch.data && context->scratch.size >= size)
+        return context->scratch.data;
+    attn__free(context, context->scratch.data);
+    context->scratch.data = attn__alloc(context, size);
+    context->scratch.size = context->scratch.data ? size : 0;
+    return context->scratch.data;
+}
+
+void attn__context_scratch_end(attn_context *context)
+{
+    const size_t kept = (size_t)1 << 26;
+    if (context->scratch.size <= kept)
+        return;
+    attn__free(context, context->scratch.data);
+    context->scratch.data = NULL;
+    context->scratch.size = 0;
+}
+
 char *attn__strdup(attn_context *context, const char *text)
 {
     size_t size = strlen(text) + 1;
@@ -400,6 +420,7 @@ void attn_context_destroy(attn_context *context)
         context->leave_ranks(context);
     if (context->release_wisdom)
         context->release_wisdom(context, context->wisdom);
+    attn__free(context, context->scratch.data);
     context->allocator.release(context->allocator.user, context, sizeof *context);
 }
 
