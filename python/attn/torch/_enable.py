@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .._errors import ArgumentError, Error as AttnError, UnsupportedError
-from . import _engine, _ops, _sdpa, _weights, _wins
+from . import _engine, _flex, _ops, _sdpa, _weights, _wins
 
 _TAKEN = frozenset((torch.float32, torch.bfloat16, torch.float16))
 _lock = threading.Lock()
@@ -276,13 +276,17 @@ def _hook_in() -> Any:
         if _HAS_KERNELS or operator is _sdpa_operator:  # nothing else leads back to PyTorch's kernels
             library.impl(operator, kernel(one), key, with_keyset=True)
     _forget_dispatch()
-    return library
+    flex = _flex.Hooks(lambda: _refuses is not None, count, count_other)
+    flex.register()
+    return library, flex
 
 
-def _hook_out(library: Any) -> None:
+def _hook_out(hooks: Any) -> None:
     """Removes the kernels."""
+    library, flex = hooks
     library._destroy()
     _forget_dispatch()
+    flex.remove()
 
 
 # ---------------------------------------------------------------------------------------------------- the switch
@@ -331,6 +335,8 @@ def _choose() -> None:
     """The kernels stay registered when a block ends: PyTorch's table of kernels must not change while other threads use it."""
     global _refuses
     _refuses = None if not _open else _refusal if any(one.always for one in _open) else _refusal_or_slower
+    if _hooks is not None:
+        _hooks[1].switch()
 
 
 def disable() -> None:
