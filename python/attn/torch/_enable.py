@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .._errors import ArgumentError, Error as AttnError, UnsupportedError
-from . import _engine, _linear, _ops, _sdpa, _weights, _wins
+from . import _engine, _flex, _linear, _ops, _sdpa, _weights, _wins
 
 _TAKEN = frozenset((torch.float32, torch.bfloat16, torch.float16))
 _lock = threading.Lock()
@@ -291,6 +291,13 @@ def _hook_products_in() -> Any:
     return library
 
 
+def _hook_flex_in() -> Any:
+    """Registers the kernels of flex_attention's operator."""
+    hooks = _flex.Hooks(lambda: _refuses is not None, count, count_other)
+    hooks.register()
+    return hooks
+
+
 def _hook_out(library: Any) -> None:
     """Removes the kernels."""
     library._destroy()
@@ -300,6 +307,7 @@ def _hook_out(library: Any) -> None:
 # ---------------------------------------------------------------------------------------------------- the switch
 
 _hooks: Any = None
+_flex_hooks: Any = None
 _product_hooks: Any = None
 
 
@@ -325,12 +333,12 @@ class enable:
         self._begin()
 
     def _begin(self) -> None:
-        global _hooks, _product_hooks
+        global _hooks, _flex_hooks, _product_hooks
         with _lock:
             if self not in _open:
                 _open.append(self)
             if _hooks is None and self.attention:
-                _hooks = _hook_in()
+                _hooks, _flex_hooks = _hook_in(), _hook_flex_in()
             if _product_hooks is None and self.linear:
                 _product_hooks = _hook_products_in()
             _choose()
@@ -356,19 +364,23 @@ def _choose() -> None:
     linear = [one.always for one in _open if one.linear]
     _refuses = None if not attention else _refusal if any(attention) else _refusal_or_slower
     _linear.choose(bool(linear), any(linear))
+    if _flex_hooks is not None:
+        _flex_hooks.switch()
 
 
 def disable() -> None:
     """PyTorch's own kernels again, and those of other packages, however often `enable` was called; in no other thread may
     attention run or a graph be compiled meanwhile."""
-    global _hooks, _product_hooks
+    global _hooks, _flex_hooks, _product_hooks
     with _lock:
         _open.clear()
         _choose()
-        for hooks in (_hooks, _product_hooks):
-            if hooks is not None:
-                _hook_out(hooks)
-        _hooks = _product_hooks = None
+        for library in (_hooks, _product_hooks):
+            if library is not None:
+                _hook_out(library)
+        if _flex_hooks is not None:
+            _flex_hooks.remove()
+        _hooks = _flex_hooks = _product_hooks = None
 
 
 def count() -> None:

@@ -303,9 +303,9 @@ def attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Ten
            mask: Optional[Tensor] = None,
            offsets: tuple[Optional[Tensor], Optional[Tensor]] = (None, None),
            sinks: Optional[Tensor] = None, index: Optional[Tensor] = None,
-           blocks: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
-    """o and the log-sum-exp, through the operator.  Dropout's seed is from PyTorch's generator: torch.manual_seed fixes
-    what is dropped."""
+           blocks: Optional[Tensor] = None, seed: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
+    """o and the log-sum-exp, through the operator.  Dropout's seed, unless given, is from PyTorch's generator:
+    torch.manual_seed fixes what is dropped."""
     if in_forward_mode():
         raise UnsupportedError("attn: attention has no forward-mode derivative here; PyTorch's has one, under "
                                "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)")
@@ -316,9 +316,17 @@ def attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Ten
     everything = problem.dropout == 1  # is dropped: the engine divides by 1 - dropout
     if everything:
         problem = problem._replace(dropout=0.0)
-    seed = torch.randint(2**62, (), dtype=torch.int64, device="cpu") if problem.dropout else None
+    if not problem.dropout:
+        seed = None
+    elif seed is None:
+        seed = new_seed()
     o, lse = _way()(q, k, v, bias, mask, seed, *offsets, sinks, index, blocks, *problem)
     return o * 0 if everything else o, lse
+
+
+def new_seed() -> Tensor:
+    """Of dropout, from PyTorch's generator."""
+    return torch.randint(2**62, (), dtype=torch.int64, device="cpu")
 
 
 def is_usual(x: Tensor) -> bool:

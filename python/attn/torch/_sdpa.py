@@ -287,7 +287,7 @@ _TENSOR, _TENSOR_OR_NONE = ("a tensor", _is_tensor, False), ("a tensor or None",
 _BOOL, _WHOLE = ("a bool", _is_bool, False), ("a whole number", _is_whole, False)
 # Of each argument: the words for what it may be, the check of its type, and whether it may be None.
 _ARGUMENTS = {
-    **dict.fromkeys(("query", "key", "value", "cu_seqlens_q", "cu_seqlens_k"), _TENSOR),
+    **dict.fromkeys(("query", "key", "value", "q", "k", "v", "cu_seqlens_q", "cu_seqlens_k"), _TENSOR),
     **dict.fromkeys(("attn_mask", "bias", "mask", "sinks", "relative_bias", "rpb", "key_mask"), _TENSOR_OR_NONE),
     **dict.fromkeys(("is_causal", "enable_gqa", "return_weights"), _BOOL),
     **dict.fromkeys(("axis", "queries", "keys", "max_seqlen_q", "max_seqlen_k", "num_buckets", "max_distance"), _WHOLE),
