@@ -120,8 +120,7 @@ package: all
 	cd $(BUILD) && cpack
 
 wheel: all
-	ATTN_LIBRARY=$(CURDIR)/$(BUILD)/libattn.so python3 -m pip wheel --quiet --no-deps --no-index \
-	    --disable-pip-version-check --wheel-dir $(BUILD)/packages python/
+	sh scripts/wheel $(BUILD)
 
 # For every Linux since 2014, x86-64 and aarch64; downloads zig and the sources of four libraries.
 wheels: all
