@@ -168,9 +168,9 @@ static void free_files(const cli_call *cli, files *f)
 
 typedef struct search {
     const cli_call *cli;
-    attn__detector *detector;
+    attn_detector *detector;
     const files *files;
-    attn__found *found; /* detections of one picture, room for one per object query */
+    attn_detection *found; /* detections of one picture, room for one per object query */
     int64_t queries;
     attn_json *json; /* JSON output; NULL: plain text */
     const attn__box_set *known;
@@ -193,12 +193,12 @@ static void print_one(const search *s, const char *path, int64_t n)
     bool aligned = isatty(STDOUT_FILENO);
     int width = 0;
     for (int64_t i = 0; aligned && i < n; i++) {
-        int own = cli_width(names[s->found[i].class]);
+        int own = cli_width(names[s->found[i].label]);
         width = own > width ? own : width;
     }
     for (int64_t i = 0; i < n; i++) {
-        const attn__found *f = &s->found[i];
-        const char *name = names[f->class];
+        const attn_detection *f = &s->found[i];
+        const char *name = names[f->label];
         if (aligned)
             cli_print("%s  %s%*s  %.4f %8.2f %8.2f %8.2f %8.2f\n", path, name, width - cli_width(name), "", f->score,
                       f->left, f->top, f->right, f->bottom);
@@ -217,11 +217,11 @@ static void json_one(const search *s, const char *path, const attn_image *image,
     attn_json_int(json, "height", image->height);
     attn_json_array(json, "detections");
     for (int64_t i = 0; i < n; i++) {
-        const attn__found *f = &s->found[i];
+        const attn_detection *f = &s->found[i];
         attn_json_object(json, NULL);
         attn_json_real(json, "score", f->score);
-        attn_json_int(json, "id", s->detector->classes.ids[f->class]);
-        attn_json_text(json, "label", s->detector->classes.names[f->class]);
+        attn_json_int(json, "id", s->detector->classes.ids[f->label]);
+        attn_json_text(json, "label", s->detector->classes.names[f->label]);
         attn_json_object(json, "box");
         attn_json_real(json, "xmin", f->left);
         attn_json_real(json, "ymin", f->top);
@@ -255,9 +255,9 @@ static int draw_one(const search *s, const char *to, const attn_image *image, in
     if (!boxes)
         return cli_fail(CLI_FAILED, "out of memory");
     for (int64_t i = 0; i < n; i++) {
-        const attn__found *f = &s->found[i];
-        boxes[i] = (attn__drawn_box){f->left,  f->top,  f->right, f->bottom, s->detector->classes.names[f->class],
-                                     f->score, f->class};
+        const attn_detection *f = &s->found[i];
+        boxes[i] = (attn__drawn_box){f->left,  f->top,  f->right, f->bottom, s->detector->classes.names[f->label],
+                                     f->score, f->label};
     }
     attn__drawn_boxes all = {image->width, image->height, image->channels, image->pixels, n, boxes};
     attn_status status = attn__boxes_render(&picture, cli->context, &all,
@@ -337,11 +337,11 @@ static int keep_results(search *s, const char *path)
         return cli_fail(CLI_FAILED, "out of memory");
     s->results = grown;
     for (int64_t i = 0; i < s->queries; i++) {
-        const attn__found *f = &s->found[i];
+        const attn_detection *f = &s->found[i];
         s->results[s->nresults++] = (attn__detection){.box = {f->left, f->top, f->right - f->left, f->bottom - f->top},
                                                       .score = f->score,
                                                       .image = id,
-                                                      .category = s->detector->classes.ids[f->class]};
+                                                      .category = s->detector->classes.ids[f->label]};
     }
     return CLI_OK;
 }
@@ -354,7 +354,7 @@ static int detect_one(void *user, int i)
     attn_image image = {0};
     attn_status status = attn_image_read(&image, cli->context, path, NULL);
     if (status == ATTN_OK)
-        status = attn__detector_detect(s->detector, &image, s->found);
+        status = attn_detector_detect(s->detector, &image, s->found);
     int code = status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
     int64_t n = code == CLI_OK ? above(s, cli_real(cli, "threshold")) : 0;
     if (code == CLI_OK && cli_given(cli, "coco"))
@@ -368,7 +368,7 @@ static int detect_one(void *user, int i)
     enum { FEW = 10 }; /* with more pictures the notes would hide the boxes */
     if (code == CLI_OK && n == 0 && s->queries > 0 && s->files->n <= FEW && !cli_given(cli, "coco"))
         cli_note(cli, "%s: no box has a score of %g; the best is %.4f (%s)", path, cli_real(cli, "threshold"),
-                 s->found[0].score, s->detector->classes.names[s->found[0].class]);
+                 s->found[0].score, s->detector->classes.names[s->found[0].label]);
     attn_image_free(cli->context, &image);
     return code;
 }
@@ -417,10 +417,11 @@ static int detect_all(search *s)
 static int load_and_detect(cli_call *cli, const files *f)
 {
     const char *classes = cli_text(cli, "classes"), *data = cli_text(cli, "data"), *out = cli_text(cli, "out");
-    attn__detector *detector = NULL;
+    attn_detector *detector = NULL;
     attn__box_set *known = NULL;
-    attn_status status = attn__detector_load(&detector, cli->context, cli_text(cli, "model"), cli_names(cli),
-                                             classes[0] ? classes : NULL);
+    const attn_detector_options how = {
+        .names = cli_names(cli), .class_names = classes[0] ? classes : NULL, .size = cli_int(cli, "size")};
+    attn_status status = attn_detector_load(&detector, cli->context, cli_text(cli, "model"), &how);
     if (status == ATTN_OK && data[0])
         status = attn__boxes_read(&known, cli->context, data, "val", NULL);
     if (status == ATTN_OK && out[0])
@@ -428,9 +429,7 @@ static int load_and_detect(cli_call *cli, const files *f)
     int code = cli_ranks_agree(cli, status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL));
     if (code == CLI_OK) {
         search s = {.cli = cli, .detector = detector, .files = f, .known = known};
-        if (cli_int(cli, "size") > 0)
-            attn__view_resize(&detector->view, cli_int(cli, "size"));
-        s.queries = attn__detector_queries(detector);
+        s.queries = attn_detector_queries(detector);
         s.found = calloc((size_t)s.queries, sizeof *s.found);
         code = s.found ? detect_all(&s) : cli_fail(CLI_FAILED, "out of memory");
         if (code == CLI_OK && out[0] && attn_ranks_rank(cli->context) == 0)
@@ -440,7 +439,7 @@ static int load_and_detect(cli_call *cli, const files *f)
         free(s.results);
     }
     attn__box_set_destroy(known);
-    attn__detector_destroy(detector);
+    attn_detector_destroy(detector);
     return code;
 }
 

@@ -162,7 +162,7 @@ static attn_prediction guess_of(const attn_classifier *c, const float *logits)
         best = logits[i] > logits[best] ? i : best;
     for (int64_t i = 0; i < c->nclasses; i++)
         sum += exp((double)logits[i] - (double)logits[best]);
-    return (attn_prediction){(int32_t)best, 1 / sum};
+    return (attn_prediction){.label = (int32_t)best, .probability = 1 / sum};
 }
 
 static attn_status run_model(attn__attention *a, attn_classifier *c, const attn_image *fitted, attn_prediction *guess)

@@ -204,7 +204,7 @@ static attn_status rank(attn_context *context, const float *logits, int64_t clas
             if (!taken && (next < 0 || logits[i] > logits[next]))
                 next = i;
         }
-        guesses[k] = (attn_prediction){(int32_t)next, exp((double)logits[next] - all)};
+        guesses[k] = (attn_prediction){.label = (int32_t)next, .probability = exp((double)logits[next] - all)};
     }
     return attn__classifier_check(context, all);
 }

@@ -267,36 +267,46 @@ attn_status attn__detector_open(attn__foreign *foreign, attn_context *context, c
                              : status;
 }
 
-static attn_status load(attn__detector *d, const char *path, const char *names, const char *class_names)
+static attn_status load(attn_detector *d, const char *path, const attn_detector_options *o)
 {
     attn__foreign from;
-    attn_status status = attn__detector_open(&from, d->context, path, names, class_names, &d->classes, &d->view);
+    attn_status status = attn__detector_open(&from, d->context, path, o->names, o->class_names, &d->classes, &d->view);
     if (status == ATTN_OK)
         status = attn__foreign_model(&d->model, d->context, &from, NULL);
     d->config = from.config;
     from.config = NULL;
     attn__foreign_end(&from);
+    if (status == ATTN_OK && o->size > 0)
+        attn__view_resize(&d->view, o->size);
     return status == ATTN_OK ? attn_tape_create(&d->tape, d->context) : status;
 }
 
-attn_status attn__detector_load(attn__detector **detector, attn_context *context, const char *path, const char *names,
-                                const char *class_names)
+attn_status attn_detector_load(attn_detector **detector, attn_context *context, const char *path,
+                               const attn_detector_options *options)
 {
+    static const attn_detector_options defaults = {0};
     ATTN__CALL(context);
     *detector = NULL;
-    attn__detector *made = attn__alloc_zero(context, sizeof *made);
+    options = options ? options : &defaults;
+    for (size_t i = 0; i < sizeof options->reserved / sizeof *options->reserved; i++)
+        if (options->reserved[i] != 0)
+            return attn__fail(context, ATTN_ERROR_ARGUMENT, "attn_detector_options.reserved must be zero");
+    if (options->size < 0)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "a picture's short side of %lld pixels is negative",
+                          (long long)options->size);
+    attn_detector *made = attn__alloc_zero(context, sizeof *made);
     if (!made)
         return ATTN_ERROR_MEMORY;
     made->context = context;
-    attn_status status = load(made, path, names, class_names);
+    attn_status status = load(made, path, options);
     if (status == ATTN_OK)
         *detector = made;
     else
-        attn__detector_destroy(made);
+        attn_detector_destroy(made);
     return status;
 }
 
-void attn__detector_destroy(attn__detector *d)
+void attn_detector_destroy(attn_detector *d)
 {
     if (!d)
         return;
@@ -304,6 +314,16 @@ void attn__detector_destroy(attn__detector *d)
     attn_model_destroy(d->model);
     attn_config_destroy(d->config);
     attn__free(d->context, d);
+}
+
+const char *attn_detector_class_name(const attn_detector *d, int64_t i)
+{
+    return i >= 0 && i < d->classes.n ? d->classes.names[i] : NULL;
+}
+
+int64_t attn_detector_class_id(const attn_detector *d, int64_t i)
+{
+    return i >= 0 && i < d->classes.n ? d->classes.ids[i] : -1;
 }
 
 bool attn__detector_is_at(attn_context *context, const char *directory)

@@ -74,10 +74,10 @@ enum { NUMBERS = 6 };
  * which pads no picture. Each rank writes only the values of its own pictures. The sum
  * over all ranks then has the values of all pictures. The result is thus the same for any number of ranks. */
 typedef struct results {
-    attn__found *found; /* [queries] detections of one picture */
-    double *numbers;    /* [pictures,queries,NUMBERS] values of the detections, followed by `losses` */
-    double *losses;     /* [pictures] */
-    int64_t n;          /* number of detections */
+    attn_detection *found; /* [queries] detections of one picture */
+    double *numbers;       /* [pictures,queries,NUMBERS] values of the detections, followed by `losses` */
+    double *losses;        /* [pictures] */
+    int64_t n;             /* number of detections */
 } results;
 
 static attn_status keep(const training *t, const attn__set_outputs *out, int64_t index, results *r)
@@ -88,8 +88,8 @@ static attn_status keep(const training *t, const attn__set_outputs *out, int64_t
     attn_status status =
         attn__found_of(t->run.context, out->logits, out->boxes, 0, image->width, image->height, r->found);
     for (int64_t q = 0; q < t->data.queries && status == ATTN_OK; q++, to += NUMBERS) {
-        const attn__found *f = &r->found[q];
-        int64_t category = attn__box_set_category(set, t->start.classes.ids[f->class]);
+        const attn_detection *f = &r->found[q];
+        int64_t category = attn__box_set_category(set, t->start.classes.ids[f->label]);
         const double of[NUMBERS] = {
             f->left, f->top, f->right - f->left, f->bottom - f->top, f->score, (double)(category + 1)};
         memcpy(to, of, sizeof of);
