@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * attn embed: computes representations of residues and sequences with a language model of alignments, and writes them
- * as arrays. */
+ * attn embed: computes vectors of texts and proteins with an encoder, or representations of residues and sequences with a
+ * language model of alignments, and writes them as arrays. */
 #include "commands.h"
+#include "embed_texts.h"
 #include "failures.h"
 #include "family.h"
+
+#include "apps/encoder/encoder.h"
 
 #include <math.h>
 #include <string.h>
@@ -12,7 +15,11 @@ static const char *const whats[] = {"residues", "sequences", "all", NULL};
 
 static const cli_option options[] = {
     CLI_FAMILY_OPTIONS,
-    CLI_WRITES(TEXT, "out", 'o', "DIR", ".", "the directory that gets the results"),
+    CLI_WRITES(
+        TEXT, "out", 'o', "PATH", ".",
+        "the array .npy of an encoder's vectors (default vectors.npy); of alignments, the directory that gets the "
+        "results"),
+    CLI_EMBED_OPTIONS,
     CLI_CHOICE("what", whats, "residues",
                "residues: of the query, [residues, channels]; sequences: means over each, [sequences, channels]; all: "
                "[sequences, columns, channels]"),
@@ -20,13 +27,26 @@ static const cli_option options[] = {
     CLI_STRICT_OPTION,
 };
 
-static const char *const usage[] = {"FILE... --model PATH [-o DIR]", NULL};
+static const char *const usage[] = {"[FILE...] --model DIR [-o FILE.npy]", "FILE... --model PATH [-o DIR]", NULL};
 
 static const char description[] =
-    "For each alignment DIR gets NAME.WHAT.npy, and for sequences and all NAME.names.txt with the names of the "
+    "The model is an encoder (a directory as published of BERT, RoBERTa, DistilBERT, ModernBERT or ESM-2, or a .pt of "
+    "ESM-2) or a model of alignments.\n"
+    "\n"
+    "With an encoder, each line of the files, or of standard input, is a text, and each text becomes a row of the array, "
+    "in order. Texts are split by the directory's tokenizer and pooled as its modules.json says. Texts that are too long "
+    "are cut, which is told at the end. With --json each vector is one object on a line of its own. With --pool none "
+    "FILE.offsets.npy has the first row of each text. With ESM-2, files are FASTA, or have one protein a line; "
+    "FILE.names.txt gets their names. A protein longer than --max-length is computed in windows that overlap by half; "
+    "each residue has the vector of the window in whose middle it is nearest.\n"
+    "\n"
+    "With a model of alignments, for each alignment DIR gets NAME.WHAT.npy, and for sequences and all NAME.names.txt with the names of the "
     "sequences that were used, one a line. <cls> is left out; gaps of a sequence do not count in its mean.";
 
 static const char *const examples[] = {
+    "attn embed lines.txt --model all-MiniLM-L6-v2 -o vectors.npy",
+    "attn embed lines.txt --model all-MiniLM-L6-v2 --similar \"How do I get my money back?\"",
+    "attn embed proteins.fasta --model esm2_t33_650M_UR50D -o proteins.npy",
     "attn embed family.a3m --model esm_msa1b_t12_100M_UR50S.pt",
     "attn embed family.a3m --model msa1b --what sequences --layer 6 -o vectors",
     NULL,
@@ -177,6 +197,10 @@ static int run(cli_call *cli)
     int64_t layer = cli_int(cli, "layer");
     embedding e = {.cli = cli, .how = {.layers = &layer, .nlayers = 1}};
     attn_context_set_inference(cli->context, true);
+    if (attn__encoder_is_at(cli->context, cli_text(cli, "model")))
+        return cli_embed_texts(cli);
+    if (cli->nwords < 1)
+        return cli_fail(CLI_BAD, "attn embed needs a file; only an encoder reads standard input");
     char array[64];
     const char *endings[] = {array, NULL, NULL};
     snprintf(array, sizeof array, "%s.npy", cli_text(cli, "what"));
@@ -195,13 +219,13 @@ static int run(cli_call *cli)
 
 const cli_command cli_embed = {
     "embed",
-    "turn alignments of proteins into vectors",
+    "turn texts, proteins or alignments into vectors",
     usage,
     description,
     CLI_OPTIONS(options),
     NULL,
     examples,
-    1,
+    0,
     -1,
     run,
 };

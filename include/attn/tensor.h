@@ -258,7 +258,9 @@ typedef struct attn_attention {
     int64_t weights_shape[ATTN_MAX_RANK];
     double dropout; /* probability in training that a weight is dropped */
     int examples;   /* number of the problem's dim that indexes the examples of a batch, usually 0 */
-    int64_t reserved[8];
+    /* offsets of packed sequences, I32 [sequences + 1], of queries and of keys alike; problem.packed describes them */
+    const attn_tensor *offsets;
+    int64_t reserved[7];
 } attn_attention;
 /* Computes any attention that the engine supports, with its gradients. The result has the shape that `attention`
  * describes. The tape keeps plans and reuses them for equal problems. If a tape neither records nor trains, q, k and

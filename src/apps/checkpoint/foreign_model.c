@@ -5,6 +5,7 @@
 #include "apps/checkpoint/foreign_model.h"
 
 #include "apps/checkpoint/detr_settings.h"
+#include "apps/checkpoint/encoder_settings.h"
 #include "apps/checkpoint/foreign_kind.h"
 #include "apps/checkpoint/model_config.h"
 #include "base/context.h"
@@ -101,9 +102,16 @@ attn_status attn__foreign_begin(attn__foreign *foreign, attn_context *context, c
         const char *key = attn_config_key(given, i);
         status = attn_config_set(foreign->config, key, attn_config_get(given, key));
     }
-    if (status == ATTN_OK && wish->architecture && !wish->names)
+    const char *names = wish->names;
+    if (status == ATTN_OK && read && attn__encoder_names(foreign->config)) {
+        /* an encoder of Hugging Face, whose config.json names a built-in names file */
+        names = names ? names : attn__encoder_names(foreign->config);
+        status = attn__encoder_settings(&foreign->config, context, foreign->settings);
+        snprintf(foreign->weights, sizeof foreign->weights, "%s", path);
+    }
+    if (status == ATTN_OK && wish->architecture && !names)
         status = attn_config_set_text(foreign->config, "architecture", wish->architecture);
-    return status == ATTN_OK && wish->names ? measure(foreign, context, wish->names, wish->architecture) : status;
+    return status == ATTN_OK && names ? measure(foreign, context, names, wish->architecture) : status;
 }
 
 void attn__foreign_end(attn__foreign *foreign)

@@ -80,7 +80,9 @@ attn_tensor *attn__msa_embed(const attn__msa *msa, attn_tape *tape, const attn__
  * [first, first + n). If there is no memory, sets the error and returns false. */
 bool attn__msa_add_contacts(const attn__msa *msa, attn_tape *tape, const attn__msa_tokens *tokens, int64_t layer,
                             int64_t first, const attn_tensor *maps, attn_tensor *sums);
-/* Converts the regression's sums to contact probabilities, in place. The probabilities of padded columns are zero. */
-void attn__msa_finish_contacts(const attn__msa *msa, const attn__msa_tokens *tokens, attn_tensor *sums);
+/* Converts the regression's sums to contact probabilities, in place. The probabilities of padded columns are zero.
+ * Returns false and records an error if there is no memory. */
+bool attn__msa_finish_contacts(const attn__msa *msa, attn_tape *tape, const attn__msa_tokens *tokens,
+                               attn_tensor *sums);
 
 #endif

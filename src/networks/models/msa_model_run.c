@@ -219,8 +219,8 @@ static attn_tensor *head_in_parts(const run *r, attn_tensor *x)
 static bool finish(run *r, attn_tensor *x)
 {
     const attn__msa_wishes *w = r->wishes;
-    if (w->contacts)
-        attn__msa_finish_contacts(r->msa, &r->tokens, r->results->contacts);
+    if (w->contacts && !attn__msa_finish_contacts(r->msa, r->tape, &r->tokens, r->results->contacts))
+        return false;
     if (!w->logits && !w->hidden[r->msa->layers])
         return true;
     x = attn_nn_layer_norm_forward(&r->msa->norm_after, r->tape, x);

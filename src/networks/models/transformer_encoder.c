@@ -1,19 +1,84 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * The stack of an encoder's blocks. encoder_model.c has the heads behind it. */
 #include "models/transformer_parts.h"
 
 #include "base/context.h"
 #include "nn/block.h"
 #include "nn/named.h"
+#include "tensor/number.h"
 #include "tensor/tape_state.h"
+
+#include <math.h>
+
+/* Makes the table of cosines and sines [max_len,R] of rotary positions with this base. */
+static attn_tensor *rotary_table(attn_nn_builder *builder, const attn_config *config, int64_t dims, const char *name,
+                                 double base)
+{
+    int64_t shape[2] = {attn_config_int(config, "max_len", 0), dims};
+    double scale = attn_config_real(config, "rotary_scale", 1);
+    attn_tensor *table = attn_nn_constant(builder, name, 2, shape);
+    for (int64_t i = 0; table && i < shape[0] * dims; i++) {
+        int64_t j = i % dims, half = dims / 2;
+        double angle = (double)(i / dims) / scale * pow(base, -2 * (double)(j % half) / (double)dims);
+        attn__set_number(table, i, j < half ? cos(angle) : sin(angle));
+    }
+    return table;
+}
+
+typedef struct rotary_tables {
+    attn_tensor *all, *local;
+} rotary_tables;
+
+/* Makes the tables of the blocks that attend to all tokens, and of the blocks with a window. Returns false if a setting
+ * does not fit; an error is then recorded. */
+static bool rotary_build(rotary_tables *tables, attn_nn_builder *builder, const attn_config *config)
+{
+    int64_t heads = attn__transformer_size(config, ATTN__ENCODER, "num_heads");
+    int64_t hidden = attn_config_int(config, "num_hiddens", 0), dim = heads > 0 ? hidden / heads : 0;
+    int64_t dims = attn_config_int(config, "rotary_dims", 0);
+    double base = attn_config_real(config, "rotary_base", 10000);
+    double local = attn_config_real(config, "local_rotary_base", 0);
+    if (attn__config_choice(config, "rotary", attn__rotary_choices) == 0)
+        return true;
+    dims = dims > 0 ? dims : dim;
+    if (dims > dim || dims % 2 != 0) {
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
+                   "rotary positions of %lld channels: an even number wanted, at most the %lld of a head",
+                   (long long)dims, (long long)dim);
+        return false;
+    }
+    tables->all = tables->local = rotary_table(builder, config, dims, "rotary", base);
+    if (local > 0 && local != base && attn_config_int(config, "local_window", 0) > 0)
+        tables->local = rotary_table(builder, config, dims, "local_rotary", local);
+    return true;
+}
+
+static bool is_local(const attn__transformer_encoder *encoder, int block)
+{
+    return encoder->local_window > 0 && block % encoder->global_every != 0;
+}
 
 void attn__transformer_encoder_build(attn__transformer_encoder *encoder, attn_nn_builder *builder,
                                      const attn_config *config, int64_t vocabulary, bool bias)
 {
     attn_nn_block_options options = attn__transformer_block_options(config, ATTN__ENCODER, bias);
+    rotary_tables rotary = {0};
     encoder->blocks = (int)attn__transformer_size(config, ATTN__ENCODER, "num_blks");
     encoder->fill = attn_config_real(config, "mask_fill", 0);
+    encoder->local_window = attn_config_int(config, "local_window", 0);
+    encoder->global_every = attn_config_int(config, "global_every", 1);
     attn__transformer_front_build(&encoder->front, builder, config, vocabulary, NULL);
+    if (encoder->front.masked_token >= 0 && (encoder->front.positions.table || encoder->front.segments.weight)) {
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "masked_token: positions=none and no segments wanted");
+        return;
+    }
+    if (!rotary_build(&rotary, builder, config))
+        return;
+    options.rotary_pairs = attn__config_choice(config, "rotary", attn__rotary_choices) == 2;
     for (int i = 0; i < encoder->blocks; i++) {
+        options.rotary = is_local(encoder, i) ? rotary.local : rotary.all;
+        options.unnormed = i == 0 && !attn_config_bool(config, "first_norm", true);
         attn_nn_pushf(builder, "blks.block%d", i);
         attn_nn_encoder_block_init(&encoder->block[i], builder, &options);
         attn_nn_pop(builder);
@@ -24,158 +89,39 @@ void attn__transformer_encoder_build(attn__transformer_encoder *encoder, attn_nn
 attn_tensor *attn__transformer_encode(const attn__transformer_encoder *encoder, attn_tape *tape,
                                       const attn_tensor *tokens, const attn_tensor *lens, attn_named_list *weights)
 {
-    return attn__transformer_encode_segments(encoder, tape, tokens, NULL, lens, weights);
+    const attn__encoder_input input = {.tokens = tokens, .lens = lens};
+    return attn__transformer_encode_input(encoder, tape, &input, &(attn__encoder_maps){.weights = weights});
 }
 
-attn_tensor *attn__transformer_encode_segments(const attn__transformer_encoder *encoder, attn_tape *tape,
-                                               const attn_tensor *tokens, const attn_tensor *segments,
-                                               const attn_tensor *lens, attn_named_list *weights)
+/* Runs block i. *map gets the block's weights if it is not NULL. */
+static attn_tensor *run_block(const attn__transformer_encoder *encoder, attn_tape *tape, int i, attn_tensor *x,
+                              const attn__encoder_input *input, attn_tensor **map)
 {
-    attn_nn_mask mask = {.valid_lens = lens, .fill = encoder->fill};
-    attn_tensor *x = attn__transformer_front_segments(&encoder->front, tape, tokens, segments, 0);
+    attn_nn_mask mask = {.valid_lens = input->lens,
+                         .fill = encoder->fill,
+                         .window = is_local(encoder, i) ? encoder->local_window : 0,
+                         .packed = input->packed};
+    return attn_nn_encoder_block_forward(&encoder->block[i], tape, x, NULL, &mask, map);
+}
+
+attn_tensor *attn__transformer_encode_input(const attn__transformer_encoder *encoder, attn_tape *tape,
+                                            const attn__encoder_input *input, const attn__encoder_maps *maps)
+{
+    attn_named_list *weights = maps ? maps->weights : NULL;
+    attn_tensor *contacts = maps ? maps->contacts : NULL;
+    attn_tensor *x = attn__transformer_front_encode(&encoder->front, tape, input);
     for (int i = 0; i < encoder->blocks; i++) {
         attn_tensor *map = NULL;
         attn__block_begin(tape, weights != NULL);
-        x = attn_nn_encoder_block_forward(&encoder->block[i], tape, x, NULL, &mask, weights ? &map : NULL);
+        x = run_block(encoder, tape, i, x, input, weights || contacts ? &map : NULL);
+        if (x && map && contacts) {
+            attn__contact_maps of_block = {
+                .maps = map, .first = i * encoder->block[i].attention.heads, .batch_first = true};
+            if (!attn__contacts_add(&maps->regression, tape, &of_block, maps->residues, contacts))
+                x = NULL;
+        }
         x = attn__block_end(tape, weights != NULL, x);
         attn__weights_add(weights, "encoder", i, map);
     }
     return attn__transformer_norm(&encoder->norm, tape, x);
 }
-
-/* ------------------------------------------------------------------------------------------ by itself */
-
-/* An encoder with the two heads of Devlin et al. 2019 (arXiv:1810.04805). One head reads whole sequences, and the
- * other predicts masked tokens. */
-typedef struct encoder_model {
-    attn__transformer_encoder encoder;
-    attn_nn_linear pooler, classifier, dense; /* layers of the two heads; a layer whose weight is NULL is skipped */
-    attn_nn_layer_norm norm;
-    attn_tensor *bias;
-    attn_activation activation;
-} encoder_model;
-
-#define SIZE_KEY(name, doc)                                                                                            \
-    {                                                                                                                  \
-        name, ATTN_CONFIG_TYPE_INT, "0", 0, 1 << 30, NULL, doc                                                         \
-    }
-static const attn_setting keys[] = {
-    ATTN__KEY_COUNT("vocab_size", NULL, "tokens there are"),
-    ATTN__KEYS_TRANSFORMER,
-    ATTN__KEY_FLAG("use_bias", "false", "biases of the attention's projections"),
-    ATTN__KEY_FLAG("encoder_norm", "false", "a norm behind the last block"),
-    SIZE_KEY("segments", "kinds of segments, whose embedding is added to each token's; 0: none"),
-    ATTN__KEY_FLAG("pooler", "false", "a layer with tanh behind the first token's output"),
-    SIZE_KEY("num_classes", "classes of the layer behind that; 0: none"),
-    ATTN__KEY_FLAG("masked_head", "false",
-                   "a head that says which tokens there were: dense, norm, the embedding's table"),
-};
-static const attn_port inputs[] = {ATTN__PORT_IDS("tokens", "(b,t)", "ids below vocab_size"),
-                                   ATTN__PORT_LENS("(b) or (b,t)"),
-                                   {"segments", "(b,t)", true, true, "ids below segments; left out: the first"}};
-static const attn_port outputs[] = {
-    ATTN__PORT("out", "(b,t,num_hiddens)", ""),
-    ATTN__PORT_OPTIONAL("weights", "(num_blks,b,h,t,t)", "attention weights of every block"),
-    ATTN__PORT_OPTIONAL("pooled", "(b,num_hiddens)", "the first token's, behind the pooler where there is one"),
-    ATTN__PORT_OPTIONAL("logits", "(b,num_classes)", "of the whole sequence"),
-    ATTN__PORT_OPTIONAL("token_logits", "(b,t,vocab_size)", "of the masked head"),
-};
-
-static void masked_head_build(encoder_model *m, attn_nn_builder *builder, const attn_config *config)
-{
-    int64_t hidden = attn_config_int(config, "num_hiddens", 0), vocabulary = attn_config_int(config, "vocab_size", 0);
-    attn_nn_push(builder, "masked_head");
-    attn__nn_linear_named(&m->dense, builder, "dense", hidden, hidden, true);
-    attn__transformer_norm_build(&m->norm, builder, config, "masked_head", "norm");
-    m->bias = attn_nn_parameter(builder, "bias", 1, &vocabulary, (attn_nn_initializer){.start = ATTN_INIT_ZEROS});
-    attn_nn_pop(builder);
-}
-
-static void build(void *self, attn_nn_builder *builder, const attn_config *config)
-{
-    encoder_model *m = self;
-    int64_t hidden = attn_config_int(config, "num_hiddens", 0), classes = attn_config_int(config, "num_classes", 0);
-    attn__transformer_encoder_build(&m->encoder, builder, config, attn_config_int(config, "vocab_size", 0),
-                                    attn_config_bool(config, "use_bias", false));
-    m->activation = attn__transformer_block_options(config, ATTN__ENCODER, false).activation;
-    if (attn_config_bool(config, "pooler", false))
-        attn__nn_linear_named(&m->pooler, builder, "pooler.dense", hidden, hidden, true);
-    if (classes > 0)
-        attn__nn_linear_named(&m->classifier, builder, "classifier", hidden, classes, true);
-    if (attn_config_bool(config, "masked_head", false))
-        masked_head_build(m, builder, config);
-}
-
-/* Returns the output of the first token [B,D], after the pooler if there is one. */
-static attn_tensor *pool(const encoder_model *m, attn_tape *tape, attn_tensor *out)
-{
-    if (!out)
-        return NULL;
-    attn_tensor *first = attn_slice(tape, out, 1, 0, 1);
-    first = attn_reshape(tape, first, 2, (int64_t[]){attn_tensor_length(out, 0), attn_tensor_length(out, 2)});
-    return m->pooler.weight ? attn_activate(tape, attn_nn_linear_forward(&m->pooler, tape, first), ATTN_ACTIVATION_TANH)
-                            : first;
-}
-
-static attn_tensor *guess_tokens(const encoder_model *m, attn_tape *tape, attn_tensor *out)
-{
-    const attn_nn_ffn head = {.dense1 = m->dense, .activation = m->activation};
-    attn_tensor *h = attn__transformer_norm(&m->norm, tape, attn__nn_ffn_hidden(&head, tape, out));
-    return attn_linear(tape, h, m->encoder.front.embedding.weight, m->bias, ATTN_ACTIVATION_IDENTITY);
-}
-
-static void heads_forward(const encoder_model *m, const attn__call *call, attn_tensor *out)
-{
-    attn_tensor *slot;
-    bool pooled = attn__wanted(call, "pooled", &slot) != NULL, logits = attn__wanted(call, "logits", &slot) != NULL;
-    if (logits && !m->classifier.weight) {
-        attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT,
-                   "transformer-encoder: num_classes is 0: no logits");
-        return;
-    }
-    attn_tensor *first = pooled || logits ? pool(m, call->tape, out) : NULL;
-    if (pooled)
-        attn__call_output(call, "pooled", first);
-    if (logits)
-        attn__call_output(call, "logits", attn_nn_linear_forward(&m->classifier, call->tape, first));
-    if (attn__wanted(call, "token_logits", &slot)) {
-        if (m->dense.weight) {
-            attn__call_output(call, "token_logits", guess_tokens(m, call->tape, out));
-        } else {
-            attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT,
-                       "transformer-encoder: masked_head is false: no token_logits");
-        }
-    }
-}
-
-static void forward(const void *self, const attn__call *call)
-{
-    const encoder_model *m = self;
-    attn_named_list maps = {.context = attn_tape_context(call->tape)};
-    attn_tensor *tokens = attn__call_input(call, "tokens"), *lens = attn__call_input(call, "valid_lens"), *slot;
-    attn_tensor *segments = attn__call_input(call, "segments");
-    bool wanted = attn__wanted(call, "weights", &slot) != NULL;
-    if (segments && !m->encoder.front.segments.weight) {
-        attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT,
-                   "transformer-encoder: the model has no segments");
-        return;
-    }
-    attn_tensor *out =
-        attn__transformer_encode_segments(&m->encoder, call->tape, tokens, segments, lens, wanted ? &maps : NULL);
-    attn__call_output(call, "out", out);
-    if (wanted)
-        attn__call_output(call, "weights", attn__stack(call->tape, &maps, "encoder"));
-    heads_forward(m, call, out);
-    attn_named_clear(&maps);
-}
-
-const attn__kind attn__kind_transformer_encoder = {
-    .about = {.name = "transformer-encoder",
-              .summary =
-                  "embedding, positions, blocks of self-attention and feed-forward networks; by its settings BERT",
-              .source = "Vaswani et al. 2017, arXiv:1706.03762; Dive into Deep Learning, 11.7",
-              ATTN__PORTS(keys, inputs, outputs)},
-    .size = sizeof(encoder_model),
-    .build = build,
-    .forward = forward,
-};

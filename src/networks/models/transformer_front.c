@@ -7,15 +7,19 @@
 
 #include "base/context.h"
 #include "nn/named.h"
+#include "tensor/number.h"
 #include "tensor/tensor.h"
 
 #include <math.h>
 #include <stdio.h>
 
 const char *const attn__norm_choices[] = {"post", "pre", NULL};
-const char *const attn__activation_choices[] = {"relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu", NULL};
-static const attn_activation activations[] = {ATTN_ACTIVATION_RELU, ATTN_ACTIVATION_GELU_ERF, ATTN_ACTIVATION_GELU_TANH,
-                                              ATTN_ACTIVATION_GELU_SIGMOID, ATTN_ACTIVATION_SILU};
+const char *const attn__norm_kinds[] = {"layer", "rms", NULL};
+const char *const attn__rotary_choices[] = {"none", "halves", "pairs", NULL};
+const char *const attn__activation_choices[] = {"relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu", "tanh", NULL};
+static const attn_activation activations[] = {ATTN_ACTIVATION_RELU,      ATTN_ACTIVATION_GELU_ERF,
+                                              ATTN_ACTIVATION_GELU_TANH, ATTN_ACTIVATION_GELU_SIGMOID,
+                                              ATTN_ACTIVATION_SILU,      ATTN_ACTIVATION_TANH};
 const char *const attn__position_choices[] = {"interleaved", "halves", "halves-t2t", "learned", "none", NULL};
 const char *const attn__scale_choices[] = {"sqrt", "one", NULL};
 const char *const attn__tie_choices[] = {"none", "decoder", "all", NULL};
@@ -38,8 +42,16 @@ void attn__transformer_norm_build(attn_nn_layer_norm *norm, attn_nn_builder *bui
     *norm = (attn_nn_layer_norm){0};
     if (!attn_config_bool(config, key, false))
         return;
-    attn__nn_layer_norm_named(norm, builder, name, attn_config_int(config, "num_hiddens", 0),
-                              attn_config_real(config, "eps", 0));
+    attn__transformer_norm_make(norm, builder, config, name);
+}
+
+void attn__transformer_norm_make(attn_nn_layer_norm *norm, attn_nn_builder *builder, const attn_config *config,
+                                 const char *name)
+{
+    attn__nn_norm_options how = {.eps = attn_config_real(config, "eps", 0),
+                                 .rms = attn__config_choice(config, "norm_kind", attn__norm_kinds) == 1,
+                                 .plain = !attn_config_bool(config, "norm_bias", true)};
+    attn__nn_norm_named(norm, builder, name, attn_config_int(config, "num_hiddens", 0), &how);
 }
 
 void attn__transformer_front_build(attn__transformer_front *front, attn_nn_builder *builder, const attn_config *config,
@@ -62,6 +74,7 @@ void attn__transformer_front_build(attn__transformer_front *front, attn_nn_build
     if (segments > 0)
         attn__nn_embedding_named(&front->segments, builder, "segment_embedding", segments, hidden, 1);
     attn__transformer_norm_build(&front->norm, builder, config, "embedding_norm", "embedding_norm");
+    front->masked_token = attn_config_int(config, "masked_token", -1);
 }
 
 static bool segments_fit(attn_tape *tape, const attn_tensor *x, const attn_tensor *segments)
@@ -90,17 +103,83 @@ static attn_tensor *add_segments(const attn_nn_embedding *layer, attn_tape *tape
     return attn_add(tape, x, rows);
 }
 
-attn_tensor *attn__transformer_front_segments(const attn__transformer_front *front, attn_tape *tape,
-                                              const attn_tensor *tokens, const attn_tensor *segments, int64_t first)
+/* Returns the factor [B,T,1] of each token's embedding in ESM's token dropout: 0 for masked and padded tokens, else
+ * (1 - 0.15 * 0.8) / (1 - the share of masked tokens in the text). */
+static attn_tensor *masked_factors(const attn__transformer_front *front, attn_tape *tape,
+                                   const attn__encoder_input *input)
 {
-    attn_tensor *x = attn_nn_positional_embed(&front->positions, &front->embedding, tape, tokens, first);
-    return attn__transformer_norm(&front->norm, tape, add_segments(&front->segments, tape, x, segments));
+    const double trained = 0.15 * 0.8;
+    int64_t batch = attn_tensor_length(input->tokens, 0), steps = attn_tensor_length(input->tokens, 1);
+    int64_t texts = input->packed ? attn_tensor_size(input->packed->offsets) - 1 : batch;
+    const int32_t *ids = attn_tensor_data(input->tokens), *lens = input->lens ? attn_tensor_data(input->lens) : NULL;
+    const int32_t *offsets = input->packed ? attn_tensor_data(input->packed->offsets) : NULL;
+    attn_tensor *factors =
+        attn_tape_tensor(tape, attn_tensor_dtype(front->embedding.weight), 3, (int64_t[]){batch, steps, 1}, NULL);
+    for (int64_t text = 0; factors && text < texts; text++) {
+        int64_t begin = offsets ? offsets[text] : text * steps, n = offsets ? offsets[text + 1] - begin : steps;
+        n = lens && lens[text] < n ? lens[text] : n;
+        int64_t masked = 0;
+        for (int64_t i = begin; i < begin + n; i++)
+            masked += ids[i] == front->masked_token;
+        for (int64_t i = begin; i < begin + n; i++)
+            attn__set_number(factors, i,
+                             ids[i] == front->masked_token ? 0 : (1 - trained) / (1 - (double)masked / (double)n));
+    }
+    return factors;
+}
+
+static attn_tensor *drop_masked(const attn__transformer_front *front, attn_tape *tape, attn_tensor *x,
+                                const attn__encoder_input *input)
+{
+    if (front->masked_token < 0 || !x)
+        return x;
+    if (input->lens && attn_tensor_rank(input->lens) != 1) {
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "valid_lens: one for each text wanted with masked_token");
+        return NULL;
+    }
+    return attn_mul(tape, x, masked_factors(front, tape, input));
+}
+
+/* Embeds packed tokens, each at its position in its text. */
+static attn_tensor *embed_packed(const attn__transformer_front *front, attn_tape *tape,
+                                 const attn__encoder_input *input)
+{
+    const attn_nn_positional *positions = &front->positions;
+    const attn_nn_packed *packed = input->packed;
+    attn_tensor *x = attn_nn_embedding_forward(&front->embedding, tape, input->tokens);
+    if (!x || !positions->table)
+        return attn_dropout(tape, x, positions->dropout);
+    int64_t most = attn_tensor_length(positions->table, 0) - positions->offset;
+    if (packed->longest > most) {
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "a text has %lld tokens; the model has %lld positions",
+                   (long long)packed->longest, (long long)most);
+        return NULL;
+    }
+    attn_tensor *rows = attn_slice(tape, positions->table, 0, positions->offset, positions->offset + packed->longest);
+    return attn_dropout(tape, attn_add(tape, x, attn_embedding(tape, rows, packed->positions, 1, NULL, 0)),
+                        positions->dropout);
+}
+
+attn_tensor *attn__transformer_front_encode(const attn__transformer_front *front, attn_tape *tape,
+                                            const attn__encoder_input *input)
+{
+    attn_tensor *x = input->packed
+                         ? embed_packed(front, tape, input)
+                         : attn_nn_positional_embed(&front->positions, &front->embedding, tape, input->tokens, 0);
+    x = drop_masked(front, tape, add_segments(&front->segments, tape, x, input->segments), input);
+    return attn__transformer_norm(&front->norm, tape, x);
 }
 
 attn_tensor *attn__transformer_front_forward(const attn__transformer_front *front, attn_tape *tape,
                                              const attn_tensor *tokens, int64_t first)
 {
-    return attn__transformer_front_segments(front, tape, tokens, NULL, first);
+    attn_tensor *x = attn_nn_positional_embed(&front->positions, &front->embedding, tape, tokens, first);
+    return attn__transformer_norm(&front->norm, tape, add_segments(&front->segments, tape, x, NULL));
+}
+
+attn_activation attn__transformer_activation(const attn_config *config, const char *key)
+{
+    return activations[attn__config_choice(config, key, attn__activation_choices)];
 }
 
 attn_nn_block_options attn__transformer_block_options(const attn_config *config, attn__half half, bool bias)
@@ -111,7 +190,10 @@ attn_nn_block_options attn__transformer_block_options(const attn_config *config,
                                    .dropout = attn_config_real(config, "dropout", 0),
                                    .bias = bias,
                                    .pre_norm = attn__config_choice(config, "norm", attn__norm_choices) == 1,
-                                   .activation =
-                                       activations[attn__config_choice(config, "activation", attn__activation_choices)],
-                                   .eps = attn_config_real(config, "eps", 0)};
+                                   .activation = attn__transformer_activation(config, "activation"),
+                                   .eps = attn_config_real(config, "eps", 0),
+                                   .rms = attn__config_choice(config, "norm_kind", attn__norm_kinds) == 1,
+                                   .norm_plain = !attn_config_bool(config, "norm_bias", true),
+                                   .ffn_plain = !attn_config_bool(config, "ffn_bias", true),
+                                   .gated = attn_config_bool(config, "gated", false)};
 }

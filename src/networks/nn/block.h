@@ -18,7 +18,7 @@ attn_tensor *attn__nn_behind(const attn_nn_add_norm *layer, attn_tape *tape, att
 /* Returns x plus `positions`, as the input of the projections of queries and keys. If `positions` is NULL, returns
  * x. */
 attn_tensor *attn__nn_placed(attn_tape *tape, attn_tensor *x, attn_tensor *positions);
-/* Returns activation(dense1(x)), the hidden layer of a feed-forward network. */
+/* Returns activation(dense1(x)), multiplied by gate(x) if there is a gate: the hidden layer of a feed-forward network. */
 attn_tensor *attn__nn_ffn_hidden(const attn_nn_ffn *layer, attn_tape *tape, attn_tensor *x);
 void attn__nn_ffn_part(attn_nn_ffn *layer, attn_nn_builder *builder, const attn_nn_block_options *options);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * Implements a block of the Transformer's encoder. Norms come after the residual connections, or before the layers
- * (pre-norm).
+ * (pre-norm); a block may lack the first of these.
  */
 #include "nn/block.h"
 #include "nn/check.h"
+#include "nn/named.h"
 
 void attn__nn_attention_part(attn_nn_multi_head *layer, attn_nn_builder *builder, const char *name,
                              const attn_nn_block_options *options)
@@ -15,21 +16,23 @@ void attn__nn_attention_part(attn_nn_multi_head *layer, attn_nn_builder *builder
         &(attn_nn_multi_head_options){
             .hidden = options->hidden, .heads = options->heads, .bias = options->bias, .dropout = options->dropout});
     attn_nn_pop(builder);
+    layer->rotary = options->rotary;
+    layer->rotary_pairs = options->rotary_pairs;
 }
 
 void attn__nn_norm_part(attn_nn_add_norm *layer, attn_nn_builder *builder, const char *name,
                         const attn_nn_block_options *options)
 {
+    *layer = (attn_nn_add_norm){.dropout = options->dropout, .pre_norm = options->pre_norm};
     attn_nn_push(builder, name);
-    attn_nn_add_norm_init(layer, builder, options->hidden, options->dropout);
+    attn__nn_norm_named(&layer->ln, builder, "ln", options->hidden,
+                        &(attn__nn_norm_options){options->eps, options->rms, options->norm_plain});
     attn_nn_pop(builder);
-    layer->pre_norm = options->pre_norm;
-    layer->ln.eps = options->eps > 0 ? options->eps : layer->ln.eps;
 }
 
 attn_tensor *attn__nn_before(const attn_nn_add_norm *layer, attn_tape *tape, attn_tensor *x)
 {
-    return layer->pre_norm ? attn_nn_layer_norm_forward(&layer->ln, tape, x) : x;
+    return layer->pre_norm && layer->ln.weight ? attn_nn_layer_norm_forward(&layer->ln, tape, x) : x;
 }
 
 attn_tensor *attn__nn_behind(const attn_nn_add_norm *layer, attn_tape *tape, attn_tensor *x, attn_tensor *y)
@@ -40,8 +43,12 @@ attn_tensor *attn__nn_behind(const attn_nn_add_norm *layer, attn_tape *tape, att
 
 void attn__nn_ffn_part(attn_nn_ffn *layer, attn_nn_builder *builder, const attn_nn_block_options *options)
 {
+    int64_t hidden = options->hidden, wide = options->ffn_hidden;
     attn_nn_push(builder, "ffn");
-    attn_nn_ffn_init(layer, builder, options->hidden, options->ffn_hidden, options->hidden);
+    attn__nn_linear_named(&layer->dense1, builder, "dense1", hidden, wide, !options->ffn_plain);
+    if (options->gated)
+        attn__nn_linear_named(&layer->gate, builder, "gate", hidden, wide, !options->ffn_plain);
+    attn__nn_linear_named(&layer->dense2, builder, "dense2", wide, hidden, !options->ffn_plain);
     attn_nn_pop(builder);
     layer->activation = options->activation ? options->activation : ATTN_ACTIVATION_RELU;
     layer->dropout = options->ffn_dropout;
@@ -51,7 +58,10 @@ void attn_nn_encoder_block_init(attn_nn_encoder_block *block, attn_nn_builder *b
                                 const attn_nn_block_options *options)
 {
     attn__nn_attention_part(&block->attention, builder, "attention", options);
-    attn__nn_norm_part(&block->addnorm1, builder, "addnorm1", options);
+    if (options->unnormed && options->pre_norm)
+        block->addnorm1 = (attn_nn_add_norm){.dropout = options->dropout, .pre_norm = true};
+    else
+        attn__nn_norm_part(&block->addnorm1, builder, "addnorm1", options);
     attn__nn_ffn_part(&block->ffn, builder, options);
     attn__nn_norm_part(&block->addnorm2, builder, "addnorm2", options);
 }

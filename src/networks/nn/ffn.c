@@ -12,7 +12,8 @@ void attn_nn_ffn_init(attn_nn_ffn *layer, attn_nn_builder *builder, int64_t in, 
 
 attn_tensor *attn__nn_ffn_hidden(const attn_nn_ffn *layer, attn_tape *tape, attn_tensor *x)
 {
-    return attn_linear(tape, x, layer->dense1.weight, layer->dense1.bias, layer->activation);
+    attn_tensor *hidden = attn_linear(tape, x, layer->dense1.weight, layer->dense1.bias, layer->activation);
+    return layer->gate.weight ? attn_mul(tape, hidden, attn_nn_linear_forward(&layer->gate, tape, x)) : hidden;
 }
 
 attn_tensor *attn_nn_ffn_forward(const attn_nn_ffn *layer, attn_tape *tape, attn_tensor *x)

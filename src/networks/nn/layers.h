@@ -121,8 +121,9 @@ attn_tensor *attn_nn_embedding_forward(const attn_nn_embedding *layer, attn_tape
 
 /* A layer norm: weight [D], bias [D]. eps 0 means 1e-5. */
 typedef struct attn_nn_layer_norm {
-    attn_tensor *weight, *bias;
+    attn_tensor *weight, *bias; /* attn__nn_norm_named (named.h) can make a constant bias of zeros */
     double eps;
+    bool rms; /* true: divides by the root mean square and subtracts no mean */
 } attn_nn_layer_norm;
 void attn_nn_layer_norm_init(attn_nn_layer_norm *layer, attn_nn_builder *builder, int64_t dim, double eps);
 attn_tensor *attn_nn_layer_norm_forward(const attn_nn_layer_norm *layer, attn_tape *tape, attn_tensor *x);
@@ -171,9 +172,11 @@ attn_tensor *attn_nn_positional_forward(const attn_nn_positional *layer, attn_ta
 attn_tensor *attn_nn_positional_embed(const attn_nn_positional *layer, const attn_nn_embedding *embedding,
                                       attn_tape *tape, const attn_tensor *ids, int64_t first);
 
-/* A feed-forward network, dense2(dropout(activation(dense1(x)))), applied to each position separately. */
+/* A feed-forward network, dense2(dropout(activation(dense1(x)))), applied to each position separately. If it has a
+ * gate, the activation is multiplied by gate(x) (Shazeer 2020, arXiv:2002.05202). */
 typedef struct attn_nn_ffn {
     attn_nn_linear dense1, dense2;
+    attn_nn_linear gate;        /* a gate of the hidden channels; its weight is NULL if there is none */
     attn_activation activation; /* attn_nn_ffn_init sets the activation to ReLU and dropout to 0 */
     double dropout;
 } attn_nn_ffn;
@@ -202,6 +205,13 @@ attn_tensor *attn_nn_gru_forward(const attn_nn_gru *layer, attn_tape *tape, attn
 
 /* --------------------------------------------------------------------------------------------- attention */
 
+/* Sequences of different lengths that are stored one after another without padding, as a batch of one: x [1,N,D]. */
+typedef struct attn_nn_packed {
+    const attn_tensor *offsets;   /* I32 [S + 1]: sequence s has the tokens from offsets[s] to offsets[s + 1] */
+    const attn_tensor *positions; /* I32 [1,N]: the position of each token in its sequence */
+    int64_t longest;              /* length of the longest sequence */
+} attn_nn_packed;
+
 /* The keys that a query can attend, and the score of masked keys. */
 typedef struct attn_nn_mask {
     const attn_tensor *valid_lens; /* I32 [B] or [B,Tq]: a query attends keys j < length. NULL: all keys */
@@ -209,7 +219,9 @@ typedef struct attn_nn_mask {
     /* Determines the result of a query whose keys are all masked (length 0). With 0, the result and its gradients
      * are zero. With -1e6, as in Dive into Deep Learning, the result is the mean of all values. */
     double fill;
-    const attn_tensor *keys; /* U8 [B,Tk]: nonzero for visible keys. NULL: all keys are visible */
+    const attn_tensor *keys;      /* U8 [B,Tk]: nonzero for visible keys. NULL: all keys are visible */
+    int64_t window;               /* a query attends keys at most this far from it on both sides; 0: at any distance */
+    const attn_nn_packed *packed; /* packed sequences, of which each attends to itself; NULL: the batch is padded */
 } attn_nn_mask;
 
 /* Computes the softmax over the last axis of x [B,Tq,Tk]. The lengths of `mask` apply; its `causal` is ignored. `mask`
@@ -256,6 +268,8 @@ typedef struct attn_nn_multi_head {
     attn_nn_linear w_q, w_k, w_v, w_o;
     attn_nn_additive additive; /* used by ATTN_NN_SCORE_ADDITIVE */
     attn_nn_linear m;          /* used by ATTN_NN_SCORE_BILINEAR */
+    attn_tensor *rotary;       /* angles that rotate queries and keys (tensor/parts.h); NULL: none */
+    bool rotary_pairs;
     attn_nn_score score;
     bool plain;
     int64_t hidden, heads;
@@ -363,6 +377,13 @@ typedef struct attn_nn_block_options {
     attn_activation activation;
     double eps;         /* eps of the norms; 0: 1e-5 */
     double ffn_dropout; /* dropout of the hidden layer of the feed-forward network */
+    /* Further forms of an encoder block. rms: norms divide by the root mean square; norm_plain, ffn_plain: norms and
+     * the feed-forward network have no biases; gated: the feed-forward network has a gate; unnormed: there is no norm
+     * before the attention. */
+    bool rms, norm_plain, ffn_plain, gated, unnormed;
+    /* angles that rotate queries and keys, and how (attn_nn_multi_head) */
+    attn_tensor *rotary;
+    bool rotary_pairs;
 } attn_nn_block_options;
 
 /* An encoder block. It computes addnorm2(y, ffn(y)) with y = addnorm1(x, attention(x, x, x)). If pre_norm is set, it

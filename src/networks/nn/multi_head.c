@@ -8,6 +8,7 @@
 
 #include "base/context.h"
 #include "nn/named.h"
+#include "tensor/parts.h"
 #include "tensor/tape_state.h"
 
 static void project_init(attn_nn_linear *linear, attn_nn_builder *builder, const char *name, int64_t in, int64_t out,
@@ -81,16 +82,29 @@ static void set_score(const attn_nn_multi_head *layer, attn_tape *tape, attn_att
     }
 }
 
+/* Limits the distance of a query from its keys. */
+static void add_window(attn_problem *problem, int64_t window)
+{
+    int query = 0;
+    while (problem->dims[query].role != ATTN_ROLE_QUERY)
+        query++;
+    problem->bands[problem->nbands++] = (attn_band){query, query + 1, -window, window};
+}
+
 /* Describes the attention of projected queries q [B,Tq,D] to the first `keys` of the `capacity` rows of k and v
  * [B,capacity,D]. */
 static bool describe(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *q, attn_tensor *k, attn_tensor *v,
                      int64_t keys, const attn_nn_mask *mask, attn_attention *a)
 {
     int64_t batch = attn_tensor_length(q, 0), tq = attn_tensor_length(q, 1), capacity = attn_tensor_length(k, 1);
-    attn_heads heads = {.batch = batch,
+    const attn_nn_packed *packed = mask ? mask->packed : NULL;
+    attn_heads heads = {.batch = packed ? attn_tensor_size(packed->offsets) - 1 : batch,
                         .heads = layer->heads,
-                        .queries = tq,
-                        .keys = keys,
+                        .queries = packed ? packed->longest : tq,
+                        .keys = packed ? packed->longest : keys,
+                        .packed = packed != NULL,
+                        .packed_queries = packed ? tq : 0,
+                        .packed_keys = packed ? tq : 0,
                         .dim = layer->hidden / layer->heads,
                         .layout = ATTN_LAYOUT_BTHD,
                         .causal = mask ? mask->causal : ATTN_CAUSAL_NONE,
@@ -101,6 +115,7 @@ static bool describe(const attn_nn_multi_head *layer, attn_tape *tape, attn_tens
                           .v = {v, 0},
                           .lens = mask ? mask->valid_lens : NULL,
                           .mask = mask ? mask->keys : NULL,
+                          .offsets = packed ? packed->offsets : NULL,
                           .rank = 3,
                           .shape = {batch, tq, layer->hidden},
                           .weights_rank = 4,
@@ -112,7 +127,10 @@ static bool describe(const attn_nn_multi_head *layer, attn_tape *tape, attn_tens
     }
     /* Each batch item has room for `capacity` keys, of which fewer may be valid. The stride between batch items is
      * therefore that of `capacity` keys. */
-    a->problem.dims[0].k = a->problem.dims[0].v = capacity * layer->hidden;
+    if (!packed)
+        a->problem.dims[0].k = a->problem.dims[0].v = capacity * layer->hidden;
+    if (mask && mask->window > 0)
+        add_window(&a->problem, mask->window);
     a->problem.dtype = attn_tensor_dtype(q);
     a->problem.mask_fill = mask ? mask->fill : 0;
     set_score(layer, tape, a);
@@ -135,6 +153,17 @@ static attn_tensor *attend(const attn_nn_multi_head *layer, attn_tape *tape, att
     return project_out(layer, tape, attn_attend(tape, &a));
 }
 
+static attn_tensor *rotated(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x, const attn_nn_mask *mask)
+{
+    if (!layer->rotary || !x)
+        return x;
+    return attn_rotate(tape, x,
+                       &(attn_rotary){.table = layer->rotary,
+                                      .heads = layer->heads,
+                                      .pairs = layer->rotary_pairs,
+                                      .positions = mask && mask->packed ? mask->packed->positions : NULL});
+}
+
 attn_tensor *attn_nn_multi_head_forward(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *queries,
                                         attn_tensor *keys, attn_tensor *values, const attn_nn_mask *mask,
                                         attn_tensor **weights)
@@ -144,6 +173,8 @@ attn_tensor *attn_nn_multi_head_forward(const attn_nn_multi_head *layer, attn_ta
     attn_tensor *q = attn_nn_linear_forward(&layer->w_q, tape, queries);
     attn_tensor *k = attn_nn_linear_forward(&layer->w_k, tape, keys);
     attn_tensor *v = attn_nn_linear_forward(&layer->w_v, tape, values);
+    q = rotated(layer, tape, q, mask);
+    k = rotated(layer, tape, k, mask);
     return q && k && v ? attend(layer, tape, q, k, v, attn_tensor_length(k, 1), mask, weights) : NULL;
 }
 

@@ -14,6 +14,13 @@ void attn__nn_embedding_named(attn_nn_embedding *layer, attn_nn_builder *builder
                               int64_t dim, double scale);
 void attn__nn_layer_norm_named(attn_nn_layer_norm *layer, attn_nn_builder *builder, const char *name, int64_t dim,
                                double eps);
+/* A layer norm, or a norm by the root mean square. `plain`: the bias is a constant of zeros, and no parameter. */
+typedef struct attn__nn_norm_options {
+    double eps; /* 0: 1e-5 */
+    bool rms, plain;
+} attn__nn_norm_options;
+void attn__nn_norm_named(attn_nn_layer_norm *layer, attn_nn_builder *builder, const char *name, int64_t dim,
+                         const attn__nn_norm_options *options);
 void attn__nn_batch_norm_named(attn_nn_batch_norm *layer, attn_nn_builder *builder, const char *name, int64_t channels,
                                bool zero);
 void attn__nn_map_norm_named(attn_nn_map_norm *layer, attn_nn_builder *builder, const char *name,

@@ -11,13 +11,28 @@ static int64_t axis_length(const attn_problem *problem, int dim, bool positions)
     return problem->dims[dim].n;
 }
 
+/* Returns the number of packed positions along a dim of an operand whose strides are at offset `member` of attn_dim.
+ * Returns -1 if the operand's positions are not packed along the dim. */
+static int64_t packed_length(const attn_problem *problem, size_t member, int dim)
+{
+    bool queries =
+        member == offsetof(attn_dim, q) || member == offsetof(attn_dim, o) || member == offsetof(attn_dim, lse);
+    bool keys = member == offsetof(attn_dim, k) || member == offsetof(attn_dim, v);
+    if (!(problem->flags & ATTN_WITH_PACKED))
+        return -1;
+    return queries && dim == problem->packed.query_dim ? problem->packed.queries
+           : keys && dim == problem->packed.key_dim    ? problem->packed.keys
+                                                       : -1;
+}
+
 int attn__operand_extents(const attn_problem *problem, size_t member, bool positions,
                           attn__operand_dim extents[ATTN_MAX_DIMS])
 {
     int n = 0;
     for (int i = 0; i < problem->ndims && i < ATTN_MAX_DIMS; i++) {
         int64_t stride = *(const int64_t *)((const char *)&problem->dims[i] + member);
-        int64_t length = axis_length(problem, i, positions);
+        int64_t packed = packed_length(problem, member, i);
+        int64_t length = packed >= 0 ? packed : axis_length(problem, i, positions);
         if (length == 0 || (stride != 0 && length > 1))
             extents[n++] = (attn__operand_dim){length, stride};
     }

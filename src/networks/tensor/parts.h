@@ -28,6 +28,23 @@ attn_tensor *attn_convolve_scaled(attn_tape *tape, attn_tensor *x, attn_tensor *
 attn_tensor *attn_add_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *y, double p, attn_tensor *g,
                                  attn_tensor *b, double eps);
 
+/* Normalizes over the last axis by the root mean square (Zhang and Sennrich 2019, arXiv:1910.07467):
+ * x / sqrt(mean(x^2) + eps) * g + b. x [...,D] -> the same shape; g, b [D]. */
+attn_tensor *attn_rms_norm(attn_tape *tape, attn_tensor *x, attn_tensor *g, attn_tensor *b, double eps);
+
+/* Rotary positions (Su et al. 2021, arXiv:2104.09864): rotates the first R channels of each of the `heads` heads of
+ * x [B,T,D] by the angles of the token's position; other channels stay. Row p of `table` [max,R] has the cosines of
+ * position p, and then its R / 2 sines. Angle j rotates channels 2j and 2j + 1 if `pairs` is true, otherwise channels j
+ * and j + R / 2. `positions` I32 [B,T] has the position of each token; NULL: 0, 1, ... along T. `table` gets no
+ * gradient. ATTN_ERROR_SHAPE: shapes do not fit. ATTN_ERROR_ARGUMENT: a position is not in the table. */
+typedef struct attn_rotary {
+    attn_tensor *table;
+    int64_t heads;
+    bool pairs;
+    const attn_tensor *positions;
+} attn_rotary;
+attn_tensor *attn_rotate(attn_tape *tape, attn_tensor *x, const attn_rotary *rotary);
+
 /* Computes the cross-entropy of attention weights [B,H,T,S], averaged over the heads, with target weights [B,T,S],
  * which get no gradient. The result has one element, the sum over b, t and s of -target * log(mean + 1e-6), divided by
  * `divisor`. `mean` is the average over the heads. `divisor` must be above 0. */

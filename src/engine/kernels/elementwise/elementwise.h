@@ -38,10 +38,10 @@
  *   LARGEST: rows: y = the largest of x; y2 = the sum of x, which is NaN or infinite if a number is
  *   SOFTMAX_BACKWARD: rows: y = x2 * (x - sum(x * x2)), where x2 is the softmax and x its gradient
  *   LAYER_NORM: rows: y = normalized t * x3 + x4 with t = x + dropout(x2); s[0] = eps; y2 = normalized t, may be
- *       NULL; y3 = 1/sqrt(var + eps), one number per row, may be NULL
+ *       NULL; y3 = 1/sqrt(var + eps), one number per row, may be NULL; kind is an attn__normalize
  *   LAYER_NORM_BACKWARD: rows: y = gradient of t; y2, if not NULL, = gradient of x2; x = gradient of the output; x2
  *       = normalized t or, if x4 is not NULL, the output, with x6 = 1 / x3; x3, x4 as for LAYER_NORM; x5 = y3 of
- *       LAYER_NORM; `add` adds to y, but never to y2
+ *       LAYER_NORM; `add` adds to y, but never to y2; kind as for LAYER_NORM
  *   LAYER_NORM_PARAMETERS: columns: y = gradient of x3, y2 = gradient of x4, added if `add`, `add2`; sums over
  *       `rows` rows; x, x2, x4, x6 as for LAYER_NORM_BACKWARD
  *   DROPOUT: rows: y = dropout(x)
@@ -122,6 +122,9 @@ static inline bool attn__activation_keeps_input(int kind)
 {
     return (kind >= ATTN__ACT_GELU_ERF && kind <= ATTN__ACT_GELU_SIGMOID) || kind == ATTN__ACT_SILU;
 }
+
+/* What LAYER_NORM divides by: the standard deviation, after the mean was subtracted, or the root mean square. */
+typedef enum attn__normalize { ATTN__NORMALIZE_DEVIATION, ATTN__NORMALIZE_ROOT_MEAN_SQUARE } attn__normalize;
 
 typedef enum attn__binary { ATTN__BINARY_ADD, ATTN__BINARY_SUB, ATTN__BINARY_MUL } attn__binary;
 

@@ -25,7 +25,8 @@ VF_FN real first_lane(vf t)
 }
 
 /* Writes t - t[0] to y, where t = x + dropout(x2), and returns the mean of y. Subtracting t[0] keeps the digits of
- * numbers that are far from zero but close to each other. */
+ * numbers that are far from zero but close to each other. The root mean square has no mean: it writes t and returns
+ * 0. */
 VF_FN real residual_row(const attn__elementwise_args *a, int64_t row, real *y)
 {
     int64_t n = a->n;
@@ -42,14 +43,14 @@ VF_FN real residual_row(const attn__elementwise_args *a, int64_t row, real *y)
             vf t = elementwise_load(x + i, n - i);
             if (x2)
                 t = vf_add(t, apply_dropout(a, key, i, elementwise_load(x2 + i, n - i)));
-            if (i == 0)
+            if (i == 0 && a->kind == ATTN__NORMALIZE_DEVIATION)
                 zero = vf_set1(first_lane(t));
             t = only_first(n - i, vf_sub(t, zero), vf_zero());
             sum[c] = vf_add(sum[c], t);
             store(y + i, n - i, t);
         }
     }
-    return sum_of_chains(sum) / (real)n;
+    return a->kind == ATTN__NORMALIZE_DEVIATION ? sum_of_chains(sum) / (real)n : 0;
 }
 
 /* Returns the mean squared distance from the mean. It is computed in a second pass over the row. */
@@ -121,8 +122,8 @@ static void run_layer_norm_backward(const attn__elementwise_args *a, int64_t beg
                 product[c] = vf_fma(d, normalized(a, kept, i, n - i), product[c]);
             }
         }
-        vf mean = vf_set1(sum_of_chains(sum) / (real)n), slope = vf_set1(sum_of_chains(product) / (real)n);
-        vf scale = vf_set1(((const real *)a->x5)[row]);
+        vf mean = vf_set1(a->kind == ATTN__NORMALIZE_DEVIATION ? sum_of_chains(sum) / (real)n : 0);
+        vf slope = vf_set1(sum_of_chains(product) / (real)n), scale = vf_set1(((const real *)a->x5)[row]);
         uint64_t key = row_key(a, row);
         for (int64_t i = 0; i < n; i += VF_LANES) {
             vf d = vf_sub(vf_mul(elementwise_load(x + i, n - i), elementwise_load(gain + i, n - i)), mean);

@@ -16,6 +16,12 @@
     X("marian-native", marian_native)                                                                                  \
     X("marian-native-two", marian_native_two)                                                                          \
     X("bert-huggingface", bert_huggingface)                                                                            \
+    X("roberta-huggingface", roberta_huggingface)                                                                      \
+    X("distilbert-huggingface", distilbert_huggingface)                                                                \
+    X("modernbert-huggingface", modernbert_huggingface)                                                                \
+    X("modernbert-huggingface-classes", modernbert_huggingface_classes)                                                \
+    X("esm2-huggingface", esm2_huggingface)                                                                            \
+    X("esm2-esm", esm2_esm)                                                                                            \
     X("msa-esm", msa_esm)                                                                                              \
     X("detr-facebook", detr_facebook)                                                                                  \
     X("detr-huggingface", detr_huggingface)                                                                            \

@@ -15,7 +15,7 @@
 
 /* Indices of the arrays of an execution. A node's inputs, saved data and gradients are also indexed by them. */
 enum { Q, K, V, BIAS, W, W2, TABLES, INPUTS = TABLES + ATTN_MAX_RELATIVE };
-enum { SAVED_MASK = INPUTS, SAVED_LENS, SAVED_O, SAVED_LSE, SAVED_COUNT };
+enum { SAVED_MASK = INPUTS, SAVED_LENS, SAVED_O, SAVED_LSE, SAVED_OFFSETS, SAVED_COUNT };
 
 /* Returns the engine's name of array `place`. */
 static attn_array input_of(int place)
@@ -29,7 +29,8 @@ static attn_array input_of(int place)
                                                    [SAVED_MASK] = ATTN_ARRAY_MASK,
                                                    [SAVED_LENS] = ATTN_ARRAY_LENS,
                                                    [SAVED_O] = ATTN_ARRAY_O,
-                                                   [SAVED_LSE] = ATTN_ARRAY_LSE};
+                                                   [SAVED_LSE] = ATTN_ARRAY_LSE,
+                                                   [SAVED_OFFSETS] = ATTN_ARRAY_Q_OFFSETS};
     return place >= TABLES && place < INPUTS ? (attn_array)(ATTN_ARRAY_TABLE + place - TABLES) : inputs[place];
 }
 
@@ -164,6 +165,7 @@ static void execute_backward(attn_tape *tape, attn__node *node, const gradients 
     attn_arrays arrays = {.dout = node->y->grad->data, .seed_offset = detail->seed};
     for (int i = 0; i < SAVED_COUNT; i++)
         attn__arrays_set(&arrays, input_of(i), node->saved[i].data);
+    arrays.k_offsets = arrays.q_offsets;
     problem.direction = ATTN_DIRECTION_BACKWARD;
     problem.accumulate = g->add;
     problem.flags &= ~(unsigned)ATTN_WANT_LSE;
@@ -279,7 +281,8 @@ static attn_problem forward_problem(const attn_tape *tape, const attn_attention 
     p.direction = ATTN_DIRECTION_FORWARD;
     p.flags = (a->bias ? (unsigned)ATTN_WITH_BIAS : 0) | (a->mask ? (unsigned)ATTN_WITH_MASK : 0) |
               (a->lens ? (unsigned)ATTN_WITH_LENS : 0) |
-              (a->k.tensor->dtype != p.dtype ? (unsigned)ATTN_WITH_BF16_KEYS : 0);
+              (a->k.tensor->dtype != p.dtype ? (unsigned)ATTN_WITH_BF16_KEYS : 0) |
+              (a->offsets ? (unsigned)ATTN_WITH_PACKED : 0);
     p.dropout = tape->options.train ? a->dropout : 0;
     /* 0, because the seed is set at each execution; otherwise equal layers could not share a plan */
     p.seed = p.stream = 0;
@@ -401,6 +404,8 @@ static void save(attn__node *node, const attn_problem *problem, const attn_array
         attn__node_save(node, SAVED_MASK, a->mask);
     if (a->lens)
         attn__node_save(node, SAVED_LENS, a->lens);
+    if (a->offsets)
+        attn__node_save(node, SAVED_OFFSETS, a->offsets);
     attn__node_save(node, SAVED_O, node->y);
     attn__storage_ref(lse.storage);
     attn__node_save_hold(node, SAVED_LSE, lse);
@@ -418,9 +423,27 @@ static bool counts_fit(attn_tape *tape, const attn_problem *p)
     return false;
 }
 
+/* Checks that the offsets have a number for each packed sequence and one more. The engine checks their values. */
+static bool offsets_fit(attn_tape *tape, const attn_attention *a)
+{
+    const attn_problem *p = &a->problem;
+    int dim = p->packed.batch_dim;
+    if (a->offsets && a->offsets->dtype != ATTN_I32) {
+        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attend: offsets are i32, not %s",
+                   attn_dtype_name(a->offsets->dtype));
+        return false;
+    }
+    if (!a->offsets || dim < 0 || dim >= p->ndims || a->offsets->size == p->dims[dim].n + 1)
+        return true;
+    attn__op_shape_error(tape, "attend: %lld offsets of %lld packed sequences", (long long)a->offsets->size,
+                         (long long)p->dims[dim].n);
+    return false;
+}
+
 static bool accepts(attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs, const attn_problem *problem)
 {
-    if (!counts_fit(tape, problem) || !types_fit(tape, a, inputs) || !attn__dropout_accepts(tape, "attend", a->dropout))
+    if (!counts_fit(tape, problem) || !offsets_fit(tape, a) || !types_fit(tape, a, inputs) ||
+        !attn__dropout_accepts(tape, "attend", a->dropout))
         return false;
     const int64_t offset[INPUTS] = {a->q.offset, a->k.offset, a->v.offset};
     for (int i = 0; i < INPUTS; i++)
@@ -439,6 +462,7 @@ static void forward_arrays(const attn_attention *a, attn_tensor *const *inputs, 
     arrays->v = element(arrays->v, a->v.tensor->dtype, a->v.offset);
     arrays->mask = a->mask ? a->mask->data : NULL;
     arrays->lens = a->lens ? a->lens->data : NULL;
+    arrays->q_offsets = arrays->k_offsets = a->offsets ? a->offsets->data : NULL;
 }
 
 /* Returns how many contiguous rows of the weights belong to one example of the batch. A row is one combination of

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Implements layer normalization (Ba et al. 2016, arXiv:1607.06450), alone or after a residual sum with dropout. The
+ * Implements layer normalization (Ba et al. 2016, arXiv:1607.06450), alone or after a residual sum with dropout, and the
+ * normalization by the root mean square (Zhang and Sennrich 2019, arXiv:1910.07467). The
  * backward pass needs the normalized rows. They are computed from the output y, gain g and bias b as (y - b) / g. This
  * saves memory, because the next layer keeps the output anyway. If a gain is zero or small compared to its bias, this
  * would be inexact, and the normalized rows are kept instead. */
@@ -11,6 +12,7 @@
 
 typedef struct norm_detail {
     attn__dropout dropout;
+    attn__normalize kind;
     bool from_output;
 } norm_detail;
 
@@ -80,7 +82,8 @@ static void layer_norm_backward(attn_tape *tape, attn__node *node)
                                    .x3 = node->saved[SAVED_GAIN].data,
                                    .x4 = detail->from_output ? node->saved[SAVED_BIAS].data : NULL,
                                    .x5 = node->saved[SAVED_INVERSE].data,
-                                   .n = y->shape[y->rank - 1]};
+                                   .n = y->shape[y->rank - 1],
+                                   .kind = (int)detail->kind};
     attn__dropout_set(&args, &detail->dropout);
     attn__hold inverse = {0};
     if (detail->from_output && !(inverse = inverse_gain(tape, y, args.x3)).data)
@@ -147,7 +150,7 @@ static bool save(attn_tape *tape, attn__node *node, const attn__dropout *dropout
 }
 
 static attn_tensor *normalize(attn_tape *tape, attn_tensor *x, attn_tensor *residual, attn__dropout dropout,
-                              attn_tensor *g, attn_tensor *b, double eps)
+                              attn_tensor *g, attn_tensor *b, double eps, attn__normalize kind)
 {
     if (!shapes_fit(tape, x, residual, g, b))
         return NULL;
@@ -157,6 +160,8 @@ static attn_tensor *normalize(attn_tape *tape, attn_tensor *x, attn_tensor *resi
     if (!y || !attn__op_record(tape, &node, layer_norm_backward, y, INPUTS, inputs, SAVED_COUNT, sizeof(norm_detail)) ||
         (node && !save(tape, node, &dropout, &kept, &inverse)))
         return NULL;
+    if (node)
+        ((norm_detail *)node->detail)->kind = kind;
     attn__elementwise_args args = {.x = x->data,
                                    .x2 = residual ? residual->data : NULL,
                                    .x3 = g->data,
@@ -165,7 +170,8 @@ static attn_tensor *normalize(attn_tape *tape, attn_tensor *x, attn_tensor *resi
                                    .y2 = kept.data,
                                    .y3 = inverse.data,
                                    .n = x->shape[x->rank - 1],
-                                   .s = {eps}};
+                                   .s = {eps},
+                                   .kind = (int)kind};
     attn__dropout_set(&args, &dropout);
     attn__elementwise_run(tape, y->dtype, ATTN__ELEMENTWISE_LAYER_NORM, &args, attn__row_count(x), args.n);
     return y;
@@ -176,7 +182,7 @@ attn_tensor *attn_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *g, at
     ATTN__TAPE_CALL(tape->context);
     if (!attn__op_accepts(tape, "layer_norm", 3, x, g, b))
         return NULL;
-    return normalize(tape, x, NULL, (attn__dropout){.scale = 1}, g, b, eps);
+    return normalize(tape, x, NULL, (attn__dropout){.scale = 1}, g, b, eps, ATTN__NORMALIZE_DEVIATION);
 }
 
 attn_tensor *attn_add_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *y, double p, attn_tensor *g,
@@ -185,5 +191,13 @@ attn_tensor *attn_add_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *y
     ATTN__TAPE_CALL(tape->context);
     if (!attn__op_accepts(tape, "add_layer_norm", 4, x, y, g, b) || !attn__dropout_accepts(tape, "add_layer_norm", p))
         return NULL;
-    return normalize(tape, x, y, attn__dropout_site(tape, x, p), g, b, eps);
+    return normalize(tape, x, y, attn__dropout_site(tape, x, p), g, b, eps, ATTN__NORMALIZE_DEVIATION);
+}
+
+attn_tensor *attn_rms_norm(attn_tape *tape, attn_tensor *x, attn_tensor *g, attn_tensor *b, double eps)
+{
+    ATTN__TAPE_CALL(tape->context);
+    if (!attn__op_accepts(tape, "rms_norm", 3, x, g, b))
+        return NULL;
+    return normalize(tape, x, NULL, (attn__dropout){.scale = 1}, g, b, eps, ATTN__NORMALIZE_ROOT_MEAN_SQUARE);
 }
