@@ -7,7 +7,7 @@
  *
  * FLAGS has the letters s (special tokens) and l (cut on the left). MAX is the largest number of tokens; 0: no limit. */
 #include "base/context.h"
-#include "data/tokenizer.h"
+#include "apps/checkpoint/tokenizer_files.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,27 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The functions of tokenizer.h in a build without utf8proc. */
+ * The functions of tokenizer.h in a build without utf8proc. No tokenizer exists in it, so that they are never called. */
 #include "data/tokenizer.h"
-
-#include "base/context.h"
-
-attn_status attn__tokenizer_open(attn__tokenizer **tokenizer, attn_context *context, const char *directory)
-{
-    *tokenizer = NULL;
-    return attn__fail(
-        context, ATTN_ERROR_UNSUPPORTED,
-        "%s: this build of attn has no utf8proc, which tokenizers need: install libutf8proc-dev and build "
-        "again",
-        directory);
-}
-
-attn_status attn__tokenizer_parse(attn__tokenizer **tokenizer, attn_context *context, const char *json, size_t size,
-                                  const char *name)
-{
-    (void)json, (void)size;
-    return attn__tokenizer_open(tokenizer, context, name);
-}
-
-/* No tokenizer exists in this build, so that the functions below are never called. */
 
 void attn__tokenizer_destroy(attn__tokenizer *tokenizer)
 {

@@ -2,8 +2,8 @@
  *
  * tokenizer.h - splits texts into the tokens of published models, as the library `tokenizers` of Hugging Face does.
  *
- * A tokenizer is immutable. Several threads may encode with one tokenizer at once. In a build without utf8proc, opening
- * a tokenizer fails with ATTN_ERROR_UNSUPPORTED and a message. */
+ * apps/checkpoint/tokenizer_files.h opens tokenizers. A tokenizer is immutable. Several threads may encode with one
+ * tokenizer at once. */
 #ifndef ATTN_DATA_TOKENIZER_H
 #define ATTN_DATA_TOKENIZER_H
 
@@ -36,13 +36,6 @@ typedef enum attn__special {
     ATTN__TOKEN_SPECIALS
 } attn__special;
 
-/* Opens the tokenizer of a published model: tokenizer.json or, if it is missing, vocab.txt. Names of special tokens
- * come from tokenizer_config.json. ATTN_ERROR_NOT_FOUND: the directory has no tokenizer. ATTN_ERROR_FORMAT: a file is
- * damaged. ATTN_ERROR_UNSUPPORTED: a file asks for something that is not implemented; the message names it. */
-attn_status attn__tokenizer_open(attn__tokenizer **tokenizer, attn_context *context, const char *directory);
-/* Does the same with the text of a tokenizer.json. `name` is the name of the file in messages. */
-attn_status attn__tokenizer_parse(attn__tokenizer **tokenizer, attn_context *context, const char *json, size_t size,
-                                  const char *name);
 void attn__tokenizer_destroy(attn__tokenizer *tokenizer); /* NULL is allowed */
 
 /* Splits a text into tokens, or a pair of texts if `second` is not NULL. Each maximal part of an invalid UTF-8 sequence

@@ -227,7 +227,7 @@ static attn_status decorate(const attn__tokenizer *t, decorated *d, const char *
         return ATTN_ERROR_MEMORY;
     memcpy(text, prefix, before_n);
     memcpy(text + before_n, bytes, n);
-    memcpy(text + before_n + n, suffix, after_n);
+    memcpy(text + before_n + n, suffix, after_n + 1);
     *d = (decorated){text, before_n + n + after_n};
     return ATTN_OK;
 }

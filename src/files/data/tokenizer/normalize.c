@@ -78,10 +78,11 @@ static void by_character(attn__normalizer_kind kind, attn__aligned *out, const a
 
 /* --------------------------------------------------------------------------------------------- normal forms */
 
+/* A letter replaces a character of the text (change = 0), or that character and the next -change ones, or was added
+ * (change = 1). `tokenizers` keeps this number when marks are sorted, and finds origins by it. */
 typedef struct letter {
     uint32_t code;
-    int class;
-    attn__origin origin;
+    int class, change;
 } letter;
 
 typedef struct letters {
@@ -90,7 +91,7 @@ typedef struct letters {
     size_t n, capacity;
 } letters;
 
-static bool add_letter(letters *l, uint32_t code, attn__origin origin)
+static bool add_letter(letters *l, uint32_t code, int change)
 {
     if (l->n == l->capacity) {
         size_t capacity = 2 * l->capacity + 256;
@@ -100,7 +101,7 @@ static bool add_letter(letters *l, uint32_t code, attn__origin origin)
         l->items = items;
         l->capacity = capacity;
     }
-    l->items[l->n++] = (letter){code, attn__unicode_combining_class(code), origin};
+    l->items[l->n++] = (letter){code, attn__unicode_combining_class(code), change};
     return true;
 }
 
@@ -108,11 +109,10 @@ static attn_status decompose(letters *l, const attn__aligned *in, bool compatibi
 {
     for (size_t at = 0; at < in->n;) {
         uint32_t parts[ATTN__LONGEST_DECOMPOSITION];
-        attn__origin origin = in->origins[at];
         uint32_t code = next_code(in, &at);
         int n = attn__unicode_decompose(code, compatibility, parts);
         for (int i = 0; i < n; i++)
-            if (!add_letter(l, parts[i], origin))
+            if (!add_letter(l, parts[i], i > 0))
                 return ATTN_ERROR_MEMORY;
     }
     return ATTN_OK;
@@ -155,6 +155,7 @@ static void compose(letters *l)
         uint32_t whole = starter != SIZE_MAX && !blocked ? attn__unicode_compose(l->items[starter].code, this.code) : 0;
         if (whole) {
             l->items[starter].code = whole;
+            l->items[starter].change += this.change - 1;
             continue;
         }
         if (this.class == 0) {
@@ -165,6 +166,19 @@ static void compose(letters *l)
         l->items[n++] = this;
     }
     l->n = n;
+}
+
+/* Writes the letters. An added letter has the origin of the character before it. */
+static void write_letters(const letters *l, attn__aligned *out, const attn__aligned *in)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < l->n; i++) {
+        const letter *this = &l->items[i];
+        size_t origin = this->change > 0 && at > 0 ? at - 1 : at < in->n ? at : in->n - 1;
+        attn__aligned_put(out, this->code, in->origins[origin]);
+        for (int taken = this->change > 0 ? 1 : this->change; taken <= 0 && at < in->n; taken++)
+            next_code(in, &at);
+    }
 }
 
 static bool is_ascii(const attn__aligned *in)
@@ -187,9 +201,9 @@ static void normal_form(attn__aligned *out, const attn__aligned *in, bool compat
         status = order_marks(&l);
     if (status == ATTN_OK && composed)
         compose(&l);
-    for (size_t i = 0; i < l.n && status == ATTN_OK; i++)
-        attn__aligned_put(out, l.items[i].code, l.items[i].origin);
-    if (status != ATTN_OK)
+    if (status == ATTN_OK)
+        write_letters(&l, out, in);
+    else
         out->status = status;
     attn__free(l.context, l.items);
     attn__free(l.context, l.sorted);

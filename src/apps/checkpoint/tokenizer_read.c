@@ -2,7 +2,9 @@
  *
  * Reads tokenizer.json. What is unknown is refused by its name. Fields that do not change ids, such as the decoder and
  * the padding, are not read. */
-#include "data/tokenizer/read.h"
+#include "apps/checkpoint/tokenizer_read.h"
+
+#include "apps/checkpoint/tokenizer_files.h"
 
 #include "base/utf8.h"
 

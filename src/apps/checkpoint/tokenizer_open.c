@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Opens the tokenizer of a directory as it was published. */
-#include "data/tokenizer/read.h"
+#include "apps/checkpoint/tokenizer_read.h"
+
+#include "apps/checkpoint/tokenizer_files.h"
 
 #include "io/directory.h"
 

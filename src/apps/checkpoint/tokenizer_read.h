@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * read.h - parts of tokenizers that both tokenizer.json and vocab.txt have. */
-#ifndef ATTN_DATA_TOKENIZER_READ_H
-#define ATTN_DATA_TOKENIZER_READ_H
+ * tokenizer_read.h - parts of tokenizers that both tokenizer.json and vocab.txt have. */
+#ifndef ATTN_CHECKPOINT_TOKENIZER_READ_H
+#define ATTN_CHECKPOINT_TOKENIZER_READ_H
 
 #include "data/tokenizer/parts.h"
 #include "io/json.h"

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tokenizer_files.h - opens the tokenizers of published models. In a build without utf8proc, both functions fail with
+ * ATTN_ERROR_UNSUPPORTED and a message. */
+#ifndef ATTN_CHECKPOINT_TOKENIZER_FILES_H
+#define ATTN_CHECKPOINT_TOKENIZER_FILES_H
+
+#include "data/tokenizer.h"
+
+/* Opens the tokenizer of a published model: tokenizer.json or, if it is missing, vocab.txt. Names of special tokens
+ * come from tokenizer_config.json. ATTN_ERROR_NOT_FOUND: the directory has no tokenizer. ATTN_ERROR_FORMAT: a file is
+ * damaged. ATTN_ERROR_UNSUPPORTED: a file asks for something that is not implemented; the message names it. */
+attn_status attn__tokenizer_open(attn__tokenizer **tokenizer, attn_context *context, const char *directory);
+/* Does the same with the text of a tokenizer.json. `name` is the name of the file in messages. */
+attn_status attn__tokenizer_parse(attn__tokenizer **tokenizer, attn_context *context, const char *json, size_t size,
+                                  const char *name);
+
+#endif
