@@ -3,6 +3,7 @@
  * attn contacts: predicts which residues of a protein touch, from an alignment of its family.
  */
 #include "commands.h"
+#include "embed_texts.h"
 #include "failures.h"
 #include "family.h"
 
@@ -14,6 +15,7 @@
 
 static const cli_option options[] = {
     CLI_FAMILY_OPTIONS,
+    CLI_ENCODER_LENGTH,
     CLI_WRITES(TEXT, "out", 'o', "DIR", ".", "the directory that gets the results"),
     CLI_TEXT(
         "structure", 's', "FILE", "",
@@ -37,6 +39,10 @@ static const char description[] =
     "  NAME.contacts.tsv  pairs of residues at least 6 apart, the most probable first\n"
     "  NAME.contacts.png  the map, with the best pairs marked\n"
     "\n"
+    "With ESM-2 (a .pt or a directory of Hugging Face) FILE is the protein alone, or an alignment of which only the first "
+    "sequence is read. A protein longer than --max-length is computed in windows that overlap by half; pairs that no "
+    "window has are NaN and not in the table.\n"
+    "\n"
     "Residues are those of the first sequence, numbered from 1; gaps of it have no place in the results. With a "
     "structure the table has distances, the picture shows what is true, and the share of right pairs among the best L, "
     "L/2 and L/5 is printed (L: residues with known places) for short (6 to 11 apart), medium (12 to 23) and long (24 "
@@ -46,6 +52,7 @@ static const char description[] =
 
 static const char *const examples[] = {
     "attn contacts family.a3m --model esm_msa1b_t12_100M_UR50S.pt",
+    "attn contacts protein.fasta --model esm2_t33_650M_UR50D.pt",
     "attn contacts family.a3m.gz --model msa1b --memory 2G --structure 1abc.cif --chain B -o results",
     NULL,
 };
@@ -348,23 +355,52 @@ static int report(const contacts *c)
     return CLI_OK;
 }
 
-static int predict(const cli_call *cli, attn_msa *msa, const attn_msa_options *how, const char *path)
+typedef struct prediction {
+    const cli_call *cli;
+    attn_msa *msa;
+    attn_encoder *encoder; /* NULL: the model is `msa` */
+    attn_msa_options how;
+} prediction;
+
+/* Reads an alignment and predicts the contacts of its query. */
+static int predict_family(const prediction *p, const char *path, contacts *c)
+{
+    attn_msa_result result;
+    int code = cli_family_read(&c->family, p->cli, path);
+    if (code == CLI_OK)
+        code = cli_family_run(&c->family, p->msa, &p->how, &result);
+    if (code != CLI_OK)
+        return code;
+    c->query = attn_alignment_query(c->family.all);
+    c->n = (int64_t)strlen(c->query);
+    c->p = by_residues(c, attn_tensor_data(result.contacts));
+    return c->p ? CLI_OK : cli_fail(CLI_FAILED, "%s: out of memory", path);
+}
+
+/* Reads a protein, the first sequence of a file, and predicts its contacts without an alignment. */
+static int predict_protein(const prediction *p, const char *path, contacts *c)
+{
+    attn_encoder_text tokens = {0};
+    int code = cli_family_read_query(&c->family, p->cli, path);
+    if (code != CLI_OK)
+        return code;
+    c->query = attn_alignment_query(c->family.all);
+    c->n = (int64_t)strlen(c->query);
+    c->p = malloc((size_t)(c->n * c->n) * sizeof *c->p);
+    code = c->p ? cli_encoder_protein(p->cli, p->encoder, path, c->query, &tokens)
+                : cli_fail(CLI_FAILED, "%s: out of memory", path);
+    if (code == CLI_OK && attn_encoder_contacts(p->encoder, &tokens, c->p) != ATTN_OK)
+        code = cli_failed(p->cli, path);
+    attn_encoder_text_free(p->encoder, &tokens);
+    return code;
+}
+
+static int predict(const prediction *p, const char *path)
 {
     contacts c = {.n = 0};
-    attn_msa_result result;
-    int code = cli_family_read(&c.family, cli, path);
+    int code = p->encoder ? predict_protein(p, path, &c) : predict_family(p, path, &c);
     if (code == CLI_OK)
-        code = cli_family_run(&c.family, msa, how, &result);
-    if (code == CLI_OK) {
-        c.query = attn_alignment_query(c.family.all);
-        c.n = (int64_t)strlen(c.query);
-        c.p = by_residues(&c, attn_tensor_data(result.contacts));
-        code = CLI_FAILED;
-        if (c.p)
-            code = compare_with_structure(&c);
-        else
-            cli_fail(code, "%s: out of memory", path);
-    }
+        code = compare_with_structure(&c);
     if (code == CLI_OK)
         code = check_signal(&c);
     if (code == CLI_OK)
@@ -376,16 +412,10 @@ static int predict(const cli_call *cli, attn_msa *msa, const attn_msa_options *h
     return code;
 }
 
-typedef struct prediction {
-    const cli_call *cli;
-    attn_msa *msa;
-    attn_msa_options how;
-} prediction;
-
 static int predict_one(void *user, int i)
 {
     const prediction *p = user;
-    return predict(p->cli, p->msa, &p->how, p->cli->words[i]);
+    return predict(p, p->cli->words[i]);
 }
 
 static int predict_all(cli_call *cli)
@@ -396,14 +426,17 @@ static int predict_all(cli_call *cli)
         return cli_fail(CLI_BAD,
                         "--structure applies to one alignment; with several, put NAME.pdb in the folder of each");
     int code = cli_family_claim(cli, endings);
-    if (code == CLI_OK)
+    if (code == CLI_OK && cli_encoder_is(cli))
+        code = cli_encoder_of_proteins(cli, &p.encoder);
+    else if (code == CLI_OK)
         code = cli_family_bounds(cli, &p.how);
-    if (code == CLI_OK)
+    if (code == CLI_OK && !p.encoder)
         code = cli_family_model(cli, &p.msa);
     code = cli_ranks_agree(cli, code);
     if (code == CLI_OK)
         code = cli_spread(cli, cli->nwords, cli->words, predict_one, &p);
     attn_msa_destroy(p.msa);
+    attn_encoder_destroy(p.encoder);
     return code;
 }
 

@@ -6,8 +6,6 @@
 #include "failures.h"
 #include "family.h"
 
-#include "apps/encoder/encoder.h"
-
 #include <math.h>
 #include <string.h>
 
@@ -194,13 +192,20 @@ static int embed(void *user, int i)
 
 static int run(cli_call *cli)
 {
+    static const char *const encoders[] = {"pool",        "normalize", "unnormalized", "prompt",
+                                           "prompt_name", "ids",       "max_length",   "query_prompt",
+                                           "batch",       "similar",   "top"};
     int64_t layer = cli_int(cli, "layer");
     embedding e = {.cli = cli, .how = {.layers = &layer, .nlayers = 1}};
     attn_context_set_inference(cli->context, true);
-    if (attn__encoder_is_at(cli->context, cli_text(cli, "model")))
+    if (cli_encoder_is(cli))
         return cli_embed_texts(cli);
     if (cli->nwords < 1)
         return cli_fail(CLI_BAD, "attn embed needs a file; only an encoder reads standard input");
+    for (size_t i = 0; i < sizeof encoders / sizeof *encoders; i++)
+        if (cli_given(cli, encoders[i]))
+            return cli_fail(CLI_BAD, "%s: an option of encoders is given, but this is a model of alignments",
+                            cli_text(cli, "model"));
     char array[64];
     const char *endings[] = {array, NULL, NULL};
     snprintf(array, sizeof array, "%s.npy", cli_text(cli, "what"));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * attn score: scores mutations with a language model of alignments. */
 #include "commands.h"
+#include "embed_texts.h"
 #include "family.h"
 #include "progress.h"
 
@@ -16,6 +17,7 @@
 
 static const cli_option options[] = {
     CLI_FAMILY_OPTIONS,
+    CLI_ENCODER_LENGTH,
     CLI_WRITES(TEXT, "out", 'o', "FILE", "-", "the file for the table; -: standard output"),
     CLI_TEXT("mutations", 0, "FILE", "",
              "a file of mutations, one in a line, or a table (csv, tsv) with the column mutant, as ProteinGym's"),
@@ -32,6 +34,9 @@ static const char description[] =
     "count the residues of the first sequence from 1, without its gaps. A file of --mutations has one in each line; if "
     "its first line is a header with the column mutant, it is a table of comma- or tab-separated fields.\n"
     "\n"
+    "With ESM-2 (a .pt or a directory of Hugging Face) FILE is the protein alone, or an alignment of which only the first "
+    "sequence is read. Of a protein longer than --max-length, a window with the residue in its middle is read.\n"
+    "\n"
     "The score is the masked marginal of Meier et al. 2021: each mutated residue is hidden in the first sequence (the "
     "query), and the score is log p(new) - log p(old) there, summed over a mutation's parts. A score below 0: the "
     "model finds the mutation less likely than what is there.";
@@ -39,6 +44,7 @@ static const char description[] =
 static const char *const examples[] = {
     "attn score family.a3m A42G L50P A42G:L50P --model esm_msa1b_t12_100M_UR50S.pt",
     "attn score family.a3m --mutations mutants.csv --model msa1b -o scores.tsv",
+    "attn score protein.fasta --every --model esm2_t33_650M_UR50D.pt",
     "attn score family.a3m --every --model msa1b -o scores.tsv",
     NULL,
 };
@@ -53,6 +59,8 @@ typedef struct listed_mutation {
 typedef struct scoring {
     cli_family family;
     attn_msa *msa;
+    attn_encoder *encoder;    /* NULL: the model is `msa` */
+    attn_encoder_text tokens; /* of the query, for the encoder */
     attn_msa_options how;
     const char *query; /* letters of all residues of the query, which is the first sequence */
     int64_t n;
@@ -106,11 +114,37 @@ static int read_change(const scoring *s, const char *whole, const char **at, cha
     return CLI_OK;
 }
 
+/* Stores the log-probabilities of the letters at a residue, from the logits of `classes` tokens. */
+static void keep_logits(scoring *s, int64_t residue, const float *logits, int64_t classes)
+{
+    double most = -INFINITY, sum = 0;
+    for (int64_t c = 0; c < classes; c++)
+        most = fmax(most, (double)logits[c]);
+    for (int64_t c = 0; c < classes; c++)
+        sum += exp((double)logits[c] - most);
+    for (int64_t c = 0; c < classes && c < ATTN_RESIDUE_COUNT; c++)
+        s->logp[residue][c] = (float)((double)logits[c] - most - log(sum));
+    s->known[residue] = true;
+}
+
+/* Does the same as `look` with an encoder, which reads the query alone. */
+static int look_alone(scoring *s, int64_t residue)
+{
+    float logits[ATTN_RESIDUE_COUNT];
+    int64_t place = residue + 1;
+    if (attn_encoder_logits(s->encoder, &s->tokens, &place, 1, logits) != ATTN_OK)
+        return cli_failed(s->family.cli, s->family.path);
+    keep_logits(s, residue, logits, ATTN_RESIDUE_COUNT);
+    return CLI_OK;
+}
+
 /* Masks one residue of the query and stores the model's prediction for its position. */
 static int look(scoring *s, int64_t residue)
 {
     if (s->known[residue])
         return CLI_OK;
+    if (s->encoder)
+        return look_alone(s, residue);
     int64_t at = s->column[residue] + 1;
     int32_t there = s->family.tokens[at];
     attn_msa_result result;
@@ -120,15 +154,7 @@ static int look(scoring *s, int64_t residue)
     if (status != ATTN_OK)
         return cli_failed(s->family.cli, s->family.path);
     int64_t classes = attn_tensor_length(result.logits, 3);
-    const float *logits = (const float *)attn_tensor_data(result.logits) + at * classes;
-    double most = -INFINITY, sum = 0;
-    for (int64_t c = 0; c < classes; c++)
-        most = fmax(most, (double)logits[c]);
-    for (int64_t c = 0; c < classes; c++)
-        sum += exp((double)logits[c] - most);
-    for (int64_t c = 0; c < classes && c < ATTN_RESIDUE_COUNT; c++)
-        s->logp[residue][c] = (float)((double)logits[c] - most - log(sum));
-    s->known[residue] = true;
+    keep_logits(s, residue, (const float *)attn_tensor_data(result.logits) + at * classes, classes);
     return CLI_OK;
 }
 
@@ -329,11 +355,13 @@ static int score_all(scoring *s)
     attn_msa_cost plan;
     char planned[32];
     int code = check_all(s);
-    if (code == CLI_OK && attn_msa_estimate(s->msa, 1, s->family.rows, s->family.cols, &s->how, &plan) != ATTN_OK)
+    if (code == CLI_OK && !s->encoder &&
+        attn_msa_estimate(s->msa, 1, s->family.rows, s->family.cols, &s->how, &plan) != ATTN_OK)
         code = cli_failed(cli, s->family.path);
     if (code != CLI_OK)
         return code;
-    cli_note(cli, "about %s of memory", cli_bytes(cli_family_memory(&s->family, &plan), planned));
+    if (!s->encoder)
+        cli_note(cli, "about %s of memory", cli_bytes(cli_family_memory(&s->family, &plan), planned));
     fprintf(s->out, "mutation\tscore\n");
     for (int64_t i = 0; i < s->nmutations && code == CLI_OK; i++) {
         cli_watch_work("mutations", i, s->nmutations);
@@ -352,7 +380,9 @@ static int prepare(scoring *s)
     if (!s->column || !s->logp || !s->known)
         return cli_fail(CLI_FAILED, "out of memory");
     for (int64_t r = 0; r < s->n; r++)
-        s->column[r] = -1;
+        s->column[r] = s->encoder ? r : -1;
+    if (s->encoder) /* which reads all residues of the query */
+        return cli_encoder_protein(s->family.cli, s->encoder, s->family.path, s->query, &s->tokens);
     for (int64_t c = 0; c + 1 < s->family.cols; c++) {
         int64_t number = attn_alignment_number(s->family.all, c);
         if (number > 0)
@@ -410,11 +440,14 @@ static int run(cli_call *cli)
     if (cli->nwords < 2 && !*cli_text(cli, "mutations") && !cli_flag(cli, "every"))
         return cli_fail(CLI_BAD, "score needs mutations, --mutations FILE, or --every");
     attn_context_set_inference(cli->context, true);
-    int code = cli_family_bounds(cli, &s.how);
-    if (code == CLI_OK)
+    int code = cli_encoder_is(cli) ? cli_encoder_of_proteins(cli, &s.encoder) : cli_family_bounds(cli, &s.how);
+    if (code == CLI_OK && !s.encoder)
         code = cli_family_model(cli, &s.msa);
+    if (code == CLI_OK && s.encoder && !attn_encoder_about(s.encoder)->masked_head)
+        code = cli_fail(CLI_BAD, "%s: the model has no head of masked tokens", cli_text(cli, "model"));
     if (code == CLI_OK)
-        code = cli_family_read(&s.family, cli, cli->words[0]);
+        code = s.encoder ? cli_family_read_query(&s.family, cli, cli->words[0])
+                         : cli_family_read(&s.family, cli, cli->words[0]);
     if (code == CLI_OK)
         code = prepare(&s);
     if (code == CLI_OK)
@@ -429,6 +462,9 @@ static int run(cli_call *cli)
         free(s.mutations[i].text);
     free(s.mutations);
     cli_family_free(&s.family);
+    if (s.encoder)
+        attn_encoder_text_free(s.encoder, &s.tokens);
+    attn_encoder_destroy(s.encoder);
     attn_msa_destroy(s.msa);
     return code;
 }

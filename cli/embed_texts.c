@@ -560,17 +560,50 @@ int cli_encoder_load(const cli_call *cli, attn_encoder **encoder)
                                                                                              : cli_failed(cli, NULL);
 }
 
+/* Refuses options that only models of alignments have. */
+static int refuse_others(const cli_call *cli)
+{
+    static const char *const others[][2] = {{"what", "what"},     {"layer", "layer"},   {"depth", "depth"},
+                                            {"select", "select"}, {"memory", "memory"}, {"esm_compat", "esm-compat"}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (cli_given(cli, others[i][0]))
+            return cli_fail(CLI_BAD, "--%s is an option of models of alignments; %s is an encoder", others[i][1],
+                            cli_text(cli, "model"));
+    return CLI_OK;
+}
+
+bool cli_encoder_is(const cli_call *cli)
+{
+    return attn__encoder_is_at(cli->context, cli_text(cli, "model"));
+}
+
+int cli_encoder_of_proteins(const cli_call *cli, attn_encoder **encoder)
+{
+    int code = refuse_others(cli);
+    if (code == CLI_OK)
+        code = cli_encoder_load(cli, encoder);
+    if (code == CLI_OK && !attn_encoder_about(*encoder)->protein)
+        code = cli_fail(CLI_BAD, "%s: an encoder of texts, not of proteins", cli_text(cli, "model"));
+    return code;
+}
+
+int cli_encoder_protein(const cli_call *cli, const attn_encoder *encoder, const char *path, const char *query,
+                        attn_encoder_text *tokens)
+{
+    if (attn_encoder_tokens(encoder, query, strlen(query), tokens) != ATTN_OK)
+        return cli_failed(cli, path);
+    int64_t most = attn_encoder_about(encoder)->max_length;
+    if (tokens->n > most)
+        cli_note(cli, "note: %s: %lld residues, computed in windows of %lld that overlap by half (--max-length)", path,
+                 (long long)tokens->n - 2, (long long)most - 2);
+    return CLI_OK;
+}
+
 int cli_embed_texts(const cli_call *cli)
 {
-    static const char *const others[] = {"what",   "layer",         "depth",  "select",    "seed",
-                                         "format", "query_columns", "memory", "esm_compat"};
-    int pool = 0;
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (cli_given(cli, others[i]) && strcmp(others[i], "seed") != 0)
-            return cli_fail(CLI_BAD, "--%s is an option for models of alignments; this is an encoder",
-                            strcmp(others[i], "query_columns") == 0 ? "query-columns"
-                            : strcmp(others[i], "esm_compat") == 0  ? "esm-compat"
-                                                                    : others[i]);
+    int pool = 0, code = refuse_others(cli);
+    if (code != CLI_OK)
+        return code;
     if (cli_flag(cli, "normalize") && cli_flag(cli, "unnormalized"))
         return cli_fail(CLI_BAD, "--normalize and --unnormalized exclude each other");
     job *j = calloc(1, sizeof *j);
@@ -579,7 +612,7 @@ int cli_embed_texts(const cli_call *cli)
     j->cli = cli;
     while (strcmp(cli_embed_pools[pool], cli_text(cli, "pool")) != 0)
         pool++;
-    int code = cli_encoder_load(cli, &j->encoder);
+    code = cli_encoder_load(cli, &j->encoder);
     if (code == CLI_OK) {
         const attn_encoder_info *info = attn_encoder_about(j->encoder);
         j->dim = info->dim;

@@ -33,18 +33,43 @@ int cli_family_model(const cli_call *cli, attn_msa **msa)
 
 /* ------------------------------------------------------------------------------------------ the alignment */
 
-int cli_family_read_all(cli_family *family, const cli_call *cli, const char *path)
+/* Returns true if the query has at least ten letters, all of nucleotides. No protein has so few kinds of residue. */
+static bool looks_like_bases(const char *query)
+{
+    size_t letters = strlen(query), gaps = 0, bases = strspn(query, "ACGTUN-");
+    for (const char *c = query; *c; c++)
+        gaps += *c == '-';
+    return bases == letters && letters - gaps >= 10;
+}
+
+static int read_rows(cli_family *family, const cli_call *cli, const char *path, int64_t most)
 {
     attn_bytes bytes = {0};
     attn_alignment_options options = {.format =
                                           (attn_alignment_format)index_of(cli_family_formats, cli_text(cli, "format")),
-                                      .query_columns = cli_flag(cli, "query_columns")};
+                                      .query_columns = cli_flag(cli, "query_columns"),
+                                      .max_rows = most};
     *family = (cli_family){.cli = cli, .path = path};
     attn_status status = attn_file_read(&bytes, cli->context, path, 0);
     if (status == ATTN_OK)
         status = attn_alignment_parse(&family->all, cli->context, bytes.data, bytes.size, path, &options);
     attn_bytes_free(cli->context, &bytes);
     return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
+}
+
+int cli_family_read_all(cli_family *family, const cli_call *cli, const char *path)
+{
+    return read_rows(family, cli, path, 0);
+}
+
+int cli_family_read_query(cli_family *family, const cli_call *cli, const char *path)
+{
+    int code = read_rows(family, cli, path, 1);
+    if (code == CLI_OK)
+        family->rows = 1;
+    if (code == CLI_OK && looks_like_bases(attn_alignment_query(family->all)))
+        cli_note(cli, "warning: %s: the sequence looks like DNA or RNA; the model is for proteins: translate it", path);
+    return code;
 }
 
 /* Counts the effective sequences, unless comparing all pairs of sequences takes too long. The user can then run
@@ -71,15 +96,6 @@ static attn_status choose(cli_family *family)
                                 .seed = (uint64_t)cli_int(cli, "seed")};
     attn_status status = count_effective(family);
     return status == ATTN_OK ? attn_alignment_select(&family->chosen, family->all, &selection) : status;
-}
-
-/* Returns true if the query has at least ten letters, all of nucleotides. No protein has so few kinds of residue. */
-static bool looks_like_bases(const char *query)
-{
-    size_t letters = strlen(query), gaps = 0, bases = strspn(query, "ACGTUN-");
-    for (const char *c = query; *c; c++)
-        gaps += *c == '-';
-    return bases == letters && letters - gaps >= 10;
 }
 
 static int by_name(const void *a, const void *b)

@@ -53,6 +53,8 @@ typedef struct cli_family {
 /* Loads --model. Returns an exit code. Errors have been printed. */
 int cli_family_model(const cli_call *cli, attn_msa **msa);
 int cli_family_read_all(cli_family *family, const cli_call *cli, const char *path);
+/* Reads the first sequence of a file, for a model that reads no alignment. */
+int cli_family_read_query(cli_family *family, const cli_call *cli, const char *path);
 /* Reads an alignment and chooses some of its sequences. Prints notes for the user. */
 int cli_family_read(cli_family *family, const cli_call *cli, const char *path);
 void cli_family_free(cli_family *family);

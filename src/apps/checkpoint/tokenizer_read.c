@@ -82,15 +82,15 @@ static attn_status read_sequence(reader *r, const json_t *list, const char *part
 }
 
 /* Reads {"String": ".."} or {"Regex": ".."}. */
-static attn_status read_pattern(reader *r, const json_t *json, const char *part, attn__pattern **pattern)
+static attn_status read_pattern(reader *r, const json_t *json, const char *part, attn__token_pattern **pattern)
 {
     const json_t *of = json_object_get(json, "pattern");
     const json_t *literal = json_object_get(of, "String"), *regex = json_object_get(of, "Regex");
     const json_t *text = literal ? literal : regex;
     if (!json_is_string(text))
         return bad(r, part, "no pattern");
-    return attn__pattern_create(pattern, r->t->context, json_string_value(text), json_string_length(text),
-                                literal != NULL, r->name, part);
+    return attn__token_pattern_create(pattern, r->t->context, json_string_value(text), json_string_length(text),
+                                      literal != NULL, r->name, part);
 }
 
 /* ------------------------------------------------------------------------------------------------ normalizers */
@@ -296,7 +296,7 @@ static attn_status add_splitter(reader *r, attn__splitter splitter)
 {
     attn_status status = attn__tokenizer_add_splitter(r->t, &splitter);
     if (status != ATTN_OK)
-        attn__pattern_destroy(splitter.pattern);
+        attn__token_pattern_destroy(splitter.pattern);
     return status;
 }
 
@@ -322,8 +322,8 @@ static attn_status read_byte_level(reader *r, const json_t *json)
         status = add_splitter(r, (attn__splitter){.kind = ATTN__SPLIT_SPACE_BEFORE});
     if (status == ATTN_OK && flag(json, "use_regex", true)) {
         attn__splitter split = {.kind = ATTN__SPLIT_PATTERN, .behavior = ATTN__SPLIT_ISOLATED};
-        status =
-            attn__pattern_create(&split.pattern, r->t->context, gpt2, sizeof gpt2 - 1, false, r->name, "ByteLevel");
+        status = attn__token_pattern_create(&split.pattern, r->t->context, gpt2, sizeof gpt2 - 1, false, r->name,
+                                            "ByteLevel");
         if (status == ATTN_OK)
             status = add_splitter(r, split);
     }
@@ -370,8 +370,8 @@ static attn_status read_delimiter(reader *r, const json_t *json)
 {
     const char *delimiter = text_of(json, "delimiter", "");
     attn__splitter s = {.kind = ATTN__SPLIT_PATTERN, .behavior = ATTN__SPLIT_REMOVED};
-    attn_status status = attn__pattern_create(&s.pattern, r->t->context, delimiter, strlen(delimiter), true, r->name,
-                                              "pre_tokenizer CharDelimiterSplit");
+    attn_status status = attn__token_pattern_create(&s.pattern, r->t->context, delimiter, strlen(delimiter), true,
+                                                    r->name, "pre_tokenizer CharDelimiterSplit");
     return status == ATTN_OK ? add_splitter(r, s) : status;
 }
 

@@ -5,31 +5,94 @@
 
 #include "base/context.h"
 #include "data/proteins.h"
+#include "data/tokenizer.h"
 #include "io/directory.h"
 
-#include <string.h>
 #include <ctype.h>
+#include <string.h>
 
 /* ------------------------------------------------------------------------------------------------ words */
 
+static bool has(const attn_encoder *encoder, const char *name)
+{
+    char path[ATTN__PATH];
+    return attn__path(encoder->context, path, encoder->directory, name) == ATTN_OK && attn_file_exists(path);
+}
+
 attn_status attn__encoder_tokenizer(attn_encoder *encoder)
 {
-    (void)encoder;
+    attn_encoder_info *info = &encoder->info;
+    if (!has(encoder, "tokenizer.json") && !has(encoder, "vocab.txt"))
+        return ATTN_OK;
+    attn_status status = attn__tokenizer_open(&encoder->tokenizer, encoder->context, encoder->directory);
+    if (status != ATTN_OK)
+        return status;
+    int64_t most = attn__tokenizer_max_length(encoder->tokenizer);
+    info->max_length = most > 0 && most < info->max_length ? most : info->max_length;
+    info->tokenizer = true;
     return ATTN_OK;
 }
 
 void attn__encoder_tokenizer_free(attn_encoder *encoder)
 {
-    (void)encoder;
+    attn__tokenizer_destroy(encoder->tokenizer);
+}
+
+/* Puts the prompt before the text. The caller frees *joined, which is NULL if there is no prompt. */
+static attn_status join(const attn_encoder *encoder, const char **text, size_t *length, char **joined)
+{
+    size_t before = encoder->prompt ? strlen(encoder->prompt) : 0;
+    *joined = before ? attn__alloc(encoder->context, attn__size_add(before, *length)) : NULL;
+    if (!before)
+        return ATTN_OK;
+    if (!*joined)
+        return ATTN_ERROR_MEMORY;
+    memcpy(*joined, encoder->prompt, before);
+    memcpy(*joined + before, *text, *length);
+    *text = *joined;
+    *length += before;
+    return ATTN_OK;
+}
+
+static attn_status copy(const attn_encoder *encoder, const attn__encoded *from, attn_encoder_text *to)
+{
+    size_t size = attn__size_mul((size_t)from->n, sizeof *to->ids);
+    bool typed = false, segments = attn_config_int(attn_model_config(encoder->model), "segments", 0) > 1;
+    for (int64_t i = 0; i < from->n; i++)
+        typed = typed || (segments && from->types[i] != 0);
+    to->ids = attn__alloc(encoder->context, size);
+    to->types = typed ? attn__alloc(encoder->context, size) : NULL;
+    if (!to->ids || (typed && !to->types))
+        return ATTN_ERROR_MEMORY;
+    to->n = from->n;
+    memcpy(to->ids, from->ids, size);
+    if (typed)
+        memcpy(to->types, from->types, size);
+    return ATTN_OK;
 }
 
 static attn_status split_words(const attn_encoder *encoder, const char *text, size_t length, attn_encoder_text *tokens)
 {
-    (void)text;
-    (void)length;
-    (void)tokens;
-    return attn__fail(encoder->context, ATTN_ERROR_UNSUPPORTED,
-                      "%s: no tokenizer.json and no vocab.txt; texts can only be given as ids", encoder->directory);
+    attn__encode_options how = {.special = true};
+    attn__encoded found = {0};
+    char *joined = NULL;
+    if (!encoder->tokenizer)
+        return attn__fail(encoder->context, ATTN_ERROR_UNSUPPORTED,
+                          "%s: no tokenizer.json and no vocab.txt; texts can only be given as ids", encoder->directory);
+    attn_status status = join(encoder, &text, &length, &joined);
+    if (status == ATTN_OK)
+        status = attn__tokenizer_encode(encoder->tokenizer, text, length, NULL, 0, &how, &found);
+    if (status == ATTN_OK && found.n > encoder->info.max_length) {
+        how.max_length = encoder->info.max_length;
+        status = attn__tokenizer_encode(encoder->tokenizer, text, length, NULL, 0, &how, &found);
+        tokens->cut = true;
+    }
+    if (status == ATTN_OK)
+        status = copy(encoder, &found, tokens);
+    tokens->skip = encoder->prompt_tokens;
+    attn__encoded_free(encoder->context, &found);
+    attn__free(encoder->context, joined);
+    return status;
 }
 
 /* ------------------------------------------------------------------------------------------------ proteins */

@@ -90,11 +90,22 @@ static void masked_head_build(encoder_model *m, attn_nn_builder *builder, const 
     attn_nn_pop(builder);
 }
 
+/* The regression is no linear layer, because its weights are read one by one and must not be packed. */
+static void regression_build(encoder_model *m, attn_nn_builder *builder, int64_t maps)
+{
+    attn_nn_initializer zeros = {.start = ATTN_INIT_ZEROS};
+    attn_nn_push(builder, "contact_head");
+    attn_nn_push(builder, "regression");
+    m->regression.weight = attn_nn_parameter(builder, "weight", 2, (int64_t[]){1, maps}, zeros);
+    m->regression.bias = attn_nn_parameter(builder, "bias", 1, (int64_t[]){1}, zeros);
+    attn_nn_pop(builder);
+    attn_nn_pop(builder);
+}
+
 static void build(void *self, attn_nn_builder *builder, const attn_config *config)
 {
     encoder_model *m = self;
     int64_t hidden = attn_config_int(config, "num_hiddens", 0), classes = attn_config_int(config, "num_classes", 0);
-    int64_t maps = attn_config_int(config, "num_blks", 0) * attn_config_int(config, "num_heads", 0);
     attn__transformer_encoder_build(&m->encoder, builder, config, attn_config_int(config, "vocab_size", 0),
                                     attn_config_bool(config, "use_bias", false));
     m->activation = attn__transformer_activation(config, "activation");
@@ -111,7 +122,7 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     if (attn_config_bool(config, "masked_head", false))
         masked_head_build(m, builder, config);
     if (attn_config_bool(config, "contacts", false))
-        attn__nn_linear_named(&m->regression, builder, "contact_head.regression", maps, 1, true);
+        regression_build(m, builder, attn_config_int(config, "num_blks", 0) * attn_config_int(config, "num_heads", 0));
 }
 
 /* ------------------------------------------------------------------------------------------------ packed texts */

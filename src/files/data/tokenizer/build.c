@@ -180,7 +180,7 @@ static void free_template(attn_context *context, attn__template *of)
 
 void attn__normalizer_free(attn_context *context, attn__normalizer *normalizer)
 {
-    attn__pattern_destroy(normalizer->pattern);
+    attn__token_pattern_destroy(normalizer->pattern);
     attn__free(context, normalizer->content);
     attn__free(context, normalizer->units);
     attn__free(context, normalizer->texts);
@@ -207,7 +207,7 @@ void attn__tokenizer_destroy(attn__tokenizer *tokenizer)
     for (int64_t i = 0; i < t->nnormalizers; i++)
         attn__normalizer_free(t->context, &t->normalizers[i]);
     for (int64_t i = 0; i < t->nsplitters; i++)
-        attn__pattern_destroy(t->splitters[i].pattern);
+        attn__token_pattern_destroy(t->splitters[i].pattern);
     for (int64_t i = 0; i < t->nadded; i++)
         attn__free(t->context, t->added[i].content);
     attn__free(t->context, t->normalizers);

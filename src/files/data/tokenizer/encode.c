@@ -119,7 +119,7 @@ static void extract_and_normalize(const attn__tokenizer *t, attn__pieces *pieces
 /* ------------------------------------------------------------------------------------------------- one text */
 
 /* Converts offsets in the pieces' text to offsets in the original text. */
-static void place_tokens(const attn__aligned *text, attn__tokens *tokens, int64_t from)
+static void place_tokens(const attn__aligned *text, attn__encoded *tokens, int64_t from)
 {
     for (int64_t i = from; i < tokens->n; i++) {
         uint32_t begin = tokens->offsets[i][0], end = tokens->offsets[i][1];
@@ -130,7 +130,7 @@ static void place_tokens(const attn__aligned *text, attn__tokens *tokens, int64_
 
 /* Tokenizes the pieces, and stops when there are `most` tokens or more. */
 static attn_status encode_pieces(const attn__tokenizer *t, const attn__pieces *pieces, int64_t most,
-                                 attn__tokens *tokens)
+                                 attn__encoded *tokens)
 {
     attn_status status = ATTN_OK;
     for (size_t i = 0; i < pieces->n && status == ATTN_OK && tokens->n < most; i++) {
@@ -147,7 +147,7 @@ static attn_status encode_pieces(const attn__tokenizer *t, const attn__pieces *p
 
 /* Appends the tokens of one text, until there are `most` or more. */
 static attn_status encode_text(const attn__tokenizer *t, const char *text, size_t size, int64_t most,
-                               attn__tokens *tokens)
+                               attn__encoded *tokens)
 {
     if (size > INT32_MAX)
         return attn__fail(t->context, ATTN_ERROR_ARGUMENT, "a text has %zu bytes; at most 2147483647 can be encoded",
@@ -169,7 +169,7 @@ static attn_status encode_text(const attn__tokenizer *t, const char *text, size_
 /* ------------------------------------------------------------------------------------------------- together */
 
 /* Removes the spaces at the ends of tokens from their offsets. Of an added token, also other white space. */
-static void trim_offsets(const attn__tokenizer *t, attn__tokens *tokens, const char *first, const char *second)
+static void trim_offsets(const attn__tokenizer *t, attn__encoded *tokens, const char *first, const char *second)
 {
     for (int64_t i = 0; i < tokens->n; i++) {
         const char *text = tokens->texts[i] == 1 ? second : first;
@@ -216,8 +216,8 @@ static void share(int64_t most, bool pair, int64_t n[2])
     n[1] = swapped ? shorter : longer;
 }
 
-static attn_status append(const attn__tokenizer *t, attn__tokens *to, const attn__tokens *from, int64_t i, int32_t type,
-                          int8_t text)
+static attn_status append(const attn__tokenizer *t, attn__encoded *to, const attn__encoded *from, int64_t i,
+                          int32_t type, int8_t text)
 {
     attn_status status = attn__tokens_add(t->context, to, from->ids[i], from->offsets[i][0], from->offsets[i][1]);
     if (status == ATTN_OK) {
@@ -228,8 +228,8 @@ static attn_status append(const attn__tokenizer *t, attn__tokens *to, const attn
 }
 
 /* Joins the tokens of the texts as the template tells. The tokens of text k are those from begin[k] on. */
-static attn_status join(const attn__tokenizer *t, const attn__template *as, bool special, const attn__tokens *from,
-                        const int64_t begin[2], const int64_t n[2], attn__tokens *to)
+static attn_status join(const attn__tokenizer *t, const attn__template *as, bool special, const attn__encoded *from,
+                        const int64_t begin[2], const int64_t n[2], attn__encoded *to)
 {
     attn_status status = ATTN_OK;
     for (int64_t i = 0; i < as->n && status == ATTN_OK; i++) {
@@ -248,7 +248,7 @@ static attn_status join(const attn__tokenizer *t, const attn__template *as, bool
 }
 
 attn_status attn__tokenizer_encode(const attn__tokenizer *tokenizer, const char *text, size_t size, const char *second,
-                                   size_t second_size, const attn__encode_options *options, attn__tokens *tokens)
+                                   size_t second_size, const attn__encode_options *options, attn__encoded *tokens)
 {
     const attn__tokenizer *t = tokenizer;
     const attn__encode_options usual = {.special = true};
@@ -260,7 +260,7 @@ attn_status attn__tokenizer_encode(const attn__tokenizer *tokenizer, const char 
         return attn__fail(t->context, ATTN_ERROR_ARGUMENT,
                           "at most %" PRId64 " tokens are asked for, but the template alone has %" PRId64,
                           options->max_length, as->nids);
-    attn__tokens raw = {0};
+    attn__encoded raw = {0};
     /* the lengths of both texts decide how a pair is cut, so that these are tokenized to their ends */
     int64_t enough = second || options->cut_left ? INT64_MAX : most;
     attn_status status = encode_text(t, text, size, enough, &raw);
@@ -278,17 +278,17 @@ attn_status attn__tokenizer_encode(const attn__tokenizer *tokenizer, const char 
     }
     if (status == ATTN_OK && t->trims_offsets)
         trim_offsets(t, tokens, text, second);
-    attn__tokens_free(t->context, &raw);
+    attn__encoded_free(t->context, &raw);
     if (status != ATTN_OK)
         tokens->n = 0;
     return status;
 }
 
-void attn__tokens_free(attn_context *context, attn__tokens *tokens)
+void attn__encoded_free(attn_context *context, attn__encoded *tokens)
 {
     attn__free(context, tokens->ids);
     attn__free(context, tokens->types);
     attn__free(context, tokens->offsets);
     attn__free(context, tokens->texts);
-    *tokens = (attn__tokens){0};
+    *tokens = (attn__encoded){0};
 }

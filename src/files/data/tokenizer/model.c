@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-attn_status attn__tokens_add(attn_context *context, attn__tokens *tokens, int32_t id, size_t begin, size_t end)
+attn_status attn__tokens_add(attn_context *context, attn__encoded *tokens, int32_t id, size_t begin, size_t end)
 {
     if (tokens->n == tokens->capacity) {
         int64_t capacity = 2 * tokens->capacity + 64;
@@ -36,7 +36,7 @@ attn_status attn__tokens_add(attn_context *context, attn__tokens *tokens, int32_
 }
 
 static attn_status add_unknown(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
-                               attn__tokens *tokens)
+                               attn__encoded *tokens)
 {
     if (t->model.unk >= 0)
         return attn__tokens_add(t->context, tokens, t->model.unk, begin, end);
@@ -48,7 +48,7 @@ static attn_status add_unknown(const attn__tokenizer *t, const char *bytes, size
 /* --------------------------------------------------------------------------------------------- words, pieces */
 
 static attn_status encode_word(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
-                               attn__tokens *tokens)
+                               attn__encoded *tokens)
 {
     int32_t id = attn__trie_find(&t->model.trie, bytes + begin, end - begin);
     return id >= 0 ? attn__tokens_add(t->context, tokens, id, begin, end) : add_unknown(t, bytes, begin, end, tokens);
@@ -56,7 +56,7 @@ static attn_status encode_word(const attn__tokenizer *t, const char *bytes, size
 
 /* Takes the longest token again and again. If no token fits, the whole word is unknown. */
 static attn_status encode_word_piece(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
-                                     attn__tokens *tokens)
+                                     attn__encoded *tokens)
 {
     const attn__token_model *m = &t->model;
     int64_t before = tokens->n, characters = 0;
@@ -290,7 +290,7 @@ static attn_status start_word(const attn__tokenizer *t, word *w, const char *byt
 }
 
 static attn_status encode_bpe(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
-                              attn__tokens *tokens)
+                              attn__encoded *tokens)
 {
     word w = {.context = t->context};
     int32_t whole = t->model.ignore_merges ? attn__trie_find(&t->model.trie, bytes + begin, end - begin) : -1;
@@ -322,7 +322,7 @@ typedef struct best {
 
 /* Adds the token of bytes [begin, end) of a text: one of the vocabulary, or bytes, or the unknown token. */
 static attn_status add_piece(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
-                             attn__tokens *tokens)
+                             attn__encoded *tokens)
 {
     int32_t id = attn__trie_find(&t->model.trie, bytes + begin, end - begin);
     if (id >= 0)
@@ -347,7 +347,7 @@ static void improve(best *way, double score, int32_t id, size_t begin)
 /* Finds the tokens with the largest sum of scores by dynamic programming. A character that no token has alone may be
  * unknown, at a score that is worse than every token's. Neighbors that are unknown become one token. */
 static attn_status encode_unigram(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
-                                  attn__tokens *tokens)
+                                  attn__encoded *tokens)
 {
     const attn__token_model *m = &t->model;
     size_t size = end - begin;
@@ -401,7 +401,7 @@ static attn_status encode_unigram(const attn__tokenizer *t, const char *bytes, s
 }
 
 attn_status attn__model_encode(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
-                               attn__tokens *tokens)
+                               attn__encoded *tokens)
 {
     switch (t->model.kind) {
     case ATTN__MODEL_WORD_PIECE:

@@ -233,8 +233,8 @@ static void strip(const attn__normalizer *n, attn__aligned *out, const attn__ali
 static void replace(const attn__normalizer *n, attn__aligned *out, const attn__aligned *in)
 {
     size_t done = 0, begin, end;
-    int64_t steps = attn__pattern_steps(in->n);
-    while (attn__pattern_find(n->pattern, in->bytes, in->n, done, &begin, &end, &steps)) {
+    int64_t steps = attn__token_pattern_steps(in->n);
+    while (attn__token_pattern_find(n->pattern, in->bytes, in->n, done, &begin, &end, &steps)) {
         attn__aligned_copy(out, in, done, begin);
         attn__aligned_append(out, n->content, n->content_size, in->origins[end - 1]);
         done = end;

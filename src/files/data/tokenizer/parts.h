@@ -73,7 +73,7 @@ typedef struct attn__normalizer {
     attn__normalizer_kind kind;
     bool compatibility, composed; /* FORM */
     bool left, right;             /* STRIP */
-    attn__pattern *pattern;       /* REPLACE */
+    attn__token_pattern *pattern; /* REPLACE */
     char *content;                /* REPLACE, PREPEND */
     size_t content_size;
     uint32_t *units; /* PRECOMPILED: a double array trie, and the texts to which its values point */
@@ -104,10 +104,10 @@ typedef enum attn__splitter_kind {
 typedef struct attn__splitter {
     attn__splitter_kind kind;
     attn__behavior behavior;
-    bool invert;            /* what is between the matches is the delimiter */
-    bool whole;             /* METASPACE: the text is changed, but not split */
-    attn__pattern *pattern; /* PATTERN */
-    char content[8];        /* METASPACE */
+    bool invert;                  /* what is between the matches is the delimiter */
+    bool whole;                   /* METASPACE: the text is changed, but not split */
+    attn__token_pattern *pattern; /* PATTERN */
+    char content[8];              /* METASPACE */
     enum { ATTN__PREPEND_NEVER, ATTN__PREPEND_FIRST, ATTN__PREPEND_ALWAYS } prepend;
 } attn__splitter;
 
@@ -198,10 +198,10 @@ void attn__split(const attn__tokenizer *t, attn__pieces *pieces, attn__pieces *s
 /* Writes the character of GPT-2 for each byte of a range. */
 void attn__byte_level(attn__aligned *out, const attn__aligned *in, size_t begin, size_t end);
 /* Appends a token, whose offsets are positions in the piece's text. */
-attn_status attn__tokens_add(attn_context *context, attn__tokens *tokens, int32_t id, size_t begin, size_t end);
+attn_status attn__tokens_add(attn_context *context, attn__encoded *tokens, int32_t id, size_t begin, size_t end);
 /* Splits bytes [begin, end) of a text into tokens. */
 attn_status attn__model_encode(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
-                               attn__tokens *tokens);
+                               attn__encoded *tokens);
 void attn__model_free(attn_context *context, attn__token_model *model);
 const attn__merge *attn__merge_find(const attn__token_model *model, int32_t left, int32_t right);
 
