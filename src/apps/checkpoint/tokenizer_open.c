@@ -120,7 +120,7 @@ static attn_status check_class(attn_context *context, const char *name, const js
 static attn_status build_bert(attn__tokenizer **tokenizer, attn_context *context, const char *name,
                               const attn_bytes *file, const json_t *config)
 {
-    int32_t ids[ATTN__TOKEN_SPECIALS];
+    int32_t ids[ATTN__TOKEN_SPECIALS] = {0};
     bool lower = flag(config, "do_lower_case", true);
     attn_status status = check_class(context, name, config);
     if (status == ATTN_OK)

@@ -132,8 +132,8 @@ static attn_status read_form(reader *r, const json_t *json)
 {
     const char *type = text_of(json, "type", "");
     return add_normalizer(r, (attn__normalizer){.kind = ATTN__NORMALIZE_FORM,
-                                                .compatibility = type[2] == 'K',
-                                                .composed = type[strlen(type) - 1] == 'C'});
+                                                .compatibility = strchr(type, 'K') != NULL,
+                                                .composed = strcmp(type, "NFC") == 0 || strcmp(type, "NFKC") == 0});
 }
 
 static attn_status read_lowercase(reader *r, const json_t *json)

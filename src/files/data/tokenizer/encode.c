@@ -172,7 +172,7 @@ static attn_status encode_text(const attn__tokenizer *t, const char *text, size_
 static void trim_offsets(const attn__tokenizer *t, attn__encoded *tokens, const char *first, const char *second)
 {
     for (int64_t i = 0; i < tokens->n; i++) {
-        const char *text = tokens->texts[i] == 1 ? second : first;
+        const char *text = tokens->texts[i] == 1 && second ? second : first;
         uint32_t *offsets = tokens->offsets[i];
         bool added = t->tokens[tokens->ids[i]].added;
         size_t before;
@@ -234,7 +234,7 @@ static attn_status join(const attn__tokenizer *t, const attn__template *as, bool
     attn_status status = ATTN_OK;
     for (int64_t i = 0; i < as->n && status == ATTN_OK; i++) {
         const attn__template_piece *piece = &as->pieces[i];
-        for (int64_t j = 0; piece->text >= 0 && j < n[piece->text] && status == ATTN_OK; j++)
+        for (int64_t j = 0; from->ids && piece->text >= 0 && j < n[piece->text] && status == ATTN_OK; j++)
             status = append(t, to, from, begin[piece->text] + j, piece->type, piece->text);
         for (int32_t j = 0; piece->text < 0 && special && j < piece->n && status == ATTN_OK; j++) {
             status = attn__tokens_add(t->context, to, as->ids[piece->begin + j], 0, 0);

@@ -225,7 +225,7 @@ static attn_status decorate(const attn__tokenizer *t, decorated *d, const char *
     char *text = attn__realloc(t->context, d->bytes, before_n + n + after_n + 1);
     if (!text)
         return ATTN_ERROR_MEMORY;
-    memcpy(text, prefix, before_n);
+    memcpy(text, prefix, before_n + 1);
     memcpy(text + before_n, bytes, n);
     memcpy(text + before_n + n, suffix, after_n + 1);
     *d = (decorated){text, before_n + n + after_n};

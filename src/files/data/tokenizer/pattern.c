@@ -218,8 +218,8 @@ static attn_status parse_set(compiler *c, node *set)
 {
     set->negated = take(c, "^");
     for (bool first = true; !take(c, "]"); first = false) {
-        bool single, last_single;
-        uint32_t code, last;
+        bool single = false, last_single = false;
+        uint32_t code = 0, last;
         if (c->at == c->end)
             return refuse(c, "a set without its end");
         if ((*c->at == '[' || at(c, "&&")) || (first && *c->at == ']'))
@@ -317,8 +317,8 @@ static attn_status parse_one_set(compiler *c, int32_t *index)
     else if (take(c, "."))
         status = add_item(c, (item){.kind = ANY_BUT_NEWLINE});
     else {
-        bool single;
-        uint32_t code;
+        bool single = false;
+        uint32_t code = 0;
         status = parse_member(c, &single, &code);
         if (status == ATTN_OK && single)
             status = add_item(c, (item){.kind = RANGE, .first = code, .last = code});
@@ -337,7 +337,7 @@ static attn_status parse_group(compiler *c, int32_t *begin, int32_t *end)
 {
     node outer = {.kind = JUMP};
     bool before = c->ignore_case;
-    int32_t inner;
+    int32_t inner = -1;
     if (take(c, "?:")) {
     } else if (take(c, "?i:")) {
         c->ignore_case = true;
@@ -372,11 +372,11 @@ static attn_status parse_group(compiler *c, int32_t *begin, int32_t *end)
     if (take(c, "?")) {
         if (outer.kind == AHEAD || (c->at < c->end && strchr("*+?{", *c->at)))
             return refuse(c, "a quantifier");
-        int32_t split;
+        int32_t split = -1;
         status = add_node(c, (node){.kind = SPLIT, .inner = *end}, &split);
         if (status == ATTN_OK && outer.kind != JUMP) {
             /* the second way must pass the group */
-            int32_t join;
+            int32_t join = -1;
             status = add_node(c, (node){.kind = JUMP}, &join);
             if (status != ATTN_OK)
                 return status;
@@ -400,7 +400,7 @@ static attn_status parse_sequence(compiler *c, int32_t *first, int32_t after)
     attn_status status = ATTN_OK;
     *first = after;
     while (status == ATTN_OK && c->at < c->end && *c->at != '|' && *c->at != ')') {
-        int32_t begin, end;
+        int32_t begin = -1, end = -1;
         static const struct {
             const char *text;
             node_kind kind;
@@ -433,7 +433,7 @@ static attn_status parse_sequence(compiler *c, int32_t *first, int32_t after)
 static attn_status parse_alternatives(compiler *c, int32_t *first, int32_t after)
 {
     attn_status status = parse_sequence(c, first, after);
-    int32_t split, way;
+    int32_t split = -1, way = -1;
     int32_t previous = -1;
     while (status == ATTN_OK && take(c, "|")) {
         status = parse_sequence(c, &way, after);
@@ -462,7 +462,7 @@ attn_status attn__token_pattern_create(attn__token_pattern **pattern, attn_conte
         return ATTN_ERROR_MEMORY;
     p->context = context;
     compiler c = {.p = p, .text = text, .at = text, .end = text + size, .name = name, .what = what};
-    int32_t end, last = -1, index;
+    int32_t end = -1, last = -1, index = -1;
     attn_status status = add_node(&c, (node){.kind = MATCH}, &end);
     p->first = end;
     if (literal) {
