@@ -5,7 +5,7 @@
 
 #include "base/context.h"
 #include "data/proteins.h"
-#include "data/tokenizer.h"
+#include "apps/checkpoint/tokenizer_files.h"
 #include "io/directory.h"
 
 #include <ctype.h>
