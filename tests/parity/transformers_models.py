@@ -453,7 +453,12 @@ def built(name):
     config = hf.AutoConfig.for_model(name)
     small = smaller(config.to_dict())
     if config.sub_configs:
-        small = {**{part: smaller(x) for part, x in config.to_dict().items() if part in config.sub_configs and isinstance(x, dict)}, **small}
+        parts = {part: x for part, x in config.to_dict().items() if part in config.sub_configs and isinstance(x, dict)}
+        if any(x.get("model_type") == "timm_backbone" for x in parts.values()):  # which only the package timm builds
+            parts = {part: x for part, x in parts.items() if x.get("model_type") != "timm_backbone"}
+            small["backbone_config"] = hf.ResNetConfig(embedding_size=8, hidden_sizes=[8, 8, 16, 16], depths=[1, 1, 1, 1],
+                                                       out_features=["stage1", "stage2", "stage3", "stage4"])
+        small = {**{part: {**smaller(x), **{n: x[n] for n in ("model_type",) if n in x}} for part, x in parts.items()}, **small}
     config = still(hf.AutoConfig.for_model(name, **small))
     for text in (config.get_text_config(), config):
         if getattr(text, "pad_token_id", None) is None:
