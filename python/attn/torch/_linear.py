@@ -24,6 +24,7 @@ _multiply = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(
 _F32, _F16 = torch.float32, torch.float16
 _empty_like = torch.empty_like
 _threads_now = torch.get_num_threads
+_precision = torch.get_float32_matmul_precision
 _KEPT = 1024  # plans of a thread
 FEW = "PyTorch is faster for products of one or two rows"
 SLOWER = "PyTorch is faster for products of this kind"
@@ -131,7 +132,7 @@ def _refusal(a: Tensor, b: Tensor, bias: Optional[Tensor], always: bool) -> Opti
         return "a matrix of a product has neither adjacent rows nor adjacent columns"
     if bias is not None and not _bias_fits(bias, a, b):
         return "what is added to a product is neither a row nor a matrix of adjacent numbers"
-    return None if always or _wins.product_wins(batch, m, n, k, a.dtype is _F16) else SLOWER
+    return None if always or _wins.product_wins(batch, m, n, k, a.dtype is _F16, _precision()) else SLOWER
 
 
 def _bias_fits(bias: Tensor, a: Tensor, b: Tensor) -> bool:
@@ -165,7 +166,7 @@ def find(a: Tensor, b: Tensor, bias: Optional[Tensor]) -> Any:
     if plans is None:
         plans = _plans.by_threads[threads] = {}
     key = (a.shape, b.shape, a.stride(), b.stride(), a.dtype, b.dtype,
-           None if bias is None else (bias.shape, bias.stride(), bias.dtype), _always)
+           None if bias is None else (bias.shape, bias.stride(), bias.dtype), _always, _precision())
     plan = plans.get(key)
     if plan is None:
         plan = _refusal(a, b, bias, _always)
