@@ -88,6 +88,9 @@ _FAMILY = _amd_family()
 _HALF_OF_MKL = _FAMILY >= 26 and _WIDE  # MKL's way for AMD uses half of the multipliers of a Zen 5
 FEWEST_ROWS = 3  # of a product that attn is faster for: with fewer, packing takes longer than what it gains
 
+# The least number of multiply-adds of a product that attn is faster for.
+LEAST_WORK = math.inf if _FAMILY == 0 else 1 << 20
+
 
 def product_wins(batch: int, m: int, n: int, k: int, half: bool, precision: str = "highest") -> bool:
     """Whether attn is not the slower one for products [m,k] [k,n] on AMD; elsewhere it was not measured
