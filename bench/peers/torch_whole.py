@@ -161,13 +161,6 @@ def around(way):
         attn.torch.disable()
     if way.startswith("enable"):
         return enabled
-    if way.startswith("optimize") or way in ("weights bf16", "int8"):  # attention by attn, as optimized models have it
-        @contextlib.contextmanager
-        def attention():
-            with attn.torch.enable(linear=False):
-                yield
-            attn.torch.disable()
-        return attention
     return medium if way == "medium" else contextlib.nullcontext
 
 
