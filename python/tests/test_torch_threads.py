@@ -39,12 +39,12 @@ def multiply(_):
         return (x @ w).numpy()
 
 
-LAYER = attn.torch.optimize(torch.nn.Linear(256, 200))  # before a fork: PyTorch itself waits forever for threads in a child
+LAYER = attn.torch.optimize(torch.nn.Linear(256, 1200))  # before a fork: PyTorch itself waits forever for threads in a child
 
 
 def optimized(_):
     with torch.no_grad():
-        return LAYER(torch.ones(300, 256)).numpy()
+        return LAYER(torch.ones(100, 256)).numpy()
 
 
 class Threads(unittest.TestCase):
