@@ -123,7 +123,8 @@ class Products(unittest.TestCase):
     def test_errors_are_pytorchs(self):
         a, b = torch.randn(8, 32), torch.randn(31, 24)
         for call in (lambda: torch.mm(a, b), lambda: torch.mm(a, b.double()), lambda: F.linear(a, b.t()),
-                     lambda: torch.bmm(a[None], b[None]), lambda: torch.mm(a, b[0])):
+                     lambda: torch.bmm(a[None], b[None]), lambda: torch.mm(a, b[0]), lambda: torch.mm(a, b[0, 0]),
+                     lambda: torch.addmm(b, a[0, 0], b)):
             with self.assertRaises(RuntimeError) as ours:
                 call()
             attn.torch.disable()
@@ -220,7 +221,7 @@ class Switch(unittest.TestCase):
         F.linear(torch.randn(8, 64), torch.randn(32, 64))
         self.assertEqual(taken(), before)
 
-    def test_few_rows_are_pytorchs(self):
+    def test_little_work_is_pytorchs(self):
         with attn.torch.enable():
             before = taken()
             F.linear(torch.randn(1, 64), torch.randn(32, 64))

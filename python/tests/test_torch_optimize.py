@@ -149,6 +149,17 @@ class Weights(unittest.TestCase):
         with self.assertRaises(attn.UnsupportedError):
             self.found.requires_grad_(True)
 
+    def test_views_have_the_numbers_of_their_time(self):
+        views = [lambda w: w[3], lambda w: w.view(-1)[5:9], lambda w: w.t(), lambda w: w.chunk(2)[1], lambda w: w.unbind(0)[4],
+                 lambda w: w.detach(), lambda w: w.data, lambda w: w[None, :, ::2].expand(2, -1, -1)]
+        with torch.no_grad():
+            made = [(view(self.weight), view(self.plain)) for view in views]
+            for write in (lambda w: w.mul_(2), lambda w: w.copy_(torch.ones(96, 70)), lambda w: w.t().add_(1)):
+                write(self.weight)
+                write(self.plain)
+                for one, other in made:
+                    self.assertTrue(torch.equal(one + 0, other + 0))
+
     def test_rounded_weights_are_not_changed_in_place(self):
         for dtype in ("bf16", "int8"):
             found = attn.torch.optimize(self.model, dtype)

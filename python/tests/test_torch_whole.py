@@ -3,6 +3,7 @@
 against PyTorch in float64 is at most twice PyTorch's own in float32."""
 import copy
 import os
+import pickle
 import tempfile
 import unittest
 
@@ -121,6 +122,17 @@ class Whole(unittest.TestCase):
                 size = max(g.abs().max().item() for g in wanted)
                 errors = [max((one - other).abs().max().item() for one, other in zip(some, wanted)) / size for some in (own, found)]
                 self.assertLess(errors[1], 2 * errors[0] + 1e-6)
+
+    def test_attention_and_pickling(self):
+        for name, config, kind in MODELS:
+            if name not in ("BertModel", "BloomForCausalLM", "DetrModel"):
+                continue
+            model = made(name, config)
+            found = attn.torch.optimize(model)
+            self.assertEqual(found.config._attn_implementation, "attn" if name == "BertModel" else model.config._attn_implementation)
+            self.assertIn(f'attention of {name}: "', attn.torch.report(found))
+            self.assertNotEqual(model.config._attn_implementation, "attn")
+            self.assertTrue(torch.equal(result(pickle.loads(pickle.dumps(found)), kind), result(found, kind)))
 
     def test_generate(self):
         for name, config, _ in MODELS:

@@ -24,8 +24,9 @@ _multiply = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(
 _F32, _F16 = torch.float32, torch.float16
 _empty_like = torch.empty_like
 _threads_now = torch.get_num_threads
+_precision = torch.get_float32_matmul_precision
 _KEPT = 1024  # plans of a thread
-FEW = "PyTorch is faster for products of one or two rows"
+FEW = "PyTorch is faster for products of little work"
 SLOWER = "PyTorch is faster for products of this kind"
 
 
@@ -43,7 +44,7 @@ class Left:
         return self.tick() - self._looks + 1
 
 
-_few = Left(FEW)
+_few, _LEAST_WORK = Left(FEW), _wins.LEAST_WORK
 
 
 class _Arguments:
@@ -131,7 +132,7 @@ def _refusal(a: Tensor, b: Tensor, bias: Optional[Tensor], always: bool) -> Opti
         return "a matrix of a product has neither adjacent rows nor adjacent columns"
     if bias is not None and not _bias_fits(bias, a, b):
         return "what is added to a product is neither a row nor a matrix of adjacent numbers"
-    return None if always or _wins.product_wins(batch, m, n, k, a.dtype is _F16) else SLOWER
+    return None if always or _wins.product_wins(batch, m, n, k, a.dtype is _F16, _precision()) else SLOWER
 
 
 def _bias_fits(bias: Tensor, a: Tensor, b: Tensor) -> bool:
@@ -165,7 +166,7 @@ def find(a: Tensor, b: Tensor, bias: Optional[Tensor]) -> Any:
     if plans is None:
         plans = _plans.by_threads[threads] = {}
     key = (a.shape, b.shape, a.stride(), b.stride(), a.dtype, b.dtype,
-           None if bias is None else (bias.shape, bias.stride(), bias.dtype), _always)
+           None if bias is None else (bias.shape, bias.stride(), bias.dtype), _always, _precision())
     plan = plans.get(key)
     if plan is None:
         plan = _refusal(a, b, bias, _always)
@@ -247,29 +248,37 @@ def _decide(a: Tensor, b: Tensor, bias: Optional[Tensor], out: Optional[Tensor])
     return _run(found, a, b, bias, out)
 
 
-def _wants(a: Tensor) -> bool:
-    """Whether a product may be attn's, by its rows and its type."""
+def _wants(a: Tensor, b: Tensor) -> bool:
+    """Whether a product may be attn's, by its work and its type; most that may not are told here, in the shortest time."""
     if not _on:
         return False
+    try:
+        if not _always and a.numel() * b.shape[-1] < _LEAST_WORK:
+            _few.tick()
+            return False
+    except IndexError:
+        return False  # no matrix: PyTorch's words
     if a.dtype is not _F32 and a.dtype is not _F16:
-        count_other("PyTorch", f"products of {a.dtype}")
-        return False
-    if a.shape[-2] < _wins.FEWEST_ROWS and not _always:
-        _few.tick()
+        _of_type(a.dtype).tick()
         return False
     return True
 
 
+def _of_type(dtype: torch.dtype) -> Left:
+    why = f"products of {dtype}"
+    return Left.all.get(why) or Left(why)
+
+
 def _mm(beneath: Any) -> Callable[..., Tensor]:
     def kernel(keys: Any, a: Tensor, b: Tensor) -> Tensor:
-        found = _decide(a, b, None, None) if _wants(a) else None
+        found = _decide(a, b, None, None) if _wants(a, b) else None
         return beneath(keys, a, b) if found is None else found  # type: ignore[no-any-return]
     return kernel
 
 
 def _mm_out(beneath: Any) -> Callable[..., Tensor]:
     def kernel(keys: Any, a: Tensor, b: Tensor, *, out: Tensor) -> Tensor:
-        found = _decide(a, b, None, out) if _wants(a) else None
+        found = _decide(a, b, None, out) if _wants(a, b) else None
         return beneath(keys, a, b, out=out) if found is None else found  # type: ignore[no-any-return]
     return kernel
 
@@ -277,7 +286,7 @@ def _mm_out(beneath: Any) -> Callable[..., Tensor]:
 def _addmm(beneath: Any) -> Callable[..., Tensor]:
     def kernel(keys: Any, bias: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
         if beta == 1 and alpha == 1:
-            found = _decide(a, b, bias, None) if _wants(a) else None
+            found = _decide(a, b, bias, None) if _wants(a, b) else None
             return beneath(keys, bias, a, b) if found is None else found  # type: ignore[no-any-return]
         return beneath(keys, bias, a, b, beta=beta, alpha=alpha)  # type: ignore[no-any-return]
     return kernel
@@ -286,7 +295,7 @@ def _addmm(beneath: Any) -> Callable[..., Tensor]:
 def _addmm_out(beneath: Any) -> Callable[..., Tensor]:
     def kernel(keys: Any, bias: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor) -> Tensor:
         if beta == 1 and alpha == 1:
-            found = _decide(a, b, bias, out) if _wants(a) else None
+            found = _decide(a, b, bias, out) if _wants(a, b) else None
             return beneath(keys, bias, a, b, out=out) if found is None else found  # type: ignore[no-any-return]
         return beneath(keys, bias, a, b, beta=beta, alpha=alpha, out=out)  # type: ignore[no-any-return]
     return kernel

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .._errors import ArgumentError, UnsupportedError
-from . import _packed
+from . import _packed, _transformers
 from ._packed import PackedWeight
 
 _TYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -88,6 +88,36 @@ def _watch_state(module: nn.Module) -> None:
         module.register_state_dict_post_hook(_unpack_state)  # type: ignore[no-untyped-call]
 
 
+# ----------------------------------------------------------------------------------------------- attention
+
+
+def _pretrained(model: nn.Module) -> Iterator[Any]:
+    """The outermost models of transformers in a model."""
+    kind = getattr(sys.modules.get("transformers"), "PreTrainedModel", None)
+    if kind is None:
+        return
+    inner: set[int] = set()
+    for module in model.modules():
+        if isinstance(module, kind) and id(module) not in inner:
+            inner.update(id(one) for one in module.modules())
+            yield module
+
+
+def _attention_of(model: Any) -> str:
+    return str(getattr(getattr(model, "config", None), "_attn_implementation", None))
+
+
+def _attend_by_attn(model: nn.Module) -> None:
+    """attn's attention in models of transformers whose attention is PyTorch's or their own, where they take another one."""
+    for one in _pretrained(model):
+        if _attention_of(one) in ("sdpa", "eager") and getattr(one, "_can_set_attn_implementation", lambda: False)():
+            _transformers.register()
+            try:
+                one.set_attn_implementation("attn")
+            except (ValueError, ImportError):
+                continue  # report() tells which attention it has
+
+
 # ------------------------------------------------------------------------------------------------ optimize
 
 
@@ -105,6 +135,8 @@ def optimize(model: nn.Module, dtype: Union[None, str, torch.dtype] = None, inpl
 
     dtype: None, the numbers as they are; "bf16", weights rounded to bfloat16, with the numbers between layers as they are;
     torch.bfloat16, the whole model converted; "int8", weights and inputs of linear layers rounded to 8 bits.
+
+    Models of transformers attend by attn too, as with attn_implementation="attn".
 
     The result is a copy in eval mode, or with inplace=True the model itself.  Its weights are read as before, and are unpacked for
     it.  A write to a weight packs it again, or is refused.  state_dict() has the original tensors; with "bf16" and "int8", which
@@ -130,6 +162,7 @@ def optimize(model: nn.Module, dtype: Union[None, str, torch.dtype] = None, inpl
         packed[id(weight)] = _pack_parameter(weight, _form_for(weight, form), turned)
         kept.append(weight)
         _replace(found, weight, packed[id(weight)])
+    _attend_by_attn(found)
     return found
 
 
@@ -173,4 +206,5 @@ def report(model: nn.Module) -> str:
     lines += [f"    {n} {what}" for what, n in packed.most_common()]
     if left:
         lines += [f"{sum(left.values())} left as they are"] + [f"    {n} {what}" for what, n in left.most_common()]
+    lines += [f'attention of {type(one).__name__}: "{_attention_of(one)}"' for one in _pretrained(model)]
     return "\n".join(lines)

@@ -9,6 +9,7 @@ an address.
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 from typing import Any, Callable, NoReturn, Optional, Sequence, cast
 
@@ -323,15 +324,24 @@ def _marked(found: PackedWeight, like: Any) -> PackedWeight:
 
 
 def _packed_again(weight: Tensor, parameter: bool, turned: bool, form: str) -> PackedWeight:
+    _know_attention()
     return _marked(PackedWeight.of(weight, form, turned), parameter)
 
 
 def _restored(packed: Tensor, shape: Sequence[int], dtype: torch.dtype, parameter: bool, turned: bool, form: str) -> PackedWeight:
     """Of the rounded weight there is nothing but the packed one; another kind of machine cannot read it, and says so."""
+    _know_attention()
     found = PackedWeight(packed.clone(), shape, dtype, form, turned, _State(False))  # clone: aligned memory
     n, k = found.sizes
     _op_unpack(found._packed, torch.zeros(1, dtype=torch.int64), n, k, dtype)
     return _marked(found, parameter)
+
+
+def _know_attention() -> None:
+    """A model of transformers that optimize() made names attn's attention, which another process must know."""
+    if "transformers" in sys.modules:
+        from . import _transformers
+        _transformers.register()
 
 
 def _fits(weight: Tensor, form: str) -> bool:
@@ -339,35 +349,37 @@ def _fits(weight: Tensor, form: str) -> bool:
 
 
 class _View(Tensor):
-    """A view of an unpacked weight.  Writing to it would not change the weight, and is refused."""
-    _elem: Tensor
+    """A view of a packed weight, unpacked each time it is read, so that it has the weight's numbers of that time.  Writing to it
+    would not change the weight, and is refused."""
+    _weight: PackedWeight
+    _steps: tuple[Any, ...]  # the operations that made it, each with its arguments after the first and the index of its result
 
     @staticmethod
-    def __new__(cls: Any, elem: Tensor) -> "_View":
+    def __new__(cls: Any, like: Tensor, base: PackedWeight, steps: tuple[Any, ...]) -> "_View":
         self = cast(_View, Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
-            cls, elem.shape, strides=elem.stride(), dtype=elem.dtype, device="cpu", requires_grad=False))
-        self._elem = elem
+            cls, like.shape, strides=like.stride(), dtype=like.dtype, device="cpu", requires_grad=False))
+        self._weight, self._steps = base, steps
         return self
 
-    def __tensor_flatten__(self) -> tuple[list[str], Any]:
-        return ["_elem"], None
-
-    @staticmethod
-    def __tensor_unflatten__(inner: dict[str, Tensor], meta: Any, size: Any, stride: Any) -> "_View":
-        return _View(inner["_elem"])
+    def dense(self) -> Tensor:
+        found: Any = self._weight.dense()
+        for operation, args, kwargs, index in self._steps:
+            found = operation(found, *args, **kwargs)
+            found = found if index is None else found[index]
+        return cast(Tensor, found)
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return _by_dense(func, args, kwargs or {})
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
-        return repr(self._elem)
+        return repr(self.dense())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        return self._elem.clone()
+        return self.dense()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return self._elem.clone().__reduce_ex__(protocol)
+        return self.dense().__reduce_ex__(protocol)
 
 
 # Operations after which nothing of the numbers before is left.
@@ -395,7 +407,7 @@ def _by_dense(func: Any, args: Any, kwargs: Any) -> Any:
 
     def dense(x: Any) -> Any:
         if isinstance(x, _View):
-            return x._elem
+            return x.dense()
         if not isinstance(x, PackedWeight):
             return x
         for known, found in pairs:
@@ -404,6 +416,7 @@ def _by_dense(func: Any, args: Any, kwargs: Any) -> Any:
         pairs.append((x, x.dense()))
         return pairs[-1][1]
 
+    viewed, rest, named = args[0] if args else None, args[1:], kwargs
     args, kwargs = torch.utils._pytree.tree_map(dense, (args, kwargs))
     whole = func in _WHOLE
     found = func(*args, **kwargs)
@@ -411,9 +424,12 @@ def _by_dense(func: Any, args: Any, kwargs: Any) -> Any:
     for x, plain in pairs:
         if id(plain) in back:
             x.write(plain, whole)
-    if not func.is_view:
+    if not func.is_view or not isinstance(viewed, (PackedWeight, _View)):
         return torch.utils._pytree.tree_map(lambda x: back.get(id(x), x), found)
-    return torch.utils._pytree.tree_map(lambda x: _View(x) if isinstance(x, Tensor) and type(x) is Tensor else x, found)
+    base, steps = (viewed.same(), ()) if isinstance(viewed, PackedWeight) else (viewed._weight, viewed._steps)
+    if isinstance(found, Tensor):
+        return _View(found, base, (*steps, (func, rest, named, None)))
+    return type(found)(_View(x, base, (*steps, (func, rest, named, i))) for i, x in enumerate(found))
 
 
 # ------------------------------------------------------------------------------------------------- its rules

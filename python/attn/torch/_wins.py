@@ -11,6 +11,7 @@ in these types, and has the limits of float32.
 from __future__ import annotations
 
 import math
+import re
 from typing import Optional
 
 import torch
@@ -72,27 +73,40 @@ def wins(query: Tensor, key: Tensor, mask: Optional[Tensor], causal: bool, recor
 # --------------------------------------------------------------------------------------------------- products
 
 
-def _is_amd() -> bool:
+def _amd_family() -> int:
+    """The family of an AMD processor: 25 has Zen 3 and Zen 4, 26 has Zen 5.  0 for all others."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            return "AuthenticAMD" in file.read(4096)
+            text = file.read(4096)
     except OSError:
-        return False
+        return 0
+    found = re.search(r"^cpu family\s*: (\d+)", text, re.M)
+    return int(found[1]) if found and "AuthenticAMD" in text else 0
 
 
-_AMD = _is_amd()
-
-
+_FAMILY = _amd_family()
+_HALF_OF_MKL = _FAMILY >= 26 and _WIDE  # MKL's way for AMD uses half of the multipliers of a Zen 5
 FEWEST_ROWS = 3  # of a product that attn is faster for: with fewer, packing takes longer than what it gains
 
+# The least number of multiply-adds of a product that attn is faster for.
+LEAST_WORK = math.inf if _FAMILY == 0 else 1 << 20
 
-def product_wins(batch: int, m: int, n: int, k: int, half: bool) -> bool:
-    """Whether attn is not the slower one for products [m,k] [k,n], with AVX-512 or AVX2 on AMD; elsewhere it was not measured.
-    PyTorch multiplies float32 by MKL, whose way for AMD is slower from three rows on.  Very small products, and products of
-    few columns, take longer to be passed to attn than to be computed.  float16 is converted, which takes as long as three rows
-    of the product."""
-    if not _AMD or m < FEWEST_ROWS:
+
+def product_wins(batch: int, m: int, n: int, k: int, half: bool, precision: str = "highest") -> bool:
+    """Whether attn is not the slower one for products [m,k] [k,n] on AMD; elsewhere it was not measured
+    (`bench/peers/torch_products.py`).  Where PyTorch multiplies float32 by MKL at half of the machine's rate, attn gains from
+    three rows on, unless the product takes less time than to call attn from Python.  Where MKL reaches the machine's rate,
+    attn gains in large products alone, and with set_float32_matmul_precision("medium"), by which PyTorch multiplies by oneDNN,
+    in none.  float16 is converted, which PyTorch's own product is slower than from 16 rows on."""
+    work = batch * m * n * k
+    if _FAMILY == 0 or m < FEWEST_ROWS or n < 16:
         return False
-    if batch > 1 or m < 16:
-        return n >= 16 and k >= 16 and m * n * k * batch >= 1 << 17
-    return n >= 16 and k >= (64 if half or n > 8 * k else 16) and m * n * k >= 1 << 15
+    if half:
+        return m >= 16 and k >= 64 and work >= 1 << 20
+    if _HALF_OF_MKL:
+        return work >= 1 << 20 and k >= (64 if batch == 1 else 16) and (batch == 1 or m >= 16)
+    if precision != "highest":
+        return False
+    if batch > 1:
+        return min(m, n, k) >= 32 and work >= 8e6
+    return m >= 16 and n >= 64 and k >= 64 and work >= 7e7
