@@ -80,6 +80,7 @@ test-parity: all
 	build/venv/bin/python tests/parity/family.py build/attn
 	build/venv/bin/python tests/parity/transformers_models.py
 	build/venv/bin/python tests/parity/tokenizers_parity.py --characters
+	PYTHONPATH=python ATTN_LIBRARY=$(CURDIR)/build/libattn.so build/venv/bin/python tests/parity/encoders.py
 	PYTHONPATH=python ATTN_LIBRARY=$(CURDIR)/build/libattn.so \
 	    build/venv/bin/python -m unittest discover -s python/tests -p 'test_torch*.py'
 	PYTHONPATH=python ATTN_LIBRARY=$(CURDIR)/build/libattn.so \

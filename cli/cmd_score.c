@@ -130,7 +130,7 @@ static void keep_logits(scoring *s, int64_t residue, const float *logits, int64_
 /* Does the same as `look` with an encoder, which reads the query alone. */
 static int look_alone(scoring *s, int64_t residue)
 {
-    float logits[ATTN_RESIDUE_COUNT];
+    float logits[ATTN_RESIDUE_COUNT] = {0};
     int64_t place = residue + 1;
     if (attn_encoder_logits(s->encoder, &s->tokens, &place, 1, logits) != ATTN_OK)
         return cli_failed(s->family.cli, s->family.path);
@@ -374,7 +374,7 @@ static int prepare(scoring *s)
 {
     s->query = attn_alignment_query(s->family.all);
     s->n = (int64_t)strlen(s->query);
-    s->column = malloc((size_t)s->n * sizeof *s->column);
+    s->column = calloc((size_t)s->n, sizeof *s->column);
     s->logp = malloc((size_t)s->n * sizeof *s->logp);
     s->known = calloc((size_t)s->n, sizeof *s->known);
     if (!s->column || !s->logp || !s->known)

@@ -308,7 +308,8 @@ static int put(job *j, int64_t n, const float *vectors)
         if (j->offsets.context)
             attn__output_write(&j->offsets, &bound, sizeof bound);
         if (j->names.context) {
-            attn__output_write(&j->names, j->records[i].name, strlen(j->records[i].name));
+            const char *name = j->records[i].name ? j->records[i].name : "";
+            attn__output_write(&j->names, name, strlen(name));
             attn__output_write(&j->names, "\n", 1);
         }
     }

@@ -202,6 +202,37 @@ static void layer_norm_alone_and_after_a_sum(void **state)
         gradcheck(2, build_add_norm, &p, 4, IN({3, {3, 2, 7}}, {3, {3, 2, 7}}, {1, {7}}, {1, {7}}));
 }
 
+static attn_tensor *build_rms(attn_tape *t, tensors in, const void *user)
+{
+    (void)user;
+    return attn_rms_norm(t, in[0], in[1], in[2], 1e-5);
+}
+
+static void norm_by_the_root_mean_square(void **state)
+{
+    gradcheck(2, build_rms, NULL, 3, IN({3, {2, 3, 5}}, {1, {5}}, {1, {5}}));
+}
+
+/* Rotates heads of six channels, four of which turn, by tokens' own positions or by those of `user`. */
+static attn_tensor *build_rotate(attn_tape *t, tensors in, const void *user)
+{
+    const int how = *(const int *)user;
+    const double table[] = {1, 1, 0, 0, 0.8, 0.96, 0.6, 0.28, 0.28, 0.6, -0.96, 0.8};
+    const int32_t positions[] = {2, 0, 1, 1, 0, 2};
+    attn_rotary rotary = {.table = attn_tape_tensor(t, ATTN_F64, 2, (int64_t[]){3, 4}, table),
+                          .heads = 2,
+                          .pairs = how & 1,
+                          .positions = how & 2 ? attn_tape_tensor(t, ATTN_I32, 2, (int64_t[]){2, 3}, positions) : NULL};
+    attn_tensor *y = attn_rotate(t, in[0], &rotary);
+    return how & 4 ? attn_mul(t, y, in[0]) : y;
+}
+
+static void rotary_positions(void **state)
+{
+    for (int how = 0; how < 8; how++)
+        gradcheck(2, build_rotate, &how, 1, IN({3, {2, 3, 12}}));
+}
+
 static attn_tensor *build_dropout(attn_tape *t, tensors in, const void *user)
 {
     attn_tensor *once = attn_dropout(t, in[0], *(const double *)user);
@@ -347,6 +378,34 @@ static attn_tensor *build_attend_bias(attn_tape *t, tensors in, const void *user
     return attn_attend(t, &a);
 }
 
+static attn_tensor *build_attend_packed(attn_tape *t, tensors in, const void *user)
+{
+    const int32_t offsets[] = {0, 3, 4, 9};
+    const attn_heads heads = {.batch = 3,
+                              .heads = 2,
+                              .queries = 5,
+                              .keys = 5,
+                              .dim = 4,
+                              .packed = true,
+                              .packed_queries = 9,
+                              .packed_keys = 9};
+    attn_attention a = {.q = {in[0], 0},
+                        .k = {in[1], 0},
+                        .v = {in[2], 0},
+                        .offsets = attn_tape_tensor(t, ATTN_I32, 1, (int64_t[]){4}, offsets),
+                        .rank = 3,
+                        .shape = {1, 9, 8}};
+    (void)user;
+    assert_int_equal(attn_problem_heads(&a.problem, &heads), ATTN_OK);
+    return attn_attend(t, &a);
+}
+
+static void attention_of_packed_sequences(void **state)
+{
+    const gradcheck_input x = {3, {1, 9, 8}};
+    gradcheck(2, build_attend_packed, NULL, 3, IN(x, x, x));
+}
+
 static void attention_with_a_shared_bias(void **state)
 {
     const gradcheck_input x = {3, {BATCH, TIME, WIDTH}};
@@ -438,7 +497,8 @@ static void batch_statistics_move_with_the_batch(void **state)
 RUN_TESTS(TEST(sums_and_products_broadcast), TEST(one_tensor_used_often_adds_up), TEST(sums_over_an_axis),
           TEST(activations_alone_and_after_linear), TEST(matrix_products_in_every_transposition),
           TEST(shapes_change_and_parts_join), TEST(casts_pass_gradients), TEST(rows_looked_up_twice_add_up),
-          TEST(softmax_with_lengths), TEST(layer_norm_alone_and_after_a_sum), TEST(dropout_drops_the_same_twice),
+          TEST(softmax_with_lengths), TEST(layer_norm_alone_and_after_a_sum), TEST(norm_by_the_root_mean_square),
+          TEST(rotary_positions), TEST(attention_of_packed_sequences), TEST(dropout_drops_the_same_twice),
           TEST(cross_entropy_with_ignored_labels_and_smoothing), TEST(cross_entropy_of_weights),
           TEST(recurrent_units_of_one_step_and_more), TEST(attention_whose_operands_share_tensors),
           TEST(attention_with_a_shared_bias), TEST(additive_attention_and_its_vectors),

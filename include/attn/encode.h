@@ -58,6 +58,11 @@ typedef struct attn_encoder_load_options {
  * names; ATTN_ERROR_SHAPE: parameters are missing, extra or of another shape; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_encoder_load(attn_encoder **encoder, attn_context *context, const char *path,
                                        const attn_encoder_load_options *options);
+/* Makes an encoder of a model of the architecture transformer-encoder, such as attn_model_load loads, and of the files
+ * beside its weights in `directory`. The caller keeps the model, destroys it after the encoder, and may change its
+ * parameters between runs. *encoder is NULL on failure. ATTN_ERROR_UNSUPPORTED: the model is of another architecture or
+ * not F32; otherwise the statuses of attn_encoder_load. */
+ATTN_API attn_status attn_encoder_wrap(attn_encoder **encoder, attn_model *model, const char *directory);
 ATTN_API void attn_encoder_destroy(attn_encoder *encoder); /* Destroys an encoder. NULL is allowed. */
 
 /* What is known of a loaded encoder. */

@@ -183,6 +183,26 @@ class ModelLoadOptions(c.Structure):
                 ("precision", c.c_int), ("report", c.POINTER(Bytes)), ("reserved", c.c_int64 * 4)]
 
 
+class EncoderLoadOptions(c.Structure):
+    _fields_ = [("precision", c.c_int), ("max_length", c.c_int64), ("regression", c.c_char_p), ("names", c.c_char_p),
+                ("reserved", c.c_int64 * 4)]
+
+
+class EncoderInfo(c.Structure):
+    _fields_ = [*((name, c.c_int64) for name in ("dim", "vocabulary", "max_length")), ("pool", c.c_int),
+                *((name, c.c_bool) for name in ("pooled", "normalize", "protein", "tokenizer", "contacts", "masked_head")),
+                ("reserved", c.c_int64 * 4)]
+
+
+class EncoderText(c.Structure):
+    _fields_ = [("n", c.c_int64), ("ids", c.POINTER(c.c_int32)), ("types", c.POINTER(c.c_int32)), ("cut", c.c_bool),
+                ("skip", c.c_int64), ("reserved", c.c_int64 * 2)]
+
+
+class EncoderOptions(c.Structure):
+    _fields_ = [("pool", c.c_int), ("normalize", c.c_int), ("max_tokens", c.c_int64), ("reserved", c.c_int64 * 4)]
+
+
 class Panel(c.Structure):
     _fields_ = [("title", c.c_char_p), ("rows", c.c_int64), ("cols", c.c_int64), ("values", c.c_void_p)]
 
@@ -234,6 +254,8 @@ STRUCTS = {
     "attn_named_list": NamedList, "attn_tape_options": TapeOptions, "attn_bytes": Bytes,
     "attn_weights_options": WeightsOptions, "attn_setting": Setting, "attn_port": Port, "attn_architecture": Architecture,
     "attn_model_options": ModelOptions, "attn_panel": Panel, "attn_panel_row": PanelRow, "attn_heatmaps": Heatmaps,
+    "attn_encoder_load_options": EncoderLoadOptions, "attn_encoder_info": EncoderInfo, "attn_encoder_text": EncoderText,
+    "attn_encoder_options": EncoderOptions,
     "attn_explorer_map": ExplorerMap, "attn_explorer": Explorer, "attn_curve": Curve, "attn_curves": Curves,
 }
 
@@ -307,6 +329,17 @@ _FUNCTIONS = {
     "model_save": (_I, [_P, _S]),
     "model_parameters": (_LIST, [_P]),
     "model_forward": (_I, [_P, _P, _LIST, _LIST]),
+    "encoder_load": (_I, [_PP, _P, _S, c.POINTER(EncoderLoadOptions)]),
+    "encoder_wrap": (_I, [_PP, _P, _S]),
+    "encoder_destroy": (None, [_P]),
+    "encoder_about": (c.POINTER(EncoderInfo), [_P]),
+    "encoder_prompt": (_I, [_P, _S, _S]),
+    "encoder_tokens": (_I, [_P, _S, c.c_size_t, c.POINTER(EncoderText)]),
+    "encoder_text_free": (None, [_P, c.POINTER(EncoderText)]),
+    "encoder_rows": (_L, [_P, c.POINTER(EncoderText), c.POINTER(EncoderOptions)]),
+    "encoder_run": (_I, [_P, c.POINTER(EncoderText), _L, c.POINTER(EncoderOptions), _P]),
+    "encoder_contacts": (_I, [_P, c.POINTER(EncoderText), _P]),
+    "encoder_logits": (_I, [_P, c.POINTER(EncoderText), _SHAPE, _L, _P]),
     "plot_format_from_path": (_I, [c.POINTER(_I), _P, _S]),
     "heatmaps_render": (_I, [c.POINTER(Bytes), _P, c.POINTER(Heatmaps), _I]),
     "explorer_render": (_I, [c.POINTER(Bytes), _P, c.POINTER(Explorer)]),

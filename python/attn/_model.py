@@ -17,7 +17,7 @@ from . import _architectures
 from . import _library as c
 from ._architectures import Architecture
 from ._arrays import Array, NamedList, as_array, dense, share, view, wrap
-from ._errors import ArgumentError, NotFoundError, ShapeError
+from ._errors import ArgumentError, NotFoundError, ShapeError, UnsupportedError
 from ._library import Context, lib
 
 Outputs = Any  # an array, or a tuple of arrays, depending on `outputs` and the architecture
@@ -129,6 +129,8 @@ class Model:
         context.check(make(ctypes.byref(self._model), kind))
         context.check(lib.tape_create(ctypes.byref(self._tape), context.pointer))
         self._packed = False
+        self._folder: Optional[str] = None  # the directory of the weights, if attn.load read one
+        self._encoder: Any = None  # of `encode`
         self._dtype: np.dtype[Any] = np.dtype(dtype).newbyteorder("=")
         self._recording = self.precision != "int8"  # which has no gradients
         self._architecture = _architectures.of(lib.model_architecture(self._model))
@@ -136,6 +138,7 @@ class Model:
     def __del__(self) -> None:
         if lib is None or not hasattr(self, "_context"):
             return
+        self._encoder = None  # is destroyed before the model
         with self._context.lock:
             self._forget()
             lib.tape_destroy(self._tape)
@@ -253,6 +256,17 @@ class Model:
         with self._context.lock:
             for _, tensor in self._parameters():
                 lib.tensor_drop_grad(tensor)
+
+    def encode(self, sentences: Any, **how: Any) -> Any:
+        """Computes the vectors of texts or proteins, as `attn.Encoder.encode` does with the same arguments. Only models of
+        the architecture transformer-encoder that `attn.load` loaded from a directory can; others raise
+        UnsupportedError."""
+        from ._encoder import Encoder
+        if self._encoder is None:
+            if self._folder is None:
+                raise UnsupportedError("encode needs the files beside the weights: load the model with attn.load(DIR)")
+            self._encoder = Encoder._of_model(self, self._folder)
+        return self._encoder.encode(sentences, **how)
 
     def save(self, directory: Path) -> None:
         """Writes config.json and model.safetensors, which `attn.load` reads."""
@@ -520,4 +534,5 @@ def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, ar
         _known(config, model.architecture)
     if not gradients:
         model._pack()
+    model._folder = folder if os.path.isdir(folder) else None
     return model

@@ -4,6 +4,7 @@ import argparse
 import collections
 import gzip
 import io
+import json
 import os
 import pickle
 import random
@@ -191,6 +192,78 @@ def proteins(directory, random_numbers):
     checkpoint(directory, random_numbers)
 
 
+def sentence_encoder(directory, random_numbers, width=8, layers=2):
+    """all-MiniLM-L6-v2/ as it is published, with 2 layers of 8 channels, a vocabulary of letters and random numbers;
+    faq.txt."""
+    def tensor(*shape):
+        return Tensor(shape, [random_numbers.gauss(0, 0.4) for _ in range(shape[0] * (shape[1] if len(shape) > 1 else 1))])
+
+    letters = [mark + c for mark in ("", "##") for c in "abcdefghijklmnopqrstuvwxyz"] + list(".,?!'0123456789")
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + letters
+    state = collections.OrderedDict()
+
+    def part(name, *shape):
+        state[name + ".weight"] = tensor(*shape)
+        state[name + ".bias"] = tensor(shape[0])
+
+    for name, rows in (("word", len(vocabulary)), ("position", 64), ("token_type", 2)):
+        state[f"embeddings.{name}_embeddings.weight"] = tensor(rows, width)
+    part("embeddings.LayerNorm", width)
+    for i in range(layers):
+        at = f"encoder.layer.{i}."
+        for name in ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"):
+            part(at + name, width, width)
+        part(at + "attention.output.LayerNorm", width)
+        part(at + "intermediate.dense", 2 * width, width)
+        part(at + "output.dense", width, 2 * width)
+        part(at + "output.LayerNorm", width)
+    model = "all-MiniLM-L6-v2/"
+    write(directory, model + "config.json", json.dumps({"model_type": "bert", "architectures": ["BertModel"],
+                                                        "num_attention_heads": 2, "hidden_act": "gelu"}))
+    torch_file(os.path.join(directory, model + "pytorch_model.bin"), state)
+    write(directory, model + "vocab.txt", "\n".join(vocabulary) + "\n")
+    write(directory, model + "tokenizer_config.json", json.dumps({"do_lower_case": True, "tokenizer_class": "BertTokenizer"}))
+    write(directory, model + "modules.json", json.dumps(
+        [{"idx": i, "name": str(i), "path": path, "type": "sentence_transformers.models." + kind}
+         for i, (path, kind) in enumerate((("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")))]))
+    write(directory, model + "1_Pooling/config.json", json.dumps({"pooling_mode_mean_tokens": True}))
+    write(directory, "faq.txt", "How do I get my money back?\nWhen do you open?\nRefunds take ten days.\nWhere are you?\n")
+
+
+def esm2(directory, random_numbers, layers=2, width=8, heads=2):
+    """ESM-2's two files with 2 layers of 8 channels and random numbers; protein.fasta."""
+    def tensor(*shape):
+        return Tensor(shape, [random_numbers.gauss(0, 0.4) for _ in range(shape[0] * (shape[1] if len(shape) > 1 else 1))])
+
+    state, encoder = collections.OrderedDict(), "encoder.sentence_encoder."
+
+    def part(name, *shape):
+        state[name + ".weight"], state[name + ".bias"] = tensor(*shape), tensor(shape[0])
+
+    state[encoder + "embed_tokens.weight"] = tokens = tensor(33, width)
+    for i in range(layers):
+        at = f"{encoder}layers.{i}."
+        for name in ("k", "v", "q", "out"):
+            part(f"{at}self_attn.{name}_proj", width, width)
+        part(at + "self_attn_layer_norm", width)
+        part(at + "fc1", 2 * width, width)
+        part(at + "fc2", width, 2 * width)
+        part(at + "final_layer_norm", width)
+    part(encoder + "emb_layer_norm_after", width)
+    state["encoder.lm_head.weight"], state["encoder.lm_head.bias"] = tokens, tensor(33)
+    part("encoder.lm_head.dense", width, width)
+    part("encoder.lm_head.layer_norm", width)
+    path = os.path.join(directory, "esm2_t6_8M_UR50D")
+    settings = argparse.Namespace(encoder_layers=layers, encoder_embed_dim=width, encoder_attention_heads=heads,
+                                  token_dropout=True)
+    torch_file(path + ".pt", {"cfg": {"model": settings}, "model": state})
+    torch_file(path + "-contact-regression.pt", {"model": collections.OrderedDict([
+        ("contact_head.regression.weight", tensor(1, layers * heads)), ("contact_head.regression.bias", tensor(1))])})
+    write(directory, "proteins.fasta", "".join(
+        f">protein{i}\n{''.join(random_numbers.choice(LETTERS) for _ in range(40))}\n" for i in range(3)))
+    write(directory, "protein.fasta", ">mine\n" + "".join("A" if i == 41 else random_numbers.choice(LETTERS) for i in range(60)) + "\n")
+
+
 def lay(directory, root, build):
     random_numbers = random.Random(7)
     for name in ("include", "src", "examples", "scripts", "python", "tests", "bench", "data", "docs"):
@@ -199,6 +272,8 @@ def lay(directory, root, build):
     sentences(directory, root)
     images(directory, random_numbers)
     proteins(directory, random_numbers)
+    sentence_encoder(directory, random_numbers)
+    esm2(directory, random_numbers)
     shapes = {"to_q.weight": (64, 64), "to_kv.weight": (128, 64), "to_out.weight": (64, 64), "to_out.bias": (64,)}
     torch_file(os.path.join(directory, "model.pt"), collections.OrderedDict(
         (name, Tensor(shape, [0.1] * (shape[0] * shape[-1] if len(shape) > 1 else shape[0])))

@@ -201,6 +201,54 @@ def compare(model, folder, random):
     return errors
 
 
+# -------------------------------------------------------------------------------------------- fair-esm's ESM-2
+
+def compare_fair(case):
+    """The largest difference of contacts and mean vectors from fair-esm's, for a checkpoint of its form."""
+    from esm import Alphabet
+    from esm.model.esm2 import ESM2
+    random = np.random.default_rng(case)
+    layers, heads = int(random.integers(1, 5)), int(random.integers(1, 4))
+    torch.manual_seed(case)
+    model = ESM2(num_layers=layers, embed_dim=heads * 2 * int(random.integers(2, 9)), attention_heads=heads, alphabet="ESM-1b")
+    state = randomize(model, torch.Generator().manual_seed(case)).state_dict()
+    published = {("encoder." if name.startswith("lm_head") else "encoder.sentence_encoder.") + name: x
+                 for name, x in state.items() if not name.startswith("contact_head")}
+    protein = "".join(random.choice(list("LAGVSERTIDPKQNFYMHWC"), int(random.integers(1, 60))))
+    _, _, tokens = Alphabet.from_architecture("ESM-1b").get_batch_converter()([("protein", protein)])
+    with torch.no_grad():
+        wanted = model(tokens, repr_layers=[layers], return_contacts=True)
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "esm2.pt"
+        settings = argparse.Namespace(encoder_layers=layers, encoder_attention_heads=heads, token_dropout=True)
+        torch.save({"cfg": {"model": settings}, "model": published}, path)
+        torch.save({"model": {name: x for name, x in state.items() if name.startswith("contact_head")}},
+                   path.with_name("esm2-contact-regression.pt"))
+        encoder = attn.Encoder(path)
+        contacts, vector = encoder.contacts(protein), encoder.encode(protein)
+    mean = wanted["representations"][layers][0, 1:-1].mean(0).numpy()
+    return max(abs(contacts - wanted["contacts"][0].numpy()).max(), abs(vector - mean).max() / abs(mean).max())
+
+
+# ------------------------------------------------------------------------------------------ a published directory
+
+SENTENCES = ["How do I get my money back?", "", "Où est la bibliothèque ?", "日本語のテキストです。", "a" * 3000, "one two " * 400,
+             "The weather is lovely today. \U0001f468\u200d\U0001f469\u200d\U0001f467"]
+
+
+def compare_published(folder):
+    """The largest difference of the vectors of a directory of sentence-transformers with mean pooling and Normalize."""
+    encoder = attn.Encoder(folder)
+    split, model = transformers.AutoTokenizer.from_pretrained(folder), transformers.AutoModel.from_pretrained(folder).eval()
+    worst_of = 0.0
+    for text, vector in zip(SENTENCES, encoder.encode(SENTENCES)):
+        with torch.no_grad():
+            tokens = split(text, truncation=True, max_length=encoder.max_seq_length, return_tensors="pt")
+            mean = model(**tokens).last_hidden_state[0].mean(0).numpy()
+        worst_of = max(worst_of, float(abs(vector - mean / np.linalg.norm(mean)).max()))
+    return worst_of
+
+
 def attn_outputs(model, inputs, names):
     inputs = {key: np.asarray(x, np.int32) for key, x in inputs.items()}
     found = model(**inputs, outputs=tuple(names))
@@ -211,6 +259,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("families", nargs="*", default=list(FAMILIES))
     parser.add_argument("--cases", type=int, default=12)
+    parser.add_argument("--published", help="a directory of sentence-transformers: its vectors are compared, too")
     how = parser.parse_args()
     patch()
     failed = 0
@@ -231,7 +280,19 @@ def main():
                 most = [max(a, b) for a, b in zip(most, errors)]
         print(f"{family}: {how.cases} cases of {len(classes)} classes, padded and packed: at most {most[0]:.1e} in float64, "
               f"{most[1]:.1e} in float32")
-    raise SystemExit(failed > 0)
+    try:
+        error = max(compare_fair(case) for case in range(how.cases))
+        failed += error > 2e-5
+        print(f"esm2-esm: {how.cases} checkpoints as fair-esm publishes them: at most {error:.1e} in float32")
+    except ImportError:
+        print("esm2-esm: skipped: there is no fair-esm (pip install fair-esm)")
+    if how.published:
+        error = compare_published(how.published)
+        failed += error > 1e-5
+        print(f"{how.published}: {len(SENTENCES)} texts: at most {error:.1e} from transformers")
+    else:
+        print("published vectors: skipped: --published DIR names a directory, such as all-MiniLM-L6-v2")
+    raise SystemExit(int(failed > 0))
 
 
 if __name__ == "__main__":

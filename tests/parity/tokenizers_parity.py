@@ -3,6 +3,7 @@
 """Compares attn's tokenizers with the library `tokenizers` of Hugging Face, id by id.
 
     tokenizers_parity.py [--build build] [--lines 100000] [--seed 1] [--only NAME] [--characters]
+                         [--directory DIR]
 
 Trains small tokenizers (WordPiece, byte-level BPE, Unigram), writes them as published models are written, and encodes
 generated lines with both libraries: every script, emoji with joiners, combining marks, control characters, malformed
@@ -172,8 +173,8 @@ def charsmap() -> str | None:
     """Returns the rules nmt_nfkc in base64, from a model that the program spm_train makes; None without it."""
     try:
         with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "t.txt").write_text("\n".join(corpus(14)[:500]), encoding="utf-8", errors="replace")
-            subprocess.run(["spm_train", f"--input={folder}/t.txt", f"--model_prefix={folder}/m", "--vocab_size=400",
+            (Path(folder) / "t.txt").write_text("\n".join(WORDS * 20), encoding="utf-8", errors="replace")
+            subprocess.run(["spm_train", f"--input={folder}/t.txt", f"--model_prefix={folder}/m", "--vocab_size=100",
                             "--hard_vocab_limit=false", "--minloglevel=3"], check=True, capture_output=True)
             model = (Path(folder) / "m.model").read_bytes()
     except (OSError, subprocess.CalledProcessError):
@@ -277,6 +278,10 @@ def cases() -> Iterator[tuple[str, Callable[[], Tokenizer]]]:
     yield "many-steps", lambda: many_steps()
 
 
+def published(folder: str) -> Iterator[tuple[str, Callable[[], Tokenizer]]]:
+    yield Path(folder).name, lambda: Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
+
+
 def encode_here(tool: str, folder: str, records: list[tuple[bytes, bytes | None]], special: bool, most: int,
                 left: bool) -> list[list[tuple[int, int, int, int]]]:
     data = bytearray()
@@ -344,6 +349,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=100000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="only the tokenizers whose names begin so")
+    parser.add_argument("--directory", help="the tokenizer of a published model, instead of those that are trained here")
     parser.add_argument("--characters", action="store_true", help="also every code point, alone and beside others")
     args = parser.parse_args()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -352,10 +358,11 @@ def main() -> None:
     single = [(line, None) for line in lines]
     pairs = [(lines[i], lines[-i - 1]) for i in range(min(300, args.lines))]
     wrong = 0
-    for name, make in cases():
+    for name, make in published(args.directory) if args.directory else cases():
         if not name.startswith(args.only):
             continue
         tokenizer = make()
+        tokenizer.no_padding()
         with tempfile.TemporaryDirectory() as folder:
             tokenizer.save(str(Path(folder) / "tokenizer.json"))
             wrong += compare(name, tool, tokenizer, folder, single)

@@ -13,6 +13,7 @@ enum { ATTN__ESM_VOCABULARY = 33 };
 struct attn_encoder {
     attn_context *context;
     attn_model *model;
+    bool borrowed; /* true: the caller owns the model */
     attn_tape *tape;
     struct attn__tokenizer *tokenizer; /* NULL: the directory has none, or the model reads proteins */
     attn_encoder_info info;

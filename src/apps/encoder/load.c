@@ -10,6 +10,7 @@
 #include "data/proteins.h"
 #include "io/directory.h"
 #include "io/file.h"
+#include "models/kind.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -139,30 +140,67 @@ static void describe(attn_encoder *encoder)
     encoder->mask = info->protein ? ATTN_RESIDUE_MASK : -1;
 }
 
-static attn_status load(attn_encoder *encoder, const char *path, const attn_encoder_load_options *o)
+/* Reads the files beside the weights. `given` is the longest text that the caller wants; 0: the directory's. */
+static attn_status read_files(attn_encoder *encoder, int64_t given)
 {
-    attn__foreign foreign = {0};
+    describe(encoder);
+    if (!attn__is_directory(encoder->directory) || encoder->info.protein)
+        return ATTN_OK;
+    attn_status status = attn__encoder_published(encoder);
+    if (status == ATTN_OK)
+        status = attn__encoder_tokenizer(encoder);
+    encoder->info.max_length = given > 0 ? given : encoder->info.max_length;
+    return status == ATTN_OK ? attn_encoder_prompt(encoder, NULL, NULL) : status;
+}
+
+static attn_status keep_directory(attn_encoder *encoder, const char *path)
+{
     size_t size = strlen(path) + 1;
     if (size > sizeof encoder->directory)
         return attn__fail(encoder->context, ATTN_ERROR_ARGUMENT, "the path %.60s... is too long", path);
     if (!attn_file_exists(path))
         return attn__fail(encoder->context, ATTN_ERROR_NOT_FOUND, "%s: there is no such file or directory", path);
     memcpy(encoder->directory, path, size);
-    attn_status status = attn_tape_create(&encoder->tape, encoder->context);
+    return attn_tape_create(&encoder->tape, encoder->context);
+}
+
+static attn_status load(attn_encoder *encoder, const char *path, const attn_encoder_load_options *o)
+{
+    attn__foreign foreign = {0};
+    attn_status status = keep_directory(encoder, path);
     if (status == ATTN_OK)
         status = read_model(encoder, &foreign, path, o);
     attn__foreign_end(&foreign);
-    if (status != ATTN_OK)
-        return status;
-    describe(encoder);
-    if (!attn__is_directory(path) || encoder->info.protein)
-        return ATTN_OK;
-    int64_t given = o->max_length;
-    status = attn__encoder_published(encoder);
+    return status == ATTN_OK ? read_files(encoder, o->max_length) : status;
+}
+
+static attn_status done(attn_encoder **encoder, attn_encoder *made, attn_status status)
+{
     if (status == ATTN_OK)
-        status = attn__encoder_tokenizer(encoder);
-    encoder->info.max_length = given > 0 ? given : encoder->info.max_length;
-    return status == ATTN_OK ? attn_encoder_prompt(encoder, NULL, NULL) : status;
+        *encoder = made;
+    else
+        attn_encoder_destroy(made);
+    return status;
+}
+
+attn_status attn_encoder_wrap(attn_encoder **encoder, attn_model *model, const char *directory)
+{
+    attn_context *context = attn_model_context(model);
+    ATTN__CALL(context);
+    *encoder = NULL;
+    const char *name = attn_model_architecture(model)->name;
+    if (strcmp(name, "transformer-encoder") != 0 || attn_model_dtype(model) != ATTN_F32)
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "an encoder is a transformer-encoder in f32, not %s in %s",
+                          name, attn_dtype_name(attn_model_dtype(model)));
+    attn_encoder *made = attn__alloc_zero(context, sizeof *made);
+    if (!made)
+        return ATTN_ERROR_MEMORY;
+    *made = (attn_encoder){.context = context, .model = model, .borrowed = true};
+    const attn_config *config = attn_model_config(model);
+    made->info.max_length = attn_config_int(config, "max_len", 0) - attn_config_int(config, "position_offset", 0);
+    made->rotary = strcmp(attn_config_text(config, "rotary", "none"), "none") != 0;
+    attn_status status = keep_directory(made, directory);
+    return done(encoder, made, status == ATTN_OK ? read_files(made, 0) : status);
 }
 
 attn_status attn_encoder_load(attn_encoder **encoder, attn_context *context, const char *path,
@@ -177,12 +215,7 @@ attn_status attn_encoder_load(attn_encoder **encoder, attn_context *context, con
     if (!made)
         return ATTN_ERROR_MEMORY;
     made->context = context;
-    attn_status status = load(made, path, &o);
-    if (status == ATTN_OK)
-        *encoder = made;
-    else
-        attn_encoder_destroy(made);
-    return status;
+    return done(encoder, made, load(made, path, &o));
 }
 
 void attn_encoder_destroy(attn_encoder *encoder)
@@ -193,7 +226,8 @@ void attn_encoder_destroy(attn_encoder *encoder)
     attn_config_destroy(encoder->prompts);
     attn__free(encoder->context, encoder->prompt);
     attn_tape_destroy(encoder->tape);
-    attn_model_destroy(encoder->model);
+    if (!encoder->borrowed)
+        attn_model_destroy(encoder->model);
     attn__free(encoder->context, encoder);
 }
 

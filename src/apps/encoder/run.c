@@ -83,8 +83,8 @@ attn_status attn__encoder_pieces(const attn_encoder *encoder, const attn_encoder
         count += windows_of(encoder, &texts[i]);
     }
     *pieces = attn__alloc(encoder->context, attn__size_mul((size_t)count, sizeof **pieces));
-    if (!*pieces && count > 0)
-        return ATTN_ERROR_MEMORY;
+    if (!*pieces)
+        return count > 0 ? ATTN_ERROR_MEMORY : ATTN_OK;
     for (int64_t i = 0; i < n; i++)
         *npieces += cut(encoder, &texts[i], i, *pieces + *npieces);
     return ATTN_OK;
@@ -262,13 +262,17 @@ static attn_status prepare(run *r, int64_t most)
     attn_status status = attn__encoder_pieces(r->encoder, r->texts, r->n, &r->pieces, &r->npieces);
     if (status != ATTN_OK)
         return status;
+    if (!r->pieces) /* each text has one */
+        return ATTN_ERROR_MEMORY;
     int64_t largest = 0, total = 0;
     for (int64_t i = 0; i < r->npieces; i++) {
         largest = attn__max(largest, attn__encoder_piece_size(&r->pieces[i]));
         total += attn__encoder_piece_size(&r->pieces[i]);
     }
-    if (largest > INT32_MAX / 2)
-        return attn__fail(context, ATTN_ERROR_SHAPE, "a text of %lld tokens", (long long)largest);
+    if (largest > INT32_MAX / 2) {
+        attn__fail(context, ATTN_ERROR_SHAPE, "a text of %lld tokens", (long long)largest);
+        return ATTN_ERROR_SHAPE;
+    }
     qsort(r->pieces, (size_t)r->npieces, sizeof *r->pieces, by_size);
     size_t room = (size_t)attn__max(largest, attn__min(most, total));
     r->ids = attn__alloc(context, room * sizeof *r->ids);
@@ -318,10 +322,12 @@ attn_status attn_encoder_run(attn_encoder *encoder, const attn_encoder_text *tex
     if (o.normalize == ATTN_NORMALIZE_OWN)
         o.normalize = encoder->info.normalize && r.pool != ATTN_POOL_NONE ? ATTN_NORMALIZE_YES : ATTN_NORMALIZE_NO;
     int64_t most = o.max_tokens > 0 ? attn__min(o.max_tokens, INT32_MAX / 2) : TOGETHER;
-    attn_status status = n > 0 ? prepare(&r, most) : ATTN_OK;
-    if (status == ATTN_OK && n > 0)
+    if (n <= 0)
+        return ATTN_OK;
+    attn_status status = prepare(&r, most);
+    if (status == ATTN_OK)
         status = run_packs(&r, most);
-    if (status == ATTN_OK && n > 0)
+    if (status == ATTN_OK)
         finish(&r, o.normalize);
     attn__free(encoder->context, r.pieces);
     attn__free(encoder->context, r.rows);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * Splits texts into the tokens of an encoder: words by the directory's tokenizer, proteins by letters. */
+#include "apps/checkpoint/tokenizer_files.h"
 #include "apps/encoder/encoder.h"
 
 #include "base/context.h"
 #include "data/proteins.h"
-#include "apps/checkpoint/tokenizer_files.h"
 #include "io/directory.h"
 
 #include <ctype.h>

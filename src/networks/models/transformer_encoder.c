@@ -19,8 +19,8 @@ static attn_tensor *rotary_table(attn_nn_builder *builder, const attn_config *co
     double scale = attn_config_real(config, "rotary_scale", 1);
     attn_tensor *table = attn_nn_constant(builder, name, 2, shape);
     for (int64_t i = 0; table && i < shape[0] * dims; i++) {
-        int64_t j = i % dims, half = dims / 2;
-        double angle = (double)(i / dims) / scale * pow(base, -2 * (double)(j % half) / (double)dims);
+        int64_t position = i / dims, j = i % dims, half = dims / 2;
+        double angle = (double)position / scale * pow(base, -2 * (double)(j % half) / (double)dims);
         attn__set_number(table, i, j < half ? cos(angle) : sin(angle));
     }
     return table;
