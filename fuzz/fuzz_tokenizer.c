@@ -9,9 +9,9 @@
 
 #include <string.h>
 
-/* clang-format off */
-#define MODEL \
-    "\"model\": {\"type\": \"WordPiece\", \"vocab\": {\"[UNK]\": 0, \"a\": 1, \"##a\": 2, \"##\\u0301\": 3, \"b\": 4, \"##b\": 5}}"
+#define MODEL                                                                                                          \
+    "\"model\": {\"type\": \"WordPiece\", \"vocab\": {\"[UNK]\": 0, \"a\": 1, \"##a\": 2, "                            \
+    "\"##\\u0301\": 3, \"b\": 4, \"##b\": 5}}"
 static const char *const known[] = {
     "{\"normalizer\": {\"type\": \"BertNormalizer\"}, \"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"}, "
     "\"added_tokens\": [{\"content\": \"ab\", \"normalized\": true, \"lstrip\": true, \"rstrip\": true}, "
@@ -21,15 +21,21 @@ static const char *const known[] = {
     "\"pattern\": {\"Regex\": \"\\\\s{2,}|^a\"}, \"content\": \"ab\"}]}, \"pre_tokenizer\": {\"type\": \"Sequence\", "
     "\"pretokenizers\": [{\"type\": \"Whitespace\"}, {\"type\": \"Digits\", \"individual_digits\": true}, "
     "{\"type\": \"Punctuation\", \"behavior\": \"MergedWithPrevious\"}]}, " MODEL "}",
-    "{\"normalizer\": {\"type\": \"NFD\"}, \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", "
-    "\"pattern\": {\"Regex\": \"(?i:'s|'t)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|"
-    "\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"}, \"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\"}]}, \"post_processor\": "
-    "{\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\", \"fuse_unk\": true, \"unk_token\": \"a\", \"vocab\": {\"a\": 0, "
-    "\"b\": 1, \"\\u0120\": 2, \"ab\": 3, \"aa\": 4, \"\\u0120a\": 5, \"aab\": 6}, \"merges\": [\"a b\", \"a a\", \"\\u0120 a\", \"a ab\"]}}",
-    "{\"pre_tokenizer\": {\"type\": \"Metaspace\", \"prepend_scheme\": \"first\"}, \"model\": {\"type\": \"Unigram\", \"unk_id\": 0, "
-    "\"byte_fallback\": true, \"vocab\": [[\"<unk>\", 0], [\"a\", -1], [\"ab\", -1.5], [\"\\u2581\", -2], [\"<0x41>\", -9], "
+    "{\"normalizer\": {\"type\": \"NFD\"}, \"pre_tokenizer\": {\"type\": \"Sequence\", "
+    "\"pretokenizers\": [{\"type\": \"Split\", "
+    "\"pattern\": {\"Regex\": \"(?i:'s|'t)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}|"
+    " ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|"
+    "\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"}, \"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\"}]}, "
+    "\"post_processor\": "
+    "{\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\", \"fuse_unk\": true, \"unk_token\": \"a\", "
+    "\"vocab\": {\"a\": 0, "
+    "\"b\": 1, \"\\u0120\": 2, \"ab\": 3, \"aa\": 4, \"\\u0120a\": 5, \"aab\": 6}, \"merges\": [\"a b\", \"a a\", "
+    "\"\\u0120 a\", \"a ab\"]}}",
+    "{\"pre_tokenizer\": {\"type\": \"Metaspace\", \"prepend_scheme\": \"first\"}, \"model\": {\"type\": \"Unigram\", "
+    "\"unk_id\": 0, "
+    "\"byte_fallback\": true, \"vocab\": [[\"<unk>\", 0], [\"a\", -1], [\"ab\", -1.5], [\"\\u2581\", -2], "
+    "[\"<0x41>\", -9], "
     "[\"\\u2581a\", -2.5]]}}"};
-/* clang-format on */
 
 static void encode(attn_context *context, const char *json, size_t json_size, const char *text, size_t size)
 {

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
- * labels: no-isa no-tsan
+ * labels: no-isa
  *
- * Tests tokenizers. The expected ids were computed by hand from the rules of each model. tests/parity compares many more
- * texts with the library `tokenizers`.
+ * Tests tokenizers. The expected ids were computed by hand from the rules of each model. tests/parity compares many
+ * more texts with the library `tokenizers`.
  */
 #include "support/faults.h"
 #include "support/fixture.h"
 #include "support/scratch.h"
 
 #include "base/context.h"
+#include "data/subword.h"
 #include "apps/checkpoint/tokenizer_files.h"
 
 #include <inttypes.h>
@@ -17,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* clang-format off */
 static const char bert[] =
     "{\"version\": \"1.0\","
     "\"truncation\": {\"direction\": \"Right\", \"max_length\": 128, \"strategy\": \"LongestFirst\", \"stride\": 0},"
@@ -32,35 +32,43 @@ static const char bert[] =
     " \"strip_accents\": null, \"lowercase\": true},"
     "\"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"},"
     "\"post_processor\": {\"type\": \"TemplateProcessing\","
-    " \"single\": [{\"SpecialToken\": {\"id\": \"[CLS]\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", \"type_id\": 0}},"
+    " \"single\": [{\"SpecialToken\": {\"id\": \"[CLS]\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", "
+    "\"type_id\": 0}},"
     "  {\"SpecialToken\": {\"id\": \"[SEP]\", \"type_id\": 0}}],"
-    " \"pair\": [{\"SpecialToken\": {\"id\": \"[CLS]\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", \"type_id\": 0}},"
+    " \"pair\": [{\"SpecialToken\": {\"id\": \"[CLS]\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", "
+    "\"type_id\": 0}},"
     "  {\"SpecialToken\": {\"id\": \"[SEP]\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"B\", \"type_id\": 1}},"
     "  {\"SpecialToken\": {\"id\": \"[SEP]\", \"type_id\": 1}}],"
     " \"special_tokens\": {\"[CLS]\": {\"id\": \"[CLS]\", \"ids\": [2], \"tokens\": [\"[CLS]\"]},"
     "  \"[SEP]\": {\"id\": \"[SEP]\", \"ids\": [3], \"tokens\": [\"[SEP]\"]}}},"
     "\"decoder\": null,"
     "\"model\": {\"type\": \"WordPiece\", \"unk_token\": \"[UNK]\", \"continuing_subword_prefix\": \"##\","
-    " \"max_input_chars_per_word\": 10, \"vocab\": {\"[PAD]\": 0, \"[UNK]\": 1, \"[CLS]\": 2, \"[SEP]\": 3, \"[MASK]\": 4,"
-    " \"un\": 5, \"##able\": 6, \"##ab\": 7, \"##le\": 8, \"able\": 9, \"ete\": 10, \",\": 11, \"\\u6f22\": 12, \"a\": 13}}}";
+    " \"max_input_chars_per_word\": 10, \"vocab\": {\"[PAD]\": 0, \"[UNK]\": 1, \"[CLS]\": 2, \"[SEP]\": 3, "
+    "\"[MASK]\": 4,"
+    " \"un\": 5, \"##able\": 6, \"##ab\": 7, \"##le\": 8, \"able\": 9, \"ete\": 10, \",\": 11, \"\\u6f22\": 12, "
+    "\"a\": 13}}}";
 
 static const char gpt2[] =
     "{\"added_tokens\": [{\"id\": 0, \"content\": \"<s>\", \"special\": true, \"normalized\": false}],"
     "\"normalizer\": null,"
-    "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": true},"
+    "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, "
+    "\"use_regex\": true},"
     "\"post_processor\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": false},"
     "\"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, \"continuing_subword_prefix\": \"\","
-    " \"end_of_word_suffix\": \"\", \"fuse_unk\": false, \"vocab\": {\"<s>\": 0, \"a\": 1, \"b\": 2, \"c\": 3, \"\\u0120\": 4,"
-    " \"ab\": 5, \"bc\": 6, \"\\u0120a\": 7, \"abc\": 8, \"\\u00c3\": 9, \"\\u00a9\": 10, \"'\": 11, \"s\": 12, \"'s\": 13, \"aa\": 14,"
+    " \"end_of_word_suffix\": \"\", \"fuse_unk\": false, \"vocab\": {\"<s>\": 0, \"a\": 1, \"b\": 2, \"c\": 3, "
+    "\"\\u0120\": 4,"
+    " \"ab\": 5, \"bc\": 6, \"\\u0120a\": 7, \"abc\": 8, \"\\u00c3\": 9, \"\\u00a9\": 10, \"'\": 11, \"s\": 12, "
+    "\"'s\": 13, \"aa\": 14,"
     " \"aaaa\": 15}, \"merges\": [\"b c\", \"a b\", \"\\u0120 a\", \"ab c\", [\"'\", \"s\"], \"a a\", \"aa aa\"]}}";
 
 static const char t5[] =
     "{\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFKC\"},"
     " {\"type\": \"Replace\", \"pattern\": {\"Regex\": \" {2,}\"}, \"content\": \" \"}]},"
-    "\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"\\u2581\", \"prepend_scheme\": \"first\", \"split\": true},"
-    "\"model\": {\"type\": \"Unigram\", \"unk_id\": 0, \"byte_fallback\": false, \"vocab\": [[\"<unk>\", 0.0], [\"\\u2581\", -3.0],"
+    "\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"\\u2581\", \"prepend_scheme\": \"first\", "
+    "\"split\": true},"
+    "\"model\": {\"type\": \"Unigram\", \"unk_id\": 0, \"byte_fallback\": false, \"vocab\": [[\"<unk>\", 0.0], "
+    "[\"\\u2581\", -3.0],"
     " [\"a\", -2.0], [\"b\", -2.0], [\"ab\", -3.5], [\"\\u2581ab\", -6.0], [\"abab\", -7.5], [\"1\", -4]]}}";
-/* clang-format on */
 
 static attn__tokenizer *open_text(attn_context *c, const char *json)
 {
@@ -405,7 +413,7 @@ static void directories_have_tokenizer_json_or_vocab_txt(void **state)
     char folder[64];
     attn__tokenizer_destroy(open_text(c, bert));
     scratch_open(folder);
-    assert_refused(c, attn__tokenizer_open(&t, c, folder), ATTN_ERROR_NOT_FOUND, "no tokenizer.json and no vocab.txt");
+    assert_refused(c, attn__tokenizer_open(&t, c, folder), ATTN_ERROR_NOT_FOUND, "no tokenizer.json, no vocab.txt");
     write_file(folder, "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nUn\n##able\r\n\xc3\xa9\n");
     assert_ok(c, attn__tokenizer_open(&t, c, folder));
     check_ids(c, t, "unable [MASK]", "\xc3\xa9", NULL, "2 1 4 3 1 3");
@@ -428,6 +436,55 @@ static void directories_have_tokenizer_json_or_vocab_txt(void **state)
     write_file(folder, "tokenizer_config.json", "{\"tokenizer_class\": \"EsmTokenizer\"}");
     assert_refused(c, attn__tokenizer_open(&t, c, folder), ATTN_ERROR_UNSUPPORTED,
                    "tokenizer_class \"EsmTokenizer\" is not supported with vocab.txt");
+    scratch_close(folder);
+}
+
+/* The pieces of a learned model are tokens with their own ids (T5) or with those of fairseq (XLM-RoBERTa). */
+static void sentencepiece_models_have_the_ids_of_their_kind(void **state)
+{
+    attn_context *c = *state;
+    attn__subword *spm;
+    attn__tokenizer *t, *moved;
+    attn__tokens tokens = {0}, others = {0};
+    char folder[64], path[128];
+    const char *texts[64];
+    size_t size;
+    attn__tokenizer_destroy(open_text(c, bert));
+    for (int i = 0; i < 64; i++)
+        texts[i] = i % 2 ? "a token of a text" : "the text of a token";
+    attn_status status = attn__subword_train(&spm, c, texts, 64, "unigram", 280, 1);
+    if (status == ATTN_ERROR_UNSUPPORTED)
+        skip(); /* a build without SentencePiece */
+    assert_ok(c, status);
+    scratch_open(folder);
+    const char *bytes = attn__subword_bytes(spm, &size);
+    snprintf(path, sizeof path, "%s/spiece.model", folder);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+    assert_refused(c, attn__tokenizer_open(&t, c, folder), ATTN_ERROR_UNSUPPORTED, "tokenizer_class \"\"");
+    write_file(folder, "tokenizer_config.json", "{\"tokenizer_class\": \"T5Tokenizer\", \"eos_token\": \"<eos>\"}");
+    assert_ok(c, attn__tokenizer_open(&t, c, folder));
+    write_file(folder, "tokenizer_config.json", "{\"tokenizer_class\": \"XLMRobertaTokenizer\"}");
+    assert_ok(c, attn__tokenizer_open(&moved, c, folder));
+    const char *text = "a text<extra_id_3>";
+    assert_ok(c, attn__tokenizer_encode(t, text, strlen(text), NULL, 0, NULL, &tokens));
+    assert_ok(c, attn__tokenizer_encode(moved, text, 6, NULL, 0, NULL, &others));
+    assert_true(tokens.n >= 4);
+    assert_int_equal(others.n, tokens.n);
+    assert_int_equal(others.ids[0], 0);
+    assert_int_equal(others.ids[others.n - 1], 2);
+    for (int64_t i = 0; i < tokens.n - 2; i++)
+        assert_int_equal(others.ids[1 + i], tokens.ids[i] + 1);
+    assert_int_equal(tokens.ids[tokens.n - 2], attn__subword_size(spm) + 96);
+    assert_int_equal(tokens.ids[tokens.n - 1], attn__tokenizer_find(t, "<eos>", 5));
+    assert_int_equal(attn__tokenizer_special(moved, ATTN__TOKEN_MASK), attn__subword_size(spm) + 1);
+    attn__tokens_free(c, &tokens);
+    attn__tokens_free(c, &others);
+    attn__tokenizer_destroy(t);
+    attn__tokenizer_destroy(moved);
+    attn__subword_destroy(spm);
     scratch_close(folder);
 }
 
@@ -469,6 +526,7 @@ int main(void)
         TEST_WITH_CONTEXT(long_lines_are_not_quadratic),
         TEST_WITH_CONTEXT(threads_share_a_tokenizer),
         TEST_WITH_CONTEXT(directories_have_tokenizer_json_or_vocab_txt),
+        TEST_WITH_CONTEXT(sentencepiece_models_have_the_ids_of_their_kind),
         TEST_WITH_CONTEXT(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * tokens_tool DIR FLAGS MAX - encodes texts with the tokenizer of a model's directory (tests/parity/tokenizers_parity.py).
- * Standard input has texts, each with its length before it. Standard output gets for each text the number of tokens, and
- * then for each token its id, type, begin and end. All numbers are 32-bit integers in this machine's byte order. The
- * length -1 before a text tells that it is the second text of the text before.
+ * tokens_tool DIR FLAGS MAX - encodes texts with the tokenizer of a model's directory, for
+ * tests/parity/tokenizers_parity.py. Standard input has texts, each with its length before it. Standard output gets for
+ * each text the number of tokens, and then for each token its id, type, begin and end. All numbers are 32-bit integers
+ * in this machine's byte order. The length -1 before a text tells that it is the second text of the text before.
  *
- * FLAGS has the letters s (special tokens) and l (cut on the left). MAX is the largest number of tokens; 0: no limit. */
+ * FLAGS has the letters s (special tokens) and l (cut on the left). MAX is the largest number of tokens; 0: no
+ * limit. */
 #include "base/context.h"
 #include "apps/checkpoint/tokenizer_files.h"
 

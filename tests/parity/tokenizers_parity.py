@@ -22,6 +22,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Optional, Tuple
 
 try:
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
@@ -29,6 +30,7 @@ except ImportError:
     print("tokenizers_parity: skipped: the package tokenizers is not installed (scripts/install-parity)")
     sys.exit(0)
 
+Record = Tuple[bytes, Optional[bytes]]  # a text, and the second text of a pair
 GPT4 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
         r"|\s+(?!\S)|\s+")
 O200K = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
@@ -243,7 +245,7 @@ def many_steps() -> Tokenizer:
     tokenizer.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFC(), normalizers.Prepend("\u2581"),
                                                  normalizers.Replace("the", "THE"), normalizers.Replace(Regex(r"\d+"), "#")])
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(r"[A-Z]+|[\p{Han}]" if False else r"[A-Z]+|\p{Lo}"), "merged_with_next"),
+        pre_tokenizers.Split(Regex(r"[A-Z]+|\p{Lo}"), "merged_with_next"),
         pre_tokenizers.Split("-", "contiguous"), pre_tokenizers.Split(Regex(r"\w+|[^\w\s]+"), "removed", invert=True),
         pre_tokenizers.Digits(False)])
     trainer = trainers.WordPieceTrainer(vocab_size=4000, special_tokens=["[UNK]", "[CLS]", "[SEP]"], show_progress=False)
@@ -282,7 +284,7 @@ def published(folder: str) -> Iterator[tuple[str, Callable[[], Tokenizer]]]:
     yield Path(folder).name, lambda: Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
 
 
-def encode_here(tool: str, folder: str, records: list[tuple[bytes, bytes | None]], special: bool, most: int,
+def encode_here(tool: str, folder: str, records: list[Record], special: bool, most: int,
                 left: bool) -> list[list[tuple[int, int, int, int]]]:
     data = bytearray()
     for first, second in records:
@@ -297,7 +299,7 @@ def encode_here(tool: str, folder: str, records: list[tuple[bytes, bytes | None]
     while at < len(done.stdout):
         (n,) = struct.unpack_from("=i", done.stdout, at)
         values = struct.unpack_from(f"={4 * n}i", done.stdout, at + 4)
-        rows.append([tuple(values[4 * i:4 * i + 4]) for i in range(n)])
+        rows.append(list(zip(values[0::4], values[1::4], values[2::4], values[3::4])))
         at += 4 + 16 * n
     return rows
 
@@ -310,7 +312,7 @@ def byte_offsets(text: str) -> list[int]:
     return offsets + [at]
 
 
-def compare(name: str, tool: str, tokenizer: Tokenizer, folder: str, records: list[tuple[bytes, bytes | None]],
+def compare(name: str, tool: str, tokenizer: Tokenizer, folder: str, records: list[Record],
             special: bool = True, most: int = 0, left: bool = False) -> int:
     """Returns the number of records that differ, and prints the first ones."""
     ours = encode_here(tool, folder, records, special, most, left)
@@ -355,8 +357,8 @@ def main() -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     tool = str(Path(args.build) / "tests" / "tokens_tool")
     lines = lines_of(args.lines, args.seed)
-    single = [(line, None) for line in lines]
-    pairs = [(lines[i], lines[-i - 1]) for i in range(min(300, args.lines))]
+    single: list[Record] = [(line, None) for line in lines]
+    pairs: list[Record] = [(lines[i], lines[-i - 1]) for i in range(min(300, args.lines))]
     wrong = 0
     for name, make in published(args.directory) if args.directory else cases():
         if not name.startswith(args.only):

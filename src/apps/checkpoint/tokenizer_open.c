@@ -6,6 +6,7 @@
 
 #include "io/directory.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { MOST_BYTES = 1 << 28, MOST_DEPTH = 32, MOST_VALUES = 1000000, LONGEST = 1000000 };
@@ -144,17 +145,122 @@ static attn_status build_bert(attn__tokenizer **tokenizer, attn_context *context
     return status;
 }
 
+/* --------------------------------------------------------------------------------------- SentencePiece models */
+
+/* A kind of tokenizer with a SentencePiece model: how its ids differ from those of the pieces, and its template. */
+typedef struct piece_kind {
+    const char *name;
+    bool fairseq; /* ids 0 to 3 are <s>, <pad>, </s> and <unk>; the pieces from the fourth on follow, then <mask> */
+    const char *single, *pair;
+    int extra; /* number of the tokens <extra_id_..>, in falling order */
+} piece_kind;
+
+static const piece_kind *find_piece_kind(attn_context *context, const char *name, const json_t *config)
+{
+    static const piece_kind kinds[] = {{"XLMRobertaTokenizer", true, "c0A0s0", "c0A0s0s0B0s0", 0},
+                                       {"XLMRobertaTokenizerFast", true, "c0A0s0", "c0A0s0s0B0s0", 0},
+                                       {"T5Tokenizer", false, "A0s0", "A0s0B0s0", 100},
+                                       {"T5TokenizerFast", false, "A0s0", "A0s0B0s0", 100}};
+    const char *class = json_string_value(json_object_get(config, "tokenizer_class"));
+    for (size_t i = 0; class && i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(kinds[i].name, class) == 0)
+            return &kinds[i];
+    attn__fail(
+        context, ATTN_ERROR_UNSUPPORTED,
+        "%s: tokenizer_class \"%.60s\" is not supported without a tokenizer.json; supported: XLMRobertaTokenizer, "
+        "T5Tokenizer",
+        name, class ? class : "");
+    return NULL;
+}
+
+static attn_status add_pieces(attn__tokenizer *t, const char *name, bool fairseq)
+{
+    static const char *const first[] = {"<s>", "<pad>", "</s>", "<unk>"};
+    attn_status status = ATTN_OK;
+    for (int i = 0; i < 4 && fairseq && status == ATTN_OK; i++)
+        status = attn__tokenizer_add_token(t, name, first[i], strlen(first[i]), i);
+    for (int64_t i = fairseq ? 3 : 0; i < attn__subword_size(t->model.subword) && status == ATTN_OK; i++) {
+        size_t length;
+        char kind;
+        const char *piece = attn__subword_piece(t->model.subword, i, &length, &kind);
+        status = attn__tokenizer_add_token(t, name, piece, length, i + fairseq);
+    }
+    t->model.size = t->ntokens; /* the next id */
+    return status;
+}
+
+/* Adds the special tokens, and finds the ids of the template's tokens. */
+static attn_status add_piece_specials(attn__tokenizer *t, const char *name, const json_t *config,
+                                      const piece_kind *kind, int32_t *cls, int32_t *sep)
+{
+    static const char *const keys[] = {"bos_token", "eos_token", "unk_token", "pad_token", "mask_token"};
+    const char *const usual[] = {"<s>", "</s>", "<unk>", "<pad>", "<mask>"};
+    int32_t ids[5] = {-1, -1, -1, -1, -1};
+    attn_status status = ATTN_OK;
+    for (int i = 0; i < 5 && status == ATTN_OK; i++) {
+        const char *given = token_text(config, keys[i]), *text = given ? given : usual[i];
+        bool mask = i == 4;
+        attn__added added = {
+            .content = (char *)(uintptr_t)text, .size = strlen(text), .special = true, .strips_left = mask};
+        if (attn__trie_find(&t->model.trie, text, added.size) >= 0 || (mask && kind->fairseq))
+            status = attn__tokenizer_add_added(t, name, &added);
+        ids[i] = attn__tokenizer_find(t, text, added.size);
+    }
+    for (int i = kind->extra - 1; i >= 0 && status == ATTN_OK; i--) {
+        char text[32];
+        int n = snprintf(text, sizeof text, "<extra_id_%d>", i);
+        attn__added added = {.content = text, .size = (size_t)n, .special = true};
+        status = attn__tokenizer_add_added(t, name, &added);
+    }
+    *cls = ids[0];
+    *sep = ids[1];
+    t->model.unk = ids[2];
+    if (status == ATTN_OK && (ids[1] < 0 || ids[2] < 0 || (kind->fairseq && ids[0] < 0)))
+        status = attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: the model has no piece for a special token", name);
+    return status;
+}
+
+static attn_status build_pieces(attn__tokenizer **tokenizer, attn_context *context, const char *name,
+                                const attn_bytes *file, const json_t *config)
+{
+    int32_t cls = -1, sep = -1;
+    const piece_kind *kind = find_piece_kind(context, name, config);
+    attn_status status = kind ? attn__tokenizer_create(tokenizer, context) : ATTN_ERROR_UNSUPPORTED;
+    attn__tokenizer *t = *tokenizer;
+    if (status == ATTN_OK) {
+        t->model.kind = ATTN__MODEL_SENTENCEPIECE;
+        status = attn__subword_parse(&t->model.subword, context, file->data, file->size, name);
+    }
+    if (status == ATTN_OK)
+        status = add_pieces(t, name, kind->fairseq);
+    if (status == ATTN_OK)
+        status = add_piece_specials(t, name, config, kind, &cls, &sep);
+    if (status == ATTN_OK)
+        status = attn__tokenizer_add_template(t, &t->single, kind->single, cls, sep);
+    if (status == ATTN_OK)
+        status = attn__tokenizer_add_template(t, &t->pair, kind->pair, cls, sep);
+    return status == ATTN_OK ? attn__tokenizer_finish(t, name) : status;
+}
+
 /* ------------------------------------------------------------------------------------------------- directory */
 
-static attn_status open_file(attn__tokenizer **tokenizer, attn_context *context, const char *path, bool is_json,
+typedef attn_status build_file(attn__tokenizer **tokenizer, attn_context *context, const char *name,
+                               const attn_bytes *file, const json_t *config);
+
+static attn_status build_json(attn__tokenizer **tokenizer, attn_context *context, const char *name,
+                              const attn_bytes *file, const json_t *config)
+{
+    (void)config;
+    return attn__tokenizer_parse(tokenizer, context, file->data, file->size, name);
+}
+
+static attn_status open_file(attn__tokenizer **tokenizer, attn_context *context, const char *path, build_file *build,
                              const json_t *config)
 {
     attn_bytes file = {0};
     attn_status status = attn_file_read(&file, context, path, MOST_BYTES);
-    if (status == ATTN_OK && is_json)
-        status = attn__tokenizer_parse(tokenizer, context, file.data, file.size, path);
-    else if (status == ATTN_OK)
-        status = build_bert(tokenizer, context, path, &file, config);
+    if (status == ATTN_OK)
+        status = build(tokenizer, context, path, &file, config);
     if (status == ATTN_OK)
         apply_config(*tokenizer, config);
     attn_bytes_free(context, &file);
@@ -163,21 +269,30 @@ static attn_status open_file(attn__tokenizer **tokenizer, attn_context *context,
 
 attn_status attn__tokenizer_open(attn__tokenizer **tokenizer, attn_context *context, const char *directory)
 {
+    static const struct {
+        const char *name;
+        build_file *build;
+    } files[] = {{"tokenizer.json", build_json},
+                 {"vocab.txt", build_bert},
+                 {"sentencepiece.bpe.model", build_pieces},
+                 {"spiece.model", build_pieces}};
     *tokenizer = NULL;
     json_t *config = NULL;
-    char *json = attn__join(context, directory, "tokenizer.json"), *vocab = NULL;
-    if (json)
-        vocab = attn__join(context, directory, "vocab.txt");
-    attn_status status = vocab ? read_config(&config, context, directory) : ATTN_ERROR_MEMORY;
-    if (status == ATTN_OK && attn_file_exists(json))
-        status = open_file(tokenizer, context, json, true, config);
-    else if (status == ATTN_OK && attn_file_exists(vocab))
-        status = open_file(tokenizer, context, vocab, false, config);
-    else if (status == ATTN_OK)
-        status = attn__fail(context, ATTN_ERROR_NOT_FOUND, "%s: no tokenizer.json and no vocab.txt", directory);
+    bool found = false;
+    attn_status status = read_config(&config, context, directory);
+    for (size_t i = 0; i < sizeof files / sizeof *files && status == ATTN_OK && !found; i++) {
+        char *path = attn__join(context, directory, files[i].name);
+        found = path && attn_file_exists(path);
+        if (!path)
+            status = ATTN_ERROR_MEMORY;
+        else if (found)
+            status = open_file(tokenizer, context, path, files[i].build, config);
+        attn__free(context, path);
+    }
+    if (status == ATTN_OK && !found)
+        status = attn__fail(context, ATTN_ERROR_NOT_FOUND,
+                            "%s: no tokenizer.json, no vocab.txt, and no SentencePiece model", directory);
     json_decref(config);
-    attn__free(context, json);
-    attn__free(context, vocab);
     if (status != ATTN_OK) {
         attn__tokenizer_destroy(*tokenizer);
         *tokenizer = NULL;

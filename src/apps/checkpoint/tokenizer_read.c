@@ -444,8 +444,8 @@ static attn_status claim_template(reader *r)
     return ATTN_OK;
 }
 
-/* Adds a template that is written as text: A, B, or c and s for the ids of [CLS] and [SEP], each followed by its type. */
-static attn_status add_template(attn__tokenizer *t, attn__template *to, const char *as, int32_t cls, int32_t sep)
+attn_status attn__tokenizer_add_template(attn__tokenizer *t, attn__template *to, const char *as, int32_t cls,
+                                         int32_t sep)
 {
     attn_status status = ATTN_OK;
     for (; *as && status == ATTN_OK; as += 2) {
@@ -457,8 +457,8 @@ static attn_status add_template(attn__tokenizer *t, attn__template *to, const ch
 
 attn_status attn__tokenizer_add_bert_template(attn__tokenizer *t, int32_t cls, int32_t sep)
 {
-    attn_status status = add_template(t, &t->single, "c0A0s0", cls, sep);
-    return status == ATTN_OK ? add_template(t, &t->pair, "c0A0s0B1s1", cls, sep) : status;
+    attn_status status = attn__tokenizer_add_template(t, &t->single, "c0A0s0", cls, sep);
+    return status == ATTN_OK ? attn__tokenizer_add_template(t, &t->pair, "c0A0s0B1s1", cls, sep) : status;
 }
 
 /* Reads ["[SEP]", 102]. */
@@ -493,8 +493,8 @@ static attn_status read_roberta_template(reader *r, const json_t *json)
     if (status == ATTN_OK)
         status = read_token(r, json, "sep", &sep);
     if (status == ATTN_OK)
-        status = add_template(r->t, &r->t->single, "c0A0s0", cls, sep);
-    return status == ATTN_OK ? add_template(r->t, &r->t->pair, "c0A0s0s0B0s0", cls, sep) : status;
+        status = attn__tokenizer_add_template(r->t, &r->t->single, "c0A0s0", cls, sep);
+    return status == ATTN_OK ? attn__tokenizer_add_template(r->t, &r->t->pair, "c0A0s0s0B0s0", cls, sep) : status;
 }
 
 static attn_status read_byte_offsets(reader *r, const json_t *json)
@@ -666,15 +666,6 @@ static bool merge_parts(const json_t *json, const char *parts[2], size_t sizes[2
     return true;
 }
 
-static void put_merge(attn__token_model *m, int32_t left, int32_t right, uint32_t rank, int32_t merged)
-{
-    uint64_t pair = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) + 1;
-    size_t i = (size_t)(pair * UINT64_C(0x9e3779b97f4a7c15) >> 24) & m->merges_mask;
-    while (m->merges[i].pair != 0 && m->merges[i].pair != pair)
-        i = (i + 1) & m->merges_mask;
-    m->merges[i] = (attn__merge){pair, rank, merged};
-}
-
 static attn_status read_merge(reader *r, const json_t *json, uint32_t rank, char **joined)
 {
     attn__token_model *m = &r->t->model;
@@ -697,7 +688,7 @@ static attn_status read_merge(reader *r, const json_t *json, uint32_t rank, char
             r->t->context, ATTN_ERROR_FORMAT,
             "%s: model: merge %" PRIu32 ", \"%.*s\" and \"%.*s\", has a token that is not in the vocabulary", r->name,
             rank, (int)(sizes[0] < 60 ? sizes[0] : 60), parts[0], (int)(sizes[1] < 60 ? sizes[1] : 60), parts[1]);
-    put_merge(m, left, right, rank, merged);
+    attn__merge_put(m, left, right, rank, merged);
     return ATTN_OK;
 }
 
@@ -805,9 +796,9 @@ static attn_status read_all(reader *r, const json_t *root)
     if (status == ATTN_OK)
         status = read_processor(r, json_object_get(root, "post_processor"));
     if (status == ATTN_OK && !r->has_template) {
-        status = add_template(t, &t->single, "A0", 0, 0);
+        status = attn__tokenizer_add_template(t, &t->single, "A0", 0, 0);
         if (status == ATTN_OK)
-            status = add_template(t, &t->pair, "A0B1", 0, 0);
+            status = attn__tokenizer_add_template(t, &t->pair, "A0B1", 0, 0);
     }
     if (status == ATTN_OK)
         status = read_model(r, json_object_get(root, "model"));

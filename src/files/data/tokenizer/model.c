@@ -162,18 +162,27 @@ static candidate pop(word *w)
     return first;
 }
 
-const attn__merge *attn__merge_find(const attn__token_model *model, int32_t left, int32_t right)
+/* Returns the slot of a pair, or the free slot where it belongs. */
+static attn__merge *merge_slot(const attn__token_model *model, int32_t left, int32_t right)
 {
     uint64_t pair = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) + 1;
-    if (!model->merges)
-        return NULL;
-    for (size_t i = (size_t)(pair * UINT64_C(0x9e3779b97f4a7c15) >> 24) & model->merges_mask;;
-         i = (i + 1) & model->merges_mask) {
-        if (model->merges[i].pair == pair)
-            return &model->merges[i];
-        if (model->merges[i].pair == 0)
-            return NULL;
-    }
+    size_t i = (size_t)(pair * UINT64_C(0x9e3779b97f4a7c15) >> 24) & model->merges_mask;
+    while (model->merges[i].pair != 0 && model->merges[i].pair != pair)
+        i = (i + 1) & model->merges_mask;
+    return &model->merges[i];
+}
+
+void attn__merge_put(attn__token_model *model, int32_t left, int32_t right, uint32_t rank, int32_t merged)
+{
+    uint64_t pair = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) + 1;
+    *merge_slot(model, left, right) = (attn__merge){pair, rank, merged};
+}
+
+/* Returns the merge of a pair, or NULL. */
+static const attn__merge *find_merge(const attn__token_model *model, int32_t left, int32_t right)
+{
+    const attn__merge *merge = merge_slot(model, left, right);
+    return merge->pair != 0 ? merge : NULL;
 }
 
 /* Adds the pair of the symbol at `position` and the next symbol to the heap, if it can be merged. */
@@ -181,7 +190,7 @@ static bool push_pair(const attn__token_model *m, word *w, int32_t position)
 {
     if (position < 0 || w->symbols[position].next < 0)
         return true;
-    const attn__merge *merge = attn__merge_find(m, w->symbols[position].id, w->symbols[w->symbols[position].next].id);
+    const attn__merge *merge = find_merge(m, w->symbols[position].id, w->symbols[w->symbols[position].next].id);
     return !merge || push(w, (candidate){merge->rank, (uint32_t)position, merge->merged});
 }
 
@@ -196,7 +205,7 @@ static bool merge_all(const attn__token_model *m, word *w)
         if (left->length == 0 || left->next < 0)
             continue;
         symbol *right = &w->symbols[left->next];
-        const attn__merge *merge = attn__merge_find(m, left->id, right->id);
+        const attn__merge *merge = find_merge(m, left->id, right->id);
         if (!merge || merge->merged != top.merged)
             continue; /* the pair has changed since it was added */
         left->id = top.merged;
@@ -400,6 +409,32 @@ static attn_status encode_unigram(const attn__tokenizer *t, const char *bytes, s
     return status;
 }
 
+/* --------------------------------------------------------------------------------------------- SentencePiece */
+
+typedef struct taken {
+    const attn__tokenizer *t;
+    attn__tokens *tokens;
+    size_t begin, end;
+    attn_status status;
+} taken;
+
+static void take_piece(void *user, const char *piece, size_t length)
+{
+    taken *to = user;
+    int32_t id = attn__trie_find(&to->t->model.trie, piece, length);
+    if (to->status == ATTN_OK)
+        to->status = attn__tokens_add(to->t->context, to->tokens, id >= 0 ? id : to->t->model.unk, to->begin, to->end);
+}
+
+/* The library does not tell the places of its pieces in a text, so that their offsets are those of the whole text. */
+static attn_status encode_sentencepiece(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
+                                        attn__tokens *tokens)
+{
+    taken to = {.t = t, .tokens = tokens, .begin = begin, .end = end};
+    attn_status status = attn__subword_encode(t->model.subword, bytes + begin, end - begin, take_piece, &to);
+    return status == ATTN_OK ? to.status : status;
+}
+
 attn_status attn__model_encode(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
                                attn__encoded *tokens)
 {
@@ -410,6 +445,8 @@ attn_status attn__model_encode(const attn__tokenizer *t, const char *bytes, size
         return encode_bpe(t, bytes, begin, end, tokens);
     case ATTN__MODEL_UNIGRAM:
         return encode_unigram(t, bytes, begin, end, tokens);
+    case ATTN__MODEL_SENTENCEPIECE:
+        return encode_sentencepiece(t, bytes, begin, end, tokens);
     default:
         return encode_word(t, bytes, begin, end, tokens);
     }
@@ -422,4 +459,5 @@ void attn__model_free(attn_context *context, attn__token_model *model)
     attn__free(context, model->prefix);
     attn__free(context, model->suffix);
     attn__free(context, model->scores);
+    attn__subword_destroy(model->subword);
 }

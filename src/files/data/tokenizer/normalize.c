@@ -285,8 +285,8 @@ static void put_replacement(attn__aligned *out, const attn__aligned *in, size_t 
     }
 }
 
-/* Replaces grapheme clusters of less than 6 bytes, or else single characters, as `tokenizers` does. SentencePiece itself
- * replaces the longest prefix. */
+/* Replaces grapheme clusters of less than 6 bytes, or else single characters, as `tokenizers` does. SentencePiece
+ * itself replaces the longest prefix. */
 static void precompile(const attn__normalizer *n, attn__aligned *out, const attn__aligned *in)
 {
     for (size_t begin = 0; begin < in->n;) {

@@ -5,6 +5,7 @@
 #ifndef ATTN_DATA_TOKENIZER_PARTS_H
 #define ATTN_DATA_TOKENIZER_PARTS_H
 
+#include "data/subword.h"
 #include "data/tokenizer.h"
 #include "data/tokenizer/pattern.h"
 #include "data/tokenizer/trie.h"
@@ -138,7 +139,8 @@ typedef enum attn__model_kind {
     ATTN__MODEL_WORD_PIECE,
     ATTN__MODEL_BPE,
     ATTN__MODEL_UNIGRAM,
-    ATTN__MODEL_WORD_LEVEL
+    ATTN__MODEL_WORD_LEVEL,
+    ATTN__MODEL_SENTENCEPIECE
 } attn__model_kind;
 
 typedef struct attn__merge {
@@ -163,6 +165,7 @@ typedef struct attn__token_model {
     int32_t bytes[256]; /* ids of <0x00> to <0xFF>; -1: none */
     /* Unigram */
     double *scores, unk_score;
+    attn__subword *subword; /* SentencePiece: normalizes and splits texts; the trie has the ids of its pieces */
 } attn__token_model;
 
 typedef struct attn__token_text {
@@ -203,12 +206,13 @@ attn_status attn__tokens_add(attn_context *context, attn__encoded *tokens, int32
 attn_status attn__model_encode(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
                                attn__encoded *tokens);
 void attn__model_free(attn_context *context, attn__token_model *model);
-const attn__merge *attn__merge_find(const attn__token_model *model, int32_t left, int32_t right);
+/* Inserts a merge in the table, which must have a free slot. The later of two equal pairs counts. */
+void attn__merge_put(attn__token_model *model, int32_t left, int32_t right, uint32_t rank, int32_t merged);
 
-/* Make a tokenizer from its parts. `name` is the name of the file in messages. attn__tokenizer_create leaves *tokenizer
- * for attn__tokenizer_destroy also if it fails. attn__tokenizer_add_token adds a token of the model.
- * attn__tokenizer_add_added copies `added`, and finds or makes the token's id. The tokenizer owns what a normalizer or a
- * splitter refers to, if adding it succeeds. */
+/* Make a tokenizer from its parts. `name` is the name of the file in messages. attn__tokenizer_create leaves
+ * *tokenizer for attn__tokenizer_destroy also if it fails. attn__tokenizer_add_token adds a token of the model.
+ * attn__tokenizer_add_added copies `added`, and finds or makes the token's id. The tokenizer owns what a normalizer
+ * or a splitter refers to, if adding it succeeds. */
 attn_status attn__tokenizer_create(attn__tokenizer **tokenizer, attn_context *context);
 attn_status attn__tokenizer_add_token(attn__tokenizer *t, const char *name, const char *text, size_t length,
                                       int64_t id);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * unicode.h - properties of code points as the library `tokenizers` of Hugging Face sees them. Its parts have tables of
- * several versions of Unicode: 8 for Bert's punctuation, control characters and accents, 13 for normal forms, 16 for
- * patterns, 17 for lower case. utf8proc has the tables; unicode.c lists the code points in which `tokenizers` differs. */
+ * unicode.h - properties of code points as the library `tokenizers` of Hugging Face sees them. Its parts have tables
+ * of several versions of Unicode: 8 for Bert's punctuation, control characters and accents, 13 for normal forms, 16
+ * for patterns, 17 for lower case. utf8proc has the tables; unicode.c lists the code points in which `tokenizers`
+ * differs. */
 #ifndef ATTN_DATA_TOKENIZER_UNICODE_H
 #define ATTN_DATA_TOKENIZER_UNICODE_H
 
