@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union, overload
 
 import numpy as np
 
@@ -90,8 +90,16 @@ class Alignments(Application):
             rows = _first(result.representations[0])[:, 1:]
         return Embedding(rows, rows[0].mean(axis=0))
 
+    @overload
+    def score(self, family: Family, mutations: str, *, offset: int = 0, depth: int = 128,  # type: ignore
+              select: str = "diverse", seed: int = 1) -> float: ...
+
+    @overload
+    def score(self, family: Family, mutations: Iterable[str], *, offset: int = 0, depth: int = 128,
+              select: str = "diverse", seed: int = 1) -> List[float]: ...
+
     def score(self, family: Family, mutations: Union[str, Iterable[str]], *, offset: int = 0, depth: int = 128,
-              select: str = "diverse", seed: int = 1) -> Any:
+              select: str = "diverse", seed: int = 1) -> Union[float, List[float]]:
         """The score of each mutation, such as "A42G" or "A42G:L50P": the sum over its changes of log p(new) - log p(old),
         where p is predicted with the residue of the query masked. A single text gives a single number. Residues count
         from 1 + offset, over all residues of the query."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, Callable, Iterable, List, NoReturn, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Iterable, List, NoReturn, Optional, Protocol, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -83,7 +83,16 @@ def text_array(lines: Sequence[bytes]) -> Any:
 
 # --------------------------------------------------------------------------------------------------- pictures
 
-Picture = Any  # a path, an array [height, width] or [height, width, 1 or 3 or 4], or PIL.Image
+class PilImage(Protocol):
+    """What is used of PIL.Image.Image."""
+
+    mode: str
+
+    def convert(self, mode: str) -> Any: ...
+
+
+# A path, an array [height, width] or [height, width, 1 or 3] of uint8, or a picture of PIL.
+Picture = Union[str, "os.PathLike[str]", Array, PilImage]
 
 
 def _pixels(picture: Any, what: str) -> Array:

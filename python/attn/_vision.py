@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Dict, Iterable, List, Optional, Union
+from typing import Any, Iterable, List, Optional, Tuple, TypedDict, Union, overload
 
 import numpy as np
 
@@ -13,6 +13,31 @@ from ._arrays import Array
 from ._errors import ArgumentError
 from ._library import lib
 from ._model import Path, _path
+
+
+class ClassScore(TypedDict):
+    label: str
+    score: float
+
+
+class Box(TypedDict):
+    xmin: float
+    ymin: float
+    xmax: float
+    ymax: float
+
+
+class FoundObject(TypedDict):
+    score: float
+    label: str
+    box: Box
+
+
+class CocoResult(TypedDict):
+    image_id: int
+    category_id: int
+    bbox: List[float]
+    score: float
 
 
 def _names(function: Any, handle: Any) -> List[str]:
@@ -40,7 +65,14 @@ class Classifier(Application):
                          precision, threads)
         self.labels: List[str] = _names(lib.classifier_class_name, self._handle)
 
-    def __call__(self, images: Union[Picture, Iterable[Picture]], top_k: int = 5) -> Any:
+    @overload
+    def __call__(self, images: Picture, top_k: int = 5) -> List[ClassScore]: ...  # type: ignore
+
+    @overload
+    def __call__(self, images: Iterable[Picture], top_k: int = 5) -> List[List[ClassScore]]: ...
+
+    def __call__(self, images: Union[Picture, Iterable[Picture]], top_k: int = 5
+                 ) -> Union[List[ClassScore], List[List[ClassScore]]]:
         """The top_k likeliest classes of a picture, or of each of several: [{"label", "score"}], the best first."""
         best = min(top_k, len(self.labels))
         if best < 1:
@@ -49,8 +81,8 @@ class Classifier(Application):
             guesses = (c.Prediction * max(given.n * best, 1))()
             if given.n:
                 self._context.check(lib.classifier_classify(self._handle, given.structs, given.n, best, guesses))
-            results = [[{"label": self.labels[g.label], "score": g.probability} for g in guesses[i * best:(i + 1) * best]]
-                       for i in range(given.n)]
+            results = [[ClassScore(label=self.labels[g.label], score=g.probability)
+                        for g in guesses[i * best:(i + 1) * best]] for i in range(given.n)]
         return results[0] if given.single else results
 
 
@@ -74,7 +106,7 @@ class Detector(Application):
         self.labels: List[str] = _names(lib.detector_class_name, self._handle)
         self._ids = [lib.detector_class_id(self._handle, i) for i in range(len(self.labels))]
 
-    def _found(self, images: Union[Picture, Iterable[Picture]]) -> Any:
+    def _found(self, images: Union[Picture, Iterable[Picture]]) -> Tuple[List[Any], bool]:
         queries = lib.detector_queries(self._handle)
         with self._context.lock, Images(self._context, images) as given:
             results = []
@@ -84,22 +116,29 @@ class Detector(Application):
                 results.append(found)
         return results, given.single
 
-    def __call__(self, images: Union[Picture, Iterable[Picture]], threshold: float = 0.5) -> Any:
+    @overload
+    def __call__(self, images: Picture, threshold: float = 0.5) -> List[FoundObject]: ...  # type: ignore
+
+    @overload
+    def __call__(self, images: Iterable[Picture], threshold: float = 0.5) -> List[List[FoundObject]]: ...
+
+    def __call__(self, images: Union[Picture, Iterable[Picture]], threshold: float = 0.5
+                 ) -> Union[List[FoundObject], List[List[FoundObject]]]:
         """The objects of a picture, or of each of several, whose score is at least `threshold`, the best first."""
         results, single = self._found(images)
-        listed = [[{"score": f.score, "label": self.labels[f.label],
-                    "box": {"xmin": f.left, "ymin": f.top, "xmax": f.right, "ymax": f.bottom}}
+        listed = [[FoundObject(score=f.score, label=self.labels[f.label],
+                               box=Box(xmin=f.left, ymin=f.top, xmax=f.right, ymax=f.bottom))
                    for f in found if f.score >= threshold] for found in results]
         return listed[0] if single else listed
 
-    def coco(self, images: Iterable[Picture], image_ids: Iterable[int]) -> List[Dict[str, Any]]:
+    def coco(self, images: Iterable[Picture], image_ids: Iterable[int]) -> List[CocoResult]:
         """All boxes of each picture as COCO's results, which coco_evaluate takes: {image_id, category_id, bbox, score}."""
         pictures, ids = list(images), [int(i) for i in image_ids]
         if len(pictures) != len(ids):
             raise ArgumentError(f"{len(ids)} ids are given for {len(pictures)} pictures")
         results, _ = self._found(pictures)
-        return [{"image_id": image, "category_id": self._ids[f.label],
-                 "bbox": [f.left, f.top, f.right - f.left, f.bottom - f.top], "score": f.score}
+        return [CocoResult(image_id=image, category_id=self._ids[f.label],
+                           bbox=[f.left, f.top, f.right - f.left, f.bottom - f.top], score=f.score)
                 for image, found in zip(ids, results) for f in found]
 
 
