@@ -28,7 +28,9 @@ build/.deps: scripts/install-deps
 $(BUILD)/CMakeCache.txt: build/.deps
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release
 
-run: all
+# The command alone is built: its tests, benches and fuzz targets are for make test.
+run: $(BUILD)/CMakeCache.txt
+	cmake --build $(BUILD) -j $(JOBS) --target attn
 	$(BUILD)/attn demo
 
 test: all

@@ -181,7 +181,7 @@ static void suggest(const cli_training *t, const char *directory)
     const kind *k = kind_of(t->kind);
     for (int i = 0; i < 3 && k->tries[i][0]; i++) {
         bool untested = strcmp(k->tries[i][0], "eval ") == 0 && cli_training_size(t, k->test) == 0;
-        printf("%sattn %s%s%s\n", i ? "      " : "Try:  ", k->tries[i][0], directory,
+        printf("%s%s %s%s%s\n", i ? "      " : "Try:  ", cli_self(), k->tries[i][0], directory,
                untested ? " --part valid" : k->tries[i][1]);
     }
 }

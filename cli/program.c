@@ -128,8 +128,17 @@ static int dispatch(int argc, char **argv)
     return command ? run(command, argc - 1 - used, argv + 1 + used) : cli_command_refuse(argv[1]);
 }
 
+static const char *self = "attn";
+
+const char *cli_self(void)
+{
+    return self;
+}
+
 int cli_main(int argc, char **argv)
 {
+    if (argc > 0 && strchr(argv[0], '/'))
+        self = argv[0];
     setlocale(LC_NUMERIC, "C"); /* A library may have set the user's locale before main. */
     /* Writing a file above the size limit then fails with a message instead of ending the program. */
     signal(SIGXFSZ, SIG_IGN);

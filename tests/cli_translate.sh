@@ -9,7 +9,8 @@
 same "lines of progress" 3 "$(grep -c '^epoch [123]/3: loss .* tokens/s' err.txt)"
 grep -q 'pairs to train on' err.txt || fail "training does not say what it read"
 grep -q 'translator is in model' out.txt || fail "training does not say where the translator is"
-printf 'Try:  attn translate model "..."\n      attn eval model\n      attn show model "..." -o attention.png\n' > try.txt
+# ... as they can be typed
+printf 'Try:  %s translate model "..."\n      %s eval model\n      %s show model "..." -o attention.png\n' "$attn" "$attn" "$attn" > try.txt
 tail -n 3 out.txt | cmp -s - try.txt || fail "training suggests other commands: $(cat out.txt)"
 for file in config.json model.safetensors source.vocab target.vocab training.json checkpoint.safetensors history.tsv; do
     [ -s "model/$file" ] || fail "model/$file is not there"

@@ -65,6 +65,11 @@ def _refusal(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tens
 
 
 _SLOWER = "PyTorch is faster for calls of this kind"
+UNTIMED = "float32 is not timed on ARM (always=True takes it)"
+
+
+def _slower(query: Tensor) -> str:
+    return UNTIMED if _wins.UNTIMED and query.dtype is torch.float32 else _SLOWER
 
 
 def _refusal_or_slower(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
@@ -72,7 +77,7 @@ def _refusal_or_slower(query: Tensor, key: Tensor, value: Tensor, attn_mask: Opt
     why = _refusal(query, key, value, attn_mask, is_causal, enable_gqa)
     if why is not None:
         return why
-    return None if _wins.wins(query, key, attn_mask, is_causal, _ops.records(query, key, value, attn_mask)) else _SLOWER
+    return None if _wins.wins(query, key, attn_mask, is_causal, _ops.records(query, key, value, attn_mask)) else _slower(query)
 
 
 _refuses: Optional[Callable[..., Optional[str]]] = None  # None while nothing is enabled
@@ -206,7 +211,7 @@ def _refusal_of_fused(query: Tensor, key: Tensor, value: Tensor, mask: Optional[
         return why
     if query.shape[-1] != value.shape[-1]:
         return "query and value differ in their channels"
-    return None if _refuses is _refusal or _wins.wins(query, key, mask, is_causal, backward) else _SLOWER
+    return None if _refuses is _refusal or _wins.wins(query, key, mask, is_causal, backward) else _slower(query)
 
 
 def _fused(beneath: _Beneath) -> Callable[..., tuple[Tensor, Tensor]]:
@@ -325,7 +330,7 @@ class enable:
     Other calls are PyTorch's as before; `calls(verbose=True)` lists them.
 
     As a call it holds until `disable()`; `with attn.torch.enable():` holds until the end of the block.  always=True takes
-    the slower calls too.
+    the slower calls too.  On ARM, where float32 was never timed, it takes bfloat16 and float16 alone unless always=True.
     """
 
     def __init__(self, always: bool = False, attention: bool = True, linear: bool = True) -> None:

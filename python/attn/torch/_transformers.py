@@ -14,22 +14,25 @@ from torch import Tensor
 from .. import _form
 from .._errors import ArgumentError, UnsupportedError
 from .._form import Problem
-from . import _distance, _enable, _engine, _masks, _ops, _sdpa, _variants, _weights
+from . import _distance, _enable, _engine, _masks, _ops, _sdpa, _variants, _weights, _wins
 from ._masks import Mask, Pattern
 
 _RESERVED = ("flash", "sdpa", "flex_attention", "eager", "/", "|")
 _lock = threading.Lock()
 _registered: set[str] = set()
+_always = False  # of the last register(): whether attn takes float32 where nobody has timed it
 
 
-def register(name: str = "attn") -> None:
+def register(name: str = "attn", always: bool = False) -> None:
     """Adds attn to the attention implementations of transformers: a model that is made or loaded
     with attn_implementation=name, or is given it by model.set_attn_implementation(name), attends by
     attn on the CPU.
 
     Masks that are lengths, windows, chunks or packed sequences are computed as such, without a mask
     of all pairs.  The model's own eager function computes the calls that attn does not take;
-    attn.torch.calls(verbose=True) lists them.  Raises ImportError without transformers.
+    attn.torch.calls(verbose=True) lists them.  On ARM, where float32 was never timed, float32 is
+    left to PyTorch's scaled_dot_product_attention, or to the model's own function where that cannot
+    compute a call; always=True takes it too.  Raises ImportError without transformers.
     """
     if not isinstance(name, str) or not name or any(word in name for word in _RESERVED):
         raise ArgumentError(f"name is {name!r}; text without {', '.join(_RESERVED)} is wanted, "
@@ -42,6 +45,8 @@ def register(name: str = "attn") -> None:
         transformers.AttentionInterface.register(name, attention)
         transformers.AttentionMaskInterface.register(name, _masks.mask)
         _registered.add(name)
+        global _always
+        _always = always
 
 
 def _import() -> Any:
@@ -77,7 +82,8 @@ def attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor
               **options: Any) -> tuple[Tensor, Optional[Tensor]]:
     """The function that transformers calls: query [B,H,q,c], key [B,Hkv,k,c], value [B,Hkv,k,v];
     the result is [B,q,H,v], and the weights [B,H,q,k] where they are requested."""
-    if not dropout and position_bias is None and softcap is None and s_aux is None:
+    untimed = _wins.UNTIMED and not _always and query.dtype is torch.float32
+    if not untimed and not dropout and position_bias is None and softcap is None and s_aux is None:
         found = _shortly(module, query, key, value, attention_mask, scaling, is_causal, options)
         if found is not None:
             _enable.count()
@@ -92,6 +98,10 @@ def attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor
     call = _Call(query, key, value, attention_mask, causal, dropout, scaling, position_bias,
                  softcap, s_aux, weights)
     why = _refusal(module, call, options)
+    if why is None and untimed:
+        if not weights and position_bias is None and softcap is None and s_aux is None:
+            return _by_pytorch(call)
+        why = _enable.UNTIMED if _eager_of(type(module)) is not None else None
     if why is not None:
         return _eagerly(module, call, options, why)
     if torch.compiler.is_compiling():
@@ -256,6 +266,18 @@ def _eagerly(module: torch.nn.Module, call: _Call, options: dict[str, Any],
         for block in _engine.recorders.open:
             block.given(found[1], why)
     return found
+
+
+def _by_pytorch(call: _Call) -> tuple[Tensor, None]:
+    """The result of PyTorch's scaled_dot_product_attention."""
+    if not torch.compiler.is_compiling():
+        _enable.count_other("PyTorch", _enable.UNTIMED)
+    groups = call.query.shape[1] // call.key.shape[1]
+    key, value = (x if groups == 1 else x.repeat_interleave(groups, dim=1) for x in (call.key, call.value))
+    mask = None if call.causal else _dense(call)
+    o = torch.nn.functional.scaled_dot_product_attention(call.query, key, value, attn_mask=mask, dropout_p=call.dropout,
+                                                         is_causal=call.causal, scale=call.scaling)
+    return o.transpose(1, 2), None
 
 
 def _dense(call: _Call) -> Any:

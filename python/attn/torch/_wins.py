@@ -3,7 +3,8 @@
 
 Where products run on AVX2, PyTorch's fused attention uses MKL, and each side wins somewhere.  With AVX-512 and AMX
 PyTorch wins where few queries meet many keys.  The limits below are measured (`bench/peers/torch_calls.py` prints the
-tables).  With NEON attn takes all calls.  In bfloat16 and float16 attn is faster, except
+tables).  On ARM nobody has timed the two in float32, so
+float32 is left to PyTorch there.  In bfloat16 and float16 attn is faster, except
 for few queries and many keys in float16, where converting the keys takes longest, and for masks of float16 that need a
 gradient.  AMX is not measured
 in these types, and has the limits of float32.
@@ -11,6 +12,7 @@ in these types, and has the limits of float32.
 from __future__ import annotations
 
 import math
+import platform
 import re
 from typing import Optional
 
@@ -29,6 +31,7 @@ def _isa() -> str:
 
 
 _ISA = _isa()
+UNTIMED = platform.machine().lower() in ("aarch64", "arm64")  # float32 is PyTorch's, unless always=True
 _AMX = _ISA == "amx"
 _MEASURED, _WIDE = _ISA == "avx2", _ISA.startswith(("avx512", "amx"))
 
@@ -52,6 +55,8 @@ def wins(query: Tensor, key: Tensor, mask: Optional[Tensor], causal: bool, recor
     """Whether attn is not the slower one; `records`: a backward pass follows."""
     queries, keys, channels = query.shape[-2], key.shape[-2], query.shape[-1]
     longest = max(queries, keys)
+    if UNTIMED and query.dtype is torch.float32:
+        return False
     if query.dtype is torch.float16:
         few = 4 < queries <= 16 and keys > 1024 and query.shape[-3] == key.shape[-3]
         learned = mask is not None and mask.requires_grad and (longest > 128 or longest * channels > 8192)

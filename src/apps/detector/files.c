@@ -287,10 +287,9 @@ attn_status attn_detector_load(attn_detector **detector, attn_context *context, 
     static const attn_detector_options defaults = {0};
     ATTN__CALL(context);
     *detector = NULL;
+    if (ATTN__CHECK_RESERVED(context, options, attn_detector_options) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     options = options ? options : &defaults;
-    for (size_t i = 0; i < sizeof options->reserved / sizeof *options->reserved; i++)
-        if (options->reserved[i] != 0)
-            return attn__fail(context, ATTN_ERROR_ARGUMENT, "attn_detector_options.reserved must be zero");
     if (options->size < 0)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "a picture's short side of %lld pixels is negative",
                           (long long)options->size);

@@ -113,6 +113,11 @@ attn_model *attn_generator_model(const attn_generator *g)
     return g->model;
 }
 
+int64_t attn_generator_frames(const attn_generator *g)
+{
+    return g->shape.frames;
+}
+
 attn_image_shape attn_generator_shape(const attn_generator *g)
 {
     return g->shape;
