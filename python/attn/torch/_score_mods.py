@@ -252,7 +252,8 @@ class Graph:
             raise Refused(f"score_mod computes {name} with options")
         scored = [i for i, x in enumerate(args) if isinstance(x, fx.Node) and x in self.scores]
         score = self.scores[args[scored[0]]] if scored else Score()  # type: ignore[index]
-        if len(args) == 1 and name in _SAME or name == "float" or name in _CASTS and torch.float32 in (*args, *node.kwargs.values()):
+        single = name in _CASTS and torch.float32 in (*args, *node.kwargs.values())
+        if len(args) == 1 and name in _SAME or name == "float" or single:
             return score
         if name in _NEGATE:
             return self._times(score, -1.0)
@@ -314,7 +315,8 @@ class Graph:
         constant = self._constant(other if both[0] is not None else one)
         if score is None or constant != -math.inf:
             raise Refused("score_mod replaces scores by numbers that are not -inf")
-        bands, mask = self.condition(condition) if both[0] is not None else ((), self._made(torch.logical_not, self._value(condition)))
+        bands, mask = self.condition(condition) if both[0] is not None else \
+            ((), self._made(torch.logical_not, self._value(condition)))
         if mask is not None and score.mask is not None:
             mask = self._made(torch.logical_and, score.mask, mask)
         return score._replace(mask=mask or score.mask, bands=score.bands + bands)
