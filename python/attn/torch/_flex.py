@@ -89,7 +89,7 @@ def _relation(bands: Sequence[Band]) -> tuple[int, ...]:
 
 
 def _pairs(x: Tensor, queries: Any, keys: Any) -> Tensor:
-    """What `table` found by distance, for all pairs."""
+    """The numbers that `table` found by distance, for all pairs."""
     at = torch.arange(keys, device=x.device) - torch.arange(queries, device=x.device).unsqueeze(1) + queries - 1
     return x[:, :, 0, at]
 
@@ -156,7 +156,7 @@ def _attended(q: Tensor, k: Tensor, v: Tensor, score_mod: Any, block_mask: Seque
 
 
 class Hooks:
-    """What attn changes, and PyTorch's own."""
+    """The kernels and functions that attn changes, and those of PyTorch."""
 
     def __init__(self, on: Callable[[], bool], count: Callable[[], None], count_other: Callable[[str, str], None]) -> None:
         self.on, self.count, self.count_other = on, count, count_other

@@ -342,7 +342,7 @@ def attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Ten
 
 
 def new_seed() -> Tensor:
-    """Of dropout, from PyTorch's generator."""
+    """A seed of dropout, from PyTorch's generator."""
     return torch.randint(2**62, (), dtype=torch.int64, device="cpu")
 
 

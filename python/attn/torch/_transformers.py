@@ -187,7 +187,7 @@ _SMALL = 2**16  # numbers of a bias that are copied in less time than it takes t
 
 
 def _small(bias: Tensor, queries: int, keys: int) -> bool:
-    """Whether a bias of T5's shape is copied for each call: it is small, and no gradient of it is wanted."""
+    """Whether each call copies a bias of T5's shape, which is small and gets no gradient."""
     return (_ops.plain(bias) and bias.dim() == 4 and bias.shape[2:] == (queries, keys) and bias.numel() <= _SMALL
             and bias.dtype in _BIASES and not (bias.requires_grad and torch.is_grad_enabled()))
 
