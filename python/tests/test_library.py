@@ -39,7 +39,8 @@ class Headers(unittest.TestCase):
         for name, own in CONSTANTS.items():
             lines.append(f'printf("{name} %zu\\n", (size_t){name});')
             wanted[name] = getattr(_library, own)
-        headers = "".join(f'#include "attn/{h}.h"\n' for h in ("attn", "config", "encode", "io", "models", "plot", "product", "tensor", "train", "trainer",
+        headers = "".join(f'#include "attn/{h}.h"\n' for h in ("attn", "config", "encode", "io", "models", "plot", "product", "tensor",
+                                                                "train", "trainer",
                                                                "translate", "classify", "detect", "generate", "image", "msa"))
         program = headers + "#include <stddef.h>\n#include <stdio.h>\nint main(void)\n{\n" + "\n".join(lines) + "}\n"
         with tempfile.TemporaryDirectory() as folder:

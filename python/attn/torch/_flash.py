@@ -17,7 +17,7 @@ Result = Union[Tensor, tuple[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 class _How(NamedTuple):
-    """What the functions take besides tensors of queries, keys and values."""
+    """The settings of a call."""
 
     scale: Optional[float]
     left: Optional[int]   # of the window, None: no limit
@@ -169,7 +169,7 @@ def _with_pattern(how: _How, problem: Problem, q: Tensor, k: Tensor, places: Ten
 
 
 def _dense(q: Tensor, k: Tensor, v: Tensor, how: _How, probs: bool) -> _Found:
-    """Of a batch [B,L,H,D]; probs: with the log-sum-exp [B,H,L] and the weights [B,H,L,S]."""
+    """Attends in a batch [B,L,H,D]; probs: with the log-sum-exp [B,H,L] and the weights [B,H,L,S]."""
     batch, queries, heads, _ = q.shape
     keys = k.shape[1]
     slopes = _slopes(how.slopes, batch, heads)
@@ -195,7 +195,7 @@ def _dense(q: Tensor, k: Tensor, v: Tensor, how: _How, probs: bool) -> _Found:
 
 
 def _varlen(q: Tensor, k: Tensor, v: Tensor, packed: _Packed, how: _How, probs: bool) -> _Found:
-    """Of packed sequences [tokens,H,D]; probs: with the log-sum-exp [H,tokens] and the weights [B,H,L,S]."""
+    """Attends in packed sequences [tokens,H,D]; probs: with the log-sum-exp [H,tokens] and the weights [B,H,L,S]."""
     heads, sequences = q.shape[1], packed.queries.shape[0] - 1
     if packed.keys.shape[0] != sequences + 1:
         raise ShapeError(f"cu_seqlens_q {tuple(packed.queries.shape)} and cu_seqlens_k {tuple(packed.keys.shape)} differ")
@@ -370,7 +370,7 @@ def _pages(name: str, x: Tensor, table: Tensor) -> int:
 
 
 def _in_pages(table: Tensor, page: int, pages: int, which: Tensor, at: Tensor) -> Tensor:
-    """Where the positions `at` of sequences `which` are among the positions of all pages."""
+    """Finds the positions `at` of sequences `which` among the positions of all pages."""
     if at.numel() and (int(at.max()) >= table.shape[1] * page or int(which.max()) >= table.shape[0]):
         raise ShapeError(f"block_table {tuple(table.shape)} of pages of {page} positions has no place for position "
                          f"{int(at.max())} of {int(which.max()) + 1} sequences")

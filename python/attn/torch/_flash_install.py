@@ -66,7 +66,7 @@ _MODULES: dict[str, dict[str, Any]] = {
 
 
 class _Distribution(importlib.metadata.Distribution):
-    """What importlib.metadata knows of the package."""
+    """The package's entry in importlib.metadata."""
 
     _files = {"METADATA": f"Metadata-Version: 2.1\nName: flash-attn\nVersion: {VERSION}\n"
                           "Summary: flash-attn's interface by attn.torch\n", "top_level.txt": "flash_attn\n"}
@@ -102,7 +102,7 @@ _finder = _Finder()
 
 
 def _others() -> Optional[str]:
-    """Where another flash_attn is; None where there is none."""
+    """Names the place of another flash_attn; None: there is none."""
     loaded = sys.modules.get("flash_attn")
     spec = getattr(loaded, "__spec__", None) if loaded is not None else importlib.util.find_spec("flash_attn")
     if spec is None:
@@ -164,8 +164,8 @@ _target: dict[str, Callable[..., Any]] = {}
 
 
 def _target_dtype(query: Tensor, module: torch.nn.Module) -> Any:
-    """transformers' function, which fails for float32 in a module without torch.nn.Linear, as GPT-2's; there the type that
-    the module has is wanted."""
+    """The type of a module's weights.  transformers' function fails for float32 in a module without torch.nn.Linear, such as
+    GPT-2's attention."""
     if query.dtype == torch.float32 and not torch.is_autocast_enabled("cpu") \
             and not any(isinstance(layer, torch.nn.Linear) for layer in module.modules()):
         return next((x.dtype for x in module.parameters()), None)

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from .. import _form
-from .._errors import ArgumentError
 from .._form import Problem
 from . import _engine, _ops, _score_mods, _sdpa
 from ._score_mods import DISTANCE, Band, Refused
@@ -90,7 +89,7 @@ def _relation(bands: Sequence[Band]) -> tuple[int, ...]:
 
 
 def _pairs(x: Tensor, queries: Any, keys: Any) -> Tensor:
-    """What `table` found by distance, for all pairs."""
+    """The numbers that `table` found by distance, for all pairs."""
     at = torch.arange(keys, device=x.device) - torch.arange(queries, device=x.device).unsqueeze(1) + queries - 1
     return x[:, :, 0, at]
 
@@ -119,7 +118,9 @@ def _attended(q: Tensor, k: Tensor, v: Tensor, score_mod: Any, block_mask: Seque
                 continue
             found = _pairs(found, queries, keys)
         mask = found if mask is None else mask & found
-    bias, index, by_index = None, None, ()
+    bias: Optional[Tensor] = None
+    index: Optional[Tensor] = None
+    by_index: tuple[Any, ...] = ()
     letters = ""
     sums = _engine.sums_of(q.dtype)
     if score.bias is not None:
@@ -155,7 +156,7 @@ def _attended(q: Tensor, k: Tensor, v: Tensor, score_mod: Any, block_mask: Seque
 
 
 class Hooks:
-    """What attn changes, and PyTorch's own."""
+    """The kernels and functions that attn changes, and those of PyTorch."""
 
     def __init__(self, on: Callable[[], bool], count: Callable[[], None], count_other: Callable[[str, str], None]) -> None:
         self.on, self.count, self.count_other = on, count, count_other
@@ -193,8 +194,7 @@ class Hooks:
                 if traced or _ops.eager() and kind in _ops._PLAIN:
                     try:
                         _refuse_tensors(q, k, v, kernel_options)
-                        with torch.enable_grad() if torch.is_grad_enabled() else torch.no_grad():
-                            found = _attended(q, k, v, score_mod, block_mask, scale, of_scores, of_masks, not traced)
+                        found = _attended(q, k, v, score_mod, block_mask, scale, of_scores, of_masks, not traced)
                         if not traced:
                             self.count()
                         return found
@@ -202,8 +202,9 @@ class Hooks:
                         why = str(error)
             options = {name: x for name, x in kernel_options.items() if name != _MARK}
             if why is not None:
-                if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in (q, k, v, *of_scores)):
-                    raise NotImplementedError(f"FlexAttention does not support backward on CPU, and attn does not compute it: {why}")
+                if _ops.records(*(x for x in (q, k, v, *of_scores) if isinstance(x, Tensor))):
+                    raise NotImplementedError("FlexAttention does not support backward on CPU, and attn does not compute it: "
+                                              f"{why}")
                 if not torch.compiler.is_compiling():
                     self.count_other("PyTorch", f"flex_attention: {why}")
             before, _call.left = _call.left, _call.left or why is not None

@@ -120,8 +120,26 @@ torch.library.register_autograd("attn::attend_backward", refuse_twice, setup_con
                                 lib=_DEFINED)
 
 
+def _computed(*inputs: Any) -> tuple[Tensor, Tensor]:
+    read = inputs[:_READS]
+    return cast(tuple[Tensor, Tensor], _engine.forward(Problem._make(inputs[_READS:]), read[:5], read[5], True, read[6:8],
+                                                       *read[8:]))
+
+
+class _Eager(torch.autograd.Function):
+    """The operator's rule without the dispatcher, which takes several times as long as a small call."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Any:
+        found = _computed(*inputs)
+        _keep(ctx, inputs, found)
+        return found
+
+    backward = staticmethod(_back)
+
+
 class _Direct(torch.autograd.Function):
-    """The operator's rule without the dispatcher, for calls that a plan is kept for.  Each input and each saved tensor
+    """As `_Eager`, for calls that a plan is kept for.  Each input and each saved tensor
     costs time, also one that is None; so there is no bias and no mask but `given`, and lse is no tensor."""
 
     @staticmethod
@@ -320,12 +338,16 @@ def attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Ten
         seed = None
     elif seed is None:
         seed = new_seed()
-    o, lse = _way()(q, k, v, bias, mask, seed, *offsets, sinks, index, blocks, *problem)
+    read = q, k, v, bias, mask, seed, *offsets, sinks, index, blocks
+    if eager() and all(x is None or plain(x) for x in read):
+        o, lse = _Eager.apply(*read, *problem) if records(q, k, v, bias, sinks) else _computed(*read, *problem)
+    else:
+        o, lse = _way()(*read, *problem)
     return o * 0 if everything else o, lse
 
 
 def new_seed() -> Tensor:
-    """Of dropout, from PyTorch's generator."""
+    """A seed of dropout, from PyTorch's generator."""
     return torch.randint(2**62, (), dtype=torch.int64, device="cpu")
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What the functions of PyTorch's FlexAttention compute: a score_mod as a factor, a softcap, a bias and a mask, a mask_mod as
-a band or a mask, read from their graphs."""
+"""Reads the graphs of FlexAttention's functions: a score_mod becomes a factor, a softcap, a bias and a mask, a mask_mod becomes
+a band or a mask."""
 from __future__ import annotations
 
 import math
@@ -251,8 +251,9 @@ class Graph:
         if node.kwargs and name not in _CASTS:
             raise Refused(f"score_mod computes {name} with options")
         scored = [i for i, x in enumerate(args) if isinstance(x, fx.Node) and x in self.scores]
-        score = self.scores[args[scored[0]]] if scored else Score()  # type: ignore[index]
-        if len(args) == 1 and name in _SAME or name == "float" or name in _CASTS and torch.float32 in (*args, *node.kwargs.values()):
+        score = self.scores[args[scored[0]]] if scored else Score()
+        single = name in _CASTS and torch.float32 in (*args, *node.kwargs.values())
+        if len(args) == 1 and name in _SAME or name == "float" or single:
             return score
         if name in _NEGATE:
             return self._times(score, -1.0)
@@ -303,18 +304,18 @@ class Graph:
         condition, one, other = args
         if isinstance(condition, fx.Node) and condition in self.scores:
             raise Refused("score_mod chooses by the score")
-        both = [self.scores.get(x) if isinstance(x, fx.Node) else None for x in (one, other)]
-        if both[0] is not None and both[1] is not None:
-            first, second = both
+        first, second = (self.scores.get(x) if isinstance(x, fx.Node) else None for x in (one, other))
+        if first is not None and second is not None:
             if first._replace(bias=None) != second._replace(bias=None):
                 raise Refused("score_mod chooses between scores that differ in more than a bias")
             zero = self._value(0.0)
             return first._replace(bias=self._made(_chosen, self._value(condition), first.bias or zero, second.bias or zero))
-        score = both[0] or both[1]
-        constant = self._constant(other if both[0] is not None else one)
+        score = second if first is None else first
+        constant = self._constant(other if first is not None else one)
         if score is None or constant != -math.inf:
             raise Refused("score_mod replaces scores by numbers that are not -inf")
-        bands, mask = self.condition(condition) if both[0] is not None else ((), self._made(torch.logical_not, self._value(condition)))
+        bands, mask = self.condition(condition) if first is not None else \
+            ((), self._made(torch.logical_not, self._value(condition)))
         if mask is not None and score.mask is not None:
             mask = self._made(torch.logical_and, score.mask, mask)
         return score._replace(mask=mask or score.mask, bands=score.bands + bands)

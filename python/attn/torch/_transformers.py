@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import sys
 import threading
 from typing import Any, Callable, NamedTuple, Optional, cast
@@ -83,8 +84,8 @@ def attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor
     """The function that transformers calls: query [B,H,q,c], key [B,Hkv,k,c], value [B,Hkv,k,v];
     the result is [B,q,H,v], and the weights [B,H,q,k] where they are requested."""
     untimed = _wins.UNTIMED and not _always and query.dtype is torch.float32
-    if not untimed and not dropout and position_bias is None and softcap is None and s_aux is None:
-        found = _shortly(module, query, key, value, attention_mask, scaling, is_causal, options)
+    if not untimed and not dropout and softcap is None and s_aux is None:
+        found = _shortly(module, query, key, value, attention_mask, scaling, is_causal, position_bias, options)
         if found is not None:
             _enable.count()
             return found.transpose(1, 2), None
@@ -156,8 +157,8 @@ def _recorded() -> bool:
 
 
 def _shortly(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, given: Any, scaling: Optional[float],
-             is_causal: Optional[bool], options: dict[str, Any]) -> Optional[Tensor]:
-    """The result for a call like an earlier one without a bias; None where the long way has to look."""
+             is_causal: Optional[bool], bias: Optional[Tensor], options: dict[str, Any]) -> Optional[Tensor]:
+    """The result for a call like an earlier one; None where the long way has to look."""
     if _engine.recorders.open or not _ops.unwatched() or _recorded():
         return None
     if options and not (_LONG.isdisjoint(options) and _others_of(type(module)).isdisjoint(options)):
@@ -182,8 +183,26 @@ def _shortly(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor,
             key, value = key[:, :, first:end], value[:, :, first:end]
         if pattern.keys is not None:
             mask = pattern.keys[:, None, None, first:end]
+    if bias is not None:
+        if causal or not _small(bias, queries, keys) or key.shape[2] != keys:
+            return None
+        bias = bias if bias.dtype is torch.float32 else bias.float()
+        bias = bias if mask is None else bias.where(mask, -math.inf)
+        mask = bias if queries == 1 or bias.numel() <= 2048 else bias.contiguous()  # as T5 has it, with heads adjacent
     found = _sdpa.quick(query, key, value, mask, causal, scaling, True, _refuses)
     return None if isinstance(found, str) else cast(Optional[Tensor], found)
+
+
+_SMALL = 2**16  # numbers of a bias that are copied in less time than it takes to look for a table behind them
+
+
+def _small(bias: Tensor, queries: int, keys: int) -> bool:
+    """Whether each call copies a bias of T5's shape, which is small and gets no gradient."""
+    return (_ops.plain(bias) and bias.dim() == 4 and bias.shape[2:] == (queries, keys) and bias.numel() <= _SMALL
+            and bias.dtype in _BIASES and not (bias.requires_grad and torch.is_grad_enabled()))
+
+
+_BIASES = frozenset((torch.float32, torch.bfloat16, torch.float16))
 
 
 def _may_have_sinks(module: torch.nn.Module) -> bool:
