@@ -31,7 +31,7 @@ size_t attn__sums_size(const attn__canonical *canonical, unsigned gradients);
 /* Places the sums of the gradients in `memory`. The contents of `memory` do not change. */
 void attn__sums_start(attn__sums *sums, const attn__canonical *canonical, unsigned gradients, void *memory);
 /* Rounds the sums and stores them as gradients. With problem.accumulate it adds them to the gradients instead. */
-void attn__sums_store(const attn__sums *sums, const attn__canonical *canonical, const attn_arrays *arrays);
+void attn__sums_store(const attn__sums *sums, const attn__canonical *canonical, const attn__execution *arrays);
 
 enum {
     ATTN__WANT_ROWS = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV,
@@ -39,7 +39,7 @@ enum {
 };
 /* Clears elements of the requested gradients. If `fixed` is NULL, clears all elements. Otherwise, clears the elements
  * at index `batch` of the BATCH axes that `fixed` marks. */
-void attn__gradients_clear(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch,
+void attn__gradients_clear(const attn__canonical *canonical, const attn__execution *arrays, int64_t batch,
                            unsigned gradients, const bool *fixed);
 
 /* A division of the BATCH indices into `items` sets of `rest` indices. Two sets never write the same gradient
@@ -74,7 +74,7 @@ attn__slots attn__slots_make(const attn__canonical *canonical, void *memory);
 /* Clears the sums of a slot and returns its items [first, end). */
 void attn__slots_start(const attn__slots *slots, int64_t slot, attn__sums *sums, int64_t *first, int64_t *end);
 /* Adds up the sums of all slots and stores the gradients that all items share. */
-void attn__slots_store(const attn__slots *slots, const attn_arrays *arrays);
+void attn__slots_store(const attn__slots *slots, const attn__execution *arrays);
 
 /* Returns the ATTN_WANT_ bits of the requested gradients dq, dk, dv and dbias in which several batch indices, rows or
  * channels share an element (broadcasting). */

@@ -34,13 +34,13 @@ static inline const attn__group *attn__rows_of(const attn__canonical *canonical,
     return attn__operand_table[op].roles & ATTN__IN_QUERY ? &canonical->query : &canonical->key;
 }
 
-static inline void *attn__operand_array(const attn_arrays *arrays, attn__operand op)
+static inline void *attn__operand_array(const attn__execution *arrays, attn__operand op)
 {
 #define ATTN_X(NAME, field, roles, positional) [ATTN__OP_##NAME] = offsetof(attn_arrays, field),
     static const size_t places[] = {ATTN__OPERAND_MAP(ATTN_X)};
 #undef ATTN_X
     void *data;
-    memcpy(&data, (const char *)arrays + places[op], sizeof data);
+    memcpy(&data, (const char *)&arrays->at + places[op], sizeof data);
     return data;
 }
 
@@ -163,8 +163,8 @@ void attn__rows_prefetch(const attn__rows *rows, int64_t r);
 /* Adds rows [from, to) of `heads` neighbouring batch indices to `list`. The operand's channels must be adjacent.
  * Returns false and adds nothing if rows run along several dims, since the hardware prefetcher handles such rows. */
 static inline bool attn__rows_plan_prefetch(attn__prefetch *list, const attn__canonical *canonical,
-                                            const attn_arrays *arrays, attn__operand op, int64_t batch, int64_t heads,
-                                            int64_t from, int64_t to)
+                                            const attn__execution *arrays, attn__operand op, int64_t batch,
+                                            int64_t heads, int64_t from, int64_t to)
 {
     const attn__group *group = attn__rows_of(canonical, op);
     size_t stride = attn__stride_of(op);

@@ -350,26 +350,27 @@ static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, i
         offsets[i] = (int32_t)(i * each < positions ? i * each : positions);
 }
 
-static void make_arrays(scratch *s, const attn__canonical *canonical, attn_arrays *a)
+static void make_arrays(scratch *s, const attn__canonical *canonical, attn__execution *a)
 {
     const attn_packed *p = &canonical->problem.packed;
     for (attn_array array = 0; array < ATTN_ARRAY_COUNT; array++) {
         attn__array_use use;
         if (attn__arrays_find(canonical, array, &use))
-            attn__arrays_set(a, array, make_array(s, use.dtype, &use.extent));
+            attn__arrays_set(&a->at, array, make_array(s, use.dtype, &use.extent));
     }
     if (!(canonical->extras & ATTN__PACKED) || s->failed)
         return;
     int64_t sequences = canonical->batch.axis[p->batch_dim].dim.n;
-    fill_offsets(attn__arrays_get(a, ATTN_ARRAY_Q_OFFSETS), sequences, canonical->query.axis[p->query_dim].dim.n,
+    fill_offsets(attn__arrays_get(&a->at, ATTN_ARRAY_Q_OFFSETS), sequences, canonical->query.axis[p->query_dim].dim.n,
                  p->queries);
-    fill_offsets(attn__arrays_get(a, ATTN_ARRAY_K_OFFSETS), sequences, canonical->key.axis[p->key_dim].dim.n, p->keys);
+    fill_offsets(attn__arrays_get(&a->at, ATTN_ARRAY_K_OFFSETS), sequences, canonical->key.axis[p->key_dim].dim.n,
+                 p->keys);
 }
 
 /* Runs the solver a few times and returns the minimum time in seconds. A slow solver gets fewer runs. Returns a
  * negative number if the solver cannot be planned. */
 static double time_solver(attn_context *context, const attn__solver *solver, const attn__canonical *canonical,
-                          const attn_arrays *arrays)
+                          const attn__execution *arrays)
 {
     attn__recipe recipe = {0};
     double least = -1, spent = 0;
@@ -390,7 +391,7 @@ static double time_solver(attn_context *context, const attn__solver *solver, con
 }
 
 static const attn__solver *time_solvers(attn_context *context, const attn__canonical *canonical,
-                                        const attn_arrays *arrays)
+                                        const attn__execution *arrays)
 {
     const attn__solver *best = NULL;
     double least = 0;
@@ -411,7 +412,7 @@ static const attn__solver *time_solvers(attn_context *context, const attn__canon
 static const attn__solver *fastest(attn_context *context, const attn__canonical *canonical)
 {
     scratch s = {.context = context};
-    attn_arrays arrays = {0};
+    attn__execution arrays = {0};
     make_arrays(&s, canonical, &arrays);
     bool clean = attn__call_status(context) == ATTN_OK;
     const attn__solver *best = s.failed ? NULL : time_solvers(context, canonical, &arrays);

@@ -177,7 +177,7 @@ static void blocked_take(blocked *b, const blocked_plan *p, const attn__canonica
 typedef struct blocked_job {
     const attn__canonical *canonical;
     const blocked_plan *plan;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     char *workspace;
     int64_t blocks; /* forward: number of blocks of a segment */
     attn__slots slots;
@@ -417,10 +417,10 @@ static void finish_rows(const blocked *b, const blocked_tile *t)
         for (int64_t c = 0; c < values && !b->plan->wide; c++)
             row[c] = whole == 0 ? 0 : row[c] / whole;
         if (!b->plan->wide)
-            attn__scatter(&canonical->value, ATTN__OP_O, canonical->problem.dtype, b->arrays->o,
+            attn__scatter(&canonical->value, ATTN__OP_O, canonical->problem.dtype, b->arrays->at.o,
                           blocked_offset(b, ATTN__STRIDE(dim.o), t->query + i), row, false);
         if (canonical->problem.flags & ATTN_WANT_LSE)
-            attn__store(attn__operand_dtype(&canonical->problem, ATTN__OP_LSE), b->arrays->lse,
+            attn__store(attn__operand_dtype(&canonical->problem, ATTN__OP_LSE), b->arrays->at.lse,
                         blocked_offset(b, ATTN__STRIDE(dim.lse), t->query + i),
                         whole == 0 ? -(double)INFINITY : b->at.max[i] / unit + log(whole));
     }
@@ -513,8 +513,8 @@ static void store_bias(const blocked *b, const blocked_tile *t, int64_t i, unsig
     const int64_t *key = b->at.dbias_at;
     int64_t row = blocked_offset(b, ATTN__STRIDE(dim.dbias), t->query + i);
     for (int64_t j = 0; j < t->pairs; j++) {
-        double before = adds & ATTN_WANT_DBIAS ? attn__load(dtype, b->arrays->dbias, row + key[j]) : 0;
-        attn__store(dtype, b->arrays->dbias, row + key[j], before + (ds ? ds[j] : 0));
+        double before = adds & ATTN_WANT_DBIAS ? attn__load(dtype, b->arrays->at.dbias, row + key[j]) : 0;
+        attn__store(dtype, b->arrays->at.dbias, row + key[j], before + (ds ? ds[j] : 0));
     }
 }
 
@@ -536,7 +536,7 @@ static double delta_of(const blocked *b, const blocked_tile *t, int64_t i)
     const double *o = b->plan->wide ? NULL : b->o + i * values, *dout = b->plan->wide ? NULL : b->dout + i * values;
     double delta = b->plan->wide ? b->at.delta[i] : attn__dot_channels(o, dout, values);
     if (canonical->extras & ATTN__DLSE)
-        delta -= attn__load(attn__operand_dtype(&canonical->problem, ATTN__OP_LSE), b->arrays->dlse,
+        delta -= attn__load(attn__operand_dtype(&canonical->problem, ATTN__OP_LSE), b->arrays->at.dlse,
                             blocked_offset(b, ATTN__STRIDE(dim.lse), t->query + i));
     return delta;
 }
@@ -558,7 +558,7 @@ static double normalizer_of(const blocked *b, const blocked_tile *t, int64_t i, 
     if (is_sigmoid(b))
         return 0;
     if (!normalizes_again(b))
-        return attn__load(attn__operand_dtype(p, ATTN__OP_LSE), b->arrays->lse,
+        return attn__load(attn__operand_dtype(p, ATTN__OP_LSE), b->arrays->at.lse,
                           blocked_offset(b, ATTN__STRIDE(dim.lse), t->query + i));
     if (has_whole_rows(b) && !b->plan->wide) {
         memcpy(b->at.finite, s, (size_t)t->pairs * sizeof *s);
@@ -1304,7 +1304,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     return ATTN_OK;
 }
 
-static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn__execution *arrays,
                   void *workspace)
 {
     const blocked_plan *plan = recipe->data;

@@ -126,7 +126,7 @@ typedef struct blocked_axis {
 typedef struct blocked {
     const attn__canonical *canonical;
     const blocked_plan *plan;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     blocked_memory at;
     attn__sequence one;         /* problem and arrays of a packed sequence */
     int64_t batch;              /* the batch index whose keys are gathered, or -1 */
@@ -369,7 +369,7 @@ static void gather_table(blocked *b, int i)
     int64_t channels = attn__table_channels(canonical, i)->size, at = blocked_table_at(b, i);
     double factor = r->kind == ATTN_RELATIVE_VALUE ? 1 : canonical->problem.scale, *rows = b->at.table[i].t;
     for (int64_t d = 0; d < table->rows; d++, at += r->row_stride)
-        attn__table_gather(canonical, i, b->arrays->table[i], at, rows + d * channels);
+        attn__table_gather(canonical, i, b->arrays->at.table[i], at, rows + d * channels);
     transpose(rows, table->rows, channels, factor, b->at.table[i].t_t, table->ld_t);
     b->has_nonfinite |= !b->plan->kernel->finite(rows, table->rows * channels);
 }
@@ -378,7 +378,7 @@ static void gather_vectors(blocked *b)
 {
     const attn__group *contract = &b->canonical->contract;
     attn_dtype dtype = attn__operand_dtype(&b->canonical->problem, ATTN__OP_W);
-    const void *const vectors[] = {b->arrays->w, b->arrays->w2};
+    const void *const vectors[] = {b->arrays->at.w, b->arrays->at.w2};
     int n = attn__score_of(&b->canonical->problem)->vectors;
     for (int i = 0; i < n && i < 2; i++) {
         double *to = b->at.w + i * contract->size;
@@ -932,7 +932,7 @@ static double *blocked_finish_scores(blocked *b, const blocked_tile *t, int64_t 
         const int64_t *key = b->at.bias_at;
         int64_t row = blocked_offset(b, ATTN__STRIDE(dim.bias), t->query + i);
         for (int64_t j = 0; j < t->pairs; j++)
-            s[j] += attn__load(dtype, b->arrays->bias, row + key[j]);
+            s[j] += attn__load(dtype, b->arrays->at.bias, row + key[j]);
     }
     hide(b, t, i, s);
     for (int64_t j = 0; j < t->pairs && blocked_marks(b) && !counts(b); j++)
@@ -948,7 +948,7 @@ static void blocked_reset_softmax(const blocked *b, const blocked_tile *t)
     for (int64_t i = 0; i < t->queries; i++) {
         double sink = -(double)INFINITY;
         if (canonical->extras & ATTN__SINKS)
-            sink = attn__load(dtype, b->arrays->sinks, blocked_offset(b, ATTN__STRIDE(dim.sinks), t->query + i));
+            sink = attn__load(dtype, b->arrays->at.sinks, blocked_offset(b, ATTN__STRIDE(dim.sinks), t->query + i));
         b->at.max[i] = attn__is_softmax(b->canonical) ? sink : 0;
         b->at.sum[i] = sink > -(double)INFINITY || sink != sink;
         b->at.count[i] = 0;
