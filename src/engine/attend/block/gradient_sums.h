@@ -80,4 +80,42 @@ void attn__slots_store(const attn__slots *slots, const attn__execution *arrays);
  * channels share an element (broadcasting). */
 unsigned attn__sums_broadcast(const attn__canonical *canonical);
 
+/* Reports whether several indices of a group share an element. Packed sequences have stride 0, but share no element. */
+static inline bool attn__group_repeats(const attn__canonical *canonical, const attn__group *group, attn__operand op)
+{
+    for (int i = 0; i < group->n; i++) {
+        bool moves = attn__stride(&group->axis[i].dim, op) != 0 || (group->axis[i].packed && op != ATTN__OP_DBIAS);
+        if (!moves && attn__operand_length(&canonical->problem, &group->axis[i].dim, i, op) > 1)
+            return true;
+    }
+    return false;
+}
+
+/* Returns the gradients (ATTN_WANT_...) in which several batch indices or pairs share an element. */
+static inline unsigned attn__sums_shared(const attn__canonical *canonical)
+{
+    static const unsigned wants[] = {ATTN_WANT_DQ, ATTN_WANT_DK, ATTN_WANT_DV, ATTN_WANT_DBIAS};
+    static const attn__operand ops[] = {ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DBIAS};
+    unsigned shared = canonical->extras & ATTN__BIAS_MEETS ? ATTN_WANT_DBIAS : 0u;
+    for (int i = 0; i < 4; i++) {
+        const attn__group *last = i < 3 ? attn__channels_of(canonical, ops[i]) : &canonical->key;
+        if (attn__group_repeats(canonical, &canonical->batch, ops[i]) || attn__group_repeats(canonical, last, ops[i]) ||
+            attn__group_repeats(canonical, attn__rows_of(canonical, ops[i]), ops[i]))
+            shared |= wants[i];
+    }
+    return shared & canonical->problem.flags;
+}
+
+/* Reports whether `batch` is the first of the BATCH indices that add to the same elements of a gradient. */
+static inline bool attn__batch_comes_first(const attn__canonical *canonical, attn__operand op, int64_t batch)
+{
+    const attn__group *group = &canonical->batch;
+    for (int a = 0; a < group->n; a++) {
+        bool repeats = !group->axis[a].packed && attn__stride(&group->axis[a].dim, op) == 0;
+        if (repeats && attn__offsets_index(group, a, batch) != 0)
+            return false;
+    }
+    return true;
+}
+
 #endif

@@ -77,8 +77,14 @@ static inline int64_t attn__offsets_index(const attn__group *group, int axis, in
 
 /* Writes the indices along one axis for the group's linear indices [first, first + count). */
 void attn__offsets_indices(const attn__group *group, int axis, int64_t first, int64_t count, int64_t *out);
+/* Reports whether every index i has the offset i * step. */
+bool attn__offsets_even(const attn__group *group, size_t stride, int64_t step);
 /* Reports whether the group's elements are contiguous with this stride. */
-bool attn__offsets_adjacent(const attn__group *group, size_t stride);
+static inline bool attn__offsets_adjacent(const attn__group *group, size_t stride)
+{
+    return attn__offsets_even(group, stride, 1);
+}
+
 /* Writes the offsets of a group of channels to *room and advances *room. If channels are adjacent, returns NULL. */
 static inline const int64_t *attn__offsets_channels(const attn__group *group, size_t stride, int64_t **room)
 {
@@ -115,9 +121,6 @@ static inline bool attn__group_moves(const attn__group *group, attn__operand op)
         all = all && (group->axis[a].dim.n <= 1 || group->axis[a].packed || attn__stride(&group->axis[a].dim, op) != 0);
     return all;
 }
-
-/* Reports whether every index i has the offset i * step. */
-bool attn__offsets_even(const attn__group *group, size_t stride, int64_t step);
 
 /* Offsets of one batch index in all operands and tables, and its row number for dropout. */
 typedef struct attn__place {
