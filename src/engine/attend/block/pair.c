@@ -53,7 +53,7 @@ static void lay_out(attn__pair *pair, double *memory)
                                     .width = pair->canonical->problem.width};
 }
 
-void attn__pair_start(attn__pair *pair, const attn__canonical *canonical, const attn_arrays *arrays, void *memory)
+void attn__pair_start(attn__pair *pair, const attn__canonical *canonical, const attn__execution *arrays, void *memory)
 {
     attn_dtype dtype = canonical->problem.dtype;
     pair->canonical = canonical;
@@ -79,7 +79,7 @@ static double table_terms(attn__pair *pair, const attn__spot *spot)
     for (int i = 0; i < p->nrelatives; i++) {
         if (p->relatives[i].kind == ATTN_RELATIVE_VALUE)
             continue;
-        attn__table_gather(pair->canonical, i, pair->arrays->table[i], spot->table[i], pair->table_row[i]);
+        attn__table_gather(pair->canonical, i, pair->arrays->at.table[i], spot->table[i], pair->table_row[i]);
         const double *with = p->relatives[i].kind == ATTN_RELATIVE_QUERY ? pair->qs : pair->ks;
         for (int64_t c = 0; c < pair->canonical->contract.size; c++)
             sum += with[c] * pair->table_row[i][c];
@@ -105,11 +105,12 @@ static double own_score(attn__pair *pair, const attn__spot *spot)
     if (spot->outside)
         memset(pair->ks, 0, (size_t)canonical->contract.size * sizeof *pair->ks);
     else if (reads_q_and_k(canonical))
-        attn__gather(&canonical->contract, ATTN__OP_K, pair->keys, pair->arrays->k, spot->offset[ATTN__OP_K], pair->ks);
+        attn__gather(&canonical->contract, ATTN__OP_K, pair->keys, pair->arrays->at.k, spot->offset[ATTN__OP_K],
+                     pair->ks);
     double sum = attn__score_of(&canonical->problem)->value(&pair->rows) + table_terms(pair, spot);
     double score = capped(pair, canonical->problem.scale * sum);
     if (canonical->has_bias)
-        score += attn__load(pair->side, pair->arrays->bias, spot->offset[ATTN__OP_BIAS]);
+        score += attn__load(pair->side, pair->arrays->at.bias, spot->offset[ATTN__OP_BIAS]);
     return score;
 }
 
@@ -144,11 +145,11 @@ void attn__pair_value(attn__pair *pair, const attn__spot *spot)
     if (spot->outside)
         memset(pair->vs, 0, (size_t)canonical->value.size * sizeof *pair->vs);
     else
-        attn__gather(&canonical->value, ATTN__OP_V, pair->keys, pair->arrays->v, spot->offset[ATTN__OP_V], pair->vs);
+        attn__gather(&canonical->value, ATTN__OP_V, pair->keys, pair->arrays->at.v, spot->offset[ATTN__OP_V], pair->vs);
     for (int i = 0; i < p->nrelatives; i++) {
         if (p->relatives[i].kind != ATTN_RELATIVE_VALUE)
             continue;
-        attn__table_gather(canonical, i, pair->arrays->table[i], spot->table[i], pair->table_row[i]);
+        attn__table_gather(canonical, i, pair->arrays->at.table[i], spot->table[i], pair->table_row[i]);
         for (int64_t c = 0; c < canonical->value.size; c++)
             pair->vs[c] += pair->table_row[i][c];
     }
@@ -188,11 +189,11 @@ void attn__pair_row(attn__pair *pair, const attn__row *row, attn__normalizer *no
     const attn__canonical *canonical = pair->canonical;
     const attn__group *contract = &canonical->contract;
     if (reads_q_and_k(canonical))
-        attn__gather(contract, ATTN__OP_Q, pair->dtype, pair->arrays->q, row->offset[ATTN__OP_Q], pair->qs);
+        attn__gather(contract, ATTN__OP_Q, pair->dtype, pair->arrays->at.q, row->offset[ATTN__OP_Q], pair->qs);
     if (attn__score_of(&canonical->problem)->vectors > 0)
-        attn__gather(contract, ATTN__OP_W, pair->side, pair->arrays->w, row->offset[ATTN__OP_W], pair->ws);
+        attn__gather(contract, ATTN__OP_W, pair->side, pair->arrays->at.w, row->offset[ATTN__OP_W], pair->ws);
     if (attn__score_of(&canonical->problem)->vectors > 1)
-        attn__gather(contract, ATTN__OP_W, pair->side, pair->arrays->w2, row->offset[ATTN__OP_W], pair->w2s);
+        attn__gather(contract, ATTN__OP_W, pair->side, pair->arrays->at.w2, row->offset[ATTN__OP_W], pair->w2s);
     if (canonical->extras & ATTN__TOP_K)
         find_largest(pair, row);
     if (normalizer && canonical->problem.normalization == ATTN_NORMALIZATION_SIGMOID)
@@ -200,7 +201,7 @@ void attn__pair_row(attn__pair *pair, const attn__row *row, attn__normalizer *no
     else if (normalizer && canonical->problem.mask_fill != 0)
         *normalizer = normalizer_from_scores(pair, row);
     else if (normalizer)
-        *normalizer = (attn__normalizer){attn__load(pair->side, pair->arrays->lse, row->offset[ATTN__OP_LSE]), 0, 0};
+        *normalizer = (attn__normalizer){attn__load(pair->side, pair->arrays->at.lse, row->offset[ATTN__OP_LSE]), 0, 0};
 }
 
 double attn__row_weight(const attn__row *row, const attn__normalizer *normalizer, double score)

@@ -71,9 +71,9 @@ typedef struct attn__bias {
     bool adjacent;
 } attn__bias;
 
-/* Describes arrays->bias, or its gradient if `dbias` is set. */
-attn__bias attn__bias_of(const attn__canonical *canonical, const attn_arrays *arrays, bool dbias, const int64_t *row_at,
-                         int64_t rows, const int64_t *key_at, int64_t keys);
+/* Describes arrays->at.bias, or its gradient if `dbias` is set. */
+attn__bias attn__bias_of(const attn__canonical *canonical, const attn__execution *arrays, bool dbias,
+                         const int64_t *row_at, int64_t rows, const int64_t *key_at, int64_t keys);
 /* Writes tile[j * width + i] = factor * element (i, j). Lanes i >= bias->rows get arbitrary finite numbers. */
 void attn__bias_lanes(const attn__bias *bias, const attn__online_softmax_kernel *lanes, float factor, float *tile,
                       int64_t width);
@@ -88,7 +88,7 @@ void attn__bias_store(const attn__bias *dbias, const attn__softmax_backward_kern
 /* Initializes the running maximum and sum of queries [first, first + count) to -infinity and 0 or, with sinks, to the
  * score and the weight of the sink, which is a key of value 0.  Entries from `count` to `padded` get -infinity and
  * 0. */
-void attn__running_begin(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
+void attn__running_begin(const attn__canonical *canonical, const attn__execution *arrays, int64_t batch, int64_t first,
                          int64_t count, int64_t padded, float *max, float *sum);
 
 /* Returns the log-sum-exp of a row, or -infinity for a row without keys. It is 0 if weights are not divided. */
@@ -106,8 +106,8 @@ static inline float attn__running_factor(const attn__canonical *canonical, float
     return sum == 0.0f ? 0.0f : (float)(1.0 / (1.0 - canonical->problem.dropout)) / divisor;
 }
 
-/* Computes the log-sum-exps of queries [first, first + count) and stores them in arrays->lse. */
-void attn__running_store(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
+/* Computes the log-sum-exps of queries [first, first + count) and stores them in arrays->at.lse. */
+void attn__running_store(const attn__canonical *canonical, const attn__execution *arrays, int64_t batch, int64_t first,
                          int64_t count, const float *max, const float *sum);
 
 /* ---------------------------------------------------------------------------------------------- backward */
@@ -118,9 +118,9 @@ static inline float attn__lse_in(float lse)
     return lse == -INFINITY ? INFINITY : (float)((double)lse * ATTN__LOG2E);
 }
 
-/* Loads arrays->lse times log2(e). If lse has a gradient, subtracts that gradient from delta, which is the sum over
+/* Loads arrays->at.lse times log2(e). If lse has a gradient, subtracts that gradient from delta, which is the sum over
  * channels of dout * o. Rows without keys keep their delta. */
-void attn__lse_load(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
+void attn__lse_load(const attn__canonical *canonical, const attn__execution *arrays, int64_t batch, int64_t first,
                     int64_t count, float *lse, float *delta);
 
 #endif

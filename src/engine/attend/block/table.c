@@ -116,11 +116,11 @@ static bool read_channel(const attn__table_panel *panel, const float *numbers, i
     return finite;
 }
 
-void attn__table_panel_read(const attn__table_panel *panel, const attn__canonical *canonical, const attn_arrays *arrays,
-                            int64_t at, float factor, const attn__table_memory *memory)
+void attn__table_panel_read(const attn__table_panel *panel, const attn__canonical *canonical,
+                            const attn__execution *arrays, int64_t at, float factor, const attn__table_memory *memory)
 {
     const attn_relative *r = &canonical->problem.relatives[panel->relative];
-    const float *table = (const float *)arrays->table[panel->relative] + at;
+    const float *table = (const float *)arrays->at.table[panel->relative] + at;
     bool finite = true;
     if (*memory->at == at)
         return;

@@ -108,7 +108,7 @@ void attn__tile_rows_lse(const attn__tile_rows *rows, const attn__tile_plan *pla
     enum { CHUNK = 64 };
     const attn__canonical *canonical = place->canonical;
     int64_t at = place->head * rows->most, batch = place->batch, count = place->count, offset[CHUNK];
-    const float *lse = place->arrays->lse;
+    const float *lse = place->arrays->at.lse;
     if (plan->kind == ATTN__WEIGHTS_SIGMOID)
         return;
     attn__lse_load(canonical, place->arrays, batch, place->first, count, rows->lse + at, rows->delta + at);
@@ -265,11 +265,11 @@ void attn__tile_store_chosen(const attn__tile_chosen *t)
                 t->row[c] = nan ? t->m[i] : 0.0f;
         } else {
             attn__operand_offsets(canonical, ATTN__OP_V, place->batch, t->chosen[i], 1, &at);
-            attn__rows v = {place->arrays->v, keys, &at, 1, t->v_channel, n};
+            attn__rows v = {place->arrays->at.v, keys, &at, 1, t->v_channel, n};
             attn__rows_load(&v, t->plan->lanes, t->row, n);
         }
         attn__operand_offsets(canonical, ATTN__OP_O, place->batch, place->first + i, 1, &at);
-        attn__rows o = {place->arrays->o, dtype, &at, 1, t->o_channel, n};
+        attn__rows o = {place->arrays->at.o, dtype, &at, 1, t->o_channel, n};
         attn__rows_store(&o, t->plan->backward, t->row, n, t->plan->drop_scale, false);
     }
 }

@@ -55,7 +55,7 @@ typedef struct attn__tile_keys {
 typedef struct attn__tile {
     const attn__tile_plan *plan;
     const attn__canonical *canonical;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     const attn__visible_rows *see; /* limits of the rows */
     const attn__tile_rows *rows;
     int64_t row, nrows;
@@ -91,7 +91,7 @@ void attn__tile_keys_take(attn__tile_keys *keys, const attn__tile_plan *plan, at
 /* Queries [first, first + count) of a batch index. `head` is the index of the batch index in the arrays by head. */
 typedef struct attn__tile_place {
     const attn__canonical *canonical;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     int64_t head, batch, first, count;
 } attn__tile_place;
 

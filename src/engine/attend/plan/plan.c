@@ -38,7 +38,7 @@ static attn_status wrap_canonical(attn_plan *plan)
     return status;
 }
 
-static void run_solver(const attn__step *step, const attn_arrays *arrays, char *workspace)
+static void run_solver(const attn__step *step, const attn__execution *arrays, char *workspace)
 {
     const attn_plan *plan = step->plan;
     plan->solver->apply(&plan->canonical, &plan->recipe, arrays, workspace + step->workspace_at);
@@ -252,8 +252,10 @@ static attn_status check_contents(const attn_plan *plan, const attn_arrays *arra
 
 /* ------------------------------------------------------------------------------------------------- run */
 
-static attn_status execute(const attn_plan *plan, const attn_arrays *arrays, void *workspace)
+static attn_status execute(const attn_plan *plan, const attn_arrays *arrays, const attn__drop_rows *rows,
+                           void *workspace)
 {
+    const attn__execution execution = {*arrays, rows};
     char *scratch = workspace ? workspace : plan->workspace;
     const char *missing = missing_array(plan, arrays);
     if (missing)
@@ -266,7 +268,7 @@ static attn_status execute(const attn_plan *plan, const attn_arrays *arrays, voi
     if (!workspace && atomic_flag_test_and_set(plan->busy))
         return attn__fail(plan->context, ATTN_ERROR_BUSY,
                           "the workspace of the plan is in use by another thread; pass a workspace of your own");
-    attn__step_run(plan->steps, arrays, scratch);
+    attn__step_run(plan->steps, &execution, scratch);
     if (!workspace)
         atomic_flag_clear(plan->busy);
     return ATTN_OK;
@@ -277,14 +279,12 @@ attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, 
     ATTN__CALL(plan->context);
     if (!attn__all_zero(arrays->reserved, sizeof arrays->reserved))
         return attn__fail(plan->context, ATTN_ERROR_ARGUMENT, "attn_arrays: a reserved field is not NULL");
-    return execute(plan, arrays, workspace);
+    return execute(plan, arrays, NULL, workspace);
 }
 
 attn_status attn__plan_execute(const attn_plan *plan, const attn_arrays *arrays, const attn__drop_rows *rows,
                                void *workspace)
 {
-    attn_arrays shard = *arrays;
-    shard.reserved[0] = rows;
     ATTN__CALL(plan->context);
-    return execute(plan, &shard, workspace);
+    return execute(plan, arrays, rows, workspace);
 }

@@ -27,7 +27,7 @@ typedef struct attn__solver {
     attn_status (*plan)(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe);
     /* Computes o and lse, or the requested gradients. The arrays are already checked. It must not allocate memory.
      * Requested weights, a bias index and gradients of sinks are computed by other steps (plan.h). */
-    void (*apply)(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+    void (*apply)(const attn__canonical *canonical, const attn__recipe *recipe, const attn__execution *arrays,
                   void *workspace);
     /* Returns the gradients (ATTN_WANT_...) that the solver adds to several times. With `accumulate`,
      * private_gradients.c sums these gradients in the workspace and adds them to the caller's values once, so that they

@@ -15,6 +15,7 @@
 #define ATTN_ATTEND_CANONICAL_H
 
 #include "attn/attn.h"
+#include "attend/problem/execution.h"
 #include "base/cpu.h"
 #include "base/caches.h"
 

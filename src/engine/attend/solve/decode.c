@@ -180,7 +180,7 @@ static double cost(const attn__canonical *canonical, int64_t max_queries)
 typedef struct job {
     const attn__canonical *canonical;
     const decode *f;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     char *workspace;
     size_t thread, part; /* bytes of a thread; bytes of the sums of one part of a head */
 } job;
@@ -189,7 +189,7 @@ typedef struct job {
 typedef struct item {
     const decode *f;
     const attn__canonical *canonical; /* the item's problem; if sequences are packed, that of its sequence */
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     int64_t batch, part; /* batch index of the first head; number of the part */
     int64_t begin, end;  /* range of the part's keys */
     bool packed;
@@ -291,7 +291,7 @@ static void load_head(const item *t, int64_t head, const scratch *s)
     int64_t n = canonical->query.size, batch = batch_of(t, head), at[QUERIES];
     if (n == 0)
         return;
-    attn__rows q = query_rows(t, ATTN__OP_Q, t->arrays->q, batch, at);
+    attn__rows q = query_rows(t, ATTN__OP_Q, t->arrays->at.q, batch, at);
     float *rows = s->q + head * n * f->channels, factor = attn__score_factor(canonical);
     attn__rows_load(&q, f->tiles.lanes, rows, f->channels);
     for (int64_t c = 0; c < n * f->channels; c++)
@@ -379,13 +379,13 @@ static void find_next(const item *t, int64_t head, int64_t first, const scratch 
         next = batch + t->f->head_step;
         k->next = v->base, k->next_at = v->at;
         if (next < canonical->batch.size && (head + 1 < t->f->heads || (single && !t->packed)))
-            v->next = rows_of(t, ATTN__STRIDE(dim.k), t->arrays->k, next, NULL, 0, 0).base, v->next_at = s->k_at;
+            v->next = rows_of(t, ATTN__STRIDE(dim.k), t->arrays->at.k, next, NULL, 0, 0).base, v->next_at = s->k_at;
     } else if (first + BLOCK < t->end || ends_part) {
         k->next = k->base, v->next = v->base;
         k->next_at = k->at + BLOCK, v->next_at = v->at + BLOCK;
     } else if (!t->packed && next < canonical->batch.size) {
-        k->next = rows_of(t, ATTN__STRIDE(dim.k), t->arrays->k, next, NULL, 0, 0).base;
-        v->next = rows_of(t, ATTN__STRIDE(dim.v), t->arrays->v, next, NULL, 0, 0).base;
+        k->next = rows_of(t, ATTN__STRIDE(dim.k), t->arrays->at.k, next, NULL, 0, 0).base;
+        v->next = rows_of(t, ATTN__STRIDE(dim.v), t->arrays->at.v, next, NULL, 0, 0).base;
         k->next_at = s->first_k_at, v->next_at = s->first_v_at;
     }
 }
@@ -396,8 +396,8 @@ static void find_block(const item *t, int64_t head, int64_t first, int64_t keys,
 {
     const attn__canonical *canonical = t->canonical;
     int64_t batch = batch_of(t, head);
-    *k = rows_of(t, ATTN__STRIDE(dim.k), t->arrays->k, batch, s->k_at, keys, canonical->contract.size);
-    *v = rows_of(t, ATTN__STRIDE(dim.v), t->arrays->v, batch, s->v_at, keys, canonical->value.size);
+    *k = rows_of(t, ATTN__STRIDE(dim.k), t->arrays->at.k, batch, s->k_at, keys, canonical->contract.size);
+    *v = rows_of(t, ATTN__STRIDE(dim.v), t->arrays->at.v, batch, s->v_at, keys, canonical->value.size);
     find_next(t, head, first, s, k, v);
 }
 
@@ -488,7 +488,7 @@ static void mask_scores(const item *t, int64_t head, int64_t i, float *p, const 
     const uint8_t *seen = s->tile.mask + i * BLOCK;
     uint8_t *alive = s->alive + i * BLOCK;
     if (t->canonical->has_bias) {
-        const float *bias = (const float *)t->arrays->bias + s->rows.bias_at[head] + s->rows.bias[i];
+        const float *bias = (const float *)t->arrays->at.bias + s->rows.bias_at[head] + s->rows.bias[i];
         for (int64_t j = from; j < to; j++)
             p[j] += bias[s->keys.bias[j]] * (float)ATTN__LOG2E;
     }
@@ -590,7 +590,7 @@ static void write_head(const item *t, int64_t batch, const sums *of)
 {
     const attn__canonical *canonical = t->canonical;
     int64_t at[QUERIES], n = canonical->query.size;
-    attn__rows o = query_rows(t, ATTN__OP_O, t->arrays->o, batch, at);
+    attn__rows o = query_rows(t, ATTN__OP_O, t->arrays->at.o, batch, at);
     o.rows = 1;
     bool chooses = t->f->tiles.kind == ATTN__WEIGHTS_LARGEST;
     if (chooses)
@@ -710,7 +710,7 @@ static size_t forward_size(const decode *f, const attn__canonical *canonical)
     return divide_forward(f, canonical, NULL, &unused, head);
 }
 
-static void apply_forward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+static void apply_forward(const attn__canonical *canonical, const attn__recipe *recipe, const attn__execution *arrays,
                           void *workspace)
 {
     job j = {.canonical = canonical, .f = recipe->data, .arrays = arrays, .workspace = workspace};
@@ -797,9 +797,9 @@ static void load_gradients(const item *t, int64_t head, const backward *b)
     const attn__canonical *canonical = t->canonical;
     int64_t n = canonical->query.size, batch = batch_of(t, head), at[QUERIES];
     float *dout = b->dout + head * n * f->values, *delta = b->s.rows.delta + head * n;
-    attn__rows rows = query_rows(t, ATTN__OP_DOUT, t->arrays->dout, batch, at);
+    attn__rows rows = query_rows(t, ATTN__OP_DOUT, t->arrays->at.dout, batch, at);
     attn__rows_load(&rows, f->tiles.lanes, dout, f->values);
-    rows = query_rows(t, ATTN__OP_O, t->arrays->o, batch, at);
+    rows = query_rows(t, ATTN__OP_O, t->arrays->at.o, batch, at);
     attn__rows_load(&rows, f->tiles.lanes, b->o, f->values);
     for (int64_t i = 0; i < n; i++)
         delta[i] = f->tiles.backward->dot(dout + i * f->values, b->o + i * f->values, f->values);
@@ -812,7 +812,7 @@ static void store_dq(const item *t, int64_t batch, const float *dq)
 {
     const attn_problem *p = &t->canonical->problem;
     int64_t at[QUERIES];
-    attn__rows rows = query_rows(t, ATTN__OP_DQ, t->arrays->dq, batch, at);
+    attn__rows rows = query_rows(t, ATTN__OP_DQ, t->arrays->at.dq, batch, at);
     attn__rows_store(&rows, t->f->tiles.backward, dq, t->f->channels, (float)p->scale, p->accumulate);
 }
 
@@ -851,7 +851,7 @@ static void spread(const item *t, int64_t head, int64_t keys, int64_t queries, b
                                 .add = canonical->problem.accumulate,
                                 .stream = f->stream};
     if (canonical->problem.flags & ATTN_WANT_DK) {
-        args.out = (char *)t->arrays->dk + attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.dk), batch) * size;
+        args.out = (char *)t->arrays->at.dk + attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.dk), batch) * size;
         args.at = b->dk_at;
         args.channels = canonical->contract.size;
         args.w = b->ds;
@@ -862,7 +862,7 @@ static void spread(const item *t, int64_t head, int64_t keys, int64_t queries, b
         f->kernel->spread(&args);
     }
     if (canonical->problem.flags & ATTN_WANT_DV) {
-        args.out = (char *)t->arrays->dv + attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.dv), batch) * size;
+        args.out = (char *)t->arrays->at.dv + attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.dv), batch) * size;
         args.at = b->dv_at;
         args.channels = canonical->value.size;
         args.w = b->s.s;
@@ -878,7 +878,7 @@ static void spread(const item *t, int64_t head, int64_t keys, int64_t queries, b
 static void store_dbias(const item *t, int64_t head, int64_t keys, bool seen, const backward *b)
 {
     const int64_t *row = b->s.rows.dbias, *at = b->s.keys.dbias;
-    float *dbias = (float *)t->arrays->dbias + b->s.rows.dbias_at[head];
+    float *dbias = (float *)t->arrays->at.dbias + b->s.rows.dbias_at[head];
     for (int64_t i = 0; i < t->canonical->query.size && !t->canonical->problem.accumulate; i++)
         for (int64_t j = 0; j < keys; j++)
             dbias[row[i] + at[j]] = 0.0f;
@@ -965,7 +965,7 @@ static void merge_backward(void *user, int64_t batch, int thread)
     store_dq(&t, batch, sum);
 }
 
-static void apply_backward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+static void apply_backward(const attn__canonical *canonical, const attn__recipe *recipe, const attn__execution *arrays,
                            void *workspace)
 {
     job j = {.canonical = canonical, .f = recipe->data, .arrays = arrays, .workspace = workspace};

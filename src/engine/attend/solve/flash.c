@@ -324,7 +324,7 @@ static void gather_queries(attn__flash_item *t)
     float factor = f->pairs ? 1.0f : attn__score_factor(t->canonical);
     for (int64_t i = 0; i < t->subtiles; i++) {
         attn__flash_subtile sub = subtile_at(t, i);
-        attn__lane_view view = {(void *)(uintptr_t)t->arrays->q,
+        attn__lane_view view = {(void *)(uintptr_t)t->arrays->at.q,
                                 t->canonical->problem.dtype,
                                 t->s.at[ATTN__OP_Q] + sub.lane,
                                 f->channel[ATTN__OP_Q],
@@ -401,7 +401,7 @@ static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
     const int64_t *channel = f->channel[ATTN__OP_V];
     bool finite = true;
     for (int64_t c = 0; c < f->values; c += group) {
-        const char *base = t->arrays->v;
+        const char *base = t->arrays->at.v;
         if (!channel)
             base += c * (int64_t)attn_dtype_size(f->keys_dtype);
         finite = f->tiles.lanes->copy(base, f->keys_dtype, t->s.at[ATTN__OP_V], channel ? channel + c : NULL, b->keys,
@@ -430,10 +430,10 @@ static void pack_keys(attn__flash_item *t, attn__flash_keys *b)
     attn_dtype dtype = f->keys_dtype;
     int64_t step = attn__offsets_one(&t->canonical->key, ATTN__STRIDE(dim.k), 1);
     bool here = t->subtiles == 1 && dtype == ATTN_F32 && !f->channel[ATTN__OP_K] && t->canonical->key.n == 1;
-    b->k = here ? (const float *)t->arrays->k + t->s.at[ATTN__OP_K][0] : t->s.k;
+    b->k = here ? (const float *)t->arrays->at.k + t->s.at[ATTN__OP_K][0] : t->s.k;
     b->ldk = here ? step : f->ldk;
     if (!here)
-        f->tiles.lanes->copy(t->arrays->k, dtype, t->s.at[ATTN__OP_K], f->channel[ATTN__OP_K], b->keys, f->channels,
+        f->tiles.lanes->copy(t->arrays->at.k, dtype, t->s.at[ATTN__OP_K], f->channel[ATTN__OP_K], b->keys, f->channels,
                              t->s.k, f->ldk);
 }
 
@@ -572,9 +572,9 @@ static void load_panels(attn__flash_item *t, attn__flash_keys *b)
     }
     gather_queries(t);
     if (f->pairs) {
-        f->pairs->copy_rows(t->arrays->k, t->s.at[ATTN__OP_K], b->keys, f->channels, t->s.pairs.k, f->ld_pairs);
-        finite =
-            chooses || f->pairs->pair_rows(t->arrays->v, t->s.at[ATTN__OP_V], b->keys, f->values, t->s.pairs.v, f->ldv);
+        f->pairs->copy_rows(t->arrays->at.k, t->s.at[ATTN__OP_K], b->keys, f->channels, t->s.pairs.k, f->ld_pairs);
+        finite = chooses ||
+                 f->pairs->pair_rows(t->arrays->at.v, t->s.at[ATTN__OP_V], b->keys, f->values, t->s.pairs.v, f->ldv);
     } else {
         pack_keys(t, b);
         finite = chooses || pack_values(t, b);
@@ -808,7 +808,7 @@ static void stream_output(attn__flash_item *t, int64_t part, int64_t parts)
     int64_t size = (int64_t)attn_dtype_size(t->canonical->problem.dtype), row = t->flash->values * size;
     int64_t from = t->count * part / parts, to = t->count * (part + 1) / parts;
     if (!t->flash->channel[ATTN__OP_O] && t->count * row > STORES)
-        attn__prefetch_add(&t->prefetch, t->arrays->o, size, t->s.at[ATTN__OP_O] + from, to - from, row);
+        attn__prefetch_add(&t->prefetch, t->arrays->at.o, size, t->s.at[ATTN__OP_O] + from, to - from, row);
 }
 
 /* Plans the prefetches during a block of keys: the next block or, after the last block, the first keys of the next
@@ -892,7 +892,7 @@ static void finish(attn__flash_item *t)
         float *o = t->s.o + sub.lane * f->held;
         if (!t->s.span[i].started)
             memset(o, 0, (size_t)(sub.width * f->values) * sizeof *o);
-        attn__lane_view view = {t->arrays->o,
+        attn__lane_view view = {t->arrays->at.o,
                                 t->canonical->problem.dtype,
                                 t->s.at[ATTN__OP_O] + sub.lane,
                                 f->channel[ATTN__OP_O],
@@ -975,7 +975,7 @@ static void run_item(void *user, int64_t number, int thread)
 
 typedef struct chosen_job {
     const attn__canonical *canonical;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     attn__batch_split split;
     attn__sums sums;
     backward_memory memory;
@@ -1003,7 +1003,7 @@ static void add_row(const chosen_job *j, attn__pair *pair, int64_t batch, int64_
     attn__row_at(&row, j->canonical, j->arrays, batch, query);
     if (row.absent || key == NO_KEY)
         return;
-    attn__gather(&j->canonical->value, ATTN__OP_DOUT, pair->dtype, j->arrays->dout, row.offset[ATTN__OP_DOUT],
+    attn__gather(&j->canonical->value, ATTN__OP_DOUT, pair->dtype, j->arrays->at.dout, row.offset[ATTN__OP_DOUT],
                  pair->douts);
     if (key != ALL_KEYS) {
         add_chosen(j, pair, &row, key, 1);
@@ -1024,7 +1024,7 @@ static void run_chosen(void *user, int64_t item, int thread)
             add_row(j, &pair, attn__batch_split_index(&j->split, j->canonical, item, rest), query);
 }
 
-static void apply_chosen(const attn__canonical *canonical, const attn_arrays *arrays, const backward_memory *memory)
+static void apply_chosen(const attn__canonical *canonical, const attn__execution *arrays, const backward_memory *memory)
 {
     chosen_job j = {.canonical = canonical, .arrays = arrays, .memory = *memory};
     unsigned summed = summed_gradients(canonical);
@@ -1038,7 +1038,7 @@ static void apply_chosen(const attn__canonical *canonical, const attn_arrays *ar
     attn__sums_store(&j.sums, canonical, arrays);
 }
 
-static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn__execution *arrays,
                   void *workspace)
 {
     job j = {.canonical = canonical, .flash = recipe->data, .workspace = workspace};

@@ -111,7 +111,7 @@ typedef struct attn__flash_pending {
 typedef struct attn__flash_item {
     const attn__canonical *canonical;
     const attn__flash *flash;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     int32_t *chosen; /* backward pass of a hardmax: gets the key of each query, or -1 */
     attn__flash_scratch s;
     int64_t batch;

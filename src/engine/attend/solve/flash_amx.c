@@ -27,7 +27,7 @@ static attn__bf16x3_rows rows_of(const attn__flash_item *t, const void *data, co
 void attn__flash_amx_queries(attn__flash_item *t)
 {
     const attn__flash *f = t->flash;
-    attn__bf16x3_rows q = rows_of(t, t->arrays->q, t->s.at[ATTN__OP_Q], t->count, f->channels);
+    attn__bf16x3_rows q = rows_of(t, t->arrays->at.q, t->s.at[ATTN__OP_Q], t->count, f->channels);
     if (f->terms > 1) {
         q.factor = attn__score_factor(t->canonical);
         t->q_finite = attn__bf16x3_split_rows(ATTN__BF16X3_ACROSS, &q, &t->s.tiles.q);
@@ -41,8 +41,8 @@ void attn__flash_amx_queries(attn__flash_item *t)
 bool attn__flash_amx_panels(attn__flash_item *t, attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
-    attn__bf16x3_rows v = rows_of(t, t->arrays->v, t->s.at[ATTN__OP_V], b->keys, f->values);
-    attn__bf16x3_rows k = rows_of(t, t->arrays->k, t->s.at[ATTN__OP_K], b->keys, f->channels);
+    attn__bf16x3_rows v = rows_of(t, t->arrays->at.v, t->s.at[ATTN__OP_V], b->keys, f->values);
+    attn__bf16x3_rows k = rows_of(t, t->arrays->at.k, t->s.at[ATTN__OP_K], b->keys, f->channels);
     if (f->terms > 1) {
         b->amx = t->q_finite && attn__bf16x3_split_rows(ATTN__BF16X3_ALONG, &k, &t->s.tiles.k) &&
                  attn__bf16x3_split_rows(ATTN__BF16X3_TRANSPOSED, &v, &t->s.tiles.v);

@@ -31,7 +31,7 @@ static state start_state(const attn__pair *pair, const attn__row *row, const att
     state s = {.fills = fill != 0 && attn__row_weight(row, normalizer, fill) != 0};
     if (!(pair->canonical->extras & ATTN__SINKS))
         return s;
-    double sink = attn__load(pair->side, pair->arrays->sinks, row->offset[ATTN__OP_SINKS]);
+    double sink = attn__load(pair->side, pair->arrays->at.sinks, row->offset[ATTN__OP_SINKS]);
     return sink == (double)-INFINITY ? s : (state){.max = sink, .sum = 1, .keys = 1};
 }
 
@@ -84,16 +84,16 @@ static void finish_row(attn__pair *pair, const attn__row *row, const state *s)
     double whole = normalizer_of(canonical, s);
     for (int64_t c = 0; c < canonical->value.size; c++)
         pair->sum[c] = empty ? 0 : pair->sum[c] / whole;
-    attn__scatter(&canonical->value, ATTN__OP_O, pair->dtype, pair->arrays->o, row->offset[ATTN__OP_O], pair->sum,
+    attn__scatter(&canonical->value, ATTN__OP_O, pair->dtype, pair->arrays->at.o, row->offset[ATTN__OP_O], pair->sum,
                   false);
     if (canonical->problem.flags & ATTN_WANT_LSE)
-        attn__store(pair->side, pair->arrays->lse, row->offset[ATTN__OP_LSE],
+        attn__store(pair->side, pair->arrays->at.lse, row->offset[ATTN__OP_LSE],
                     empty ? (double)-INFINITY : s->max + log(whole));
 }
 
 typedef struct job {
     const attn__canonical *canonical;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     char *workspace;
     size_t share;
     attn__sums sums; /* the sums of gradients; backward only */
@@ -246,12 +246,12 @@ static void start_row(work *w)
 {
     const attn__canonical *canonical = w->job->canonical;
     attn__pair *pair = &w->pair;
-    attn__gather(&canonical->value, ATTN__OP_O, pair->dtype, pair->arrays->o, w->row.offset[ATTN__OP_O], pair->vs);
-    attn__gather(&canonical->value, ATTN__OP_DOUT, pair->dtype, pair->arrays->dout, w->row.offset[ATTN__OP_DOUT],
+    attn__gather(&canonical->value, ATTN__OP_O, pair->dtype, pair->arrays->at.o, w->row.offset[ATTN__OP_O], pair->vs);
+    attn__gather(&canonical->value, ATTN__OP_DOUT, pair->dtype, pair->arrays->at.dout, w->row.offset[ATTN__OP_DOUT],
                  pair->douts);
     w->delta = attn__dot_channels(pair->vs, pair->douts, canonical->value.size);
     if (canonical->extras & ATTN__DLSE)
-        w->delta -= attn__load(pair->side, pair->arrays->dlse, w->row.offset[ATTN__OP_LSE]);
+        w->delta -= attn__load(pair->side, pair->arrays->at.dlse, w->row.offset[ATTN__OP_LSE]);
     memset(pair->dqs, 0, (size_t)canonical->contract.size * sizeof *pair->dqs);
     memset(pair->dws, 0, (size_t)canonical->contract.size * sizeof *pair->dws);
     memset(pair->dw2s, 0, (size_t)canonical->contract.size * sizeof *pair->dw2s);
@@ -314,7 +314,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     return ATTN_OK;
 }
 
-static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn__execution *arrays,
                   void *workspace)
 {
     job j = {.canonical = canonical, .arrays = arrays, .workspace = workspace, .share = attn__pair_size(canonical)};

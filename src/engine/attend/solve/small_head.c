@@ -299,7 +299,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 typedef struct item {
     const attn__canonical *canonical; /* problem and arrays of the item or of its packed sequence */
     const small_plan *plan;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     scratch s;
     int64_t batch; /* batch index of the group's first head */
     int64_t index;
@@ -573,7 +573,7 @@ static void write_outputs(const item *t)
         float kept = (float)attn__dropout_factor(t->canonical);
         for (int64_t i = 0; i < t->padded; i++)
             t->s.factor[i] = l[i] == 0.0f ? 0.0f : kept / l[i];
-        attn__lane_view view = {staged ? t->s.stage + h * values : t->arrays->o,
+        attn__lane_view view = {staged ? t->s.stage + h * values : t->arrays->at.o,
                                 t->canonical->problem.dtype,
                                 staged ? t->s.stage_at : t->s.at,
                                 n->column[ATTN__OP_O],
@@ -584,7 +584,7 @@ static void write_outputs(const item *t)
                 t->s.at[i] += values;
         n->tiles.lanes->scatter(&view, o, n->query_block, t->s.factor);
     }
-    float *out = t->arrays->o;
+    float *out = t->arrays->at.o;
     for (int64_t i = 0; staged && i < t->count; i++)
         memcpy(out + t->s.at[i], t->s.stage + i * n->stage_ld, (size_t)(n->heads * values) * sizeof *out);
 }
@@ -930,7 +930,7 @@ static void run_backward(item *t)
 typedef struct job {
     const attn__canonical *canonical;
     const small_plan *plan;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     char *workspace;
     size_t each;
 } job;
@@ -958,7 +958,7 @@ static void run_item(void *user, int64_t index, int thread)
     (n->backward ? run_backward : run_block)(&t);
 }
 
-static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn__execution *arrays,
                   void *workspace)
 {
     const small_plan *n = recipe->data;

@@ -92,7 +92,7 @@ typedef struct head {
     const attn__canonical *canonical; /* problem and arrays of the head or of its packed sequence */
     const head_plan *plan;
     const head_shape *shape;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     head_scratch m;
     attn__place now, next;
     int64_t number;               /* number of the batch item, see head_plan.weight */
@@ -552,7 +552,7 @@ static void find_weights(head *h, const attn__small_sequence_rows *k, bool caref
 
 static void write_lse(const head *h)
 {
-    float *lse = (float *)h->arrays->lse + h->now.at.lse;
+    float *lse = (float *)h->arrays->at.lse + h->now.at.lse;
     const int64_t *at = h->shape->query_at[ATTN__OP_LSE];
     for (int64_t i = 0; i < h->shape->queries; i++)
         lse[at[i]] = attn__running_lse(h->canonical, h->m.rows.m[i], h->m.rows.l[i]);
@@ -699,7 +699,7 @@ static int64_t advance(head *h)
 typedef struct job {
     const attn__canonical *canonical;
     const head_plan *plan;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     char *workspace;
     float *parts; /* [items][queries][width]: parts of the bias gradient */
     void (*run)(head *h);
@@ -792,7 +792,7 @@ static void join_parts(void *user, int64_t number, int thread)
     store_dbias(&h);
 }
 
-static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn__execution *arrays,
                   void *workspace)
 {
     const head_plan *p = recipe->data;

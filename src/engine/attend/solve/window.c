@@ -681,7 +681,7 @@ typedef struct job {
     const attn__canonical *canonical;
     attn__slots shared; /* sums of the gradients that several items add to */
     const attn__window *plan;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     char *scratch;
     int64_t slots;
     bool runs[ATTN__WINDOW_PASSES];
@@ -734,7 +734,7 @@ static void run_passes(job *j)
     attn__parallel_items(j->canonical->threads, j->slots, run_slot, j);
 }
 
-static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn__execution *arrays,
                   void *workspace)
 {
     const attn__window *plan = recipe->data;
