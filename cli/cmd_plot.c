@@ -30,7 +30,7 @@ static const cli_option options[] = {
     CLI_FLAG("log_y", 0, "a logarithmic y axis"),
     CLI_FLAG("panels", 0, "a panel for each FILE, side by side with the same axes"),
     CLI_TEXT("size", 0, "WIDTHxHEIGHT", "",
-             "of the picture in points, of which PNG has 2 pixels each way; default: 480x300, or by the panels"),
+             "size of the picture in points (in a PNG, 2 x 2 pixels each); default: 480x300, or by the panels"),
 };
 
 static const char *const usage[] = {"FILE... [-x COLUMN] [-y LIST] [--dots LIST] [--dashes LIST] [-o FILE]", NULL};
@@ -88,7 +88,7 @@ static int check_numbers(const cli_columns *file, const char *option, int64_t co
     const cli_column *c = &file->columns[column];
     if (!c->no_number)
         return CLI_OK;
-    return cli_fail(CLI_BAD, "--%s: column \"%.80s\" of %s has \"%.40s\" in line %lld, which is no number", option,
+    return cli_fail(CLI_BAD, "--%s: column \"%.80s\" of %s has \"%.40s\" in line %lld, which is not a number", option,
                     c->name, file->path, c->no_number, (long long)c->line);
 }
 
@@ -243,7 +243,7 @@ static int rename_curves(plotting *p)
         list += length + (list[length] != '\0');
     }
     if (*list)
-        return cli_fail(CLI_BAD, "--names: \"%.80s\" is left over: there are fewer curves", list);
+        return cli_fail(CLI_BAD, "--names: \"%.80s\" names no curve: there are more names than curves", list);
     return CLI_OK;
 }
 
@@ -348,7 +348,7 @@ static int read_file(plotting *p, const char *word, char **path)
     if (!*path)
         return cli_failed(p->cli, NULL);
     if (training && !attn_file_exists(*path))
-        return cli_fail(CLI_BAD, "%s is no directory of a training: there is no history.tsv in it", word);
+        return cli_fail(CLI_BAD, "%s is not the directory of a training: it has no history.tsv", word);
     return cli_columns_read(&p->files[p->nfiles++], p->cli, *path);
 }
 

@@ -14,11 +14,11 @@ static const attn_setting keys[] = {
     ATTN__TEXT("model", "axial-transformer", models, "the distribution over images (Ho et al. 2019)"),
     ATTN__TEXT("compat", "none", compats,
                "paper: as many blocks as the axial transformer of Ho et al. 2019 has: 16, 8 and 4 of one axis"),
-    ATTN__RUN_BEGIN("a model: a directory of attn's; what the model is then comes from there", "augmentation, dropout"),
+    ATTN__RUN_BEGIN("a model: a directory of attn's, which then sets the sizes of the model", "augmentation, dropout"),
     /* data */
     ATTN__BOOL("video", "false", "folders are videos, their pictures the frames, in the order of their names"),
     ATTN__RUN_IMAGES(1024, "false", "0"),
-    ATTN__INT("levels", "256", 2, 256, "values that a sample is rounded down to"),
+    ATTN__INT("levels", "256", 2, 256, "number of values that a sample can have; it is rounded down to one of them"),
     /* model */
     ATTN__INT("dim", "64", 1, 65536, "channels inside"),
     ATTN__INT("heads", "4", 1, 1024, "attention heads; divides dim"),

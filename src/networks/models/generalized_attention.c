@@ -16,7 +16,7 @@ static const attn_setting keys[] = {
     ATTN__KEY_COUNT("d_head", "", "channels of a head; default d / M, rounded down"),
     {"factors", ATTN_CONFIG_TYPE_TEXTS, "", 0, 0, factors, "the terms of the scores, a list; default: all four"},
     ATTN__KEY_COUNT("position_dim", "", "channels of the sines, a multiple of 4; default d, rounded down to one"),
-    {"position_magnitude", ATTN_CONFIG_TYPE_REAL, "1", 1e-6, 1e6, NULL, "what distances are multiplied by"},
+    {"position_magnitude", ATTN_CONFIG_TYPE_REAL, "1", 1e-6, 1e6, NULL, "factor of the distances"},
     ATTN__KEY_INIT,
 };
 static const attn_port inputs[] = {ATTN__PORT("x", "(b,d,h,w)", "an image")};

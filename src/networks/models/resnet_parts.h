@@ -49,7 +49,7 @@ int64_t attn__resnet_stages(const attn_config *config);
          1,                                                                                                            \
          ATTN__RESNET_BLOCKS,                                                                                          \
          NULL,                                                                                                         \
-         "blocks of each stage, of which there are as many as the list is long; default those of the name"},           \
+         "blocks of each stage, a number for each; default those of the name"},                                        \
         {"width",                                                                                                      \
          ATTN_CONFIG_TYPE_INTS,                                                                                        \
          "64",                                                                                                         \

@@ -60,15 +60,14 @@ typedef struct encoder_model {
         name, ATTN_CONFIG_TYPE_INT, "0", 0, 1 << 30, NULL, doc                                                         \
     }
 static const attn_setting keys[] = {
-    ATTN__KEY_COUNT("vocab_size", NULL, "tokens there are"),
+    ATTN__KEY_COUNT("vocab_size", NULL, "size of the vocabulary"),
     ATTN__KEYS_TRANSFORMER,
     ATTN__KEY_FLAG("use_bias", "false", "biases of the attention's projections"),
     ATTN__KEY_FLAG("encoder_norm", "false", "a norm behind the last block"),
     SIZE_KEY("segments", "kinds of segments, whose embedding is added to each token's; 0: none"),
     ATTN__KEY_FLAG("pooler", "false", "a layer with tanh behind the first token's output"),
     SIZE_KEY("num_classes", "classes of the layer behind that; 0: none"),
-    ATTN__KEY_FLAG("masked_head", "false",
-                   "a head that says which tokens there were: dense, norm, the embedding's table"),
+    ATTN__KEY_FLAG("masked_head", "false", "a head that predicts masked tokens: dense, norm, the embedding's table"),
 };
 static const attn_port inputs[] = {ATTN__PORT_IDS("tokens", "(b,t)", "ids below vocab_size"),
                                    ATTN__PORT_LENS("(b) or (b,t)"),
@@ -130,7 +129,7 @@ static void heads_forward(const encoder_model *m, const attn__call *call, attn_t
     bool pooled = attn__wanted(call, "pooled", &slot) != NULL, logits = attn__wanted(call, "logits", &slot) != NULL;
     if (logits && !m->classifier.weight) {
         attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT,
-                   "transformer-encoder: num_classes is 0: no logits");
+                   "transformer-encoder: logits are requested, but num_classes is 0");
         return;
     }
     attn_tensor *first = pooled || logits ? pool(m, call->tape, out) : NULL;
@@ -143,7 +142,7 @@ static void heads_forward(const encoder_model *m, const attn__call *call, attn_t
             attn__call_output(call, "token_logits", guess_tokens(m, call->tape, out));
         } else {
             attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT,
-                       "transformer-encoder: masked_head is false: no token_logits");
+                       "transformer-encoder: token_logits are requested, but masked_head is false");
         }
     }
 }
@@ -157,7 +156,7 @@ static void forward(const void *self, const attn__call *call)
     bool wanted = attn__wanted(call, "weights", &slot) != NULL;
     if (segments && !m->encoder.front.segments.weight) {
         attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT,
-                   "transformer-encoder: the model has no segments");
+                   "transformer-encoder: segments are given, but the model has none");
         return;
     }
     attn_tensor *out =

@@ -42,12 +42,12 @@ static inline const char *attn__refuse_unusual(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
     if (p->dtype != ATTN_F32 && p->dtype != ATTN_BF16)
-        return "f32 and bf16 only";
+        return "supports f32 and bf16 only";
     if (p->score != ATTN_SCORE_DOT)
-        return "dot-product scores only";
+        return "supports dot-product scores only";
     if (p->normalization != ATTN_NORMALIZATION_SOFTMAX)
-        return "softmax only";
-    return p->nwindows ? "keys have a window" : NULL;
+        return "supports softmax only";
+    return p->nwindows ? "does not support windows" : NULL;
 }
 
 #endif

@@ -108,9 +108,9 @@ static size_t divide_memory(const attn__flash *flash, const attn__canonical *can
 static const char *refuse(const attn__canonical *canonical)
 {
     if (canonical->contract.size > ATTN__FLASH_CHANNELS || canonical->value.size > ATTN__FLASH_CHANNELS)
-        return "head size above 512";
+        return "supports heads of at most 512 channels";
     if (canonical->backward)
-        return "forward only";
+        return "supports forward only";
     const char *unusual = attn__refuse_unusual(canonical);
     if (unusual)
         return unusual;

@@ -266,7 +266,7 @@ static bool types_fit(attn_tape *tape, const attn_attention *a, attn_tensor *con
     bool mask = !a->mask || a->mask->dtype == ATTN_U8 || a->mask->dtype == ATTN_BOOL;
     if (mask && (!a->lens || a->lens->dtype == ATTN_I32))
         return true;
-    attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attend: a mask is u8 or bool, lens are i32");
+    attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attend: a mask must be u8 or bool, and lens i32");
     return false;
 }
 
@@ -413,7 +413,7 @@ static bool counts_fit(attn_tape *tape, const attn_problem *p)
         p->npicks >= 0 && p->npicks <= ATTN_MAX_PICKS)
         return true;
     attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
-               "attend: %d dims, %d windows and %d picks; at most %d, %d and %d are taken", p->ndims, p->nwindows,
+               "attend: %d dims, %d windows and %d picks; at most %d, %d and %d are supported", p->ndims, p->nwindows,
                p->npicks, ATTN_MAX_DIMS, ATTN_MAX_WINDOWS, ATTN_MAX_PICKS);
     return false;
 }
