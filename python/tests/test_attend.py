@@ -122,7 +122,7 @@ class Forward(unittest.TestCase):
                 (attn.ShapeError, r"k \(2, 6, 2, 8\), v \(2, 7", lambda: attn.attend(q, k[:, :6], v)),
                 (attn.ShapeError, "do not divide", lambda: attn.attend(q[:, :, :3], k, v)),
                 (attn.ShapeError, "as many axes", lambda: attn.attend(q, k[0], v)),
-                (attn.ShapeError, "is wanted", lambda: attn.attend(q[None], k[None], v[None])),
+                (attn.ShapeError, "expected", lambda: attn.attend(q[None], k[None], v[None])),
                 (attn.ShapeError, r"does not broadcast to \[B,H,Tq,Tk\] = \[2, 4, 5, 7\]",
                  lambda: attn.attend(q, k, v, mask=np.ones((5, 6), bool))),
                 (attn.ArgumentError, "True where", lambda: attn.attend(q, k, v, mask=np.ones((5, 7)))),
@@ -533,14 +533,14 @@ class Newer(unittest.TestCase):
     def test_refusals(self):
         q = np.ones((1, 4, 2, 3), np.float32)
         for words, options in (("softcap is 0", {"softcap": 0}), (r"\[H\] = \[2\]", {"sinks": np.ones(3)}),
-                               ("is wanted", {"relative_bias": 3}), ("rows,2", {"relative_bias": (np.ones(3), np.ones(7, int))}),
+                               ("expected", {"relative_bias": 3}), ("rows,2", {"relative_bias": (np.ones(3), np.ones(7, int))}),
                                ("by distance", {"relative_bias": (np.ones((3, 2)), np.ones(6, int))}),
-                               ("exclude", {"relative_bias": (np.ones((3, 2)), np.ones(7, int)), "bias": np.ones(4)}),
+                               ("cannot be used together", {"relative_bias": (np.ones((3, 2)), np.ones(7, int)), "bias": np.ones(4)}),
                                ("the rows 0 to 2", {"relative_bias": (np.ones((3, 2)), np.full(7, 3))}),
                                ("softmax, hardmax, none are known", {"normalization": "sparsemax"}),
                                ("top_k is .* no whole number", {"top_k": 2.5}), ("top_k -1 is negative", {"top_k": -1}),
-                               ("there is another normalization", {"normalization": "hardmax", "top_k": 2}),
-                               ("belong to a softmax", {"normalization": "none", "sinks": np.ones(2)}),
+                               ("needs the softmax normalization", {"normalization": "hardmax", "top_k": 2}),
+                               ("need the softmax normalization", {"normalization": "none", "sinks": np.ones(2)}),
                                ("the sizes of a block", {"block_mask": (np.ones((1, 1), bool), (0, 4))}),
                                ("does not broadcast", {"block_mask": (np.ones((3, 1), bool), (2, 2))})):
             with self.subTest(words=words), self.assertRaisesRegex(attn.Error, words):
