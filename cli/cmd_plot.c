@@ -15,17 +15,17 @@ enum { MOST_CURVES = 256, NAME = 256 };
 static const cli_option options[] = {
     CLI_WRITES(TEXT, "out", 'o', "FILE", "curves.png", "the picture: its ending selects the kind; .png, .svg or .pdf"),
     CLI_TEXT("x", 'x', "COLUMN", "",
-             "the column of x; default: of a table with names the first, of others the number of the row, from 0"),
+             "the column of x; default: the first of a table with names, else the number of the row, from 0"),
     CLI_TEXT(
         "y", 'y', "LIST", "",
         "the columns to draw, with commas between; 6-9 are the columns 6 to 9. Default: those whose names end in loss, "
         "or if there are none all but x"),
-    CLI_TEXT("dashes", 0, "LIST", "", "which of these are dashed lines"),
-    CLI_TEXT("dots", 0, "LIST", "", "which of these are dots"),
+    CLI_TEXT("dashes", 0, "LIST", "", "which of the columns are drawn as dashed lines"),
+    CLI_TEXT("dots", 0, "LIST", "", "which of the columns are drawn as dots"),
     CLI_TEXT("names", 0, "LIST", "", "what the legend calls the columns, in the order in which they are drawn"),
-    CLI_TEXT("title", 't', "TEXT", "", "above the picture"),
-    CLI_TEXT("x_label", 0, "TEXT", "", "below the x axis; default: the column's name"),
-    CLI_TEXT("y_label", 0, "TEXT", "", "left of the y axis"),
+    CLI_TEXT("title", 't', "TEXT", "", "title above the picture"),
+    CLI_TEXT("x_label", 0, "TEXT", "", "label below the x axis; default: the column's name"),
+    CLI_TEXT("y_label", 0, "TEXT", "", "label left of the y axis"),
     CLI_FLAG("log_x", 0, "a logarithmic x axis"),
     CLI_FLAG("log_y", 0, "a logarithmic y axis"),
     CLI_FLAG("panels", 0, "a panel for each FILE, side by side with the same axes"),
@@ -35,17 +35,18 @@ static const cli_option options[] = {
 
 static const char *const usage[] = {"FILE... [-x COLUMN] [-y LIST] [--dots LIST] [--dashes LIST] [-o FILE]", NULL};
 
-static const char description[] = "Draws columns of numbers as curves. A FILE is\n"
-                                  "\n"
-                                  "  .tsv    fields between tabs; names in the first line, or numbers from the start. "
-                                  "An empty field or nan is a gap\n"
-                                  "  .npy    [points] or [points, columns]\n"
-                                  "  DIR     a training: its history.tsv\n"
-                                  "\n"
-                                  "Columns without names are counted from 0, as NumPy counts them. With several files "
-                                  "all curves share the axes, and each file has its own x. Curves of one name have one "
-                                  "colour and one entry in the legend; without --panels the same column of several "
-                                  "files is called by the file and the column.";
+static const char description[] =
+    "Draws columns of numbers as curves. A FILE is\n"
+    "\n"
+    "  .tsv    fields between tabs; names in the first line, or numbers from the start. "
+    "An empty field or nan is a gap\n"
+    "  .npy    [points] or [points, columns]\n"
+    "  DIR     a training: its history.tsv\n"
+    "\n"
+    "Columns without names are counted from 0, as NumPy counts them. With several files "
+    "all curves share the axes, and each file has its own x. Curves of one name have one "
+    "colour and one entry in the legend; without --panels a column that several files have is named by its file and "
+    "column.";
 
 static const char *const examples[] = {
     "attn plot out/demo -o loss.png",

@@ -26,8 +26,8 @@ static const cli_option options[] = {
             "which layer or block of a model of pictures or of alignments, from 1; 0: all (vit: their rollout)"),
     CLI_INT("head", 0, "0", 0, 1000, "of a picture: which head of the layer, from 1; 0: all"),
     CLI_TEXT("query", 0, "ROW,COL", "",
-             "of a picture: the patch or pixel that is the query, from 1,1, in the grid of the layer (without one, of "
-             "the first); default: the class token, or the middle"),
+             "of a picture: row and column of the query, a patch or pixel, counted from 1,1 in the grid of the layer "
+             "(without --layer, of the first layer); default: the class token, or the middle"),
     CLI_REAL("threshold", "0.7", 0, 1, "of a detector: the least score of a box that gets a panel"),
     CLI_DETECTED_SIZE,
     CLI_CLASSIFIED_OPTIONS,
@@ -41,9 +41,9 @@ static const cli_option options[] = {
     CLI_TEXT("range", 0, "LOW,HIGH", "",
              "of heatmaps: the values at the ends of the colour scale, as 0,1, so that several pictures have the same "
              "scale; default: 0, or the least value if it is below 0, and the greatest"),
-    CLI_TEXT("title", 't', "TEXT", "", "of an array: above the picture; default: the file and its sizes"),
-    CLI_TEXT("x_label", 0, "TEXT", "", "of an array: what its columns are; default: Keys"),
-    CLI_TEXT("y_label", 0, "TEXT", "", "of an array: what its rows are; default: Queries"),
+    CLI_TEXT("title", 't', "TEXT", "", "of an array: title above the picture; default: the file and its sizes"),
+    CLI_TEXT("x_label", 0, "TEXT", "", "of an array: label of its columns; default: Keys"),
+    CLI_TEXT("y_label", 0, "TEXT", "", "of an array: label of its rows; default: Queries"),
     CLI_NAMES_LONG,
     CLI_FAMILY_CHOICE_OPTIONS("32"),
 };

@@ -92,8 +92,7 @@ static attn_status check_grid(attn_context *context, const attn_explorer *e, con
     if (m->where == ATTN_KEYS_PLACES || (fits && m->cols == keys && m->rows >= g.query_rows * g.query_cols))
         return ATTN_OK;
     return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                      "explorer: %lld x %lld weights for queries on a grid of %lld x %lld, each with "
-                      "%lld keys",
+                      "explorer: %lld x %lld weights do not fit queries on a grid of %lld x %lld, each with %lld keys",
                       (long long)m->rows, (long long)m->cols, (long long)g.query_rows, (long long)g.query_cols,
                       (long long)keys);
 }

@@ -27,8 +27,9 @@ static const attn_setting keys[] = {
     ATTN__RUN_BEGIN("a model: ESM-MSA-1b's .pt, or a directory of attn's, which then sets the sizes of the model",
                     "what is hidden, dropout"),
     /* data */
-    ATTN__REAL("valid", "0.1", 0, 0.9,
-               "share of the alignments kept for validation; if not 0, at least one of several"),
+    ATTN__REAL(
+        "valid", "0.1", 0, 0.9,
+        "share of the alignments kept for validation; if not 0, at least one alignment is kept when there are several"),
     ATTN__INT("steps", "100", 1, 1e9, "steps of an epoch; each draws new parts of the alignments"),
     ATTN__INT("max_tokens", "4096", 4, 1 << 24, "residues of an alignment that a step sees: rows times columns"),
     ATTN__INT("max_columns", "256", 1, 1023,

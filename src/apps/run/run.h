@@ -172,7 +172,7 @@ extern const char *const attn__run_optimizers[], *const attn__run_schedules[], *
 #define ATTN__RUN_BEGIN(checkpoints, random)                                                                           \
     ATTN__TEXT("from", "", NULL, "warm start from " checkpoints),                                                      \
         ATTN__TEXT("names", "", NULL,                                                                                  \
-                   "a names file for a checkpoint of foreign names, or a built-in one; it gives the architecture"),    \
+                   "a names file for a checkpoint of another program, or a built-in one; it gives the architecture"),  \
         ATTN__INT("seed", "1", 0, 9e15, "seed of everything random: first weights, order, " random ", split")
 
 /* Settings for the data of a training on images. */

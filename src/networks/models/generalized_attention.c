@@ -22,7 +22,7 @@ static const attn_setting keys[] = {
 static const attn_port inputs[] = {ATTN__PORT("x", "(b,d,h,w)", "an image")};
 static const attn_port outputs[] = {
     ATTN__PORT("out", "(b,d,h,w)", "x + gamma * attention; gamma starts at 0"),
-    ATTN__PORT_OPTIONAL("weights", "(b,M,h,w,h,w)", "attention weights; with key-only alone (b,M,1,1,h,w)"),
+    ATTN__PORT_OPTIONAL("weights", "(b,M,h,w,h,w)", "attention weights; if key-only is the only term (b,M,1,1,h,w)"),
 };
 
 /* Returns the factors of a config as a combination of bits. The bits ATTN_FACTOR_... have the same order as the

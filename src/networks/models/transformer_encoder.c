@@ -65,8 +65,8 @@ static const attn_setting keys[] = {
     ATTN__KEY_FLAG("use_bias", "false", "biases of the attention's projections"),
     ATTN__KEY_FLAG("encoder_norm", "false", "a norm behind the last block"),
     SIZE_KEY("segments", "kinds of segments, whose embedding is added to each token's; 0: none"),
-    ATTN__KEY_FLAG("pooler", "false", "a layer with tanh behind the first token's output"),
-    SIZE_KEY("num_classes", "classes of the layer behind that; 0: none"),
+    ATTN__KEY_FLAG("pooler", "false", "a pooler: a linear layer with tanh behind the first token's output"),
+    SIZE_KEY("num_classes", "classes of a linear layer behind the pooler; 0: no such layer"),
     ATTN__KEY_FLAG("masked_head", "false", "a head that predicts masked tokens: dense, norm, the embedding's table"),
 };
 static const attn_port inputs[] = {ATTN__PORT_IDS("tokens", "(b,t)", "ids below vocab_size"),
@@ -169,11 +169,13 @@ static void forward(const void *self, const attn__call *call)
 }
 
 const attn__kind attn__kind_transformer_encoder = {
-    .about = {.name = "transformer-encoder",
-              .summary =
-                  "embedding, positions, blocks of self-attention and feed-forward networks; by its settings BERT",
-              .source = "Vaswani et al. 2017, arXiv:1706.03762; Dive into Deep Learning, 11.7",
-              ATTN__PORTS(keys, inputs, outputs)},
+    .about =
+        {.name = "transformer-encoder",
+         .summary =
+             "embedding, positions, blocks of self-attention and feed-forward networks; with the settings of BERT, "
+             "BERT",
+         .source = "Vaswani et al. 2017, arXiv:1706.03762; Dive into Deep Learning, 11.7",
+         ATTN__PORTS(keys, inputs, outputs)},
     .size = sizeof(encoder_model),
     .build = build,
     .forward = forward,

@@ -206,7 +206,7 @@ bool attn_nn_msa_layer_apply(const attn_nn_msa_layer *layer, attn_tape *tape, at
     attention_part columns = {&layer->columns, &layer->columns_norm, true, to_columns, run->columns};
     if (attn_tape_mode(tape).record || attn_tape_mode(tape).train) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_ARGUMENT,
-                   "axial layer: in place needs a tape that neither records nor trains");
+                   "axial layer: computing in place needs a tape that neither records nor trains");
         return false;
     }
     if (x && run->bf16 && attn_tensor_dtype(x) != ATTN_F32) {

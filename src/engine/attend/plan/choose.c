@@ -493,8 +493,8 @@ static void put_features(writer *w, const attn__canonical *canonical)
         p->flags & ATTN_WITH_BIAS_INDEX ? " by an index" : "", canonical->has_mask ? ", mask" : "",
         canonical->has_lens ? ", lens" : "", canonical->has_blocks ? ", blocks" : "",
         canonical->has_dropout ? ", dropout" : "", canonical->extras & ATTN__PACKED ? ", packed" : "",
-        canonical->extras & ATTN__SOFTCAP ? ", softcap" : "",
-        p->flags & ATTN_WITH_SINKS ? ", sinks" : "", canonical->extras & ATTN__DLSE ? ", dlse" : "");
+        canonical->extras & ATTN__SOFTCAP ? ", softcap" : "", p->flags & ATTN_WITH_SINKS ? ", sinks" : "",
+        canonical->extras & ATTN__DLSE ? ", dlse" : "");
     if (p->top_k && p->normalization == ATTN_NORMALIZATION_SOFTMAX)
         put(w, ", top %lld", (long long)p->top_k);
     const struct {

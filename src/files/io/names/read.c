@@ -349,13 +349,13 @@ static attn_status take_lines(attn_name_map *names, char *text)
         if (begun)
             status = take_line(&l);
         else if (l.n != 3 || strcmp(l.words[0], "attn") != 0 || strcmp(l.words[1], "names") != 0)
-            status = fail(&l, "expected \"attn names 1\", with which a names file begins", "");
+            status = fail(&l, "expected \"attn names 1\" on the first line of a names file", "");
         else if (strcmp(l.words[2], "1") != 0)
             status = fail(&l, "this version of names files is not supported", l.words[2]);
         begun = true;
     }
     if (status == ATTN_OK && !begun)
-        status = fail(&l, "expected \"attn names 1\", with which a names file begins", "");
+        status = fail(&l, "expected \"attn names 1\" on the first line of a names file", "");
     return status;
 }
 

@@ -325,7 +325,7 @@ static bool make_weights(attn_tape *tape, const attn_attention *a, attn_problem 
             picked.dims[problem->picks[i].dim].n = problem->picks[i].n;
     int64_t size = array_size(&picked, offsetof(attn_dim, weights));
     if (size < 0 || size > weights->size) {
-        attn__op_shape_error(tape, "attend: the weights' shape does not hold what the problem's strides reach");
+        attn__op_shape_error(tape, "attend: the strides of the weights reach beyond the weights' shape");
         return false;
     }
     memset(weights->data, 0, attn__tensor_bytes(weights));
