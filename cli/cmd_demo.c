@@ -60,7 +60,8 @@ static int clear_directory(const cli_call *cli, const char *directory)
     if (attn_context_status(cli->context) != ATTN_OK)
         return cli_failed(cli, NULL);
     if (!ours)
-        return cli_fail(CLI_BAD, "%s holds a translator that is not a demo's: choose another directory with --out",
+        return cli_fail(CLI_BAD,
+                        "%s holds a translator that attn demo did not make: choose another directory with --out",
                         directory);
     return attn_directory_clear(cli->context, directory, names) == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
 }

@@ -21,7 +21,7 @@ static const char *const formats[] = {"png", "svg", NULL};
 static const cli_option options[] = {
     CLI_TEXT("model", 'm', "PATH", NULL,
              "a directory of attn train detect or of Hugging Face, or a checkpoint of DETR"),
-    CLI_REAL("threshold", "0.7", 0, 1, "the least score of a box that is printed or drawn"),
+    CLI_REAL("threshold", "0.7", 0, 1, "least score of the boxes that are printed or drawn"),
     CLI_WRITES(TEXT, "out", 'o', "DIR", "", "draw the boxes: one picture a file, in this directory"),
     CLI_CHOICE("format", formats, "png", "of the pictures drawn"),
     CLI_WRITES(TEXT, "coco", 0, "FILE", "", "write all boxes as COCO's results, whatever their score"),
@@ -39,13 +39,13 @@ static const char description[] =
     "one line a box, the best first: file, name, score, and left, top, right and bottom in pixels, with tabs, or in "
     "columns on a terminal. A box may reach beyond its picture. A folder stands for all its pictures.\n"
     "\n"
-    "A picture is resized as facebookresearch/detr does it (bilinear, anti-aliased): its short side to 800 pixels, or "
-    "less where the long one came to more than 1333. With --size both bounds change in proportion.\n"
+    "A picture is resized as facebookresearch/detr does it (bilinear, anti-aliased): its short side to 800 pixels, "
+    "or less where its long side would exceed 1333. With --size both bounds change in proportion.\n"
     "\n"
     "PATH is a directory that attn train detect made, one of Hugging Face's, or a .pth file of DETR's authors. Their "
     "classes are COCO's, whose names are built in. --json prints {\"file\", \"width\", \"height\", \"detections\"}, "
     "and for each detection its score, id, label and box. attn eval --coco FILE --data ANNOTATIONS evaluates what "
-    "--coco writes. Started by mpirun, the pictures are spread over its processes, but for --json and --coco.";
+    "--coco writes. Started by mpirun, the pictures are spread over its processes, except with --json and --coco.";
 
 static const char *const examples[] = {
     "attn detect street.jpg --model detr-r50.pth -o found",
@@ -87,7 +87,7 @@ static int add_folder(const cli_call *cli, files *f, const char *folder)
             code = add_file(cli, f, attn__join(cli->context, folder, entries.names[i]));
     attn_entries_free(cli->context, &entries);
     if (code == CLI_OK && f->n == before)
-        return cli_fail(CLI_BAD, "%s: no pictures are in it: PNG, JPEG, WebP, BMP or PNM files", folder);
+        return cli_fail(CLI_BAD, "%s: the folder has no pictures (PNG, JPEG, WebP, BMP or PNM files)", folder);
     return code;
 }
 
@@ -302,7 +302,7 @@ static int known_id(const search *s, const char *path, int64_t *id)
     }
     if (!found)
         return cli_fail(CLI_BAD, "%s: %s has no picture of this name", path, cli_text(s->cli, "data"));
-    return second ? cli_fail(CLI_BAD, "%s: %s has two pictures whose paths fit: %s and %s", path,
+    return second ? cli_fail(CLI_BAD, "%s: two pictures of %s match this path: %s and %s", path,
                              cli_text(s->cli, "data"), found, second)
                   : CLI_OK;
 }
@@ -317,10 +317,11 @@ static int image_id(const search *s, const char *path, int64_t *id)
     *id = strtoll(base, NULL, 10);
     return digits > 0 && digits <= 18 && base[digits] == '.' && !strchr(base + digits + 1, '.')
                ? CLI_OK
-               : cli_fail(CLI_BAD,
-                          "%s: COCO's results need its id, and its name is no number; --data names the annotations, "
-                          "which have it",
-                          path);
+               : cli_fail(
+                     CLI_BAD,
+                     "%s: COCO's results need an image id, and the file's name is not a number; give the annotations "
+                     "that list the image with --data",
+                     path);
 }
 
 static int keep_results(search *s, const char *path)
@@ -329,7 +330,7 @@ static int keep_results(search *s, const char *path)
     int code = image_id(s, path, &id);
     for (int64_t i = 0; i < s->nresults && code == CLI_OK; i += s->queries)
         if (s->results[i].image == id)
-            code = cli_fail(CLI_BAD, "%s: another picture has the id %lld too", path, (long long)id);
+            code = cli_fail(CLI_BAD, "%s: another picture has the same id, %lld", path, (long long)id);
     if (code != CLI_OK)
         return code;
     attn__detection *grown = realloc(s->results, (size_t)(s->nresults + s->queries) * sizeof *grown);

@@ -64,7 +64,7 @@ static int read_view(const cli_call *cli, attn_classifier_view *view, attn_plot_
 {
     *view = (attn_classifier_view){.layer = cli_int(cli, "layer"), .head = cli_int(cli, "head")};
     if (!read_query(cli_text(cli, "query"), view))
-        return cli_fail(CLI_BAD, "--query: \"%.60s\" is no row and column, such as 3,4", cli_text(cli, "query"));
+        return cli_fail(CLI_BAD, "--query: \"%.60s\" is not a row and a column, such as 3,4", cli_text(cli, "query"));
     return attn_plot_format_from_path(format, cli->context, cli_text(cli, "out")) == ATTN_OK ? CLI_OK
                                                                                              : cli_failed(cli, NULL);
 }

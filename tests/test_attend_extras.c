@@ -395,8 +395,8 @@ static void a_bias_by_an_index_has_a_gradient(void **state)
 static void wrong_indices_of_a_bias_are_refused(void **state)
 {
     (void)state;
-    const char *const words[] = {"but no bias", "bias_index.rows is 0", "overflows", "share the rows of a table",
-                                 "with those of another BATCH index"};
+    const char *const words[] = {"but the problem has no bias", "bias_index.rows is 0", "overflows",
+                                 "share the rows of a table", "with those of another BATCH index"};
     for (int i = 0; i < 5; i++) {
         small s;
         attn_plan *plan;

@@ -270,8 +270,8 @@ static void others_are_refused_as_what_they_are(void **state)
         {"detr.mask_head.lay1.weight", "this is DETR for panoptic segmentation"},
         {"linear_class.weight", "notebook"},
         {"transformer.encoder.layers.0.linear1.weight",
-         "are not named as those of a DETR but as by the names file torch-"},
-        {"a.weight", "are not named as those of a DETR; --names"},
+         "the tensor names are not those of a DETR but those of the names file torch-"},
+        {"a.weight", "the tensor names are not those of a DETR; --names"},
     };
     char path[128];
     scratch_open(folder);

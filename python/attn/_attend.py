@@ -180,17 +180,17 @@ def _four_axes(x: Array, name: str, layout: str) -> Array:
         return x[:, :, None, :]
     if x.ndim == 2:
         return x[None, :, None, :]
-    raise ShapeError(f"{name} has the shape {x.shape}: [B,T,H,D], [B,H,T,D] (layout=\"bhtd\"), [B,T,D] or [T,D] is "
-                     "wanted")
+    raise ShapeError(f"{name} has the shape {x.shape}; expected [B,T,H,D], [B,H,T,D] (layout=\"bhtd\"), [B,T,D] or "
+                     "[T,D]")
 
 
 def _operand(x: Any, name: str, dtype: Optional[np.dtype[Any]] = None) -> Array:
     """An array that the engine can read in place: strides are whole elements, and the byte order is the machine's."""
     array = as_array(x, name)
     if dtype is None and array.dtype.name not in _DTYPES:
-        raise ArgumentError(f"{name} is of {array.dtype}; float32, float64 and bfloat16 are taken")
+        raise ArgumentError(f"{name} is of {array.dtype}; expected float32, float64 or bfloat16")
     if array.dtype.kind not in "biuf" and array.dtype.name not in _DTYPES:
-        raise ArgumentError(f"{name} is of {array.dtype}; real numbers are wanted")
+        raise ArgumentError(f"{name} is of {array.dtype}; expected real numbers")
     if dtype is not None and array.dtype != dtype:
         array = array.astype(dtype)
     whole = all(stride % array.itemsize == 0 for stride in array.strides) and array.dtype.isnative
@@ -208,7 +208,7 @@ def _is_real(value: Any) -> bool:
 
 def _two(pair: Any, name: str, wanted: str) -> tuple[Any, Any]:
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-        raise ArgumentError(f"{name} is of {type(pair).__name__}; {wanted} is wanted")
+        raise ArgumentError(f"{name} is of {type(pair).__name__}; expected {wanted}")
     return pair[0], pair[1]
 
 
@@ -218,15 +218,16 @@ class _Call:
 
     def __init__(self, q: Any, k: Any, v: Any, layout: str, direction: int) -> None:
         if layout not in ("bthd", "bhtd"):
-            raise ArgumentError(f"layout is \"bthd\" or \"bhtd\", not {layout!r}")
+            raise ArgumentError(f"layout must be \"bthd\" or \"bhtd\", not {layout!r}")
         self.layout, self.given_q = layout, _operand(q, "q")
         self.dtype = self.given_q.dtype
         self.given = {"q": self.given_q, "k": _operand(k, "k"), "v": _operand(v, "v")}
         for name, x in self.given.items():
             if x.dtype != self.dtype:
-                raise ArgumentError(f"{name} is of {x.dtype}, q of {self.dtype}: one type is wanted")
+                raise ArgumentError(f"{name} is of {x.dtype}, q of {self.dtype}; they must have one type")
             if x.ndim != self.given_q.ndim:
-                raise ShapeError(f"{name} has the shape {x.shape}, q {self.given_q.shape}: as many axes are wanted")
+                raise ShapeError(f"{name} has the shape {x.shape}, q {self.given_q.shape}; they must have the same number of "
+                                 "axes")
         self.q, self.k, self.v = (_four_axes(x, name, layout) for name, x in self.given.items())
         self._check_sizes()
         self.sums = np.dtype(np.float64 if self.dtype == np.float64 else np.float32)  # of lse, weights and bias
@@ -310,7 +311,7 @@ class _Call:
     def mask(self, mask: Any) -> None:
         array = as_array(mask, "mask")
         if array.dtype not in (np.bool_, np.uint8):
-            raise ArgumentError(f"mask is of {array.dtype}: bool is wanted, True where a query attends a key")
+            raise ArgumentError(f"mask is of {array.dtype}; expected bool, True where a query attends a key")
         self.place_pairs("mask", self.pairs(array, "mask"))
         self.problem.flags |= c.WITH_MASK
 
@@ -322,7 +323,7 @@ class _Call:
     def key_lengths(self, lens: Any) -> None:
         array = np.asarray(as_array(lens, "key_lengths"))
         if array.dtype.kind not in "iu" or array.shape not in ((self.batch,), (self.batch, self.queries)):
-            raise ShapeError(f"key_lengths is {array.dtype} {array.shape}: integers [B] or [B,Tq] are wanted, B "
+            raise ShapeError(f"key_lengths is {array.dtype} {array.shape}; expected integers [B] or [B,Tq], B "
                              f"{self.batch} and Tq {self.queries}")
         array = np.clip(array, -1, min(self.keys, 2**31 - 1)).astype(np.int32)
         steps = _steps(array)
@@ -339,7 +340,7 @@ class _Call:
         except (TypeError, ValueError):
             sides = [-1]
         if any(side is not None and side < 0 for side in sides):
-            raise ArgumentError("window is a whole number or (left, right), each at least 0 or None for no limit, not "
+            raise ArgumentError("window must be a whole number or (left, right), each at least 0 or None for no limit, not "
                                 f"{window!r}")
         most = self.queries + self.keys
         left, right = (side if side is None else min(side, most) for side in sides)
@@ -348,7 +349,7 @@ class _Call:
     def band(self, causal: Union[bool, str, None], window: Optional[Window]) -> None:
         """Key j is attended by query i if -left <= j - i - shift <= right."""
         if isinstance(causal, np.ndarray) or causal not in (None, False, True, "top-left", "bottom-right"):
-            raise ArgumentError(f"causal is True, \"top-left\" or \"bottom-right\", not {causal!r}")
+            raise ArgumentError(f"causal must be True, False, \"top-left\" or \"bottom-right\", not {causal!r}")
         left = right = None
         if window is not None:
             left, right = self._sides(window)
@@ -374,11 +375,11 @@ class _Call:
         most = float(np.finfo("f8" if self.dtype == np.float64 else "f4").max)
         for name, value in (("scale", 1.0 if scale is None else scale), ("mask_fill", mask_fill), ("dropout", dropout)):
             if not _is_real(value):
-                raise ArgumentError(f"{name} is {shown(value)}, which is no real number")
+                raise ArgumentError(f"{name} is {shown(value)}, which is not a real number")
             if name != "dropout" and not abs(value) <= most:
-                raise ArgumentError(f"{name} is {shown(value)}, which is no finite {self.sums}")
+                raise ArgumentError(f"{name} is {shown(value)}, which is not a finite {self.sums}")
         if not isinstance(seed, (int, np.integer)):
-            raise ArgumentError(f"seed is {shown(seed)}, which is no whole number")
+            raise ArgumentError(f"seed is {shown(seed)}, which is not a whole number")
         if scale is not None and not scale:
             raise ArgumentError("scale is 0: all scores would be equal")
         self.problem.scale = 0.0 if scale is None else float(scale)
@@ -389,7 +390,7 @@ class _Call:
     def more(self, softcap: Any, sinks: Any, relative_bias: Any, block_mask: Any) -> None:
         if softcap is not None:
             if not _is_real(softcap) or not 1e-30 <= softcap <= 1e30:
-                raise ArgumentError(f"softcap is {shown(softcap)}; a number between 1e-30 and 1e30 is wanted")
+                raise ArgumentError(f"softcap is {shown(softcap)}; expected a number between 1e-30 and 1e30")
             self.problem.softcap = float(softcap)
         if sinks is not None:
             self.sinks(sinks)
@@ -400,31 +401,31 @@ class _Call:
 
     def normalize(self, normalization: Any, top_k: Any, sigmoid_bias: Any) -> None:
         if not isinstance(normalization, str) or normalization not in c.NORMALIZATIONS:
-            raise ArgumentError(f"normalization is {shown(normalization)}; {', '.join(c.NORMALIZATIONS)} are known")
+            raise ArgumentError(f"normalization is {shown(normalization)}; expected one of {', '.join(c.NORMALIZATIONS)}")
         try:
             self.problem.top_k = max(min(operator.index(top_k), _LARGEST), -1)
         except TypeError:
-            raise ArgumentError(f"top_k is {shown(top_k)}, which is no whole number") from None
+            raise ArgumentError(f"top_k is {shown(top_k)}, which is not a whole number") from None
         self.problem.normalization = c.NORMALIZATIONS[normalization]
         if sigmoid_bias is None:
             return
         if normalization != "sigmoid":
-            raise ArgumentError(f"sigmoid_bias belongs to normalization=\"sigmoid\"; it is {normalization!r}")
+            raise ArgumentError(f"sigmoid_bias needs normalization=\"sigmoid\"; the normalization is {normalization!r}")
         self.problem.own_sigmoid_bias = True
         if not _is_real(sigmoid_bias):
             self.add_bias_of_heads(sigmoid_bias)
         elif not abs(sigmoid_bias) <= float(np.finfo(self.sums).max):
-            raise ArgumentError(f"sigmoid_bias is {shown(sigmoid_bias)}, which is no finite {self.sums}")
+            raise ArgumentError(f"sigmoid_bias is {shown(sigmoid_bias)}, which is not a finite {self.sums}")
         else:
             self.problem.sigmoid_bias = float(sigmoid_bias)
 
     def add_bias_of_heads(self, given: Any) -> None:
         self.bias_of_heads = _operand(given, "sigmoid_bias", self.sums)
         if self.bias_of_heads.shape != (self.heads,):
-            raise ShapeError(f"sigmoid_bias has the shape {self.bias_of_heads.shape}; a number or [H] = [{self.heads}] is "
-                             "wanted")
+            raise ShapeError(f"sigmoid_bias has the shape {self.bias_of_heads.shape}; expected a number or [H] = "
+                             f"[{self.heads}]")
         if self.table is not None:
-            raise ArgumentError("relative_bias and a sigmoid_bias of heads exclude each other; add it to the table")
+            raise ArgumentError("relative_bias and a sigmoid_bias of heads cannot be used together; add it to the table")
         added = self.bias_of_heads[:, None, None]
         if self.problem.flags & c.WITH_BIAS:
             self.shape_of_bias = self.given_bias.shape
@@ -436,7 +437,7 @@ class _Call:
         lengths."""
         for name, value in others.items():
             if value is not None:
-                raise ArgumentError(f"offsets and {name} exclude each other")
+                raise ArgumentError(f"offsets and {name} cannot be used together")
         if self.batch != 1:
             raise ShapeError(f"q has the shape {self.given_q.shape}: packed sequences have a batch of 1")
         found = []
@@ -444,12 +445,13 @@ class _Call:
             array = np.asarray(as_array(x, f"the offsets of {name}"))
             if array.dtype.kind not in "iu" or array.ndim != 1 or not len(array) or array[0] != 0 or array[-1] != n \
                     or (array[1:] < array[:-1]).any() or n >= 2**31:
-                raise ArgumentError(f"the offsets of {name} are {array.dtype} {array.shape}; integers that rise from 0 to "
-                                    f"{n} are wanted")
+                raise ArgumentError(f"the offsets of {name} are {array.dtype} {array.shape}; expected integers that rise "
+                                    f"from 0 to {n}")
             found.append(np.ascontiguousarray(array.astype(np.int32)))
             self._point(f"{name}_offsets", found[-1])
         if len(found[0]) != len(found[1]):
-            raise ShapeError(f"offsets: {len(found[0])} of queries and {len(found[1])} of keys; as many are wanted")
+            raise ShapeError(f"offsets: {len(found[0])} of queries and {len(found[1])} of keys; there must be as many of "
+                                 "each")
         self.problem.dims[0].n = len(found[0]) - 1
         for dim, array in zip((3, 4), found):
             self.problem.dims[dim].n = int(np.diff(array).max(initial=0))
@@ -463,7 +465,7 @@ class _Call:
     def sinks(self, sinks: Any) -> None:
         self.given_sinks = np.ascontiguousarray(_operand(sinks, "sinks", self.sums))
         if self.given_sinks.shape != (self.heads,):
-            raise ShapeError(f"sinks has the shape {self.given_sinks.shape}; [H] = [{self.heads}] is wanted")
+            raise ShapeError(f"sinks has the shape {self.given_sinks.shape}; expected [H] = [{self.heads}]")
         self.place_heads("sinks", 1)
         self._point("sinks", self.given_sinks)
         self.problem.flags |= c.WITH_SINKS
@@ -471,15 +473,15 @@ class _Call:
     def relative(self, table: Any, index: Any) -> None:
         """A bias read through an index: along queries and keys its strides refer to the index."""
         if self.problem.flags & c.WITH_BIAS:
-            raise ArgumentError("bias and relative_bias exclude each other")
+            raise ArgumentError("bias and relative_bias cannot be used together")
         self.table = np.ascontiguousarray(_operand(table, "the table of relative_bias", self.sums))
         if self.table.ndim != 2 or self.table.shape[1] != self.heads or not len(self.table):
-            raise ShapeError(f"the table of relative_bias has the shape {self.table.shape}; [rows,{self.heads}] is wanted")
+            raise ShapeError(f"the table of relative_bias has the shape {self.table.shape}; expected [rows,{self.heads}]")
         rows = np.asarray(as_array(index, "the index of relative_bias"))
         distances = max(self.queries + self.keys - 1, 0)
         if rows.dtype.kind not in "iu" or rows.shape not in ((distances,), (self.queries, self.keys)):
-            raise ShapeError(f"the index of relative_bias is {rows.dtype} {rows.shape}; integers [{distances}] by distance or "
-                             f"[{self.queries},{self.keys}] are wanted")
+            raise ShapeError(f"the index of relative_bias is {rows.dtype} {rows.shape}; expected integers [{distances}] by "
+                             f"distance or [{self.queries},{self.keys}]")
         by_distance = rows.ndim == 1
         rows = np.ascontiguousarray(np.clip(rows, -1, 2**31 - 1).astype(np.int32))  # invalid entries stay so
         self.place_heads("bias", 1)
@@ -496,8 +498,8 @@ class _Call:
         except (TypeError, ValueError):
             queries = keys = 0
         if array.dtype not in (np.bool_, np.uint8) or not (0 < queries < 2**31 and 0 < keys < 2**31):
-            raise ArgumentError(f"block_mask is ({array.dtype} {array.shape}, {shown(sizes)}); bool and the sizes of a block, "
-                                "from 1 up, are wanted")
+            raise ArgumentError(f"block_mask is ({array.dtype} {array.shape}, {shown(sizes)}); expected bool and the sizes of a "
+                                "block, from 1 up")
         wanted = (self.batch, self.heads, -(-self.queries // queries), -(-self.keys // keys))
         try:
             self.place_pairs("blocks", np.broadcast_to(array, wanted))
@@ -695,7 +697,7 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
     for name, x in (("o", o), ("dout", dout)):
         array = _operand(x, name, call.dtype)
         if array.shape != shape:
-            raise ShapeError(f"{name} has the shape {array.shape}; {shape} is wanted")
+            raise ShapeError(f"{name} has the shape {array.shape}; expected {shape}")
         call.place_query(name, _four_axes(array, name, layout), 6)
     if (lse is None) != (normalization == "sigmoid"):
         raise ArgumentError("lse is None for normalization=\"sigmoid\", and only for it")
@@ -738,7 +740,7 @@ def _rows(call: _Call, given: Any, name: str) -> Array:
     array, rows = _operand(given, name, call.sums), (call.batch, call.heads, call.queries)
     wanted = call.outer_rows(np.broadcast_to(0, rows)).shape
     if array.shape not in (wanted, rows):
-        raise ShapeError(f"{name} has the shape {array.shape}; {wanted} is wanted")
+        raise ShapeError(f"{name} has the shape {array.shape}; expected {wanted}")
     return array.reshape(rows)
 
 

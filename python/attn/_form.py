@@ -91,7 +91,7 @@ def sizes_of(form: Form, shapes: Sequence[tuple[str, Axes, Sequence[Any]]], taps
     shared = []
     for name, axes, shape in shapes:
         if len(axes) != len(shape):
-            raise ShapeError(f"{name} has the shape {tuple(shape)}; {len(axes)} axes are wanted")
+            raise ShapeError(f"{name} has the shape {tuple(shape)}; expected {len(axes)} axes")
         for axis, n in zip(axes, shape):
             if len(axis) > 1:
                 shared.append((name, axis, n))
@@ -104,7 +104,7 @@ def sizes_of(form: Form, shapes: Sequence[tuple[str, Axes, Sequence[Any]]], taps
         if len(unknown) == 1 and known != 0 and n % known == 0:
             sizes[unknown[0]] = n // known
         elif (unknown or known != n) and n != 1:
-            raise ShapeError(f"{name}: an axis of {n} is no multiple of {known}: {_shown(shapes)}")
+            raise ShapeError(f"{name}: an axis of {n} is not a multiple of {known}: {_shown(shapes)}")
     for letter in form.letters:
         sizes.setdefault(letter, 1)
     return sizes

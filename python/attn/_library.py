@@ -512,7 +512,7 @@ class _Library:
                 function.restype, function.argtypes = result, arguments
                 setattr(self, name, function)
         except (OSError, AttributeError) as error:
-            raise ImportError(f"attn: {path} is no library of this version: {error}") from error
+            raise ImportError(f"attn: {path} is not a library of this version: {error}") from error
 
 
 lib = _Library()
@@ -521,13 +521,13 @@ lib = _Library()
 def text(value: object, what: str) -> bytes:
     """Encodes a text for the library; refuses a zero byte, which would terminate the text."""
     if not isinstance(value, str):
-        raise ArgumentError(f"{what} is a text, not {value!r}")
+        raise ArgumentError(f"{what} must be a text, not {value!r}")
     try:
         encoded = value.encode()
     except UnicodeEncodeError as error:
-        raise ArgumentError(f"{what} is {value!r}, which is no text: {error}") from None
+        raise ArgumentError(f"{what} is {value!r}, which is not a text: {error}") from None
     if b"\0" in encoded:
-        raise ArgumentError(f"{what} is {value!r}, with a zero byte in it")
+        raise ArgumentError(f"{what} is {value!r}, which has a zero byte")
     return encoded
 
 
@@ -540,7 +540,7 @@ class Context:
 
     def __init__(self, threads: int = 0, precision: int = 0) -> None:
         if not 0 <= operator.index(threads) <= MAX_THREADS:
-            raise error_of(1, f"threads={threads}: 0 (the default) to {MAX_THREADS} are allowed")
+            raise error_of(1, f"threads={threads}: expected 0 (the default) to {MAX_THREADS}")
         self.pointer = c.c_void_p()
         self.lock = threading.RLock()
         self._gone: deque[int] = deque()

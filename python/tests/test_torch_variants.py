@@ -537,8 +537,8 @@ class Formula(unittest.TestCase):
                                 1, dtype=torch.int32)], 1, 1), "1 and value 1; one number"),
                             (lambda: attn.torch.varlen_attention(q[0], q[0], q[0], *(torch.tensor([0, n], dtype=torch.int32) for n in (
                                 1, 2)), 2, 2, window=(1, 1)), "or a window"),
-                            (lambda: attn.torch.shifted_window_attention(image, image, image, 4), "divides the axis"),
-                            (lambda: attn.torch.shifted_window_attention(image, image, image, 3, 3), "a smaller shift"),
+                            (lambda: attn.torch.shifted_window_attention(image, image, image, 4), "divide the axis"),
+                            (lambda: attn.torch.shifted_window_attention(image, image, image, 3, 3), "exceed the shift"),
                             (lambda: attn.torch.shifted_window_attention(image, image, image, 3, 1, image[0, 0, 0]), "25,2"),
                             (lambda: attn.torch.na1d(image, image, image, 3), "axes"),
                             (lambda: attn.torch.axial_attention(image, image, image, 4), "axis"),
@@ -814,7 +814,7 @@ class Functions(unittest.TestCase):
                 (lambda: at.tied_row_attention(*[q[None]] * 3, mask=[1]), "mask"),
                 (lambda: at.t5_buckets(3.5, 4), "queries is of type float"),
                 (lambda: at.shifted_window_attention(q, q, q, 4, relative_bias=[1]), "relative_bias is of type list")):
-            with self.assertRaisesRegex(TypeError, words + ".* wanted"):
+            with self.assertRaisesRegex(TypeError, words + ".* expected"):
                 call()
 
 

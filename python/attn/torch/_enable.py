@@ -27,7 +27,7 @@ _products = itertools.count()  # as _counter, of products of matrices
 _others: Counter[tuple[str, str]] = Counter()  # calls that attn did not take, by who computed them and why
 _open: list["enable"] = []
 _eager, _quick, _count_call = _ops.eager, _sdpa.quick, next
-_BY_PYTORCH, _WATCHED = "PyTorch", "a mode, a transform, a tracer or forward mode watches the call"
+_BY_PYTORCH, _WATCHED = "PyTorch", "the call runs under a mode, a transform, a tracer or forward mode"
 _flash_allowed = torch._C._get_flash_sdp_enabled  # not under sdpa_kernel(MATH), which requests PyTorch's formula
 
 
@@ -170,7 +170,7 @@ def _recorded(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Ten
         yield
     try:
         if not all(x is None or (_ops.plain(x) and not x.is_nested) for x in (query, key, value, attn_mask)):
-            raise ArgumentError("tensors that are not plain ones on the CPU")
+            raise ArgumentError("tensors that are not plain CPU tensors")
         asked = _sdpa._ask(query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa)
     except (AttnError, TypeError) as error:
         for block in blocks:

@@ -34,7 +34,7 @@ _OPERANDS = ("q", "k", "v", "bias", "mask")
 
 def _nowhere(x: Tensor) -> int:
     if x.numel():
-        raise ArgumentError("a tensor without memory is not taken")  # PyTorch's ZeroTensor, for one
+        raise ArgumentError("a tensor without memory is not supported")  # PyTorch's ZeroTensor, for one
     return _EMPTY
 
 
@@ -192,12 +192,12 @@ def meta(x: Optional[Tensor]) -> Any:
 
 def check_types(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], mask: Optional[Tensor]) -> None:
     if q.dtype not in TYPES:
-        raise ArgumentError(f"q is of {q.dtype}; float32, float64 and bfloat16 are taken")
+        raise ArgumentError(f"q is of {q.dtype}; expected float32, float64 or bfloat16")
     sums = sums_of(q.dtype)
     for name, x, wanted in (("k", k, q.dtype), ("v", v, q.dtype), ("the bias", bias, sums),
                             ("the mask", mask, torch.bool)):
         if x is not None and x.dtype != wanted:
-            raise ArgumentError(f"{name} is of {x.dtype}; {wanted} is wanted where q is of {q.dtype}")
+            raise ArgumentError(f"{name} is of {x.dtype}; expected {wanted} where q is of {q.dtype}")
 
 
 def sizes(problem: Problem, tensors: Sequence[Any]) -> tuple[_form.Form, dict[str, Any]]:

@@ -330,7 +330,7 @@ def attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Ten
     for name, x in zip(("query", "key", "value", "the bias", "the mask", "sinks"), (q, k, v, bias, mask, sinks)):
         if x is not None and _has_own_rules(x):
             raise UnsupportedError(f"attn: {name} is a {type(x).__module__}.{type(x).__name__}, whose rules attention would not "
-                                   "follow; a plain tensor is wanted")
+                                   "follow; expected a plain tensor")
     everything = problem.dropout == 1  # is dropped: the engine divides by 1 - dropout
     if everything:
         problem = problem._replace(dropout=0.0)

@@ -36,8 +36,8 @@ def register(name: str = "attn", always: bool = False) -> None:
     compute a call; always=True takes it too.  Raises ImportError without transformers.
     """
     if not isinstance(name, str) or not name or any(word in name for word in _RESERVED):
-        raise ArgumentError(f"name is {name!r}; text without {', '.join(_RESERVED)} is wanted, "
-                            "since these have a meaning for transformers")
+        raise ArgumentError(f"name is {name!r}; expected text without {', '.join(_RESERVED)}, "
+                            "which have a meaning for transformers")
     transformers = _import()
     with _lock:
         known = transformers.AttentionInterface().keys()
@@ -58,7 +58,7 @@ def _import() -> Any:
                           f"imported: {error}") from error
     if not hasattr(transformers, "AttentionMaskInterface"):
         raise UnsupportedError(f"transformers {transformers.__version__} has no "
-                               "AttentionMaskInterface; a later one is wanted")
+                               "AttentionMaskInterface; install a later version")
     return transformers
 
 
@@ -126,8 +126,8 @@ def _chosen(module: torch.nn.Module, indices: Optional[Tensor], blocks: Optional
         if not isinstance(size, int) or size < 1 or heads % blocks.shape[1]:
             raise UnsupportedError(
                 f"attn: block_indices has the shape {tuple(blocks.shape)} for {heads} heads, and "
-                f"{type(module).__name__}.indexer.block_size is {size}; a divisor of the heads and "
-                "the number of keys in a block are wanted")
+                f"{type(module).__name__}.indexer.block_size is {size}; the first must have a divisor of "
+                "the heads, the second must be the number of keys in a block")
         count = -(-keys // size)
         of_blocks = torch.zeros(*blocks.shape[:3], count + 1, dtype=torch.bool, device=query.device)
         of_blocks.scatter_(-1, blocks.long().masked_fill(blocks < 0, count), True)
@@ -336,7 +336,7 @@ def _of_tensors(call: _Call) -> Optional[str]:
         if not x.is_cpu and not x.is_meta:
             return f"{name} is on {x.device}"
         if x.is_nested or x.layout != torch.strided or _ops._has_own_rules(x):
-            return f"{name} is no plain tensor"
+            return f"{name} is not a plain tensor"
     q, k, v = _sdpa.autocast(call.query, call.key, call.value)
     if q.dtype not in _engine.TYPES and q.dtype != torch.float16:
         return f"query is of {q.dtype}"

@@ -146,10 +146,10 @@ static attn_status add_layers(attn__attention *a, const attn_classifier *c)
         const attn_tensor *of_grid = attn_named_find(&a->outputs, windows[i]);
         status = of_grid ? add_windows(a, of_grid, shifted) : ATTN_OK;
     }
-    return status == ATTN_OK && a->n == 0
-               ? attn__fail(a->context, ATTN_ERROR_UNSUPPORTED, "the architecture \"%s\" gives no weights to draw",
-                            attn_model_architecture(c->model)->name)
-               : status;
+    return status == ATTN_OK && a->n == 0 ? attn__fail(a->context, ATTN_ERROR_UNSUPPORTED,
+                                                       "the architecture \"%s\" has no attention weights to draw",
+                                                       attn_model_architecture(c->model)->name)
+                                          : status;
 }
 
 /* ----------------------------------------------------------------------------------------------- running */

@@ -193,17 +193,18 @@ static attn_status read_view(attn__picture_view *view, attn_context *context, co
     for (size_t i = 0; i < sizeof sides / sizeof *sides && status == ATTN_OK; i++) {
         const attn_config_value *value = attn_config_get(p, sides[i]);
         if (value && value->type != ATTN_CONFIG_TYPE_NULL)
-            status = attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                                "%s: \"%s\" is set; pictures here are resized by their short and long side "
-                                "(\"shortest_edge\", \"longest_edge\") and not padded to a size",
-                                path, sides[i]);
+            status = attn__fail(
+                context, ATTN_ERROR_UNSUPPORTED,
+                "%s: \"%s\" is set, which is not supported; pictures must be resized by their short and long side "
+                "(\"shortest_edge\", \"longest_edge\") without padding",
+                path, sides[i]);
     }
     const char *filter = attn__preparation_filter(p, "bilinear");
     bool resized = attn_config_bool(p, "do_resize", true);
     if (status == ATTN_OK && resized && strcmp(filter, "bilinear") != 0)
-        status = attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                            "%s: \"resample\" is %s interpolation; pictures are resized by bilinear interpolation here",
-                            path, filter);
+        status =
+            attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                       "%s: \"resample\" is %s interpolation; only bilinear interpolation is supported", path, filter);
     view->size = attn_config_int(p, "size.shortest_edge", attn_config_int(p, "size", view->size));
     view->longest = attn_config_int(p, "size.longest_edge", attn_config_int(p, "max_size", view->longest));
     if (!resized)
@@ -226,8 +227,8 @@ static attn_status detect_names(attn_context *context, const char *path, const c
     attn_checkpoint_close(plain);
     if (status == ATTN_OK && (!*names || strncmp(*names, "detr-", strlen("detr-")) != 0))
         status = attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                            "%s: its tensors are not named as those of a DETR%s%s; --names FILE brings other names",
-                            path, *names ? " but as by the names file " : "", *names ? *names : "");
+                            "%s: the tensor names are not those of a DETR%s%s; --names FILE renames tensors", path,
+                            *names ? " but those of the names file " : "", *names ? *names : "");
     return status;
 }
 
@@ -255,7 +256,8 @@ attn_status attn__detector_open(attn__foreign *foreign, attn_context *context, c
     if (status != ATTN_OK)
         return status;
     if (kind && strcmp(kind, architecture) != 0)
-        status = attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: \"%.60s\" is no detector; detr is", path, kind);
+        status =
+            attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: \"%.60s\" is not a detector; expected detr", path, kind);
     else if (own && !kind && strcmp(attn_config_text(own, "model_type", "detr"), "detr") != 0)
         status = attn__foreign_type_refuse(context, path, own);
     else if (!kind && !names)

@@ -38,7 +38,7 @@ static attn_status find_grid(drawing *w, int64_t places, const attn_image *prepa
         if (w->rows * w->cols == places)
             return ATTN_OK;
     }
-    return attn__fail(w->d->context, ATTN_ERROR_UNSUPPORTED, "%lld places are no grid over %lld x %lld pixels",
+    return attn__fail(w->d->context, ATTN_ERROR_UNSUPPORTED, "%lld places do not form a grid over %lld x %lld pixels",
                       (long long)places, (long long)prepared->width, (long long)prepared->height);
 }
 
@@ -94,9 +94,10 @@ static attn_status choose(const drawing *w, int64_t blocks, int64_t heads, int64
 {
     const attn_classifier_view *v = &w->view->view;
     if (v->layer > blocks || v->head > heads)
-        return attn__fail(w->d->context, ATTN_ERROR_ARGUMENT,
-                          "block %lld and head %lld of the decoder: there are %lld and %lld, from 1",
-                          (long long)v->layer, (long long)v->head, (long long)blocks, (long long)heads);
+        return attn__fail(
+            w->d->context, ATTN_ERROR_ARGUMENT,
+            "block %lld or head %lld of the decoder does not exist: it has %lld blocks of %lld heads, counted from 1",
+            (long long)v->layer, (long long)v->head, (long long)blocks, (long long)heads);
     *block = v->layer > 0 ? v->layer - 1 : blocks - 1;
     return ATTN_OK;
 }

@@ -197,7 +197,8 @@ static attn_status prepare_data(training *t)
     run->fingerprint = attn__boxed_data_fingerprint(&t->data);
     status = attn__run_check_data(run);
     if (status == ATTN_OK && attn_config_real(s, "label_smoothing", 0) > 0)
-        status = attn__fail(run->context, ATTN_ERROR_ARGUMENT, "label_smoothing: the loss of boxes has none");
+        status = attn__fail(run->context, ATTN_ERROR_ARGUMENT,
+                            "label_smoothing must be 0: the loss of boxes does not support it");
     return status;
 }
 
@@ -206,7 +207,7 @@ static attn_status check_stages(const attn__run *run)
 {
     const attn_config_value stages = {.type = ATTN_CONFIG_TYPE_INT,
                                       .integer = attn__resnet_stages(attn_model_config(run->model))};
-    return attn__run_refuse(run, "stages", &stages, "is of a model with another value");
+    return attn__run_refuse(run, "stages", &stages, "has another value");
 }
 
 static attn_status prepare_model(training *t)

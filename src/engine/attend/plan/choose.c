@@ -49,15 +49,15 @@ static const char *extra_refusal(unsigned unknown)
     static const struct {
         unsigned bit;
         const char *why;
-    } reasons[] = {{ATTN__PACKED, "packed sequences"},
-                   {ATTN__SOFTCAP, "scores are capped"},
-                   {ATTN__SINKS, "sinks"},
-                   {ATTN__DLSE, "a gradient of the log-sum-exp"},
-                   {ATTN__BIAS_MEETS, "several pairs use the same element of the bias"},
-                   {ATTN__BLOCKS, "a mask of blocks"},
-                   {ATTN__TOP_K, "the largest scores alone take part"},
-                   {ATTN__BF16_KEYS, "keys and values of another type than the queries"},
-                   {ATTN__BATCH_INVARIANT, "the order of its sums depends on lengths"}};
+    } reasons[] = {{ATTN__PACKED, "does not support packed sequences"},
+                   {ATTN__SOFTCAP, "does not support a softcap"},
+                   {ATTN__SINKS, "does not support sinks"},
+                   {ATTN__DLSE, "does not support a gradient of the log-sum-exp"},
+                   {ATTN__BIAS_MEETS, "does not support pairs that share an element of the bias"},
+                   {ATTN__BLOCKS, "does not support a mask of blocks"},
+                   {ATTN__TOP_K, "does not support top_k or hardmax"},
+                   {ATTN__BF16_KEYS, "does not support keys and values of another type than the queries"},
+                   {ATTN__BATCH_INVARIANT, "its results are not batch-invariant"}};
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
         if (unknown & reasons[i].bit)
             return reasons[i].why;
@@ -80,9 +80,9 @@ static const char *refusal_of(const attn__solver *solver, const attn__canonical 
 {
     bool last = solver == solvers[SOLVERS - 1];
     if (!last && is_empty(canonical))
-        return "a role is empty";
+        return "does not support a dim of length 0";
     if (!last && has_too_many_keys(canonical))
-        return "2^31 - 1 keys or more";
+        return "does not support 2^31 - 1 keys or more";
     const char *unknown = extra_refusal(canonical->extras & ~solver->extras);
     return unknown ? unknown : solver->refuse ? solver->refuse(canonical) : NULL;
 }
@@ -458,7 +458,7 @@ static attn_status choose(attn_plan *plan, const attn_plan_options *options)
         return choose_measured(plan, signature);
     plan->solver = cheapest(&plan->canonical);
     plan->how = "by rule";
-    return plan->solver ? ATTN_OK : attn__fail(plan->context, ATTN_ERROR_INTERNAL, "no solver accepts the problem");
+    return plan->solver ? ATTN_OK : attn__fail(plan->context, ATTN_ERROR_INTERNAL, "no solver supports the problem");
 }
 
 /* Estimates the work of a problem in multiply-adds. Moving one number counts as `each` multiply-adds. */

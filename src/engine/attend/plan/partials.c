@@ -121,19 +121,22 @@ static attn_status check(attn_context *context, const attn_partials *s, int64_t 
                           "partials of batch %lld, heads %lld, queries %lld, dim %lld: a negative or too large size",
                           (long long)s->batch, (long long)s->heads, (long long)s->queries, (long long)s->dim);
     if (s->dtype != ATTN_F32 && s->dtype != ATTN_BF16 && s->dtype != ATTN_F64)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "partials of type %s: f32, bf16 and f64 are taken",
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                          "partials of type %s are not supported; expected f32, bf16 or f64",
                           attn_dtype_name(s->dtype));
     if ((unsigned)s->normalization > ATTN_NORMALIZATION_SIGMOID)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "partials: the normalization %d is unknown",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "partials: the normalization %d does not exist",
                           (int)s->normalization);
     if (s->normalization == ATTN_NORMALIZATION_HARDMAX)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                          "partials of hardmax: their largest scores are rounded and do not tell which part has the "
-                          "key of weight 1; compute all keys at once");
+        return attn__fail(
+            context, ATTN_ERROR_UNSUPPORTED,
+            "partials of hardmax are not supported: their rounded maxima do not tell which part has the key of "
+            "weight 1; compute all keys at once");
     if (s->normalization == ATTN_NORMALIZATION_SIGMOID)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                          "partials of sigmoid: they have no log-sum-exp; add the outputs of parts that have the same "
-                          "sigmoid_bias");
+        return attn__fail(
+            context, ATTN_ERROR_UNSUPPORTED,
+            "partials of sigmoid are not supported: they have no log-sum-exp; add the outputs of parts that have the same "
+            "sigmoid_bias");
     if ((unsigned)s->layout > ATTN_LAYOUT_BHTD)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "layout %d is neither BTHD nor BHTD", (int)s->layout);
     return ATTN_OK;

@@ -202,10 +202,10 @@ static attn_status check_overlap(const attn_plan *plan, const attn_arrays *array
                 !attn_plan_span(plan, j, &b))
                 continue;
             if (a.output && a.low < a.high && b.low < b.high)
-                return attn__fail(plan->context, ATTN_ERROR_ARGUMENT,
-                                  "the arrays '%s' and '%s' are one; an output must not overlap "
-                                  "anything else",
-                                  attn__arrays_table[i].name, attn__arrays_table[j].name);
+                return attn__fail(
+                    plan->context, ATTN_ERROR_ARGUMENT,
+                    "the arrays '%s' and '%s' are the same array; an output must not overlap another array",
+                    attn__arrays_table[i].name, attn__arrays_table[j].name);
         }
     return ATTN_OK;
 }

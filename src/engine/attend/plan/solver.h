@@ -47,7 +47,7 @@ enum {
 static inline const char *attn__refuse_top_k(const attn__canonical *canonical)
 {
     bool chooses = canonical->problem.normalization == ATTN_NORMALIZATION_HARDMAX;
-    return (canonical->extras & ATTN__TOP_K) && !chooses ? "the largest scores alone take part" : NULL;
+    return (canonical->extras & ATTN__TOP_K) && !chooses ? "does not support top_k" : NULL;
 }
 
 /* Returns NULL if the problem is attention in f32 or bf16 by dot products over whole key axes, with one of the given
@@ -56,12 +56,12 @@ static inline const char *attn__refuse_unusual(const attn__canonical *canonical,
 {
     const attn_problem *p = &canonical->problem;
     if (p->dtype != ATTN_F32 && p->dtype != ATTN_BF16)
-        return "f32 and bf16 only";
+        return "supports f32 and bf16 only";
     if (p->score != ATTN_SCORE_DOT)
-        return "dot-product scores only";
+        return "supports dot-product scores only";
     if (!(normalizations >> p->normalization & 1))
-        return normalizations == ATTN__SOFTMAX_ONLY ? "softmax only" : "another normalization";
-    return p->nwindows ? "keys have a window" : NULL;
+        return normalizations == ATTN__SOFTMAX_ONLY ? "supports softmax only" : "does not support this normalization";
+    return p->nwindows ? "does not support windows" : NULL;
 }
 
 #endif

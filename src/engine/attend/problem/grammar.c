@@ -372,7 +372,7 @@ static attn_status phrase_features(attn_problem *problem, attn_context *context,
 {
     choose_kinds(problem, phrase);
     if (!add_operands(problem, phrase))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "its bias, mask or lengths would be too large");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the bias, mask or lengths of the problem would be too large");
     add_bands(problem, phrase);
     if (has(phrase, FEATURE_REL) && add_relative(problem, context) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
@@ -486,7 +486,7 @@ static attn_status read_lengths(reader *r)
         return ATTN_OK;
     do {
         if (s->nlengths == forms[s->form].most_lengths)
-            return refuse(r, "one length too many");
+            return refuse(r, "this form has fewer lengths");
         r->at += s->nlengths > 0;
         status = read_size(r, &s->lengths[s->nlengths]);
         s->nlengths++;
@@ -505,7 +505,7 @@ static attn_status read_letter(reader *r)
         return refuse(r, why);
     }
     if (s->letter[letter - 'a'] >= 0)
-        return refuse(r, "this letter stands twice");
+        return refuse(r, "this letter is given twice");
     r->at++;
     attn_status status = read_size(r, &s->letter[letter - 'a']);
     if (status != ATTN_OK || s->form != FORM_WINDOW || letter != 'w' || *r->at != 'x')
@@ -561,7 +561,7 @@ static attn_status read_range(reader *r)
     if (status != ATTN_OK)
         return status;
     if (strncmp(r->at, "..", 2) != 0)
-        return refuse(r, "a range is written LO..HI");
+        return refuse(r, "expected a range, LO..HI");
     r->at += 2;
     return read_end(r, INT64_MAX, &r->phrase->hi);
 }
@@ -590,7 +590,7 @@ static attn_status read_value(reader *r, grammar_feature feature)
 static attn_status refuse_feature(const reader *r, size_t length)
 {
     char why[600];
-    int used = snprintf(why, sizeof why, "there is no feature \"%.*s\" here; there are",
+    int used = snprintf(why, sizeof why, "there is no feature \"%.*s\" for this form; there are",
                         (int)(length < 40 ? length : 40), r->at);
     for (int i = 0; i < FEATURES && used < (int)sizeof why; i++)
         if (!features[i].forms || (features[i].forms >> r->phrase->form & 1))
@@ -604,12 +604,12 @@ static attn_status check_rivals(const reader *r, grammar_feature feature)
     uint64_t bit = UINT64_C(1) << feature;
     char why[80];
     if (r->phrase->features & bit)
-        return refuse(r, "this feature stands twice");
+        return refuse(r, "this feature is given twice");
     for (size_t i = 0; i < sizeof rivals / sizeof *rivals; i++) {
         uint64_t other = r->phrase->features & rivals[i];
         if (!(rivals[i] & bit) || !other)
             continue;
-        snprintf(why, sizeof why, "%s and %s exclude each other", features[feature].name,
+        snprintf(why, sizeof why, "%s and %s cannot be used together", features[feature].name,
                  features[__builtin_ctzll(other)].name);
         return refuse(r, why);
     }

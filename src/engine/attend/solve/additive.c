@@ -471,13 +471,13 @@ static const char *refuse(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
     if (p->score != ATTN_SCORE_ADDITIVE)
-        return "additive scores only";
+        return "supports additive scores only";
     if (p->normalization == ATTN_NORMALIZATION_SIGMOID)
-        return "sigmoids of scores";
+        return "does not support sigmoid";
     if (p->dtype != ATTN_F32)
-        return "bf16 and f64 are for the solver of blocks";
+        return "supports f32 only";
     if (canonical->backward && p->accumulate && p->nwindows)
-        return "adds to the gradients of windows";
+        return "does not support accumulate with windows";
     return NULL;
 }
 

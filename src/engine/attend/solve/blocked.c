@@ -790,17 +790,17 @@ static const char *refuse(const attn__canonical *canonical)
     const attn_problem *p = &canonical->problem;
     bool packed = attn__is_packed(canonical);
     if (p->score > ATTN_SCORE_CONCAT && !is_distance(p->score))
-        return "scores that no block of it computes";
+        return "does not support this score";
     for (int i = 0; i < p->nwindows; i++)
         if (packed || p->windows[i].size == 0)
-            return "windows over packed sequences, or over no position";
+            return "does not support windows of packed sequences or of size 0";
     unsigned shared = canonical->backward ? attn__sums_shared(canonical) : 0;
     if (shared && (p->accumulate || p->dtype == ATTN_BF16))
-        return "gradients that are broadcast, in bf16 or added to given ones";
+        return "does not support broadcast gradients in bf16 or with accumulate";
     if (packed && (shared & ATTN_WANT_DQ))
-        return "packed queries that are broadcast";
+        return "does not support dq of broadcast packed queries";
     if (is_large(canonical))
-        return "rows of many gigabytes";
+        return "needs many gigabytes of workspace";
     return NULL;
 }
 

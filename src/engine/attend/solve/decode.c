@@ -62,12 +62,12 @@ static const char *refuse_usual(const attn__canonical *canonical)
     if (unusual)
         return unusual;
     if (canonical->problem.nrelatives)
-        return "has relative tables";
+        return "does not support relative tables";
     if (canonical->query.size > QUERIES)
-        return "more than 16 queries";
+        return "supports at most 16 queries";
     if (!attn__offsets_adjacent(&canonical->contract, ATTN__STRIDE(dim.k)) ||
         !attn__offsets_adjacent(&canonical->value, ATTN__STRIDE(dim.v)))
-        return "channels of k or v are not adjacent";
+        return "needs adjacent channels in k and v";
     return NULL;
 }
 
@@ -723,7 +723,7 @@ static void apply_forward(const attn__canonical *canonical, const attn__recipe *
 
 static const char *refuse_forward(const attn__canonical *canonical)
 {
-    return canonical->backward ? "forward only" : refuse_usual(canonical);
+    return canonical->backward ? "supports forward only" : refuse_usual(canonical);
 }
 
 /* Estimates the time. Reading keys and values takes as long as multiplying them by `max_queries` queries. Further
@@ -988,19 +988,19 @@ static bool moves(const attn__group *group, attn__operand op)
 
 static const char *refuse_backward(const attn__canonical *canonical)
 {
-    const char *why = canonical->backward ? refuse_usual(canonical) : "backward only";
+    const char *why = canonical->backward ? refuse_usual(canonical) : "supports backward only";
     if (why)
         return why;
     if (attn__sums_broadcast(canonical) & ATTN__WANT_ROWS)
-        return "gradients summed over broadcast dims";
+        return "does not support gradients summed over broadcast dims";
     if ((canonical->problem.flags & ATTN_WANT_DBIAS) && attn__is_packed(canonical))
-        return "the gradient of a bias of packed sequences";
+        return "does not support a bias gradient of packed sequences";
     if ((canonical->problem.flags & ATTN_WANT_DBIAS) &&
         (!moves(&canonical->batch, ATTN__OP_DBIAS) || !moves(&canonical->key, ATTN__OP_DBIAS)))
-        return "the gradient of a bias that batch items or keys share";
+        return "does not support the gradient of a bias that batch items or keys share";
     if (!attn__offsets_adjacent(&canonical->contract, ATTN__STRIDE(dim.dk)) ||
         !attn__offsets_adjacent(&canonical->value, ATTN__STRIDE(dim.dv)))
-        return "channels of dk or dv are not adjacent";
+        return "needs adjacent channels in dk and dv";
     return NULL;
 }
 

@@ -139,17 +139,17 @@ static size_t divide_backward(const attn__canonical *canonical, char *base, back
 static const char *refuse(const attn__canonical *canonical)
 {
     if (canonical->contract.size > ATTN__FLASH_CHANNELS || canonical->value.size > ATTN__FLASH_CHANNELS)
-        return "head size above 512";
+        return "supports heads of at most 512 channels";
     bool chooses = canonical->problem.normalization == ATTN_NORMALIZATION_HARDMAX;
     if (canonical->backward && !chooses)
-        return "forward only";
+        return "supports forward only";
     const char *unusual = attn__refuse_unusual(canonical, ATTN__HARDMAX_TOO);
     if (!unusual)
         unusual = attn__refuse_top_k(canonical);
     if (unusual)
         return unusual;
     if (chooses && canonical->problem.nrelatives)
-        return "tables of a hardmax";
+        return "does not support tables with hardmax";
     return attn__table_panels_refuse(canonical);
 }
 

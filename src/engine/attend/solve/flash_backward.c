@@ -20,17 +20,17 @@
 static const char *refuse(const attn__canonical *canonical)
 {
     if (canonical->contract.size > 512 || canonical->value.size > 512)
-        return "head size above 512";
+        return "supports heads of at most 512 channels";
     if (!canonical->backward)
-        return "backward only";
+        return "supports backward only";
     const char *unusual = attn__refuse_unusual(canonical, ATTN__WEIGHTS_KINDS);
     if (unusual)
         return unusual;
     if (canonical->key.size >= INT32_MAX / 2)
-        return "too many keys for 32-bit positions";
+        return "does not support so many keys: their positions exceed 32 bits";
     if (canonical->problem.dtype == ATTN_BF16 &&
         attn__sums_broadcast(canonical) & ATTN__WANT_ROWS) /* bf16 cannot hold partial sums */
-        return "bf16 gradients summed over broadcast dims";
+        return "does not support bf16 gradients summed over broadcast dims";
     return attn__table_panels_refuse(canonical);
 }
 

@@ -119,32 +119,33 @@ static const char *refuse_both(const attn__canonical *canonical)
     if (unusual)
         return unusual;
     if (canonical->problem.nrelatives)
-        return "has relative tables";
+        return "does not support relative tables";
     if (canonical->query.size > MOST_ROWS || canonical->key.size > MOST_ROWS)
-        return "more than 96 queries or keys";
+        return "supports at most 96 queries and keys";
     if (canonical->contract.size > MOST_CHANNELS || canonical->value.size > MOST_CHANNELS)
-        return "heads of more than 256 channels";
+        return "supports heads of at most 256 channels";
     if (!attn__channels_adjacent(canonical, operands, canonical->backward ? ALL : FORWARD))
-        return "channels are not adjacent";
+        return "needs adjacent channels";
     return NULL;
 }
 
 static const char *refuse(const attn__canonical *canonical)
 {
-    return canonical->backward ? "forward only" : refuse_both(canonical);
+    return canonical->backward ? "supports forward only" : refuse_both(canonical);
 }
 
 static const char *refuse_backward(const attn__canonical *canonical)
 {
-    const char *why = canonical->backward ? refuse_both(canonical) : "backward only";
+    const char *why = canonical->backward ? refuse_both(canonical) : "supports backward only";
     if (why)
         return why;
     if ((canonical->problem.flags & ATTN_WANT_DBIAS) &&
         !(attn__group_moves(&canonical->query, ATTN__OP_DBIAS) && attn__group_moves(&canonical->key, ATTN__OP_DBIAS)))
-        return "several pairs of a head add to one element of the bias's gradient";
+        return "does not support pairs of a head that share an element of the bias gradient";
     if ((canonical->problem.flags & ATTN_WANT_DBIAS) && attn__is_packed(canonical))
-        return "a gradient of the bias of packed sequences";
-    return attn__sums_broadcast(canonical) & ATTN__WANT_ROWS ? "gradients summed over broadcast dims" : NULL;
+        return "does not support a bias gradient of packed sequences";
+    return attn__sums_broadcast(canonical) & ATTN__WANT_ROWS ? "does not support gradients summed over broadcast dims"
+                                                             : NULL;
 }
 
 enum { FEW = 16 }; /* tokens */

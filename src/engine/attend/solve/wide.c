@@ -1452,11 +1452,11 @@ static const char *refuse(const attn__canonical *canonical)
     if (unusual)
         return unusual;
     if (p->nrelatives)
-        return "has relative tables";
+        return "does not support relative tables";
     if (canonical->backward && p->dtype == ATTN_BF16 && !one)
-        return "bf16 gradients of several blocks";
+        return "does not support bf16 gradients of several blocks";
     if (attn__is_packed(canonical) && (shared & ATTN_WANT_DQ))
-        return "packed queries that are broadcast";
+        return "does not support dq of broadcast packed queries";
     double channels = (double)canonical->contract.size + (double)canonical->value.size;
     return p->dtype == ATTN_BF16 && channels * MOST_QUERIES > most ? "rows of many gigabytes" : NULL;
 }

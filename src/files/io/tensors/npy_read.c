@@ -48,7 +48,7 @@ static attn_status take_text(reader *r, char text[32])
         return fail(r, ATTN_ERROR_FORMAT, "header: expected a quoted string");
     const char *begin = r->at + 1, *close = memchr(begin, quote, (size_t)(r->end - begin));
     if (!close || close - begin >= 32)
-        return fail(r, ATTN_ERROR_FORMAT, "header: a text without an end, or too long");
+        return fail(r, ATTN_ERROR_FORMAT, "header: a string is not closed or too long");
     memcpy(text, begin, (size_t)(close - begin));
     text[close - begin] = '\0';
     r->at = close + 1;
@@ -67,7 +67,7 @@ static attn_status take_type(reader *r)
     };
     char text[32] = "";
     if (r->at < r->end && *r->at == '[')
-        return fail(r, ATTN_ERROR_UNSUPPORTED, "header: elements of structured types are not read");
+        return fail(r, ATTN_ERROR_UNSUPPORTED, "header: elements of structured types are not supported");
     attn_status status = take_text(r, text);
     if (status != ATTN_OK)
         return status;
@@ -80,7 +80,7 @@ static attn_status take_type(reader *r)
         }
     }
     return attn__input_fail(r->input, ATTN_ERROR_UNSUPPORTED, (size_t)((const uint8_t *)r->at - r->input->data),
-                            "header: elements of type \"%s\" are not read", text);
+                            "header: elements of type \"%s\" are not supported", text);
 }
 
 static bool take_word(reader *r, const char *word)
@@ -106,7 +106,7 @@ static attn_status take_length(reader *r, int64_t *length)
     const char *begin = r->at;
     for (; r->at < r->end && *r->at >= '0' && *r->at <= '9'; r->at++) {
         if (*length > (INT64_MAX - 9) / 10)
-            return fail(r, ATTN_ERROR_FORMAT, "header: a length that overflows");
+            return fail(r, ATTN_ERROR_FORMAT, "header: a length overflows");
         *length = *length * 10 + (*r->at - '0');
     }
     if (r->at < r->end && *r->at == 'L')
@@ -147,13 +147,13 @@ static attn_status take_member(reader *r)
         return take_order(r);
     if (strcmp(key, "shape") == 0)
         return take_shape(r);
-    return fail(r, ATTN_ERROR_FORMAT, "header: a key that is not descr, fortran_order or shape");
+    return fail(r, ATTN_ERROR_FORMAT, "header: expected the key descr, fortran_order or shape");
 }
 
 static attn_status take_dict(reader *r)
 {
     if (!take(r, '{'))
-        return fail(r, ATTN_ERROR_FORMAT, "header: does not begin with {");
+        return fail(r, ATTN_ERROR_FORMAT, "header: expected {");
     while (!take(r, '}')) {
         attn_status status = take_member(r);
         if (status != ATTN_OK)
@@ -163,9 +163,9 @@ static attn_status take_dict(reader *r)
     }
     skip_blanks(r);
     if (r->at != r->end)
-        return fail(r, ATTN_ERROR_FORMAT, "header: something after the dict");
+        return fail(r, ATTN_ERROR_FORMAT, "header: found text behind the dict");
     if (!r->has_type || !r->has_order || !r->has_shape)
-        return fail(r, ATTN_ERROR_FORMAT, "header: descr, fortran_order and shape are not all there");
+        return fail(r, ATTN_ERROR_FORMAT, "header: descr, fortran_order or shape is missing");
     return ATTN_OK;
 }
 
@@ -178,14 +178,14 @@ static attn_status open_header(reader *r)
         return attn__input_fail(input, ATTN_ERROR_FORMAT, 0, "not a .npy file");
     unsigned version = input->data[6];
     if (version < 1 || version > 3)
-        return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, 6, "version %u of the format is not read", version);
+        return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, 6, "version %u of the format is not supported", version);
     size_t begin = version == 1 ? 10 : 12;
     if (input->size < begin)
         return attn__input_fail(input, ATTN_ERROR_FORMAT, input->size, "the file ends within its header");
     size_t length = version == 1 ? attn__read_u16(input->data + 8) : attn__read_u32(input->data + 8);
     if (length > input->size - begin)
-        return attn__input_fail(input, ATTN_ERROR_FORMAT, begin, "a header of %zu bytes, the file ends after %zu",
-                                length, input->size - begin);
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, begin,
+                                "the header needs %zu bytes, but the file ends after %zu", length, input->size - begin);
     r->at = (const char *)input->data + begin;
     r->end = r->at + length;
     return ATTN_OK;
@@ -211,7 +211,8 @@ static attn_status find_array(reader *r)
     size_t size = attn__array_set_rows(&r->array), begin = (size_t)((const uint8_t *)r->end - r->input->data);
     if (size > r->input->size - begin)
         return attn__input_fail(r->input, ATTN_ERROR_FORMAT, begin,
-                                "shape and type need %zu bytes, the file ends after %zu", size, r->input->size - begin);
+                                "shape and type need %zu bytes, but the file ends after %zu", size,
+                                r->input->size - begin);
     if (size < r->input->size - begin)
         return attn__input_fail(r->input, ATTN_ERROR_FORMAT, begin + size, "%zu bytes after the last element",
                                 r->input->size - begin - size);
