@@ -445,7 +445,7 @@ static void sentencepiece_models_have_the_ids_of_their_kind(void **state)
     attn_context *c = *state;
     attn__subword *spm;
     attn__tokenizer *t, *moved;
-    attn__tokens tokens = {0}, others = {0};
+    attn__encoded tokens = {0}, others = {0};
     char folder[64], path[128];
     const char *texts[64];
     size_t size;
@@ -480,8 +480,8 @@ static void sentencepiece_models_have_the_ids_of_their_kind(void **state)
     assert_int_equal(tokens.ids[tokens.n - 2], attn__subword_size(spm) + 96);
     assert_int_equal(tokens.ids[tokens.n - 1], attn__tokenizer_find(t, "<eos>", 5));
     assert_int_equal(attn__tokenizer_special(moved, ATTN__TOKEN_MASK), attn__subword_size(spm) + 1);
-    attn__tokens_free(c, &tokens);
-    attn__tokens_free(c, &others);
+    attn__encoded_free(c, &tokens);
+    attn__encoded_free(c, &others);
     attn__tokenizer_destroy(t);
     attn__tokenizer_destroy(moved);
     attn__subword_destroy(spm);

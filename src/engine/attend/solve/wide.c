@@ -1458,7 +1458,7 @@ static const char *refuse(const attn__canonical *canonical)
     if (attn__is_packed(canonical) && (shared & ATTN_WANT_DQ))
         return "does not support dq of broadcast packed queries";
     double channels = (double)canonical->contract.size + (double)canonical->value.size;
-    return p->dtype == ATTN_BF16 && channels * MOST_QUERIES > most ? "rows of many gigabytes" : NULL;
+    return p->dtype == ATTN_BF16 && channels * MOST_QUERIES > most ? "needs many gigabytes of workspace" : NULL;
 }
 
 /* Estimates the time. It is longer with bands, because bands leave large blocks half empty. Without AMX it is short

@@ -137,7 +137,7 @@ static attn_status encode_pieces(const attn__tokenizer *t, const attn__pieces *p
         const attn__piece *piece = &pieces->items[i];
         int64_t before = tokens->n;
         if (piece->id >= 0)
-            status = attn__tokens_add(t->context, tokens, piece->id, piece->begin, piece->end);
+            status = attn__encoded_add(t->context, tokens, piece->id, piece->begin, piece->end);
         else
             status = attn__model_encode(t, pieces->text.bytes, piece->begin, piece->end, tokens);
         place_tokens(&pieces->text, tokens, before);
@@ -219,7 +219,7 @@ static void share(int64_t most, bool pair, int64_t n[2])
 static attn_status append(const attn__tokenizer *t, attn__encoded *to, const attn__encoded *from, int64_t i,
                           int32_t type, int8_t text)
 {
-    attn_status status = attn__tokens_add(t->context, to, from->ids[i], from->offsets[i][0], from->offsets[i][1]);
+    attn_status status = attn__encoded_add(t->context, to, from->ids[i], from->offsets[i][0], from->offsets[i][1]);
     if (status == ATTN_OK) {
         to->types[to->n - 1] = type;
         to->texts[to->n - 1] = text;
@@ -237,7 +237,7 @@ static attn_status join(const attn__tokenizer *t, const attn__template *as, bool
         for (int64_t j = 0; from->ids && piece->text >= 0 && j < n[piece->text] && status == ATTN_OK; j++)
             status = append(t, to, from, begin[piece->text] + j, piece->type, piece->text);
         for (int32_t j = 0; piece->text < 0 && special && j < piece->n && status == ATTN_OK; j++) {
-            status = attn__tokens_add(t->context, to, as->ids[piece->begin + j], 0, 0);
+            status = attn__encoded_add(t->context, to, as->ids[piece->begin + j], 0, 0);
             if (status == ATTN_OK) {
                 to->types[to->n - 1] = piece->type;
                 to->texts[to->n - 1] = -1;

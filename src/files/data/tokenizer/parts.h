@@ -201,7 +201,7 @@ void attn__split(const attn__tokenizer *t, attn__pieces *pieces, attn__pieces *s
 /* Writes the character of GPT-2 for each byte of a range. */
 void attn__byte_level(attn__aligned *out, const attn__aligned *in, size_t begin, size_t end);
 /* Appends a token, whose offsets are positions in the piece's text. */
-attn_status attn__tokens_add(attn_context *context, attn__encoded *tokens, int32_t id, size_t begin, size_t end);
+attn_status attn__encoded_add(attn_context *context, attn__encoded *tokens, int32_t id, size_t begin, size_t end);
 /* Splits bytes [begin, end) of a text into tokens. */
 attn_status attn__model_encode(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
                                attn__encoded *tokens);
