@@ -50,6 +50,8 @@ def _refuse_tensors(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) ->
 
 def _blocks(given: Sequence[Any], shape: Sequence[Any]) -> tuple[tuple[Any, ...], Optional[Tensor]]:
     """The relation and the blocks [B or 1, H or 1, ...] of a BlockMask's parts."""
+    if len(given) < 7 or isinstance(given[0], Tensor) or not isinstance(given[2], Tensor):
+        raise Refused("the BlockMask is that of another version of PyTorch")
     queries, keys = given[-3], given[-2]
     if queries >= _NO_BLOCKS and keys >= _NO_BLOCKS:
         return (), None
@@ -160,9 +162,7 @@ class Hooks:
 
     def __init__(self, on: Callable[[], bool], count: Callable[[], None], count_other: Callable[[str, str], None]) -> None:
         self.on, self.count, self.count_other = on, count, count_other
-        from torch._higher_order_ops import flex_attention
-
-        self.operator: Any = flex_attention
+        self.operator: Any = getattr(torch._higher_order_ops, "flex_attention", None)
         self.beneath: dict[Any, Any] = {}
         self.replaced: dict[str, Any] = {}
 
@@ -170,18 +170,22 @@ class Hooks:
 
     def register(self) -> None:
         keys = torch._C.DispatchKey
-        kernels = self.operator.py_kernels
+        kernels = getattr(self.operator, "py_kernels", {})  # none in versions without the operator
         for key, other in ((keys.AutogradCPU, keys.Autograd), (keys.CPU, keys.CompositeExplicitAutograd)):
             if key not in kernels and other in kernels:  # another package's kernel stays
                 self.beneath[key] = kernels[other]
                 self.operator.py_impl(key)(self.kernel(key))
-        self.operator._dispatch_cache.clear()
+        self.forget()
 
     def remove(self) -> None:
         for key in self.beneath:
             self.operator.py_kernels.pop(key, None)
-        self.operator._dispatch_cache.clear()
+        self.forget()
         self.beneath.clear()
+
+    def forget(self) -> None:
+        if self.beneath:
+            self.operator._dispatch_cache.clear()
 
     def kernel(self, key: Any) -> Callable[..., Any]:
         beneath = self.beneath[key]
@@ -225,7 +229,7 @@ class Hooks:
                 _watch.hooks = self
                 if _watch not in sys.meta_path:
                     sys.meta_path.insert(0, _watch)
-            elif not self.replaced and hasattr(module, "_validate_device") and hasattr(module, "_apply_kernel_options"):
+            elif self.beneath and not self.replaced and hasattr(module, "_validate_device") and hasattr(module, "_apply_kernel_options"):
                 validate, options = module._validate_device, module._apply_kernel_options
 
                 def _validate_device(query: Tensor, key: Tensor, value: Tensor) -> None:
