@@ -344,6 +344,44 @@ class Calls(unittest.TestCase):
             self.assertLess(relative(self.found(X), self.model(X)), 1e-6)
 
 
+class Activations(unittest.TestCase):
+    KINDS = (nn.ReLU(), nn.GELU(), nn.GELU(approximate="tanh"), nn.SiLU(), nn.Tanh(), nn.Sigmoid())
+
+    def test_each_kind_is_part_of_the_layer(self):
+        for activation in self.KINDS:
+            torch.manual_seed(0)
+            model = nn.Sequential(nn.Linear(70, 40), copy.deepcopy(activation), nn.Linear(40, 8)).eval()
+            wanted = copy.deepcopy(model).double()(X.double())
+            for dtype, bound in BOUNDS:
+                found = attn.torch.optimize(model, dtype)
+                self.assertIsInstance(found[1], nn.Identity)
+                self.assertIn("1 with the activation behind them", attn.torch.report(found))
+                x = X.bfloat16() if dtype is torch.bfloat16 else X
+                with torch.no_grad():
+                    self.assertLess(relative(found(x), wanted), bound)
+                self.assertLess(relative(found(x.clone().requires_grad_()), wanted), bound)
+                self.assertTrue(torch.equal(pickle.loads(pickle.dumps(found))(x), found(x)))
+            self.assertLess(relative(attn.torch.optimize(model).double()(X.double()), wanted), 1e-12)
+            gradients = []
+            for one in (attn.torch.optimize(model), model):
+                x = X.clone().requires_grad_()
+                gradients.append(torch.autograd.grad(one(x).sin().sum(), x)[0])
+            self.assertLess(relative(*gradients), 1e-5)
+            with torch.no_grad():
+                compiled = torch.compile(attn.torch.optimize(model), backend="aot_eager", fullgraph=True)
+                self.assertLess(relative(compiled(X), wanted), 1e-6)
+
+    def test_what_is_not_the_layers_alone(self):
+        shared, slow = nn.GELU(), nn.GELU()
+        slow.register_forward_hook(lambda module, given, out: out * 2)
+        for model in (nn.Sequential(nn.Linear(70, 70), shared, nn.Linear(70, 70), shared), nn.Sequential(nn.Linear(70, 70), slow),
+                      nn.Sequential(nn.Linear(70, 70), nn.PReLU()), nn.Sequential(nn.Linear(70, 70), nn.Softplus()),
+                      nn.Sequential(nn.Linear(70, 70), nn.LeakyReLU(0.3)), nn.Sequential(nn.Linear(70, 70), nn.Softmax(-1))):
+            found = attn.torch.optimize(model)
+            self.assertNotIn("activation", attn.torch.report(found))
+            self.assertLess(relative(found(X), model(X)), 1e-6)
+
+
 class PyTorchsModules(unittest.TestCase):
     def test_multi_head_attention(self):
         torch.manual_seed(0)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .._errors import ArgumentError, UnsupportedError
-from . import _packed, _transformers
+from . import _fuse, _packed, _transformers
 from ._packed import PackedWeight
 
 _TYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -24,7 +24,7 @@ def _linear_like(module: nn.Module) -> Iterator[tuple[str, bool]]:
     """The weights of a module that its forward pass multiplies by, and whether they are [in,out]."""
     kind = type(module)
     conv1d = getattr(sys.modules.get("transformers.pytorch_utils"), "Conv1D", None)
-    if isinstance(module, nn.Linear) and kind.forward is nn.Linear.forward:
+    if isinstance(module, nn.Linear) and kind.forward in (nn.Linear.forward, _fuse.ActivatedLinear.forward):
         yield "weight", False
     elif conv1d is not None and isinstance(module, conv1d) and kind.forward is conv1d.forward:
         yield "weight", True
@@ -35,7 +35,7 @@ def _linear_like(module: nn.Module) -> Iterator[tuple[str, bool]]:
 
 def _others(module: nn.Module) -> Iterator[str]:
     """Why a module that multiplies is left as it is."""
-    if isinstance(module, nn.Linear) and type(module).forward is not nn.Linear.forward:
+    if isinstance(module, nn.Linear) and type(module).forward not in (nn.Linear.forward, _fuse.ActivatedLinear.forward):
         yield f"{type(module).__name__} has a forward pass of its own"
     elif isinstance(module, nn.Bilinear):
         yield "Bilinear"
@@ -138,7 +138,7 @@ def optimize(model: nn.Module, dtype: Union[None, str, torch.dtype] = None, inpl
 
     Models of transformers attend by attn too, as with attn_implementation="attn".
 
-    The result is a copy in eval mode, or with inplace=True the model itself.  Its weights are read as before, and are unpacked for
+    The result is a copy in eval mode, whose parameters have no gradients, or with inplace=True the model itself.  Its weights are read as before, and are unpacked for
     it.  A write to a weight packs it again, or is refused.  state_dict() has the original tensors; with "bf16" and "int8", which
     have rounded them, it is refused.  report() tells what was packed and what was not, and why."""
     if not isinstance(model, nn.Module):
@@ -147,7 +147,7 @@ def optimize(model: nn.Module, dtype: Union[None, str, torch.dtype] = None, inpl
     found = model if inplace else copy.deepcopy(model)
     if dtype is torch.bfloat16:
         found = found.to(torch.bfloat16)
-    found.eval()
+    found.eval().requires_grad_(False)
     packed: dict[int, PackedWeight] = {}  # by the parameter, which modules may share
     kept: list[Tensor] = []  # so that no other parameter gets the same id
     taken = [(module, name, turned) for module in found.modules() for name, turned in _linear_like(module)
@@ -162,6 +162,7 @@ def optimize(model: nn.Module, dtype: Union[None, str, torch.dtype] = None, inpl
         packed[id(weight)] = _pack_parameter(weight, _form_for(weight, form), turned)
         kept.append(weight)
         _replace(found, weight, packed[id(weight)])
+    _fuse.fuse(found)
     _attend_by_attn(found)
     return found
 
@@ -196,7 +197,8 @@ def report(model: nn.Module) -> str:
                 why = _refusal(module, name, None) or "not packed"
                 left[f"{type(module).__name__}: {why}"] += 1
                 continue
-            packed[f"{type(module).__name__}, packed as {weight.form}"] += 1
+            kind = "Linear" if isinstance(module, _fuse.ActivatedLinear) else type(module).__name__
+            packed[f"{kind}, packed as {weight.form}"] += 1
             if id(weight) not in seen:
                 seen.add(id(weight))
                 bytes_packed += weight._packed.numel()
@@ -204,6 +206,7 @@ def report(model: nn.Module) -> str:
             left[why] += 1
     lines = [f"{sum(packed.values())} linear layers packed, {bytes_packed / 2**20:.1f} MiB"]
     lines += [f"    {n} {what}" for what, n in packed.most_common()]
+    lines += [f"    {n} with the activation behind them" for n in [_fuse.count(model)] if n]
     if left:
         lines += [f"{sum(left.values())} left as they are"] + [f"    {n} {what}" for what, n in left.most_common()]
     lines += [f'attention of {type(one).__name__}: "{_attention_of(one)}"' for one in _pretrained(model)]

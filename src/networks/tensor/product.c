@@ -256,7 +256,7 @@ attn_status attn_product_unpack(attn_context *context, const void *packed, const
                                 const attn_matrix *to)
 {
     ATTN__CALL(context);
-    attn__weights w;
+    attn__weights w = {0};
     attn_status status = open_packed(context, packed, &w);
     if (status != ATTN_OK)
         return status;
