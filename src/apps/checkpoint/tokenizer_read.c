@@ -488,6 +488,7 @@ static attn_status read_roberta_template(reader *r, const json_t *json)
     int32_t cls = 0, sep = 0;
     attn_status status = claim_template(r);
     r->t->trims_offsets = flag(json, "trim_offsets", true);
+    r->t->keeps_first_space = flag(json, "add_prefix_space", true);
     if (status == ATTN_OK)
         status = read_token(r, json, "cls", &cls);
     if (status == ATTN_OK)
@@ -499,7 +500,10 @@ static attn_status read_roberta_template(reader *r, const json_t *json)
 
 static attn_status read_byte_offsets(reader *r, const json_t *json)
 {
-    r->t->trims_offsets = r->t->trims_offsets || flag(json, "trim_offsets", true);
+    if (flag(json, "trim_offsets", true)) {
+        r->t->trims_offsets = true;
+        r->t->keeps_first_space = flag(json, "add_prefix_space", true);
+    }
     return ATTN_OK;
 }
 

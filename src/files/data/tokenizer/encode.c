@@ -168,30 +168,48 @@ static attn_status encode_text(const attn__tokenizer *t, const char *text, size_
 
 /* ------------------------------------------------------------------------------------------------- together */
 
-/* Removes the spaces at the ends of tokens from their offsets. Of an added token, also other white space. */
-static void trim_offsets(const attn__tokenizer *t, attn__encoded *tokens, const char *first, const char *second)
+/* Counts the spaces at the beginning or the end of a token, whether as they are or as the character of a byte-level
+ * model. */
+static int count_spaces(const char *text, size_t n, bool at_end)
 {
-    for (int64_t i = 0; i < tokens->n; i++) {
-        const char *text = tokens->texts[i] == 1 && second ? second : first;
-        uint32_t *offsets = tokens->offsets[i];
-        bool added = t->tokens[tokens->ids[i]].added;
-        size_t before;
-        while (offsets[0] < offsets[1]) {
-            uint32_t code = (unsigned char)text[offsets[0]];
-            int n = added ? attn__utf8_decode(text + offsets[0], text + offsets[1], &code) : 1;
-            if (code != ' ' && !(added && n && attn__unicode_space(code)))
-                break;
-            offsets[0] += (uint32_t)n;
+    int count = 0;
+    while (n > 0) {
+        uint32_t code = 0;
+        size_t before = 0, length;
+        if (at_end)
+            code = code_before(text, n, &before);
+        length = at_end ? n - before : (size_t)attn__utf8_decode(text, text + n, &code);
+        if (length == 0 || (code != 0x120 && !attn__unicode_space(code)))
+            break;
+        text += at_end ? 0 : length;
+        n -= length;
+        count++;
+    }
+    return count;
+}
+
+/* Removes the spaces at the ends of tokens from their offsets, but one space at the beginning of a text if the
+ * pre-tokenizer may have added it. As `tokenizers` does, it counts the spaces of a token, and removes as many
+ * characters of the text. */
+static void trim_offsets(const attn__tokenizer *t, attn__encoded *tokens, int64_t from, const char *text)
+{
+    for (int64_t i = from; i < tokens->n; i++) {
+        uint32_t *offsets = tokens->offsets[i], begin = offsets[0];
+        const attn__token_text *token = &t->tokens[tokens->ids[i]];
+        const char *content = token->added ? text + begin : t->texts + token->begin;
+        size_t n = token->added ? offsets[1] - begin : token->length, end = offsets[1];
+        int leading = count_spaces(content, n, false), trailing = count_spaces(content, n, true);
+        if (leading == 1 && t->keeps_first_space && (i == from || begin == 0))
+            leading = 0;
+        for (; leading > 0 && offsets[0] < offsets[1]; leading--) {
+            uint32_t code;
+            int length = attn__utf8_decode(text + offsets[0], text + offsets[1], &code);
+            offsets[0] += length ? (uint32_t)length : 1;
         }
-        while (offsets[0] < offsets[1]) {
-            uint32_t code = (unsigned char)text[offsets[1] - 1];
-            before = offsets[1] - 1;
-            if (added)
-                code = code_before(text, offsets[1], &before);
-            if (before < offsets[0] || (code != ' ' && !(added && attn__unicode_space(code))))
-                break;
-            offsets[1] = (uint32_t)before;
-        }
+        for (; trailing > 0 && end > 0; trailing--)
+            code_before(text, end, &end);
+        if (trailing == 0)
+            offsets[1] = end > offsets[0] ? (uint32_t)end : offsets[0];
     }
 }
 
@@ -265,9 +283,13 @@ attn_status attn__tokenizer_encode(const attn__tokenizer *tokenizer, const char 
     int64_t enough = second || options->cut_left ? INT64_MAX : most;
     attn_status status = encode_text(t, text, size, enough, &raw);
     int64_t begin[2] = {0, raw.n}, n[2] = {raw.n, 0};
+    if (status == ATTN_OK && t->trims_offsets)
+        trim_offsets(t, &raw, 0, text);
     if (status == ATTN_OK && second) {
         status = encode_text(t, second, second_size, enough, &raw);
         n[1] = raw.n - n[0];
+        if (status == ATTN_OK && t->trims_offsets)
+            trim_offsets(t, &raw, begin[1], second);
     }
     if (status == ATTN_OK) {
         int64_t all[2] = {n[0], n[1]};
@@ -276,8 +298,6 @@ attn_status attn__tokenizer_encode(const attn__tokenizer *tokenizer, const char 
             begin[i] += all[i] - n[i];
         status = join(t, as, options->special, &raw, begin, n, tokens);
     }
-    if (status == ATTN_OK && t->trims_offsets)
-        trim_offsets(t, tokens, text, second);
     attn__encoded_free(t->context, &raw);
     if (status != ATTN_OK)
         tokens->n = 0;

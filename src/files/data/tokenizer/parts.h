@@ -183,8 +183,9 @@ struct attn__tokenizer {
     attn__trie added_raw, added_normalized; /* values are indices of `added` */
     attn__token_model model;
     attn__template single, pair;
-    bool trims_offsets; /* offsets of tokens do not include spaces at their ends */
-    char *texts;        /* of the tokens, in the order of `tokens` */
+    bool trims_offsets;     /* offsets of tokens do not include spaces at their ends */
+    bool keeps_first_space; /* but one space at the beginning of a text */
+    char *texts;            /* of the tokens, in the order of `tokens` */
     size_t texts_size, texts_capacity;
     attn__token_text *tokens;
     int64_t ntokens;

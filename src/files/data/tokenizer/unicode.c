@@ -48,6 +48,13 @@ static const categorized newer[] = {
 /* Digits and numbers of Unicode 17. */
 static const range newest_numbers[] = {{0x11de0, 0x11de9}, {0x16ff4, 0x16ff6}};
 
+/* Marks of Unicode 16 and 17, which continue a grapheme cluster. */
+static const range newer_marks[] = {{0x897, 0x897},     {0x1acf, 0x1add},   {0x1ae0, 0x1aeb},   {0x10d69, 0x10d6d},
+                                    {0x10efa, 0x10efc}, {0x113b8, 0x113c0}, {0x113c2, 0x113c2}, {0x113c5, 0x113c5},
+                                    {0x113c7, 0x113ca}, {0x113cc, 0x113d0}, {0x113d2, 0x113d2}, {0x113e1, 0x113e2},
+                                    {0x11b60, 0x11b67}, {0x11f5a, 0x11f5a}, {0x1611e, 0x1612f}, {0x1e5ee, 0x1e5ef},
+                                    {0x1e6e3, 0x1e6e3}, {0x1e6e6, 0x1e6e6}, {0x1e6ee, 0x1e6ef}, {0x1e6f5, 0x1e6f5}};
+
 /* Punctuation, format characters and nonspacing marks that are newer than Unicode 8, or had another category in it. */
 static const range not_punctuation[] = {{0x61d, 0x61d},     {0x9fd, 0x9fd},     {0xa76, 0xa76},     {0xc77, 0xc77},
                                         {0xc84, 0xc84},     {0x1b7d, 0x1b7e},   {0x2e43, 0x2e4f},   {0x2e52, 0x2e5d},
@@ -299,5 +306,10 @@ uint32_t attn__unicode_compose(uint32_t first, uint32_t second)
 
 bool attn__unicode_grapheme_ends(uint32_t before, uint32_t after, int32_t *state)
 {
-    return utf8proc_grapheme_break_stateful((utf8proc_int32_t)before, (utf8proc_int32_t)after, state);
+    bool ends = utf8proc_grapheme_break_stateful((utf8proc_int32_t)before, (utf8proc_int32_t)after, state);
+    if (ends && after >= newer_marks[0].first && IN(newer_marks, after)) {
+        attn__category category = category_of(before);
+        return category == ATTN__CC || category == ATTN__ZL || category == ATTN__ZP;
+    }
+    return ends;
 }
