@@ -5,6 +5,8 @@
 #include "run_problem.h"
 
 #include "apps/checkpoint/convert.h"
+#include "apps/encoder/encoder.h"
+#include "io/file.h"
 
 #include <string.h>
 
@@ -13,8 +15,8 @@ static const cli_option options[] = {
              "the architecture; attn list names them; default: what the names file says"),
     CLI_TEXT("config", 'c', "JSON", "{}", "its settings: a JSON object, or the path of a file that holds one"),
     CLI_TEXT("weights", 'w', "FILE", "",
-             "its parameters, safetensors, PyTorch's .pt or NumPy's .npz, or a directory of attn's, whose config.json "
-             "then says architecture and settings; default: fresh ones from --seed"),
+             "its parameters, safetensors, PyTorch's .pt or NumPy's .npz, or a directory of attn's or of a published "
+             "encoder, whose config.json then says architecture and settings; default: fresh ones from --seed"),
     CLI_NAMES,
     CLI_TEXT("problem", 'p', "PROBLEM", "",
              "run a single attention instead of a model, written as for attn bench attend"),
@@ -90,6 +92,12 @@ static int load_weights(const cli_call *cli, attn_model *model, const attn_name_
     return code;
 }
 
+/* Reports whether the path is the directory of a published encoder, whose config.json says all that a model needs. */
+static bool is_encoder(const cli_call *cli, const char *path)
+{
+    return attn__is_directory(path) && attn__encoder_is_at(cli->context, path);
+}
+
 static int make_model(const cli_call *cli, attn_model **model)
 {
     cli_foreign foreign;
@@ -98,7 +106,7 @@ static int make_model(const cli_call *cli, attn_model **model)
     *model = NULL;
     attn_status status = cli_foreign_read(cli, &foreign);
     bool own = status == ATTN_OK && *weights && !foreign.names && !cli_given(cli, "config") &&
-               cli_form_of(cli, weights) == CLI_FORM_OWN;
+               (cli_form_of(cli, weights) == CLI_FORM_OWN || is_encoder(cli, weights));
     attn_model_options options_of = {.seed = (uint64_t)cli_int(cli, "seed"), .blank = *weights != '\0'};
     if (status == ATTN_OK && *weights)
         status = cli_foreign_measure(cli, &foreign, weights);

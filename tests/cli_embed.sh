@@ -62,6 +62,14 @@ same "texts that --top 2 prints" 2 "$(wc -l < out.txt | tr -d ' ')"
 expect 0 '"number":2,"text":"When do you open?"' "$attn" embed faq.txt --model $model --similar "When do you open?" --json
 expect 2 '\-\-pool none gives several' "$attn" embed faq.txt --model $model --similar a --pool none
 
+# ---- attn run reads the same directory
+python3 - <<'END'
+data = bytes(b for i in (2, 5, 6, 3) for b in i.to_bytes(4, "little"))
+header = "{'descr': '<i4', 'fortran_order': False, 'shape': (1, 4), }".ljust(117) + "\n"
+open("tokens.npy", "wb").write(b"\x93NUMPY\x01\x00\x76\x00" + header.encode() + data)
+END
+expect 0 'out  *1 x 4 x 8' "$attn" run --weights $model --input tokens=tokens.npy --output out=o.npy
+
 # ---- what is not followed is refused by name
 cp -r $model other && printf '[{"type": "x.Dense", "path": "2_Dense"}]' > other/modules.json
 expect 2 'x.Dense' "$attn" embed faq.txt --model other
@@ -84,6 +92,7 @@ same "contacts" "60, 60" "$(shape contacts/protein.contacts.npy)"
 expect 0 'windows of 38 that overlap by half' "$attn" contacts protein.fasta --model $esm -o windows --max-length 40
 expect 0 '^A42G	' "$attn" score protein.fasta A42G --model $esm
 expect 0 'windows of 38' "$attn" score protein.fasta A42G --model $esm --max-length 40
+expect 2 'at least 4' "$attn" score protein.fasta A42G --model $esm --max-length 3
 expect 2 'models of alignments' "$attn" contacts protein.fasta --model $esm --depth 3
 expect 2 'an encoder of texts' "$attn" contacts protein.fasta --model $model
 mv esm2_t6_8M_UR50D-contact-regression.pt away.pt

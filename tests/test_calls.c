@@ -12,6 +12,7 @@
 
 #include "attn/classify.h"
 #include "attn/detect.h"
+#include "attn/encode.h"
 #include "attn/generate.h"
 #include "attn/image.h"
 #include "attn/io.h"
@@ -658,6 +659,22 @@ static attn_status coco_evaluate(world *w, bool bad)
     return status;
 }
 
+static attn_status encoder_load(world *w, bool bad)
+{
+    attn_encoder *encoder = NULL;
+    attn_status status = attn_encoder_load(&encoder, w->c, "no/such/file", NULL);
+    attn_encoder_destroy(encoder);
+    return status;
+}
+
+static attn_status encoder_wrap(world *w, bool bad)
+{
+    attn_encoder *encoder = NULL;
+    attn_status status = attn_encoder_wrap(&encoder, w->model, "no/such/file");
+    attn_encoder_destroy(encoder);
+    return status;
+}
+
 /* Calls that take a tape. */
 
 static attn_status backward(world *w, bool bad)
@@ -842,6 +859,8 @@ static const struct entry {
     ROW(msa_family_read, 0),
     ROW(detector_load, FAILS_ONLY),
     ROW(coco_evaluate, 0),
+    ROW(encoder_load, FAILS_ONLY),
+    ROW(encoder_wrap, FAILS_ONLY),
     ROW(model_create, 0),
     ROW(model_save, 0),
     ROW(model_load, 0),
@@ -898,7 +917,7 @@ static const char others[] =
     "classifier_destroy config_bool config_destroy config_get config_int config_key config_real config_size "
     "config_text context_clear_error context_create context_destroy context_error context_isa context_memory "
     "context_precision context_set_inference context_set_progress context_status context_threads dtype_name "
-    "dtype_size generator_destroy hypotheses_free image_free image_planes isa_name lexicon_destroy "
+    "dtype_size encoder_about encoder_destroy encoder_model encoder_rows encoder_text_free generator_destroy hypotheses_free image_free image_planes isa_name lexicon_destroy "
     "model_architecture model_config model_context model_destroy model_parameters msa_destroy name_map_destroy "
     "named_clear named_find optimizer_destroy optimizer_set_steps optimizer_state optimizer_steps plan_describe "
     "plan_destroy plan_flops plan_solver plan_span plan_workspace precision_find precision_name schedule_rate "
@@ -908,7 +927,8 @@ static const char others[] =
     /* without a context */
     "problem_axis problem_heads problem_tied_rows problem_window2d "
     /* need a model */
-    "classifier_classify classifier_render_attention detector_detect detector_render_attention generator_complete generator_draw model_pack_weights "
+    "classifier_classify classifier_render_attention detector_detect detector_render_attention encoder_contacts "
+    "encoder_logits encoder_prompt encoder_run encoder_tokens generator_complete generator_draw model_pack_weights "
     "msa_estimate msa_run translator_pack_weights ";
 
 static void every_function_has_a_row(void **state)

@@ -2,6 +2,7 @@
  *
  * Tests encoders: packed texts, settings of published encoders, pooling, windows, and the files of a directory.
  */
+#include "support/faults.h"
 #include "support/fixture.h"
 #include "support/scratch.h"
 #include "support/tensors.h"
@@ -172,6 +173,7 @@ static void settings_are_followed_or_refused_by_name(void **state)
         {"{\"model_type\": \"bert\", \"position_embedding_type\": \"relative_key\"}", "relative_key"},
         {"{\"model_type\": \"bert\", \"hidden_act\": \"mish\"}", "mish"},
         {"{\"model_type\": \"bert\", \"is_decoder\": true}", "is_decoder"},
+        {"{\"model_type\": \"bert\", \"auto_map\": {\"AutoModel\": \"other.OtherBert\"}}", "other.OtherBert"},
         {"{\"model_type\": \"bert\", \"tie_word_embeddings\": false}", "tie_word_embeddings"},
         {"{\"model_type\": \"bert\", \"architectures\": [\"BertForTokenClassification\"]}",
          "BertForTokenClassification"},
@@ -424,6 +426,56 @@ static void a_masked_residue_is_guessed_from_the_others(void **state)
     scratch_close(folder);
 }
 
+/* ------------------------------------------------------------------------------------------------ failures */
+
+static attn_status whole_protein(attn_context *context, void *folder)
+{
+    attn_encoder *encoder;
+    attn_encoder_text text = {0};
+    static float vector[DIM], map[25 * 25], logits[33];
+    attn_status status = attn_encoder_load(&encoder, context, folder, &(attn_encoder_load_options){.max_length = 12});
+    if (status != ATTN_OK)
+        return status;
+    status = attn_encoder_tokens(encoder, letters, 25, &text);
+    if (status == ATTN_OK)
+        status = attn_encoder_run(encoder, &text, 1, NULL, vector);
+    if (status == ATTN_OK)
+        status = attn_encoder_contacts(encoder, &text, map);
+    if (status == ATTN_OK)
+        status = attn_encoder_logits(encoder, &text, (int64_t[]){2}, 1, logits);
+    attn_encoder_text_free(encoder, &text);
+    attn_encoder_destroy(encoder);
+    return status;
+}
+
+static attn_status whole_directory(attn_context *context, void *folder)
+{
+    attn_encoder *encoder;
+    attn_status status = attn_encoder_load(&encoder, context, folder, NULL);
+    if (status == ATTN_OK)
+        status = attn_encoder_prompt(encoder, NULL, "query");
+    attn_encoder_destroy(encoder);
+    return status;
+}
+
+static void a_failed_allocation_leaves_nothing(void **state)
+{
+    attn_context *context = *state;
+    char folder[64], path[256];
+    scratch_open(folder);
+    attn_encoder_destroy(saved(context, folder, protein_settings, 0));
+    assert_true(faults_try_all(whole_protein, folder) > 100);
+    attn_encoder_destroy(saved(context, folder, forms[0], 0));
+    snprintf(path, sizeof path, "%s/1_Pooling", folder);
+    assert_ok(context, attn_directory_create(context, path));
+    write_text(context, folder, "modules.json",
+               "[{\"idx\": 1, \"path\": \"1_Pooling\", \"type\": \"sentence_transformers.models.Pooling\"}]");
+    write_text(context, folder, "1_Pooling/config.json", "{\"pooling_mode_max_tokens\": true}");
+    write_text(context, folder, "config_sentence_transformers.json", "{\"prompts\": {\"query\": \"query: \"}}");
+    assert_true(faults_try_all(whole_directory, folder) > 100);
+    scratch_close(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -436,6 +488,7 @@ int main(void)
         TEST_WITH_CONTEXT(proteins_are_letters),
         TEST_WITH_CONTEXT(long_proteins_are_computed_in_windows),
         TEST_WITH_CONTEXT(a_masked_residue_is_guessed_from_the_others),
+        TEST_WITH_CONTEXT(a_failed_allocation_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

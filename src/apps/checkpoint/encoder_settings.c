@@ -255,6 +255,7 @@ static attn_status check_class(const conversion *c)
 static attn_status check_common(const conversion *c)
 {
     static const attn__plain_setting plain[] = {
+        {"auto_map.AutoModel", {NULL}, "a model with code of its own, which is not run here"},
         {"is_decoder", {"false"}, "an encoder is loaded here"},
         {"add_cross_attention", {"false"}, "an encoder is loaded here"},
         {"is_encoder_decoder", {"false"}, "an encoder is loaded here"},

@@ -144,6 +144,10 @@ static void describe(attn_encoder *encoder)
 static attn_status read_files(attn_encoder *encoder, int64_t given)
 {
     describe(encoder);
+    if (encoder->info.protein && encoder->info.max_length < 4)
+        return attn__fail(encoder->context, ATTN_ERROR_ARGUMENT,
+                          "windows of %lld tokens: a window of a protein has at least 4",
+                          (long long)encoder->info.max_length);
     if (!attn__is_directory(encoder->directory) || encoder->info.protein)
         return ATTN_OK;
     attn_status status = attn__encoder_published(encoder);
