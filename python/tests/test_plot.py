@@ -95,7 +95,7 @@ class Drawings(unittest.TestCase):
     def test_refusals(self):
         eye, plot = np.eye(3), attn.plot
         for call, kind, says in (
-                (lambda: plot.curves({}), attn.ArgumentError, "0 of them"),
+                (lambda: plot.curves({}), attn.ArgumentError, "curves: found 0"),
                 (lambda: plot.curves({"a": []}), attn.ArgumentError, "no point"),
                 (lambda: plot.curves({"a": [np.nan]}), attn.ArgumentError, "no point is finite"),
                 (lambda: plot.curves({"a": (X, X[:2])}), attn.ShapeError, r"curve 'a': x has the shape \(8,\), y \(2,\)"),
@@ -155,7 +155,7 @@ class Pages(unittest.TestCase):
                 (lambda: attn.plot.explore(X), attn.ShapeError, "queries and keys"),
                 (lambda: attn.plot.explore(-np.eye(2)), attn.ArgumentError, "a weight is -1"),
                 (lambda: attn.plot.explore([[np.inf]]), attn.ArgumentError, "a weight is inf"),
-                (lambda: attn.plot.explore(np.eye(2), ["a"]), attn.ShapeError, "tokens: 1 texts"),
+                (lambda: attn.plot.explore(np.eye(2), ["a"]), attn.ShapeError, "tokens: found 1 texts"),
                 (lambda: attn.plot.explore(np.ones((2, 3)), ["a", "b"], keys=["a"]), attn.ShapeError, "keys: 1 texts"),
                 (lambda: attn.plot.explore(np.eye(2), ["a", "\ud800"]), attn.ArgumentError, "not a text"),
                 (lambda: attn.plot.explore(np.eye(2), path="x.png"), attn.ArgumentError, "must end in .html")):

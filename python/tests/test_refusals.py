@@ -71,7 +71,7 @@ class Numbers(unittest.TestCase):
                              ("dropout", (None, "a")), ("seed", (None, 1.5))):
             for value in values:
                 with self.subTest(name=name, value=str(value)[:20]):
-                    with self.assertRaisesRegex(attn.ArgumentError, f"{name} is .* no "):
+                    with self.assertRaisesRegex(attn.ArgumentError, f"{name} is .* not "):
                         attn.attend(X, X, X, **{name: value})
         np.testing.assert_array_equal(attn.attend(X, X, X, dropout=0.5, seed=2**200 + 7),
                                       attn.attend(X, X, X, dropout=0.5, seed=7))
@@ -138,7 +138,7 @@ class Arrays(unittest.TestCase):
 
     def test_texts(self):
         for name in ("detr-ffn\0", "\ud800", 5, None, b"detr-ffn"):
-            with self.assertRaisesRegex(attn.ArgumentError, "architecture is"):
+            with self.assertRaisesRegex(attn.ArgumentError, "architecture must be a text"):
                 attn.build(name, {"d": 4})
         with self.assertRaisesRegex(attn.ArgumentError, "precision is"):
             attn.build("detr-ffn", {"d": 4}, precision="f32\0")
