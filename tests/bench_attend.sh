@@ -72,7 +72,7 @@ done
 "$attn" bench attend --threads 0 b1h2q8d8 >"$out" 2>&1 && exit 1
 grep -q -- '--threads' "$out"
 "$attn" bench attend --solver none b1h2q8d8 >"$out" 2>&1 && exit 1
-grep -q 'there is no "none"' "$out"
+grep -q 'there is no solver "none"' "$out"
 
 # what features cost: a column each, and the same in JSON
 "$attn" bench attend --features --quiet --seconds 0 --threads 1 b2h2q8d8 >"$out"

@@ -121,7 +121,7 @@ class Forward(unittest.TestCase):
                 (attn.ShapeError, "channels of q and k", lambda: attn.attend(q[..., :5], k, v)),
                 (attn.ShapeError, r"k \(2, 6, 2, 8\), v \(2, 7", lambda: attn.attend(q, k[:, :6], v)),
                 (attn.ShapeError, "do not divide", lambda: attn.attend(q[:, :, :3], k, v)),
-                (attn.ShapeError, "as many axes", lambda: attn.attend(q, k[0], v)),
+                (attn.ShapeError, "the same number of axes", lambda: attn.attend(q, k[0], v)),
                 (attn.ShapeError, "expected", lambda: attn.attend(q[None], k[None], v[None])),
                 (attn.ShapeError, r"does not broadcast to \[B,H,Tq,Tk\] = \[2, 4, 5, 7\]",
                  lambda: attn.attend(q, k, v, mask=np.ones((5, 6), bool))),

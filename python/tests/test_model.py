@@ -52,7 +52,7 @@ class Formulas(unittest.TestCase):
         out, weights = model(x, outputs=("out", "weights"))
         np.testing.assert_array_equal(model.backward({"out": np.ones_like(x)})["x"], wanted)
         model(x, outputs=("weights", "out"))
-        with self.assertRaisesRegex(attn.ArgumentError, "no output of the latest call; there are: weights, out"):
+        with self.assertRaisesRegex(attn.ArgumentError, "not an output of the latest call, whose outputs are weights, out"):
             model.backward({"y": np.ones_like(x)})
         with self.assertRaisesRegex(attn.ArgumentError, "the result depends on no recorded tensor"):
             model.backward(np.ones_like(weights))  # no gradient flows through attention weights
@@ -100,7 +100,7 @@ class Calls(unittest.TestCase):
         with self.assertRaisesRegex(attn.ArgumentError, "no_grad"):
             self.model.backward(self.x)
         y = self.model(self.x)
-        with self.assertRaisesRegex(attn.ShapeError, r"\(2, 4, 5\), the output \(2, 4, 6\)"):
+        with self.assertRaisesRegex(attn.ShapeError, r"\(2, 4, 5\), but the output \(2, 4, 6\)"):
             self.model.backward(y[..., :5])
         with self.assertRaisesRegex(attn.ArgumentError, "give its gradient"):
             self.model.backward()

@@ -32,7 +32,7 @@ class Numbers(unittest.TestCase):
 
     def test_windows_that_are_none(self):
         for window in (-1, (1, -2), 1.5, (0.5, 1), (1, 2, 3), "ab"):
-            with self.assertRaisesRegex(attn.ArgumentError, "window is"):
+            with self.assertRaisesRegex(attn.ArgumentError, "window must be"):
                 attn.attend(X, X, X, window=window)
 
     def test_threads(self):
@@ -71,7 +71,7 @@ class Numbers(unittest.TestCase):
                              ("dropout", (None, "a")), ("seed", (None, 1.5))):
             for value in values:
                 with self.subTest(name=name, value=str(value)[:20]):
-                    with self.assertRaisesRegex(attn.ArgumentError, f"{name} is .* no "):
+                    with self.assertRaisesRegex(attn.ArgumentError, f"{name} is .* not "):
                         attn.attend(X, X, X, **{name: value})
         np.testing.assert_array_equal(attn.attend(X, X, X, dropout=0.5, seed=2**200 + 7),
                                       attn.attend(X, X, X, dropout=0.5, seed=7))
@@ -138,12 +138,12 @@ class Arrays(unittest.TestCase):
 
     def test_texts(self):
         for name in ("detr-ffn\0", "\ud800", 5, None, b"detr-ffn"):
-            with self.assertRaisesRegex(attn.ArgumentError, "architecture is"):
+            with self.assertRaisesRegex(attn.ArgumentError, "architecture (must be|is)"):
                 attn.build(name, {"d": 4})
         with self.assertRaisesRegex(attn.ArgumentError, "precision is"):
             attn.build("detr-ffn", {"d": 4}, precision="f32\0")
         for name in ("linear1.weight\0x", "\ud800", 5):
-            with self.assertRaisesRegex(attn.ArgumentError, "a name is"):
+            with self.assertRaisesRegex(attn.ArgumentError, "a name (must be|is)"):
                 attn.build("detr-ffn", {"d": 4}, weights={name: X})
         with self.assertRaisesRegex(attn.ArgumentError, "no file has the name"):
             attn.load("\ud800")

@@ -151,7 +151,7 @@ class Run(unittest.TestCase):
                 ('no architecture "selfattention"', run(arch="selfattention")),
                 ('no key "dims"; did you mean "dim".; the keys are: dim, heads', run('{"dims": 6}')),
                 ('must be an integer, not a text', run('{"dim": "6", "heads": 2}')),
-                ('"heads" is needed', run('{"dim": 6}')),
+                ('the key "heads" is missing', run('{"dim": 6}')),
                 ('is 0; allowed: 1 to', run('{"dim": 6, "heads": 0}')),
                 ('allowed: gaussian', run('{"kernel": "cosine"}', "nadaraya-watson")),
                 ('--config:1', run('{"dim": 6,')),

@@ -647,7 +647,7 @@ class Enable(unittest.TestCase):
                 (attend(q, q[:, :1], q[:, :1]), contextlib.nullcontext, "query, key and value differ in their heads"),
                 (attend(q, q, q), lambda: sdpa_kernel(SDPBackend.MATH), "sdpa_kernel() excludes fused kernels"),
                 (attend(*[q.requires_grad_()] * 3, torch.zeros(6, 6, requires_grad=True)), mode,
-                 "a mode, a transform, a tracer or forward mode watches the call")):
+                 "the call runs under a mode, a transform, a tracer or forward mode")):
             with self.subTest(wanted):
                 self.assertEqual(said(call, around), ([f"PyTorch: {wanted}"], 0))
         self.assertEqual(said(attend(*[q.detach()] * 3), mode), ([], 1))
