@@ -106,6 +106,7 @@ static void words_become_their_longest_pieces(void **state)
     check_ids(c, t, "ableableabl", NULL, NULL, "2 1 3");              /* more than 10 characters */
     check_ids(c, t, "", NULL, NULL, "2 3");
     check_ids(c, t, "", NULL, &(attn__encode_options){0}, "");
+    check_ids(c, t, "\x01\xe2\x80\x8b", NULL, NULL, "2 3"); /* nothing is left after the normalizer */
     attn__tokenizer_destroy(t);
 }
 

@@ -38,6 +38,8 @@ static bool is_single_word(const char *bytes, size_t n, size_t begin, size_t end
  * longest one is taken. */
 static void split_added(const attn__tokenizer *t, const attn__trie *trie, attn__pieces *out, size_t from, size_t to)
 {
+    if (from == to) /* the text may have no bytes at all */
+        return;
     const char *bytes = out->text.bytes + from;
     size_t n = to - from, done = 0;
     for (size_t at = 0; at < n && trie->nodes > 1;) {
