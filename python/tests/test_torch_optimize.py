@@ -149,6 +149,31 @@ class Weights(unittest.TestCase):
         with self.assertRaises(attn.UnsupportedError):
             self.found.requires_grad_(True)
 
+    def test_every_method_that_writes(self):
+        """Each in-place method of tensors: the packed weight has the numbers that a plain one gets, or keeps its own and raises."""
+        other, rows = torch.rand(96, 70) + 0.1, torch.tensor([1, 3])
+        given = ((), (2.0,), (other,), (other, other), (0.1, 0.9), (0, rows, 1.0), (0, rows, other[:2]), (other > 0.5, 1.0), (0, 1))
+        names = [name for name in dir(torch.Tensor) if name.endswith("_") and not name.startswith("_") and not name.endswith("__")]
+        same = 0
+        with torch.no_grad():
+            for name in names:
+                for arguments in given:
+                    weight, plain = copy.deepcopy(self.weight), self.plain.detach().clone()
+                    torch.manual_seed(5)
+                    try:
+                        getattr(plain, name)(*arguments)
+                    except (RuntimeError, TypeError, ValueError, NotImplementedError):
+                        continue
+                    torch.manual_seed(5)
+                    try:
+                        getattr(weight, name)(*arguments)
+                    except attn.Error:
+                        plain = self.plain  # refused in words
+                    else:
+                        same += 1
+                    self.assertTrue(torch.equal(weight.dense().nan_to_num(), plain.detach().nan_to_num()), name)
+        self.assertGreater(same, 100)
+
     def test_views_have_the_numbers_of_their_time(self):
         views = [lambda w: w[3], lambda w: w.view(-1)[5:9], lambda w: w.t(), lambda w: w.chunk(2)[1], lambda w: w.unbind(0)[4],
                  lambda w: w.detach(), lambda w: w.data, lambda w: w[None, :, ::2].expand(2, -1, -1)]
