@@ -78,7 +78,7 @@ expect 2 'weightedmean' "$attn" embed faq.txt --model other
 printf '{"model_type": "mpnet"}' > other/config.json
 expect 2 'mpnet' "$attn" embed faq.txt --model other
 rm other/modules.json other/vocab.txt && cp $model/config.json other
-expect 2 'no tokenizer.json and no vocab.txt' "$attn" embed faq.txt --model other
+expect 2 'no tokenizer.json, no vocab.txt' "$attn" embed faq.txt --model other
 
 # ---- proteins
 expect 0 '^p.npy: 3 x 8$' "$attn" embed proteins.fasta --model $esm -o p.npy

@@ -51,9 +51,9 @@ typedef struct attn_encoder_load_options {
 } attn_encoder_load_options;
 
 /* Loads an encoder: a directory with config.json and weights (model.safetensors, pytorch_model.bin), or a .pt file of
- * ESM-2. These files of the directory are read if they exist: tokenizer.json, vocab.txt and tokenizer_config.json,
- * modules.json, sentence_bert_config.json, config_sentence_transformers.json and 1_Pooling/config.json. `options` may
- * be NULL. *encoder is NULL on failure. ATTN_ERROR_NOT_FOUND: no such file; ATTN_ERROR_FORMAT: a damaged file;
+ * ESM-2. These files of the directory are read if they exist: tokenizer.json, vocab.txt, a SentencePiece model and
+ * tokenizer_config.json, modules.json, sentence_bert_config.json, config_sentence_transformers.json and
+ * 1_Pooling/config.json. `options` may be NULL. *encoder is NULL on failure. ATTN_ERROR_NOT_FOUND: no such file; ATTN_ERROR_FORMAT: a damaged file;
  * ATTN_ERROR_UNSUPPORTED: a model, a setting, a module or a part of a tokenizer that is not followed, which the message
  * names; ATTN_ERROR_SHAPE: parameters are missing, extra or of another shape; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_encoder_load(attn_encoder **encoder, attn_context *context, const char *path,

@@ -22,7 +22,8 @@ static bool has(const attn_encoder *encoder, const char *name)
 attn_status attn__encoder_tokenizer(attn_encoder *encoder)
 {
     attn_encoder_info *info = &encoder->info;
-    if (!has(encoder, "tokenizer.json") && !has(encoder, "vocab.txt"))
+    if (!has(encoder, "tokenizer.json") && !has(encoder, "vocab.txt") && !has(encoder, "sentencepiece.bpe.model") &&
+        !has(encoder, "spiece.model"))
         return ATTN_OK;
     attn_status status = attn__tokenizer_open(&encoder->tokenizer, encoder->context, encoder->directory);
     if (status != ATTN_OK)
@@ -77,8 +78,10 @@ static attn_status split_words(const attn_encoder *encoder, const char *text, si
     attn__encoded found = {0};
     char *joined = NULL;
     if (!encoder->tokenizer)
-        return attn__fail(encoder->context, ATTN_ERROR_UNSUPPORTED,
-                          "%s: no tokenizer.json and no vocab.txt; texts can only be given as ids", encoder->directory);
+        return attn__fail(
+            encoder->context, ATTN_ERROR_UNSUPPORTED,
+            "%s: no tokenizer.json, no vocab.txt and no SentencePiece model; texts can only be given as ids",
+            encoder->directory);
     attn_status status = join(encoder, &text, &length, &joined);
     if (status == ATTN_OK)
         status = attn__tokenizer_encode(encoder->tokenizer, text, length, NULL, 0, &how, &found);
