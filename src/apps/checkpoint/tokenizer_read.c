@@ -95,7 +95,7 @@ static attn_status read_pattern(reader *r, const json_t *json, const char *part,
 
 /* ------------------------------------------------------------------------------------------------ normalizers */
 
-static attn_status add_normalizer(reader *r, attn__normalizer normalizer)
+static attn_status add_normalizer(reader *r, attn__text_normalizer normalizer)
 {
     attn_status status = attn__tokenizer_add_normalizer(r->t, &normalizer);
     if (status != ATTN_OK)
@@ -107,7 +107,7 @@ attn_status attn__tokenizer_add_bert_normalizer(attn__tokenizer *t, bool clean, 
 {
     const struct {
         bool wanted;
-        attn__normalizer normalizer;
+        attn__text_normalizer normalizer;
     } steps[] = {
         {clean, {.kind = ATTN__NORMALIZE_BERT_CLEAN}}, {chinese, {.kind = ATTN__NORMALIZE_BERT_CHINESE}},
         {accents, {.kind = ATTN__NORMALIZE_FORM}},     {accents, {.kind = ATTN__NORMALIZE_BERT_ACCENTS}},
@@ -131,43 +131,44 @@ static attn_status read_bert_normalizer(reader *r, const json_t *json)
 static attn_status read_form(reader *r, const json_t *json)
 {
     const char *type = text_of(json, "type", "");
-    return add_normalizer(r, (attn__normalizer){.kind = ATTN__NORMALIZE_FORM,
-                                                .compatibility = strchr(type, 'K') != NULL,
-                                                .composed = strcmp(type, "NFC") == 0 || strcmp(type, "NFKC") == 0});
+    return add_normalizer(r,
+                          (attn__text_normalizer){.kind = ATTN__NORMALIZE_FORM,
+                                                  .compatibility = strchr(type, 'K') != NULL,
+                                                  .composed = strcmp(type, "NFC") == 0 || strcmp(type, "NFKC") == 0});
 }
 
 static attn_status read_lowercase(reader *r, const json_t *json)
 {
     (void)json;
-    return add_normalizer(r, (attn__normalizer){.kind = ATTN__NORMALIZE_LOWERCASE});
+    return add_normalizer(r, (attn__text_normalizer){.kind = ATTN__NORMALIZE_LOWERCASE});
 }
 
 static attn_status read_strip_accents(reader *r, const json_t *json)
 {
     (void)json;
-    return add_normalizer(r, (attn__normalizer){.kind = ATTN__NORMALIZE_STRIP_ACCENTS});
+    return add_normalizer(r, (attn__text_normalizer){.kind = ATTN__NORMALIZE_STRIP_ACCENTS});
 }
 
 static attn_status read_nmt(reader *r, const json_t *json)
 {
     (void)json;
-    return add_normalizer(r, (attn__normalizer){.kind = ATTN__NORMALIZE_NMT});
+    return add_normalizer(r, (attn__text_normalizer){.kind = ATTN__NORMALIZE_NMT});
 }
 
 static attn_status read_byte_normalizer(reader *r, const json_t *json)
 {
     (void)json;
-    return add_normalizer(r, (attn__normalizer){.kind = ATTN__NORMALIZE_BYTE_LEVEL});
+    return add_normalizer(r, (attn__text_normalizer){.kind = ATTN__NORMALIZE_BYTE_LEVEL});
 }
 
 static attn_status read_strip(reader *r, const json_t *json)
 {
-    return add_normalizer(r, (attn__normalizer){.kind = ATTN__NORMALIZE_STRIP,
-                                                .left = flag(json, "strip_left", true),
-                                                .right = flag(json, "strip_right", true)});
+    return add_normalizer(r, (attn__text_normalizer){.kind = ATTN__NORMALIZE_STRIP,
+                                                     .left = flag(json, "strip_left", true),
+                                                     .right = flag(json, "strip_right", true)});
 }
 
-static attn_status set_content(reader *r, attn__normalizer *n, const json_t *text)
+static attn_status set_content(reader *r, attn__text_normalizer *n, const json_t *text)
 {
     const char *content = json_string_value(text);
     if (!content)
@@ -179,7 +180,7 @@ static attn_status set_content(reader *r, attn__normalizer *n, const json_t *tex
 
 static attn_status read_replace(reader *r, const json_t *json)
 {
-    attn__normalizer n = {.kind = ATTN__NORMALIZE_REPLACE};
+    attn__text_normalizer n = {.kind = ATTN__NORMALIZE_REPLACE};
     attn_status status = set_content(r, &n, json_object_get(json, "content"));
     if (status == ATTN_OK)
         status = read_pattern(r, json, "normalizer Replace", &n.pattern);
@@ -191,7 +192,7 @@ static attn_status read_replace(reader *r, const json_t *json)
 
 static attn_status read_prepend(reader *r, const json_t *json)
 {
-    attn__normalizer n = {.kind = ATTN__NORMALIZE_PREPEND};
+    attn__text_normalizer n = {.kind = ATTN__NORMALIZE_PREPEND};
     attn_status status = set_content(r, &n, json_object_get(json, "prepend"));
     return status == ATTN_OK ? add_normalizer(r, n) : status;
 }
@@ -220,7 +221,7 @@ static size_t decode_base64(const char *text, size_t n, uint8_t *out)
 }
 
 /* Reads the rules of SentencePiece: the size of the trie in bytes, the trie, and texts that end with a zero byte. */
-static attn_status take_charsmap(reader *r, attn__normalizer *n, const uint8_t *bytes, size_t size)
+static attn_status take_charsmap(reader *r, attn__text_normalizer *n, const uint8_t *bytes, size_t size)
 {
     size_t trie = size >= 4 ? attn__read_u32(bytes) : SIZE_MAX;
     if (trie == SIZE_MAX || trie % 4 != 0 || trie == 0 || trie > size - 4)
@@ -248,7 +249,7 @@ static attn_status read_precompiled(reader *r, const json_t *json)
         return bad(r, "normalizer Precompiled", "no charsmap");
     if (n == 0)
         return ATTN_OK;
-    attn__normalizer normalizer = {.kind = ATTN__NORMALIZE_PRECOMPILED};
+    attn__text_normalizer normalizer = {.kind = ATTN__NORMALIZE_PRECOMPILED};
     uint8_t *bytes = attn__alloc(r->t->context, n);
     if (!bytes)
         return ATTN_ERROR_MEMORY;

@@ -115,7 +115,7 @@ static uint32_t categories_of(const char *name, size_t n)
 {
     static const struct {
         const char *name;
-        attn__category first, last;
+        attn__char_class first, last;
     } known[] = {
         {"L", ATTN__LU, ATTN__LO},  {"Lu", ATTN__LU, ATTN__LU}, {"Ll", ATTN__LL, ATTN__LL}, {"Lt", ATTN__LT, ATTN__LT},
         {"Lm", ATTN__LM, ATTN__LM}, {"Lo", ATTN__LO, ATTN__LO}, {"M", ATTN__MN, ATTN__ME},  {"Mn", ATTN__MN, ATTN__MN},

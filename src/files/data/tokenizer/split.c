@@ -149,7 +149,8 @@ static void split_piece(const attn__splitter *s, attn__pieces *out, size_t offse
 }
 
 /* Writes the piece with the splitter's changes of its text. */
-static void write_piece(const attn__splitter *s, attn__aligned *out, const attn__aligned *in, const attn__piece *piece)
+static void write_piece(const attn__splitter *s, attn__aligned_text *out, const attn__aligned_text *in,
+                        const attn__piece *piece)
 {
     if (s->kind == ATTN__SPLIT_BYTE_LEVEL) {
         attn__byte_level(out, in, piece->begin, piece->end);
