@@ -516,7 +516,7 @@ class Formula(unittest.TestCase):
         for call, words in ((lambda: attn.torch.flex_attention(q, q, q, softcap=0.0), "softcap"),
                             (lambda: attn.torch.flex_attention(q, q, q, sinks=q), "sinks"),
                             (lambda: attn.torch.flex_attention(q, q, q, score_mod=max), "score_mod"),
-                            (lambda: attn.torch.flex_attention(q, q, q, bias=q, relative_bias=(q, q)), "at once"),
+                            (lambda: attn.torch.flex_attention(q, q, q, bias=q, relative_bias=(q, q)), "cannot be used together"),
                             (lambda: attn.torch.flex_attention(q, q, q, relative_bias=(q, q)), "a column"),
                             (lambda: attn.torch.flex_attention(q, q, q, relative_bias=(torch.ones(3, q.shape[1]), q)),
                              "by distance or"),
@@ -534,7 +534,7 @@ class Formula(unittest.TestCase):
                             (lambda: attn.torch.na2d(image, image, image, 3, key_mask=image[..., 0, 0] > 0, rpb=random(2, 5, 5).int()),
                              "int32"),
                             (lambda: attn.torch.varlen_attention(q[0].mT, q[0, :, :1], q[0, :, :1], *2 * [torch.zeros(
-                                1, dtype=torch.int32)], 1, 1), "1 and value 1; one number"),
+                                1, dtype=torch.int32)], 1, 1), "1 and value 1; all must have one number"),
                             (lambda: attn.torch.varlen_attention(q[0], q[0], q[0], *(torch.tensor([0, n], dtype=torch.int32) for n in (
                                 1, 2)), 2, 2, window=(1, 1)), "or a window"),
                             (lambda: attn.torch.shifted_window_attention(image, image, image, 4), "divide the axis"),
