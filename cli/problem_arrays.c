@@ -14,12 +14,12 @@
 /* Sets the field of attn_arrays that has the number `array`. */
 static void point(attn_arrays *a, int array, const void *data)
 {
-    static const size_t fields[ATTN_ARRAY_TABLE] = {
+    static const size_t fields[ATTN_ARRAY_COUNT] = {
 #define FIELD(NAME, field, strides, written) [ATTN_ARRAY_##NAME] = offsetof(attn_arrays, field),
         ATTN_ARRAYS(FIELD)
 #undef FIELD
     };
-    if (array < ATTN_ARRAY_TABLE)
+    if (array >= ATTN_ARRAY_Q)
         memcpy((char *)a + fields[array], &data, sizeof data);
     else if (array < ATTN_ARRAY_DTABLE)
         a->table[array - ATTN_ARRAY_TABLE] = data;

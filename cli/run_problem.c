@@ -40,7 +40,7 @@ static void place_gradients(attn_problem *problem)
 
 static const char *name_of(int array, char name[NAME])
 {
-    if (array < ATTN_ARRAY_TABLE)
+    if (array >= ATTN_ARRAY_Q)
         return arrays[array].name;
     bool gradient = array >= ATTN_ARRAY_DTABLE;
     snprintf(name, NAME, "%stable%d", gradient ? "d" : "", array - (gradient ? ATTN_ARRAY_DTABLE : ATTN_ARRAY_TABLE));
@@ -87,7 +87,7 @@ static int shape_of_table(const attn_problem *problem, int array, int64_t size, 
 {
     bool by_row = (problem->flags & ATTN_WITH_BIAS_INDEX) != 0;
     int64_t inner = size;
-    if (array >= ATTN_ARRAY_TABLE)
+    if (array < ATTN_ARRAY_Q)
         inner = problem->relatives[(array - ATTN_ARRAY_TABLE) % ATTN_MAX_RELATIVE].row_stride;
     else if (array == ATTN_ARRAY_BLOCKS)
         inner = problem->dims[problem->blocks.query_dim].blocks;
@@ -290,7 +290,7 @@ static attn_direction direction_of(const attn_named_list *outputs)
 {
     for (int64_t i = 0; i < outputs->n; i++) {
         int array = array_named(outputs->items[i].name);
-        bool gradient = (array >= ATTN_ARRAY_DQ && array < ATTN_ARRAY_TABLE) || array >= ATTN_ARRAY_DTABLE;
+        bool gradient = array >= ATTN_ARRAY_DQ || (array >= ATTN_ARRAY_DTABLE && array < ATTN_ARRAY_Q);
         if (gradient && array < ATTN_ARRAY_COUNT)
             return ATTN_DIRECTION_BACKWARD;
     }

@@ -205,7 +205,7 @@ typedef struct arrays {
 static void put(arrays *s, int array, void *at)
 {
     attn_arrays *a = &s->a;
-    void *const slots[ATTN_ARRAY_TABLE] = {
+    void *const slots[ATTN_ARRAY_COUNT] = {
         [ATTN_ARRAY_Q] = &a->q,
         [ATTN_ARRAY_K] = &a->k,
         [ATTN_ARRAY_V] = &a->v,
@@ -231,7 +231,7 @@ static void put(arrays *s, int array, void *at)
         [ATTN_ARRAY_DW2] = &a->dw2,
         [ATTN_ARRAY_DSINKS] = &a->dsinks,
     };
-    if (array < ATTN_ARRAY_TABLE)
+    if (array >= ATTN_ARRAY_Q)
         *(void **)slots[array] = at;
     else if (array < ATTN_ARRAY_DTABLE)
         a->table[array - ATTN_ARRAY_TABLE] = at;

@@ -584,6 +584,41 @@ static void every_allocation_may_fail(void **state)
     }
 }
 
+/* Programs of later versions may set them; this version does not know what they mean. */
+static void reserved_fields_must_be_zero(void **state)
+{
+    (void)state;
+    attn_problem p;
+    const float part[2] = {1, 2}, lse[1] = {0};
+    float merged[2], both[1];
+    attn_axis axis = {.rank = 2, .shape = {3, 4}, .axis = 0, .channel_axis = 1, .heads = 2};
+    attn_window2d window = {.batch = 1, .height = 3, .width = 3, .heads = 1, .dim = 2, .window_y = 3, .window_x = 3};
+    attn_partials parts = {.batch = 1, .heads = 1, .queries = 1, .dim = 2};
+    attn_partials_arrays arrays = {.o1 = part, .reserved = {part}};
+    assert_int_equal(attn_problem_axis(&p, &axis), ATTN_OK);
+    assert_int_equal(attn_problem_window2d(&p, &window), ATTN_OK);
+    assert_int_equal(attn_partials_merge(context, &parts, part, lse, part, lse, merged, both), ATTN_OK);
+    axis.reserved[3] = window.reserved[0] = 1;
+    assert_int_equal(attn_problem_axis(&p, &axis), ATTN_ERROR_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(NULL), "reserved"));
+    assert_int_equal(attn_problem_window2d(&p, &window), ATTN_ERROR_ARGUMENT);
+    assert_int_equal(attn_partials_backward(context, &parts, &arrays), ATTN_ERROR_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(context), "reserved"));
+    parts.reserved[1] = 1;
+    assert_int_equal(attn_partials_merge(context, &parts, part, lse, part, lse, merged, both), ATTN_ERROR_ARGUMENT);
+}
+
+/* The numbers of 1.0, which programs have compiled in. */
+static void numbers_of_arrays_do_not_change(void **state)
+{
+    (void)state;
+    assert_int_equal(ATTN_ARRAY_TABLE, 0);
+    assert_int_equal(ATTN_ARRAY_DTABLE, 6);
+    assert_int_equal(ATTN_ARRAY_Q, 12);
+    assert_int_equal(ATTN_ARRAY_O, 26);
+    assert_int_equal(ATTN_ARRAY_DSINKS, 35);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -608,6 +643,8 @@ int main(void)
         cmocka_unit_test(contexts_that_are_refused_say_why),
         cmocka_unit_test(malformed_wisdom_names_its_line),
         cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(reserved_fields_must_be_zero),
+        cmocka_unit_test(numbers_of_arrays_do_not_change),
     };
     return cmocka_run_group_tests(tests, open_context, close_context);
 }

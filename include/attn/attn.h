@@ -17,7 +17,12 @@
  * Threads: Only one thread at a time may use a context or make a plan from it. Different contexts are independent.
  * Several threads may execute a finished plan at once, if each thread has its own workspace.
  *
- * Pointers: an argument may be NULL only where the comment of the function allows it. */
+ * Pointers: an argument may be NULL only where the comment of the function allows it.
+ *
+ * Stability: this header does not change in a way that breaks a program before version 2.0. All other headers of the
+ * library (config.h, tensor.h, models.h, io.h, image.h, train.h, trainer.h, plot.h, translate.h, classify.h, detect.h,
+ * generate.h, msa.h) are at 0.x: a minor version may change them, and libattn then has another soname. libattn-engine,
+ * the library of this header alone, keeps its soname. */
 #ifndef ATTN_ATTN_H
 #define ATTN_ATTN_H
 
@@ -289,7 +294,10 @@ typedef struct attn_dim {
     /* Strides of the gradients. They are used only if attn_problem.own_grad_strides is true. Otherwise dq has the
      * strides of q, dk has the strides of k, and so on. */
     int64_t dq, dk, dv, dout, dbias;
-    int64_t reserved[4]; /* must be zero, in this struct and all structs below; reserved for later versions */
+    /* Must be zero, in this struct and all structs below; reserved for later versions. The structs from attn_band to
+     * attn_blocks, which are parts of attn_problem, have no such fields and do not change in 1.x: what later versions
+     * add to them becomes a field of attn_problem. */
+    int64_t reserved[4];
 } attn_dim;
 
 /* Query i attends to key j only if lo <= j - i <= hi. i and j are the indices along the two dims that the band
@@ -590,7 +598,7 @@ ATTN_API attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays 
 /* The arrays of an execution, except its tables and weights. A row X(NAME, field, strides, written) defines
  * ATTN_ARRAY_NAME, which is the number of the array attn_arrays.field. `strides` is the field of attn_dim that holds
  * the array's strides. It is n if the array has no strides and is contiguous. `written` is NEVER, FORWARD or
- * BACKWARD, the pass in which the array is an output. */
+ * BACKWARD, the pass in which the array is an output. Later versions add rows at the end, so that no number changes. */
 #define ATTN_ARRAYS(X)                                                                                                 \
     X(Q, q, q, NEVER)                                                                                                  \
     X(K, k, k, NEVER)                                                                                                  \
@@ -618,12 +626,14 @@ ATTN_API attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays 
     X(DSINKS, dsinks, sinks, BACKWARD)
 #define ATTN_ARRAY_VALUE(NAME, field, strides, written) ATTN_ARRAY_##NAME,
 
-/* The numbers of the arrays. The i-th relative has the table ATTN_ARRAY_TABLE + i and the table's gradient
- * ATTN_ARRAY_DTABLE + i. */
+/* The numbers of the arrays, which no later version of 1.x changes. The i-th relative has the table
+ * ATTN_ARRAY_TABLE + i and the table's gradient ATTN_ARRAY_DTABLE + i. The rows of ATTN_ARRAYS follow, beginning with
+ * ATTN_ARRAY_Q. ATTN_ARRAY_COUNT alone grows, if a row is added. */
 typedef enum attn_array {
-    ATTN_ARRAYS(ATTN_ARRAY_VALUE) ATTN_ARRAY_TABLE,
+    ATTN_ARRAY_TABLE = 0,
     ATTN_ARRAY_DTABLE = ATTN_ARRAY_TABLE + ATTN_MAX_RELATIVE,
-    ATTN_ARRAY_COUNT = ATTN_ARRAY_DTABLE + ATTN_MAX_RELATIVE
+    ATTN_ARRAY_LAST_DTABLE = ATTN_ARRAY_DTABLE + ATTN_MAX_RELATIVE - 1,
+    ATTN_ARRAYS(ATTN_ARRAY_VALUE) ATTN_ARRAY_COUNT
 } attn_array;
 
 /* The elements [low, high) of an array that an execution reads or writes, counted from the caller's pointer. If no
@@ -695,6 +705,7 @@ typedef struct attn_axis {
     int axis, channel_axis;
     int64_t heads; /* number of heads, which divides shape[channel_axis]; the channels of a head are adjacent */
     attn_causal causal;
+    int64_t reserved[4];
 } attn_axis;
 /* Fills a problem for the axis. attn_context_error(NULL) is the reason of a failure. ATTN_ERROR_SHAPE: heads does not
  * divide the channels. ATTN_ERROR_ARGUMENT: rank is not 2 to 8, an axis does not exist or is the channel axis, a
@@ -714,6 +725,7 @@ typedef struct attn_window2d {
     int64_t window_y, window_x; /* number of taps along each axis */
     int64_t step, dilation;     /* 0 means 1; if step is above 1, the grid of q and o is smaller: ceil(size/step) */
     attn_border border;
+    int64_t reserved[4];
 } attn_window2d;
 /* Fills a problem for the window. attn_context_error(NULL) is the reason of a failure. ATTN_ERROR_ARGUMENT: heads, dim
  * or a side of the window below 1, another size, step or dilation below 0, one of them above 2^40, arrays of more than
@@ -736,6 +748,7 @@ typedef struct attn_partials {
     attn_layout layout;
     attn_dtype dtype;                 /* F32, BF16 or F64 */
     attn_normalization normalization; /* of the problem of the parts; zero-initialized: SOFTMAX */
+    int64_t reserved[4];
 } attn_partials;
 /* Merges the outputs o [B,T,H,D] and log-sum-exps of two parts. ATTN_ERROR_SHAPE: a negative or too large size.
  * ATTN_ERROR_UNSUPPORTED: another type, HARDMAX or SIGMOID. ATTN_ERROR_ARGUMENT: an unknown layout or normalization, or NULL.
@@ -750,6 +763,7 @@ typedef struct attn_partials_arrays {
     const void *o1, *lse1, *o2, *lse2;
     const void *dout, *dlse; /* dlse may be NULL, and the gradient of lse is then 0 */
     void *do1, *dlse1, *do2, *dlse2;
+    const void *reserved[4]; /* must be NULL */
 } attn_partials_arrays;
 ATTN_API attn_status attn_partials_backward(attn_context *context, const attn_partials *shape,
                                             const attn_partials_arrays *arrays);

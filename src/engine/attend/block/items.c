@@ -51,7 +51,7 @@ void attn__sequence_at(attn__sequence *one, const attn__canonical *canonical, co
     shorten(&one->canonical.key, packed->key_dim, keys);
     if (packed->align_ends)
         shift_bands(&one->canonical.problem, keys - queries);
-    for (attn_array array = 0; array < ATTN_ARRAY_TABLE; array++) {
+    for (attn_array array = ATTN_ARRAY_Q; array < ATTN_ARRAY_COUNT; array++) {
         attn__operand op = attn__arrays_table[array].operand;
         char *data = attn__arrays_get(&arrays->at, array);
         bool by_query = attn__operand_packed(op, ATTN_ROLE_QUERY);

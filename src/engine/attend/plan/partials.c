@@ -145,7 +145,9 @@ static attn_status check(attn_context *context, const attn_partials *s, int64_t 
 static attn_status run(attn_context *context, const attn_partials *shape, job *j, const void *const *needed, int n)
 {
     ATTN__CALL(context);
-    attn_status status = check(context, shape, &j->rows);
+    attn_status status = ATTN__CHECK_RESERVED(context, shape, attn_partials);
+    if (status == ATTN_OK)
+        status = check(context, shape, &j->rows);
     if (status != ATTN_OK)
         return status;
     for (int i = 0; i < n && j->rows > 0; i++)
@@ -171,6 +173,9 @@ attn_status attn_partials_backward(attn_context *context, const attn_partials *s
 {
     const attn_partials_arrays *a = arrays;
     const void *const needed[] = {a->o1, a->lse1, a->o2, a->lse2, a->dout, a->do1, a->dlse1, a->do2, a->dlse2};
+    ATTN__CALL(context);
+    if (ATTN__CHECK_RESERVED(context, a, attn_partials_arrays) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     job j = {.o = {a->o1, a->o2},
              .lse = {a->lse1, a->lse2},
              .dout = a->dout,

@@ -195,8 +195,9 @@ static const char *missing_array(const attn_plan *plan, const attn_arrays *array
  * interleaved. */
 static attn_status check_overlap(const attn_plan *plan, const attn_arrays *arrays)
 {
-    for (attn_array i = ATTN_ARRAY_O; i < ATTN_ARRAY_COUNT; i++)
-        for (attn_array j = 0; attn__arrays_get(arrays, i) && j < ATTN_ARRAY_COUNT; j++) {
+    for (attn_array i = 0; i < ATTN_ARRAY_COUNT; i++) {
+        bool output = attn__arrays_table[i].written != ATTN__WRITTEN_NEVER && attn__arrays_get(arrays, i);
+        for (attn_array j = 0; output && j < ATTN_ARRAY_COUNT; j++) {
             attn_span a, b;
             if (i == j || attn__arrays_get(arrays, i) != attn__arrays_get(arrays, j) || !attn_plan_span(plan, i, &a) ||
                 !attn_plan_span(plan, j, &b))
@@ -207,6 +208,7 @@ static attn_status check_overlap(const attn_plan *plan, const attn_arrays *array
                     "the arrays '%s' and '%s' are the same array; an output must not overlap another array",
                     attn__arrays_table[i].name, attn__arrays_table[j].name);
         }
+    }
     return ATTN_OK;
 }
 
