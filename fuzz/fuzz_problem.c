@@ -151,7 +151,9 @@ static void change(attn_problem *p, bytes *b)
                 p->dims[i].w = 1;
         break;
     case 10:
-        p->normalization = (attn_normalization)take(b, 0, 3);
+        p->normalization = (attn_normalization)take(b, 0, ATTN_NORMALIZATION_SIGMOID + 1);
+        p->own_sigmoid_bias = p->normalization == ATTN_NORMALIZATION_SIGMOID && take(b, 0, 1);
+        p->sigmoid_bias = p->own_sigmoid_bias ? (double)take(b, -4, 4) : 0;
         break;
     case 12:
         p->softcap = (double)take(b, -1, 6) / 2;

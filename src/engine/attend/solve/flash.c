@@ -858,6 +858,16 @@ static void run_key_block(attn__flash_item *t, int64_t at, int64_t keys)
 
 /* ----------------------------------------------------------------------------------------------------------- output */
 
+/* Returns the number in `whole` of an index of the group of a packed sequence, whose axes are shorter. */
+static int64_t number_in(const attn__group *whole, const attn__group *group, int64_t index)
+{
+    int64_t at[ATTN_MAX_DIMS], number = 0;
+    attn__split(group, index, at);
+    for (int a = 0; a < group->n; a++)
+        number = number * whole->axis[a].dim.n + at[a];
+    return number;
+}
+
 /* Stores the values of the chosen keys or, in the backward pass, the keys. */
 static void finish_chosen(attn__flash_item *t)
 {
@@ -865,8 +875,10 @@ static void finish_chosen(attn__flash_item *t)
     for (int64_t i = 0; i < t->count; i++) {
         bool any = rows->m[i] != -INFINITY, nan = rows->m[i] != rows->m[i];
         rows->l[i] = any ? 1.0f : 0.0f;
-        if (t->chosen)
-            t->chosen[i] = nan ? ALL_KEYS : any ? rows->chosen[i] : NO_KEY;
+        if (!t->chosen)
+            continue;
+        int64_t key = nan ? ALL_KEYS : any ? number_in(&t->whole->key, &t->canonical->key, rows->chosen[i]) : NO_KEY;
+        t->chosen[number_in(&t->whole->query, &t->canonical->query, t->first + i)] = (int32_t)key;
     }
     if (t->chosen)
         return;
@@ -943,6 +955,7 @@ static void run_item(void *user, int64_t number, int thread)
     if (!attn__item_start(&item, &j->items, number))
         return;
     attn__flash_item t = {.canonical = item.canonical,
+                          .whole = j->canonical,
                           .flash = f,
                           .arrays = item.arrays,
                           .first = item.first,
@@ -950,7 +963,7 @@ static void run_item(void *user, int64_t number, int thread)
                           .next_batch = item.next_batch,
                           .next_first = item.next_first};
     if (j->chosen)
-        t.chosen = j->chosen + item.batch * j->canonical->query.size + item.first;
+        t.chosen = j->chosen + item.batch * j->canonical->query.size;
     divide_memory(f, j->canonical, j->workspace + (size_t)thread * j->each, &t.s);
     begin(&t, item.batch);
     if (f->amx) {

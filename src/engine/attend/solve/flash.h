@@ -112,7 +112,8 @@ typedef struct attn__flash_item {
     const attn__canonical *canonical;
     const attn__flash *flash;
     const attn__execution *arrays;
-    int32_t *chosen; /* backward pass of a hardmax: gets the key of each query, or -1 */
+    const attn__canonical *whole; /* the problem with all packed sequences */
+    int32_t *chosen; /* backward pass of a hardmax: [queries of `whole`], gets the key of each query, or -1 */
     attn__flash_scratch s;
     int64_t batch;
     int64_t first, count, padded; /* first query; number of queries, exact and rounded up to whole vectors */
