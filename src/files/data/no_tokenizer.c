@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The functions of tokenizer.h in a build without utf8proc. They are never called, because no tokenizer exists in it. */
+ * The functions of tokenizer.h in a build without utf8proc. No tokenizer exists in it, so they are never called. */
 #include "data/tokenizer.h"
 
 void attn__tokenizer_destroy(attn__tokenizer *tokenizer)
