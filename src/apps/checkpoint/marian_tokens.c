@@ -86,7 +86,7 @@ static attn_status add(adding *a, const char *text, int64_t id, const json_t *fl
     if (is_set(flags, "single_word"))
         return attn__fail(
             a->context, ATTN_ERROR_UNSUPPORTED,
-            "%s: the added token \"%.60s\" matches whole words only (\"single_word\"), which is not supported", a->path,
+            "%s: the added token \"%.60s\" is one of whole words (\"single_word\"), which is not supported", a->path,
             text);
     for (int64_t i = 0; i < a->n; i++) {
         const bool same = strcmp(a->list[i].text, text) == 0;
@@ -142,7 +142,7 @@ static attn_status add_numbered(adding *a, const attn__marian_tokenizer *tokeniz
         long long id = strtoll(key, &end, 10);
         const char *text = text_of(value);
         if (status == ATTN_OK && (*end || errno || id < 0 || id > INT32_MAX))
-            status = attn__fail(a->context, ATTN_ERROR_FORMAT, "%s: \"%.60s\" of \"added_tokens_decoder\" is not an id",
+            status = attn__fail(a->context, ATTN_ERROR_FORMAT, "%s: \"%.60s\" of \"added_tokens_decoder\" is no id",
                                 a->path, key);
         if (status == ATTN_OK && !is_own(tokenizer, text))
             status = add(a, text, id, value, is_set(value, "special"));
@@ -151,8 +151,8 @@ static attn_status add_numbered(adding *a, const attn__marian_tokenizer *tokeniz
     {
         json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
         if (status == ATTN_OK && (id < 0 || id > INT32_MAX))
-            status = attn__fail(a->context, ATTN_ERROR_FORMAT, "%s: \"%.60s\" of added_tokens.json has no integer id",
-                                a->path, key);
+            status =
+                attn__fail(a->context, ATTN_ERROR_FORMAT, "%s: \"%.60s\" of added_tokens.json has no id", a->path, key);
         if (status == ATTN_OK && !is_own(tokenizer, key))
             status = add(a, key, id, NULL, false);
     }

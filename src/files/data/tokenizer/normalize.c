@@ -211,7 +211,7 @@ static void normal_form(attn__aligned_text *out, const attn__aligned_text *in, b
 
 /* ------------------------------------------------------------------------------------------------ the others */
 
-static void strip(const attn__text_normalizer *n, attn__aligned_text *out, const attn__aligned_text *in)
+static void strip(const attn__normalize_step *n, attn__aligned_text *out, const attn__aligned_text *in)
 {
     size_t begin = 0, end = in->n;
     for (size_t at = 0; n->left && at < in->n; begin = at)
@@ -230,11 +230,11 @@ static void strip(const attn__text_normalizer *n, attn__aligned_text *out, const
     attn__aligned_copy(out, in, begin, end);
 }
 
-static void replace(const attn__text_normalizer *n, attn__aligned_text *out, const attn__aligned_text *in)
+static void replace(const attn__normalize_step *n, attn__aligned_text *out, const attn__aligned_text *in)
 {
     size_t done = 0, begin, end;
-    int64_t steps = attn__token_pattern_steps(in->n);
-    while (attn__token_pattern_find(n->pattern, in->bytes, in->n, done, &begin, &end, &steps)) {
+    int64_t steps = attn__regex_steps(in->n);
+    while (attn__regex_find(n->pattern, in->bytes, in->n, done, &begin, &end, &steps)) {
         attn__aligned_copy(out, in, done, begin);
         attn__aligned_append(out, n->content, n->content_size, in->origins[end - 1]);
         done = end;
@@ -246,7 +246,7 @@ static void replace(const attn__text_normalizer *n, attn__aligned_text *out, con
 }
 
 /* Returns the replacement of the shortest prefix that the trie has, or NULL. Units are those of the library Darts. */
-static const char *precompiled(const attn__text_normalizer *n, const char *bytes, size_t size)
+static const char *precompiled(const attn__normalize_step *n, const char *bytes, size_t size)
 {
     size_t at = 0;
     for (size_t i = 0; i <= size; i++) {
@@ -288,7 +288,7 @@ static void put_replacement(attn__aligned_text *out, const attn__aligned_text *i
 
 /* Replaces grapheme clusters of less than 6 bytes, or else single characters, as `tokenizers` does. SentencePiece
  * itself replaces the longest prefix. */
-static void precompile(const attn__text_normalizer *n, attn__aligned_text *out, const attn__aligned_text *in)
+static void precompile(const attn__normalize_step *n, attn__aligned_text *out, const attn__aligned_text *in)
 {
     for (size_t begin = 0; begin < in->n;) {
         size_t end = begin;
@@ -338,7 +338,7 @@ void attn__byte_level(attn__aligned_text *out, const attn__aligned_text *in, siz
 void attn__normalize(const attn__tokenizer *t, attn__aligned_text *text, attn__aligned_text *scratch)
 {
     for (int64_t i = 0; i < t->nnormalizers && text->status == ATTN_OK && text->n > 0; i++) {
-        const attn__text_normalizer *n = &t->normalizers[i];
+        const attn__normalize_step *n = &t->normalizers[i];
         scratch->n = 0;
         attn__aligned_reserve(scratch, text->n + 16);
         switch (n->kind) {

@@ -7,7 +7,7 @@
 
 #include "data/subword.h"
 #include "data/tokenizer.h"
-#include "data/tokenizer/pattern.h"
+#include "data/tokenizer/regex.h"
 #include "data/tokenizer/trie.h"
 #include "base/context.h"
 
@@ -70,18 +70,18 @@ typedef enum attn__normalizer_kind {
     ATTN__NORMALIZE_BYTE_LEVEL
 } attn__normalizer_kind;
 
-typedef struct attn__text_normalizer {
+typedef struct attn__normalize_step {
     attn__normalizer_kind kind;
     bool compatibility, composed; /* FORM */
     bool left, right;             /* STRIP */
-    attn__token_pattern *pattern; /* REPLACE */
+    attn__regex *pattern;         /* REPLACE */
     char *content;                /* REPLACE, PREPEND */
     size_t content_size;
     uint32_t *units; /* PRECOMPILED: a double array trie, and the texts to which its values point */
     size_t nunits;
     char *texts;
     size_t texts_size;
-} attn__text_normalizer;
+} attn__normalize_step;
 
 typedef enum attn__behavior {
     ATTN__SPLIT_REMOVED,
@@ -105,10 +105,10 @@ typedef enum attn__splitter_kind {
 typedef struct attn__splitter {
     attn__splitter_kind kind;
     attn__behavior behavior;
-    bool invert;                  /* what is between the matches is the delimiter */
-    bool whole;                   /* METASPACE: the text is changed, but not split */
-    attn__token_pattern *pattern; /* PATTERN */
-    char content[8];              /* METASPACE */
+    bool invert;          /* what is between the matches is the delimiter */
+    bool whole;           /* METASPACE: the text is changed, but not split */
+    attn__regex *pattern; /* PATTERN */
+    char content[8];      /* METASPACE */
     enum { ATTN__PREPEND_NEVER, ATTN__PREPEND_FIRST, ATTN__PREPEND_ALWAYS } prepend;
 } attn__splitter;
 
@@ -175,7 +175,7 @@ typedef struct attn__token_text {
 
 struct attn__tokenizer {
     attn_context *context;
-    attn__text_normalizer *normalizers;
+    attn__normalize_step *normalizers;
     attn__splitter *splitters;
     attn__added *added;
     int64_t nnormalizers, nsplitters, nadded;
@@ -202,10 +202,10 @@ void attn__split(const attn__tokenizer *t, attn__pieces *pieces, attn__pieces *s
 /* Writes the character of GPT-2 for each byte of a range. */
 void attn__byte_level(attn__aligned_text *out, const attn__aligned_text *in, size_t begin, size_t end);
 /* Appends a token, whose offsets are positions in the piece's text. */
-attn_status attn__token_ids_add(attn_context *context, attn__token_ids *tokens, int32_t id, size_t begin, size_t end);
+attn_status attn__encoding_add(attn_context *context, attn__encoding *tokens, int32_t id, size_t begin, size_t end);
 /* Splits bytes [begin, end) of a text into tokens. */
 attn_status attn__model_encode(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
-                               attn__token_ids *tokens);
+                               attn__encoding *tokens);
 void attn__model_free(attn_context *context, attn__token_model *model);
 /* Inserts a merge in the table, which must have a free slot. The later of two equal pairs counts. */
 void attn__merge_put(attn__token_model *model, int32_t left, int32_t right, uint32_t rank, int32_t merged);
@@ -218,11 +218,11 @@ attn_status attn__tokenizer_create(attn__tokenizer **tokenizer, attn_context *co
 attn_status attn__tokenizer_add_token(attn__tokenizer *t, const char *name, const char *text, size_t length,
                                       int64_t id);
 attn_status attn__tokenizer_add_added(attn__tokenizer *t, const char *name, const attn__added *added);
-attn_status attn__tokenizer_add_normalizer(attn__tokenizer *t, const attn__text_normalizer *normalizer);
+attn_status attn__tokenizer_add_normalizer(attn__tokenizer *t, const attn__normalize_step *normalizer);
 attn_status attn__tokenizer_add_splitter(attn__tokenizer *t, const attn__splitter *splitter);
 /* Appends a text to a template (0 or 1), or the token `id` if `text` is -1. */
 attn_status attn__template_add(attn__tokenizer *t, attn__template *to, int8_t text, int32_t type, int32_t id);
-void attn__normalizer_free(attn_context *context, attn__text_normalizer *normalizer);
+void attn__normalizer_free(attn_context *context, attn__normalize_step *normalizer);
 /* Finishes a tokenizer: finds added tokens in texts, and special tokens by their usual names. */
 attn_status attn__tokenizer_finish(attn__tokenizer *t, const char *name);
 
