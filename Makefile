@@ -7,7 +7,7 @@
 #   make tsan   the tests under the thread sanitizer             make docs    run every command of the documents
 #   make test-isa   with each instruction set                    make test-amx   with AMX emulated, where it is not there
 #   make test-parity   against PyTorch (installs it in build/venv)
-#   make install PREFIX=/usr/local                               make package  .deb and .tar.gz in build/packages
+#   make install PREFIX=/usr/local (make uninstall)                            make package  .deb and .tar.gz in build/packages
 #   make api    the reference of the C interface, in build/api   make wheel    the Python package, in build/packages
 #   make wheels  Python packages for every Linux, x86-64 and aarch64
 #   make figures   runs the benches and rewrites the tables of docs/performance.md; PAIRS=FILE: translation, too
@@ -28,7 +28,9 @@ build/.deps: scripts/install-deps
 $(BUILD)/CMakeCache.txt: build/.deps
 	cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release
 
-run: all
+# The command alone is built: its tests, benches and fuzz targets are for make test.
+run: $(BUILD)/CMakeCache.txt
+	cmake --build $(BUILD) -j $(JOBS) --target attn
 	$(BUILD)/attn demo
 
 test: all
@@ -114,12 +116,15 @@ docs: all
 install: all
 	cmake --install $(BUILD) --prefix $(PREFIX)
 
+# What the last `make install` put in its place.
+uninstall:
+	cmake --build $(BUILD) --target uninstall
+
 package: all
 	cd $(BUILD) && cpack
 
 wheel: all
-	ATTN_LIBRARY=$(CURDIR)/$(BUILD)/libattn.so python3 -m pip wheel --quiet --no-deps --no-index \
-	    --disable-pip-version-check --wheel-dir $(BUILD)/packages python/
+	sh scripts/wheel $(BUILD)
 
 # For every Linux since 2014, x86-64 and aarch64; downloads zig and the sources of four libraries.
 wheels: all
@@ -132,4 +137,4 @@ api:
 clean:
 	rm -rf build build-asan build-tsan build-debug out
 
-.PHONY: all run test test-isa test-amx asan tsan test-parity bench figures lint fuzz docs install package wheel wheels api clean
+.PHONY: all run test test-isa test-amx asan tsan test-parity bench figures lint fuzz docs install uninstall package wheel wheels api clean

@@ -94,7 +94,7 @@ bool cli_print_other_network(const attn_checkpoint *weights)
 {
     const char *tensor, *other = attn__detr_other(weights, &tensor);
     if (other)
-        printf("\nThis is %s, which attn has not.\n", other);
+        printf("\nThis is %s, which attn does not support.\n", other);
     return other != NULL;
 }
 
@@ -108,7 +108,7 @@ static attn_status print_fitting(const cli_call *cli, const attn_checkpoint *wei
     if (cli_print_other_network(weights))
         return ATTN_OK;
     attn_status status = attn_name_map_detect(&builtin, weights, &known);
-    puts("\nWould fit by its names");
+    puts("\nArchitectures with these tensor names");
     for (int i = 0; status == ATTN_OK && i < attn_architecture_count(); i++) {
         const attn_architecture *architecture = attn_architecture_at(i);
         int64_t n = count_kinds(cli, weights, architecture);
@@ -120,7 +120,7 @@ static attn_status print_fitting(const cli_call *cli, const attn_checkpoint *wei
     if (status == ATTN_OK && builtin && 2 * known > tensors)
         printf("  --names %-20s %lld of %lld tensors\n", builtin, (long long)known, (long long)tensors);
     else if (!any)
-        puts("  no architecture; attn convert --dry-run --arch NAME compares it with one");
+        puts("  none; attn convert --dry-run --arch NAME compares the checkpoint with an architecture");
     return status;
 }
 
@@ -157,7 +157,7 @@ static void print_metadata(const attn_config *metadata)
 {
     char text[200];
     if (attn_config_size(metadata) > 0)
-        puts("\nWith the weights");
+        puts("\nMetadata");
     for (int64_t i = 0; i < attn_config_size(metadata) && i < 60; i++) {
         const char *key = attn_config_key(metadata, i);
         cli_print("  %-40s %s\n", key, cli_value_text(attn_config_get(metadata, key), text, sizeof text));

@@ -12,7 +12,7 @@
 
 #define CLI_CLASSIFIED_OPTIONS                                                                                         \
     CLI_FLAG("invert", 0,                                                                                              \
-             "take the negative of each picture, for dark on bright where the training had bright on dark"),           \
+             "invert each picture: for dark objects on a bright ground where the training had bright on dark"),        \
         CLI_INT("channels", 0, "0", 0, 3, "1: the pictures are read as grey, 3: in colour; 0: as they are")
 
 /* Reads a picture with the options --channels and --invert. The caller frees it, also after an error. */

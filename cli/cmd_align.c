@@ -14,10 +14,10 @@ static const char *const parts[] = {"train", "all", NULL};
 
 static const cli_option options[] = {
     CLI_TEXT("data", 0, "FILE", "", "sentence pairs, plain or gzip, or \"phrasebook\"; default: those of the training"),
-    CLI_CHOICE("part", parts, "train", "which of them: the ones that the training learned from, or all"),
-    CLI_WRITES(TEXT, "lexicon", 'o', "FILE", "", "where the lexicon is written"),
+    CLI_CHOICE("part", parts, "train", "which pairs: those that the training learned from, or all"),
+    CLI_WRITES(TEXT, "lexicon", 'o', "FILE", "", "write the lexicon to this file"),
     CLI_WRITES(TEXT, "alignments", 'a', "FILE", "",
-               "where word alignments are written, a line for each pair that is read, for attn train translate "
+               "write word alignments to this file, a line for each pair that is read, for attn train translate "
                "--guided-alignment"),
     CLI_INT("iterations", 0, "5", 1, 1000, "rounds of expectation maximisation"),
     CLI_INT("best", 0, "100", 1, 1 << 30, "keep this many translations of each token, the likeliest"),
@@ -128,8 +128,7 @@ static int run(cli_call *cli)
 {
     attn_translator *translator;
     if (!cli_text(cli, "lexicon")[0] && !cli_text(cli, "alignments")[0])
-        return cli_fail(CLI_BAD,
-                        "align writes a lexicon or word alignments: --lexicon FILE or --alignments FILE says where");
+        return cli_fail(CLI_BAD, "align has nothing to write: give --lexicon FILE or --alignments FILE");
     attn_config *training = cli_given(cli, "data") ? NULL : cli_training_of(cli);
     const char *data = training ? attn_config_text(training, "data", "") : cli_text(cli, "data");
     int code;
@@ -138,7 +137,7 @@ static int run(cli_call *cli)
     } else {
         code = data[0] || training
                    ? learn(cli, translator, data)
-                   : cli_fail(CLI_BAD, "%s does not tell what it was trained on: align needs --data", cli->words[0]);
+                   : cli_fail(CLI_BAD, "%s does not record what it was trained on: align needs --data", cli->words[0]);
         attn_translator_destroy(translator);
     }
     attn_config_destroy(training);

@@ -24,7 +24,7 @@ int cli_bench_start(char **words)
     }
     if (!end || errno == ENOENT)
         execvp(program, words);
-    return cli_fail(CLI_FAILED, "attn bench starts %s, which is installed with attn's development files: %s",
+    return cli_fail(CLI_FAILED, "attn bench cannot start %s, which is installed with attn's development files: %s",
                     end ? path : program, strerror(errno));
 }
 

@@ -22,9 +22,9 @@ static const char *const usage[] = {"DIR IMAGE...", NULL};
 
 static const char description[] =
     "Reads PNG, JPEG, WebP, BMP and PNM pictures of any size, cuts out the middle in the proportions that the "
-    "classifier was trained with, resizes it (bicubic, anti-aliased), and prints the classes that it finds likeliest "
-    "with their probabilities: one line a picture, tabs between. A picture unlike all of the training (its border, "
-    "brightness or contrast is outside the range of all of theirs) gets a warning: its prediction is a guess. MNIST's "
+    "classifier was trained with, resizes it (bicubic, anti-aliased), and prints the most probable classes with "
+    "their probabilities: one line a picture, tabs between. A picture whose border, brightness or contrast is "
+    "outside the range of all training pictures gets a warning: its prediction is a guess. MNIST's "
     "and Fashion-MNIST's items are bright on black; --invert helps with an item on white. Started by mpirun, the "
     "pictures are spread over its processes.";
 
@@ -131,7 +131,7 @@ static int load_and_answer(cli_call *cli)
     attn_classifier *classifier = NULL;
     int code = CLI_OK;
     if (cli_int(cli, "channels") == 2) /* All ranks make the same decision here, so they all return. */
-        return cli_fail(CLI_BAD, "--channels is 0, 1 or 3");
+        return cli_fail(CLI_BAD, "--channels must be 0, 1 or 3");
     if (attn_classifier_load(&classifier, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         code = cli_failed(cli, NULL);
     code = cli_ranks_agree(cli, code);
@@ -149,5 +149,5 @@ static int run(cli_call *cli)
 }
 
 const cli_command cli_classify = {
-    "classify", "print what is on pictures", usage, description, CLI_OPTIONS(options), NULL, examples, 2, -1, run,
+    "classify", "classify pictures", usage, description, CLI_OPTIONS(options), NULL, examples, 2, -1, run,
 };

@@ -11,15 +11,16 @@ static const cli_option options[] = {
     CLI_WRITES(TEXT, "out", 'o', "FILE", NULL,
                "the whole image or the frames: .png, .ppm or .pgm; .webp: an animation of a video"),
     CLI_INT("rows", 'r', "-1", -1, 4096,
-            "rows at the top that stay, counted in the model's rows; of a video in the last frame given; -1: half of "
-            "them, of a video all"),
-    CLI_INT("frames", 0, "0", 0, 4096,
-            "of a video: frames at the beginning that stay; 0: half of them, or those that there are"),
+            "rows to keep at the top, counted in the model's rows; of a video: in the last frame kept; -1: half of the "
+            "rows, of a video all"),
+    CLI_INT(
+        "frames", 0, "0", 0, 4096,
+        "of a video: frames to keep at the beginning; 0: half of the model's frames, or all of VIDEO if it has fewer"),
     CLI_CLIP_OPTION,
     CLI_NAMES_LONG,
     CLI_DRAWING_OPTIONS,
     CLI_INT("zoom", 0, "0", 0, 64,
-            "how much larger each pixel is drawn; 0: an image of about 96 pixels; 1: as the model has it"),
+            "how many times larger each pixel is drawn; 0: an image of about 96 pixels; 1: the model's own size"),
 };
 
 static const char *const usage[] = {"DIR IMAGE -o FILE [--rows N] [--temperature T] [--seed S]",
@@ -76,9 +77,10 @@ static int choose(const cli_call *cli, attn_image_shape shape, int64_t n, kept_p
 {
     int64_t rows = cli_int(cli, "rows"), frames = cli_int(cli, "frames"), half = shape.frames / 2;
     if (shape.frames == 1 && cli_given(cli, "frames"))
-        return cli_fail(CLI_BAD, "--frames: the model draws pictures, no videos");
+        return cli_fail(CLI_BAD, "--frames: the model draws pictures, not videos");
     if (frames > n)
-        return cli_fail(CLI_BAD, "--frames %lld: %s has %lld", (long long)frames, cli->words[1], (long long)n);
+        return cli_fail(CLI_BAD, "--frames %lld: %s has only %lld frames", (long long)frames, cli->words[1],
+                        (long long)n);
     kept->frames = frames ? frames : n < half ? n : half > 0 ? half : 1;
     kept->rows = rows >= 0 ? rows : shape.frames > 1 ? shape.height : shape.height / 2;
     return CLI_OK;

@@ -43,7 +43,7 @@ static const char description[] =
     "sequence is read. A protein longer than --max-length is computed in windows that overlap by half; pairs that no "
     "window has are NaN and not in the table.\n"
     "\n"
-    "Residues are those of the first sequence, numbered from 1; gaps of it have no place in the results. With a "
+    "Residues are those of the first sequence, numbered from 1; its gaps are left out of the results. With a "
     "structure the table has distances, the picture shows what is true, and the share of right pairs among the best L, "
     "L/2 and L/5 is printed (L: residues with known places) for short (6 to 11 apart), medium (12 to 23) and long (24 "
     "and more) range.\n"

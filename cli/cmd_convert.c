@@ -20,10 +20,11 @@ static const cli_option options[] = {
     CLI_INT("heads", 0, "0", 0, 65536,
             "Vision Transformer: its number of heads, which no tensor shows; default: what config.json says"),
     CLI_TEXT("mean", 0, "X,X,X", "0.5,0.5,0.5",
-             "Vision Transformer: means subtracted from its pixels, which run from 0 to 1; default, if --std is not "
+             "Vision Transformer: means to subtract from its pixels, which run from 0 to 1; default, if --std is not "
              "given: what preprocessor_config.json or config.json says"),
-    CLI_TEXT("std", 0, "X,X,X", "0.5,0.5,0.5", "Vision Transformer: deviations by which its pixels are then divided"),
-    CLI_TEXT("arch", 'a', "NAME", "", "the architecture, of a checkpoint that does not name it; attn list names them"),
+    CLI_TEXT("std", 0, "X,X,X", "0.5,0.5,0.5", "Vision Transformer: standard deviations to divide its pixels by"),
+    CLI_TEXT("arch", 'a', "NAME", "",
+             "the architecture, for a checkpoint that does not name one; attn list prints their names"),
     CLI_TEXT("config", 'c', "JSON", "{}", "its settings: a JSON object, or the path of a file that holds one"),
     CLI_NAMES,
     CLI_FLAG("dry_run", 0, "list what fits, what is missing and what is left over, and write nothing"),
@@ -45,17 +46,17 @@ static const char description[] =
     "  Marian's translators    a directory with decoder.yml, as OPUS-MT's archives are: in Hugging Face's MarianMT "
     "form\n"
     "  a training with --lora  its adapter merged with its weights\n"
-    "  anything else           with --arch and --config, for attn run; its names must be that architecture's, or be "
-    "brought under them by a names file\n"
+    "  anything else           with --arch and --config, for attn run; its tensors must have that architecture's "
+    "names, or a names file must rename them\n"
     "\n"
     "--dry-run writes nothing: it lists every tensor with the parameter that it would fill, what is missing with the "
     "tensor most like it, and rules to begin a names file with.\n"
     "\n"
-    "With -o NAME.safetensors every tensor is brought over with its numbers and its type, whatever it belongs to; but "
-    "int8 with scales becomes f32, and other integers that attn has no type for become wider ones.\n"
+    "With -o NAME.safetensors every tensor is written with its values and its type, whatever model it belongs to; "
+    "but int8 with scales becomes f32, and integers of a type that attn does not have become wider ones.\n"
     "\n"
     "--precision bf16 or int8 stores the weights of linear layers in 2 bytes or in 1, of a directory in attn's own "
-    "form too. With the same --precision later commands compute what they compute from the weights in 4 bytes.";
+    "form too. With the same --precision, later commands give the same results as from the weights in 4 bytes.";
 
 static const char *const examples[] = {
     "attn convert esm_msa1b_t12_100M_UR50S.pt -o msa1b",
@@ -118,7 +119,7 @@ static int read_scale(const cli_call *cli, attn_pixel_scale *scale)
             /* Standard deviations must be above 0, because pixels are divided by them. */
             read = into[i][c] >= (float)i * 1e-6f && into[i][c] <= 1;
         if (!read)
-            return cli_fail(CLI_BAD, "--%s: \"%.60s\" is not three numbers of 0 to 1 with commas between", names[i],
+            return cli_fail(CLI_BAD, "--%s: \"%.60s\" is not three numbers from 0 to 1 with commas between", names[i],
                             cli_text(cli, names[i]));
     }
     return CLI_OK;
@@ -167,7 +168,7 @@ static void tell_classifier(const cli_call *cli)
     bool squash = strcmp(attn_config_text(config, "resize", ""), "squash") == 0;
     cli_note(cli, "pixels are scaled by (x - %s) / %s, and pictures resized by %s interpolation%s",
              three_text(config, "mean", mean, sizeof mean), three_text(config, "std", std, sizeof std),
-             attn_config_text(config, "interpolation", "bicubic"), squash ? ", each side on its own" : "");
+             attn_config_text(config, "interpolation", "bicubic"), squash ? ", without keeping their proportions" : "");
     if (to > 0)
         cli_note(cli, "pictures are resized to %lld pixels, and %lld are cut out of the middle", (long long)to,
                  (long long)attn_config_int(config, "input.width", 0));
@@ -197,7 +198,7 @@ static int convert_named(const cli_call *cli, const cli_foreign *foreign)
     attn_model_options blank = {.blank = true};
     attn_weights_options how = {.names = foreign->names};
     if (!foreign->arch)
-        return cli_fail(CLI_BAD, "--names: the file has no line arch; --arch must name the architecture");
+        return cli_fail(CLI_BAD, "--names: the file has no line \"arch NAME\"; give --arch NAME");
     attn_status status = attn_model_create(&model, cli->context, foreign->arch, foreign->config, &blank);
     if (status == ATTN_OK)
         status = attn_weights_load(attn_model_parameters(model), cli->words[0], &how, NULL, &report);
@@ -232,7 +233,7 @@ static attn_precision stored_precision(const cli_call *cli)
     return attn_precision_find(&precision, cli_text(cli, "precision")) ? precision : ATTN_PRECISION_DEFAULT;
 }
 
-static const char translator_keeps[] = "--precision: a translator in MarianMT's form keeps its numbers";
+static const char translator_keeps[] = "--precision is not supported for a translator in MarianMT's form";
 
 static int convert_known(const cli_call *cli)
 {
@@ -249,16 +250,16 @@ static int convert_known(const cli_call *cli)
     if (form == CLI_FORM_OWN || form == CLI_FORM_MARIANMT)
         return cli_fail(
             CLI_BAD,
-            "%s is in %s form already: attn's commands take it as it is; its tensors alone: -o NAME.safetensors",
+            "%s is in %s form already: attn's commands read it as it is; -o NAME.safetensors writes its tensors alone",
             cli->words[0], form == CLI_FORM_OWN ? "attn's own" : "MarianMT's");
     if (attn_checkpoint_kind_of(&kind, cli->context, cli->words[0]) != ATTN_OK)
         return cli_failed(cli, NULL);
     if (kind == ATTN_CHECKPOINT_OTHER)
-        return cli_fail(CLI_BAD,
-                        "%s: neither an MSA Transformer of ESM nor a Vision Transformer of Hugging Face or timm "
-                        "by its names; say what it is with --arch and --config, or take -o NAME.safetensors for its "
-                        "tensors alone",
-                        cli->words[0]);
+        return cli_fail(
+            CLI_BAD,
+            "%s: its tensor names match neither an MSA Transformer of ESM nor a Vision Transformer of Hugging Face "
+            "or timm; give --arch and --config, or -o NAME.safetensors to write its tensors alone",
+            cli->words[0]);
     if (kind == ATTN_CHECKPOINT_MARIAN && stored_precision(cli))
         return cli_fail(CLI_BAD, translator_keeps);
     if (kind == ATTN_CHECKPOINT_MARIAN)
@@ -297,8 +298,10 @@ static int write_out(const cli_call *cli, const cli_foreign *foreign)
         return cli_fail(CLI_BAD, "%s requires a directory: -o %.*s", *cli_text(cli, "arch") ? "--arch" : "--names",
                         (int)(n - m), out);
     if (cli_given(cli, "heads") && (tensors || named))
-        return cli_fail(CLI_BAD,
-                        "--heads applies to a Vision Transformer of Hugging Face or timm; else --config has it");
+        return cli_fail(
+            CLI_BAD,
+            "--heads applies only to a Vision Transformer of Hugging Face or timm; for other models --config sets "
+            "the heads");
     if (tensors && stored_precision(cli))
         return cli_fail(CLI_BAD, "--precision requires a directory: -o %.*s", (int)(n - m), out);
     int code = stored_precision(cli) ? check_precision(cli, foreign) : CLI_OK;
@@ -323,7 +326,7 @@ static int run(cli_call *cli)
     cli_foreign foreign;
     attn_precision precision = stored_precision(cli);
     if (precision != ATTN_PRECISION_DEFAULT && precision != ATTN_PRECISION_BF16 && precision != ATTN_PRECISION_INT8)
-        return cli_fail(CLI_BAD, "--precision: weights are stored as bf16 or int8; without it they keep their numbers");
+        return cli_fail(CLI_BAD, "--precision must be bf16 or int8; without it weights keep their type");
     attn_status status = cli_foreign_read(cli, &foreign);
     if (status == ATTN_OK)
         status = cli_foreign_measure(cli, &foreign, cli->words[0]);
@@ -336,7 +339,7 @@ static int run(cli_call *cli)
 
 const cli_command cli_convert = {
     "convert",
-    "bring a checkpoint from elsewhere into attn's own form",
+    "convert a checkpoint from elsewhere to attn's own form",
     usage,
     description,
     CLI_OPTIONS(options),

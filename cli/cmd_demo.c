@@ -52,14 +52,16 @@ static int clear_directory(const cli_call *cli, const char *directory)
 {
     static const char *const names[] = {"config.json", "model.safetensors", "source.vocab",  "target.vocab",
                                         "source.spm",  "target.spm",        "training.json", "checkpoint.safetensors",
-                                        "history.tsv", "attention.png",     "attention.svg", NULL};
+                                        "history.tsv", "attention.png",     "attention.svg", "attention.html",
+                                        NULL};
     if (strlen(directory) > 4096 - 64)
         return cli_fail(CLI_BAD, "--out: the path is too long");
     bool ours = is_ours(cli, directory);
     if (attn_context_status(cli->context) != ATTN_OK)
         return cli_failed(cli, NULL);
     if (!ours)
-        return cli_fail(CLI_BAD, "%s holds a translator that is not a demo's: choose another directory with --out",
+        return cli_fail(CLI_BAD,
+                        "%s holds a translator that attn demo did not make: choose another directory with --out",
                         directory);
     return attn_directory_clear(cli->context, directory, names) == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
 }
@@ -206,15 +208,19 @@ static const char *showcase(const held_out *all)
 
 static int draw(const cli_call *cli, attn_translator *translator, const char *text, const char *directory)
 {
-    static const char *const names[] = {[ATTN_PLOT_PNG] = "attention.png", [ATTN_PLOT_SVG] = "attention.svg"};
+    static const struct {
+        attn_plot_format format;
+        const char *name;
+    } files[] = {
+        {ATTN_PLOT_PNG, "attention.png"}, {ATTN_PLOT_SVG, "attention.svg"}, {ATTN_PLOT_HTML, "attention.html"}};
     char path[4096];
-    for (int format = ATTN_PLOT_PNG; format <= ATTN_PLOT_SVG; format++) {
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         attn_bytes picture = {0};
-        attn_status status =
-            attn_translator_render_attention(translator, text, NULL, (attn_plot_format)format, &picture, NULL);
+        attn_status status = attn_translator_render_attention(translator, text, &(attn_translator_view){.words = true},
+                                                              files[i].format, &picture, NULL);
         if (status == ATTN_OK)
             status =
-                attn_file_write(cli->context, in_directory(path, directory, names[format]), picture.data, picture.size);
+                attn_file_write(cli->context, in_directory(path, directory, files[i].name), picture.data, picture.size);
         attn_bytes_free(cli->context, &picture);
         if (status != ATTN_OK)
             return cli_failed(cli, NULL);
@@ -226,13 +232,16 @@ static int draw(const cli_call *cli, attn_translator *translator, const char *te
 
 static void print_next(const char *directory)
 {
-    printf("\nTry next:\n"
-           "  attn translate %s \"Where is the station?\"\n"
-           "  attn show %s \"The window is closed.\" -o attention.svg\n"
-           "  attn train translate --data fra.txt.gz --out en-fr     sentence pairs of your own: a tab between, one a "
-           "line\n"
-           "  attn --help\n",
-           directory, directory);
+    const char *self = cli_self();
+    cli_print(
+        "\nThis translator knows the 280 words of a phrasebook, in short sentences about family, home, food, travel and\n"
+        "dates. It knows nothing else: \"I love you.\" it gets wrong.\n"
+        "\nTry next:\n"
+        "  %s translate %s \"Where is the station?\"\n"
+        "  %s show %s \"The window is closed.\" -o page.html     what it attends to, as a page\n"
+        "  %s train translate --data fra.txt.gz --out en-fr     sentence pairs of your own: a tab between, one a line\n"
+        "  %s --help\n",
+        self, directory, self, directory, self, self);
 }
 
 static int print_result(const cli_call *cli, const char *directory, const held_out *all, const char *drawn,
@@ -242,7 +251,10 @@ static int print_result(const cli_call *cli, const char *directory, const held_o
         print_table(all);
         printf("\nAll %lld held-out sentences: BLEU %.1f (corpus), %.3f (mean, k = 2); trained in %.0f s.\n",
                (long long)score->sentences, score->corpus.score, score->bleu_d2l, training->last.seconds);
-        printf("Attention on \"%s\":\n  %s/attention.png\n  %s/attention.svg\n", drawn, directory, directory);
+        cli_print(
+            "Attention on \"%s\", as a page for the browser and as pictures:\n  %s/attention.html\n  %s/attention.png\n"
+            "  %s/attention.svg\n",
+            drawn, directory, directory, directory);
         print_next(directory);
         return CLI_OK;
     }

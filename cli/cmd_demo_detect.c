@@ -14,10 +14,10 @@ static const cli_option options[] = {
 static const char *const usage[] = {"DIR [-n N] [--valid N]", NULL};
 
 static const char description[] =
-    "Draws coloured shapes of several sizes (circle, square, triangle, star, ring, cross) over each other on textured "
-    "ground, 1 to 6 in an image of 64 to 128 pixels a side. DIR/train and DIR/valid get the images as PNGs and "
-    "annotations.json in COCO's form. A box is that of the pixels that can be seen; at least half of a shape can be. "
-    "The same seed gives the same images on every machine.";
+    "Draws coloured shapes of several sizes (circle, square, triangle, star, ring, cross) over each other on "
+    "textured ground, 1 to 6 in an image of 64 to 128 pixels a side. DIR/train and DIR/valid get the images as PNGs "
+    "and annotations.json in COCO's form. A box bounds the visible pixels of a shape, of which at least half are "
+    "visible. The same seed gives the same images on every machine.";
 
 static const char *const examples[] = {"attn demo detect shapes", "attn demo detect shapes -n 8 --valid 2 --seed 7",
                                        NULL};
@@ -32,7 +32,7 @@ static int write_folder(const cli_call *cli, const char *name, uint64_t first, i
         return cli_failed(cli, NULL);
     int code = CLI_OK;
     if (attn_file_exists(folder))
-        code = cli_fail(CLI_BAD, "%s is there already: choose another directory", folder);
+        code = cli_fail(CLI_BAD, "%s exists already: choose another directory", folder);
     else if (attn__shapes_write(cli->context, folder, (uint64_t)cli_int(cli, "seed"), first, n) != ATTN_OK)
         code = cli_failed(cli, NULL);
     attn__free(cli->context, folder);

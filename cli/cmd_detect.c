@@ -21,7 +21,7 @@ static const char *const formats[] = {"png", "svg", NULL};
 static const cli_option options[] = {
     CLI_TEXT("model", 'm', "PATH", NULL,
              "a directory of attn train detect or of Hugging Face, or a checkpoint of DETR"),
-    CLI_REAL("threshold", "0.7", 0, 1, "the least score of a box that is printed or drawn"),
+    CLI_REAL("threshold", "0.7", 0, 1, "least score of the boxes that are printed or drawn"),
     CLI_WRITES(TEXT, "out", 'o', "DIR", "", "draw the boxes: one picture a file, in this directory"),
     CLI_CHOICE("format", formats, "png", "of the pictures drawn"),
     CLI_WRITES(TEXT, "coco", 0, "FILE", "", "write all boxes as COCO's results, whatever their score"),
@@ -39,13 +39,13 @@ static const char description[] =
     "one line a box, the best first: file, name, score, and left, top, right and bottom in pixels, with tabs, or in "
     "columns on a terminal. A box may reach beyond its picture. A folder stands for all its pictures.\n"
     "\n"
-    "A picture is resized as facebookresearch/detr does it (bilinear, anti-aliased): its short side to 800 pixels, or "
-    "less where the long one came to more than 1333. With --size both bounds change in proportion.\n"
+    "A picture is resized as facebookresearch/detr does it (bilinear, anti-aliased): its short side to 800 pixels, "
+    "or less where its long side would exceed 1333. With --size both bounds change in proportion.\n"
     "\n"
     "PATH is a directory that attn train detect made, one of Hugging Face's, or a .pth file of DETR's authors. Their "
     "classes are COCO's, whose names are built in. --json prints {\"file\", \"width\", \"height\", \"detections\"}, "
     "and for each detection its score, id, label and box. attn eval --coco FILE --data ANNOTATIONS evaluates what "
-    "--coco writes. Started by mpirun, the pictures are spread over its processes, but for --json and --coco.";
+    "--coco writes. Started by mpirun, the pictures are spread over its processes, except with --json and --coco.";
 
 static const char *const examples[] = {
     "attn detect street.jpg --model detr-r50.pth -o found",
@@ -87,7 +87,7 @@ static int add_folder(const cli_call *cli, files *f, const char *folder)
             code = add_file(cli, f, attn__join(cli->context, folder, entries.names[i]));
     attn_entries_free(cli->context, &entries);
     if (code == CLI_OK && f->n == before)
-        return cli_fail(CLI_BAD, "%s: no pictures are in it: PNG, JPEG, WebP, BMP or PNM files", folder);
+        return cli_fail(CLI_BAD, "%s: the folder has no pictures (PNG, JPEG, WebP, BMP or PNM files)", folder);
     return code;
 }
 
@@ -168,9 +168,9 @@ static void free_files(const cli_call *cli, files *f)
 
 typedef struct search {
     const cli_call *cli;
-    attn__detector *detector;
+    attn_detector *detector;
     const files *files;
-    attn__found *found; /* detections of one picture, room for one per object query */
+    attn_detection *found; /* detections of one picture, room for one per object query */
     int64_t queries;
     attn_json *json; /* JSON output; NULL: plain text */
     const attn__box_set *known;
@@ -193,12 +193,12 @@ static void print_one(const search *s, const char *path, int64_t n)
     bool aligned = isatty(STDOUT_FILENO);
     int width = 0;
     for (int64_t i = 0; aligned && i < n; i++) {
-        int own = cli_width(names[s->found[i].class]);
+        int own = cli_width(names[s->found[i].label]);
         width = own > width ? own : width;
     }
     for (int64_t i = 0; i < n; i++) {
-        const attn__found *f = &s->found[i];
-        const char *name = names[f->class];
+        const attn_detection *f = &s->found[i];
+        const char *name = names[f->label];
         if (aligned)
             cli_print("%s  %s%*s  %.4f %8.2f %8.2f %8.2f %8.2f\n", path, name, width - cli_width(name), "", f->score,
                       f->left, f->top, f->right, f->bottom);
@@ -217,11 +217,11 @@ static void json_one(const search *s, const char *path, const attn_image *image,
     attn_json_int(json, "height", image->height);
     attn_json_array(json, "detections");
     for (int64_t i = 0; i < n; i++) {
-        const attn__found *f = &s->found[i];
+        const attn_detection *f = &s->found[i];
         attn_json_object(json, NULL);
         attn_json_real(json, "score", f->score);
-        attn_json_int(json, "id", s->detector->classes.ids[f->class]);
-        attn_json_text(json, "label", s->detector->classes.names[f->class]);
+        attn_json_int(json, "id", s->detector->classes.ids[f->label]);
+        attn_json_text(json, "label", s->detector->classes.names[f->label]);
         attn_json_object(json, "box");
         attn_json_real(json, "xmin", f->left);
         attn_json_real(json, "ymin", f->top);
@@ -255,9 +255,9 @@ static int draw_one(const search *s, const char *to, const attn_image *image, in
     if (!boxes)
         return cli_fail(CLI_FAILED, "out of memory");
     for (int64_t i = 0; i < n; i++) {
-        const attn__found *f = &s->found[i];
-        boxes[i] = (attn__drawn_box){f->left,  f->top,  f->right, f->bottom, s->detector->classes.names[f->class],
-                                     f->score, f->class};
+        const attn_detection *f = &s->found[i];
+        boxes[i] = (attn__drawn_box){f->left,  f->top,  f->right, f->bottom, s->detector->classes.names[f->label],
+                                     f->score, f->label};
     }
     attn__drawn_boxes all = {image->width, image->height, image->channels, image->pixels, n, boxes};
     attn_status status = attn__boxes_render(&picture, cli->context, &all,
@@ -302,7 +302,7 @@ static int known_id(const search *s, const char *path, int64_t *id)
     }
     if (!found)
         return cli_fail(CLI_BAD, "%s: %s has no picture of this name", path, cli_text(s->cli, "data"));
-    return second ? cli_fail(CLI_BAD, "%s: %s has two pictures whose paths fit: %s and %s", path,
+    return second ? cli_fail(CLI_BAD, "%s: two pictures of %s match this path: %s and %s", path,
                              cli_text(s->cli, "data"), found, second)
                   : CLI_OK;
 }
@@ -317,10 +317,11 @@ static int image_id(const search *s, const char *path, int64_t *id)
     *id = strtoll(base, NULL, 10);
     return digits > 0 && digits <= 18 && base[digits] == '.' && !strchr(base + digits + 1, '.')
                ? CLI_OK
-               : cli_fail(CLI_BAD,
-                          "%s: COCO's results need its id, and its name is no number; --data names the annotations, "
-                          "which have it",
-                          path);
+               : cli_fail(
+                     CLI_BAD,
+                     "%s: COCO's results need an image id, and the file's name is not a number; give the annotations "
+                     "that list the image with --data",
+                     path);
 }
 
 static int keep_results(search *s, const char *path)
@@ -329,7 +330,7 @@ static int keep_results(search *s, const char *path)
     int code = image_id(s, path, &id);
     for (int64_t i = 0; i < s->nresults && code == CLI_OK; i += s->queries)
         if (s->results[i].image == id)
-            code = cli_fail(CLI_BAD, "%s: another picture has the id %lld too", path, (long long)id);
+            code = cli_fail(CLI_BAD, "%s: another picture has the same id, %lld", path, (long long)id);
     if (code != CLI_OK)
         return code;
     attn__detection *grown = realloc(s->results, (size_t)(s->nresults + s->queries) * sizeof *grown);
@@ -337,11 +338,11 @@ static int keep_results(search *s, const char *path)
         return cli_fail(CLI_FAILED, "out of memory");
     s->results = grown;
     for (int64_t i = 0; i < s->queries; i++) {
-        const attn__found *f = &s->found[i];
+        const attn_detection *f = &s->found[i];
         s->results[s->nresults++] = (attn__detection){.box = {f->left, f->top, f->right - f->left, f->bottom - f->top},
                                                       .score = f->score,
                                                       .image = id,
-                                                      .category = s->detector->classes.ids[f->class]};
+                                                      .category = s->detector->classes.ids[f->label]};
     }
     return CLI_OK;
 }
@@ -354,7 +355,7 @@ static int detect_one(void *user, int i)
     attn_image image = {0};
     attn_status status = attn_image_read(&image, cli->context, path, NULL);
     if (status == ATTN_OK)
-        status = attn__detector_detect(s->detector, &image, s->found);
+        status = attn_detector_detect(s->detector, &image, s->found);
     int code = status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
     int64_t n = code == CLI_OK ? above(s, cli_real(cli, "threshold")) : 0;
     if (code == CLI_OK && cli_given(cli, "coco"))
@@ -368,7 +369,7 @@ static int detect_one(void *user, int i)
     enum { FEW = 10 }; /* with more pictures the notes would hide the boxes */
     if (code == CLI_OK && n == 0 && s->queries > 0 && s->files->n <= FEW && !cli_given(cli, "coco"))
         cli_note(cli, "%s: no box has a score of %g; the best is %.4f (%s)", path, cli_real(cli, "threshold"),
-                 s->found[0].score, s->detector->classes.names[s->found[0].class]);
+                 s->found[0].score, s->detector->classes.names[s->found[0].label]);
     attn_image_free(cli->context, &image);
     return code;
 }
@@ -417,10 +418,11 @@ static int detect_all(search *s)
 static int load_and_detect(cli_call *cli, const files *f)
 {
     const char *classes = cli_text(cli, "classes"), *data = cli_text(cli, "data"), *out = cli_text(cli, "out");
-    attn__detector *detector = NULL;
+    attn_detector *detector = NULL;
     attn__box_set *known = NULL;
-    attn_status status = attn__detector_load(&detector, cli->context, cli_text(cli, "model"), cli_names(cli),
-                                             classes[0] ? classes : NULL);
+    const attn_detector_options how = {
+        .names = cli_names(cli), .class_names = classes[0] ? classes : NULL, .size = cli_int(cli, "size")};
+    attn_status status = attn_detector_load(&detector, cli->context, cli_text(cli, "model"), &how);
     if (status == ATTN_OK && data[0])
         status = attn__boxes_read(&known, cli->context, data, "val", NULL);
     if (status == ATTN_OK && out[0])
@@ -428,9 +430,7 @@ static int load_and_detect(cli_call *cli, const files *f)
     int code = cli_ranks_agree(cli, status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL));
     if (code == CLI_OK) {
         search s = {.cli = cli, .detector = detector, .files = f, .known = known};
-        if (cli_int(cli, "size") > 0)
-            attn__view_resize(&detector->view, cli_int(cli, "size"));
-        s.queries = attn__detector_queries(detector);
+        s.queries = attn_detector_queries(detector);
         s.found = calloc((size_t)s.queries, sizeof *s.found);
         code = s.found ? detect_all(&s) : cli_fail(CLI_FAILED, "out of memory");
         if (code == CLI_OK && out[0] && attn_ranks_rank(cli->context) == 0)
@@ -440,7 +440,7 @@ static int load_and_detect(cli_call *cli, const files *f)
         free(s.results);
     }
     attn__box_set_destroy(known);
-    attn__detector_destroy(detector);
+    attn_detector_destroy(detector);
     return code;
 }
 

@@ -76,7 +76,7 @@ static void compare_numbers(comparison *c, const char *name, const attn_tensor *
     const double *x = attn_tensor_data(a), *y = attn_tensor_data(b);
     size_t bytes = (size_t)attn_tensor_size(a) * attn_dtype_size(attn_tensor_dtype(a));
     if (attn_tensor_dtype(a) != attn_tensor_dtype(b)) {
-        print_difference(c, name, "numbers of other kinds", (double)NAN, (double)NAN);
+        print_difference(c, name, "different types", (double)NAN, (double)NAN);
         return;
     }
     if (memcmp(x, y, bytes) == 0) {
@@ -95,7 +95,7 @@ static void compare_numbers(comparison *c, const char *name, const attn_tensor *
     for (int64_t i = 0; reals && i < attn_tensor_size(a); i++)
         norm += x[i] == y[i] ? x[i] * x[i] : 0;
     if (!reals || nans)
-        print_difference(c, name, nans ? "NaN on one side" : "other integers", (double)NAN, (double)NAN);
+        print_difference(c, name, nans ? "NaN on one side" : "different integers", (double)NAN, (double)NAN);
     else if (most == 0) /* The tensors have different bits but equal numbers, such as 0 and -0, or two NaNs. */
         c->same++;
     else
@@ -108,7 +108,7 @@ static attn_status compare(comparison *c, const attn_checkpoint_entry *a, int64_
     attn_checkpoint_entry b;
     (void)attn_checkpoint_at(c->side[1], k, &b);
     if (a->rank != b.rank || (a->rank && memcmp(a->shape, b.shape, (size_t)a->rank * sizeof *a->shape) != 0)) {
-        print_difference(c, a->name, "another shape", (double)NAN, (double)NAN);
+        print_difference(c, a->name, "different shapes", (double)NAN, (double)NAN);
         return ATTN_OK;
     }
     attn_status status = attn_checkpoint_tensor(&x, c->side[0], i);
@@ -142,7 +142,7 @@ static int tell(comparison *c)
 {
     int code = c->differ + c->only ? CLI_FAILED : CLI_OK;
     if (!c->cli->json) {
-        printf("%lld tensors are the same, %lld differ, %lld are on one side alone\n", (long long)c->same,
+        printf("%lld tensors are the same, %lld differ, %lld are in one checkpoint only\n", (long long)c->same,
                (long long)c->differ, (long long)c->only);
         return code;
     }

@@ -21,7 +21,8 @@ static const cli_option options[] = {
     CLI_CHOICE("what", whats, "residues",
                "residues: of the query, [residues, channels]; sequences: means over each, [sequences, channels]; all: "
                "[sequences, columns, channels]"),
-    CLI_INT("layer", 'l', "-1", -1000, 1000, "whose output: 0 is the embedding, -1 the last layer (normalized)"),
+    CLI_INT("layer", 'l', "-1", -1000, 1000,
+            "the layer whose output is written: 0 is the embedding, -1 the last layer (normalized)"),
     CLI_STRICT_OPTION,
 };
 

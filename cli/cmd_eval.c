@@ -23,10 +23,10 @@ static const cli_option options[] = {
         "sentence pairs, plain or gzip, or \"phrasebook\"; a folder of images; COCO's annotations, or a folder with "
         "YOLO's labels; default: those of the training"),
     CLI_TEXT("coco", 0, "RESULTS", "",
-             "no DIR, but a file of detections: a list of {image_id, category_id, bbox, score}"),
-    CLI_CHOICE("part", parts, "test",
-               "which of them: the ones the training kept for testing, for validation, the ones "
-               "it learned from, or all"),
+             "evaluate this file of detections, without a DIR: a list of {image_id, category_id, bbox, score}"),
+    CLI_CHOICE(
+        "part", parts, "test",
+        "which part of the data: what the training kept for testing or for validation, what it learned from, or all"),
     CLI_INT("samples", 'n', "0", 0, 1e9, "print this many translations with their references"),
     CLI_NAMES_LONG,
     CLI_BEAM,
@@ -185,7 +185,7 @@ static int evaluate(cli_call *cli, attn_translator *translator, const char *data
     if (!cli->json)
         print_score(part, &score);
     if (score.truncated > 0)
-        cli_warn("%lld sentences are longer than the translator takes: their ends were left out",
+        cli_warn("%lld sentences are longer than the translator supports: their ends were left out",
                  (long long)score.truncated);
     bad.tried += score.references;
     return code == CLI_OK ? cli_failures_end(&bad) : code;
@@ -224,13 +224,13 @@ static int evaluate_one(cli_call *cli)
     if (status != ATTN_OK)
         code = cli_failed(cli, NULL);
     else if (kind == CLI_READS_ALIGNMENTS)
-        code = cli_fail(CLI_BAD, "%s reads alignments: attn contacts --structure judges it", cli->words[0]);
+        code = cli_fail(CLI_BAD, "%s is a model of alignments: attn contacts --structure evaluates it", cli->words[0]);
     else if (kind == CLI_DETECTS)
         code = cli_fail(CLI_BAD,
-                        "%s is a detector: attn detect --coco writes what it finds, which attn eval --coco judges",
+                        "%s is a detector: attn detect --coco writes its detections, which attn eval --coco evaluates",
                         cli->words[0]);
     else if (!data[0] && attn_file_exists(path))
-        code = cli_fail(CLI_BAD, "%s does not tell what it was trained on: eval needs --data", cli->words[0]);
+        code = cli_fail(CLI_BAD, "%s does not record what it was trained on: eval needs --data", cli->words[0]);
     else if (kind == CLI_DRAWS)
         code = cli_eval_generator(cli, data, part_of(part), part);
     else

@@ -13,18 +13,18 @@ static const cli_option options[] = {
     CLI_NAMES_LONG,
     CLI_DRAWING_OPTIONS,
     CLI_INT("columns", 0, "0", 0, 10000,
-            "images side by side; 0: about as many as rows, on a sheet of videos their frames"),
-    CLI_INT("gap", 0, "4", 0, 1000, "white pixels around each"),
-    CLI_INT("zoom", 0, "0", 0, 64, "how much larger each pixel is drawn; 0: images of about 96 pixels"),
+            "images in a row; 0: about as many as there are rows; on a sheet of videos, the frames of a video"),
+    CLI_INT("gap", 0, "4", 0, 1000, "white pixels around each image"),
+    CLI_INT("zoom", 0, "0", 0, 64, "how many times larger each pixel is drawn; 0: images of about 96 pixels"),
 };
 
 static const char *const usage[] = {"DIR -o FILE [-n N] [--temperature T] [--seed S]", NULL};
 
 static const char description[] =
     "Draws images from a model that attn train images made, one number after the other: every pixel from the model's "
-    "distribution given all pixels above it and to its left. Image i is the same for any number of images, but for "
-    "rounding. A model of videos draws frame after frame, each given all before it. On a sheet a video is a row; .webp "
-    "is an animation, in which all videos run side by side.";
+    "distribution given all pixels above it and to its left. Image i does not depend on the number of images, except "
+    "for rounding. A model of videos draws frame after frame, each given all before it. On a sheet a video is a row; "
+    ".webp is an animation, in which all videos run side by side.";
 
 static const char *const examples[] = {"attn generate clothes -n 16 -o sheet.png",
                                        "attn generate clothes -n 64 -o calm.png --temperature 0.8 --seed 7",

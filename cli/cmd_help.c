@@ -10,14 +10,14 @@ static const char *const shells[] = {"bash", "zsh", "fish", NULL};
 
 static const cli_option options[] = {
     CLI_FLAG("man", 0, "print the manual page of COMMAND, or of attn, in roff"),
-    CLI_CHOICE("completion", shells, "", "print what this shell needs to complete attn's command lines"),
+    CLI_CHOICE("completion", shells, "", "print the script by which this shell completes attn's command lines"),
     CLI_FLAG("names", 0, "print the name of every command, one a line"),
 };
 
 static const char *const usage[] = {"[COMMAND]", "--man [COMMAND]", "--completion bash|zsh|fish", "--names", NULL};
 static const char description[] =
-    "Explains COMMAND, or lists the commands. The manual pages and the completions, which make install lays down, are "
-    "made from the same tables as everything else here.";
+    "Explains COMMAND, or lists the commands. The manual pages and the completions, which make install installs, are "
+    "made from the same tables as this help.";
 static const char *const examples[] = {
     "attn help translate",
     "attn help --man > attn.1 && man ./attn.1",

@@ -18,9 +18,9 @@ static const cli_option options[] = {
 static const char *const usage[] = {"[ARCHITECTURE [--config JSON]]", "--all", NULL};
 
 static const char description[] =
-    "Without ARCHITECTURE: every architecture in one line. With one: its settings, inputs, outputs, and the parameters "
-    "of a model with the settings given, or with its defaults (what has none is shown with a sample value: 64, 4 "
-    "heads, kernels of 7, 2 layers, lists of 8 and 8). With --all: the same of every one.";
+    "Without ARCHITECTURE: every architecture in one line. With one: its settings, inputs, outputs, and the "
+    "parameters of a model with the given settings, or with its defaults (settings without a default get a sample "
+    "value: 64, 4 heads, kernels of 7, 2 layers, lists of 8 and 8). With --all: the same for every architecture.";
 
 static const char *const examples[] = {"attn list",
                                        "attn list transformer",
@@ -252,7 +252,7 @@ static int run(cli_call *cli)
     if (cli->nwords == 0 && cli_given(cli, "config"))
         return cli_fail(CLI_BAD, "--config needs the NAME of an architecture");
     if (cli_flag(cli, "all"))
-        return cli->nwords == 0 ? list_everything(cli) : cli_fail(CLI_BAD, "--all excludes a NAME");
+        return cli->nwords == 0 ? list_everything(cli) : cli_fail(CLI_BAD, "--all cannot be used with a NAME");
     if (cli->nwords == 0)
         return list_all(cli);
     const attn_architecture *a = attn_architecture_find(cli->words[0]);

@@ -15,37 +15,38 @@ enum { MOST_CURVES = 256, NAME = 256 };
 static const cli_option options[] = {
     CLI_WRITES(TEXT, "out", 'o', "FILE", "curves.png", "the picture: its ending selects the kind; .png, .svg or .pdf"),
     CLI_TEXT("x", 'x', "COLUMN", "",
-             "the column of x; default: of a table with names the first, of others the number of the row, from 0"),
+             "the column of x; default: the first of a table with names, else the number of the row, from 0"),
     CLI_TEXT(
         "y", 'y', "LIST", "",
         "the columns to draw, with commas between; 6-9 are the columns 6 to 9. Default: those whose names end in loss, "
         "or if there are none all but x"),
-    CLI_TEXT("dashes", 0, "LIST", "", "which of these are dashed lines"),
-    CLI_TEXT("dots", 0, "LIST", "", "which of these are dots"),
+    CLI_TEXT("dashes", 0, "LIST", "", "which of the columns are drawn as dashed lines"),
+    CLI_TEXT("dots", 0, "LIST", "", "which of the columns are drawn as dots"),
     CLI_TEXT("names", 0, "LIST", "", "what the legend calls the columns, in the order in which they are drawn"),
-    CLI_TEXT("title", 't', "TEXT", "", "above the picture"),
-    CLI_TEXT("x_label", 0, "TEXT", "", "below the x axis; default: the column's name"),
-    CLI_TEXT("y_label", 0, "TEXT", "", "left of the y axis"),
+    CLI_TEXT("title", 't', "TEXT", "", "title above the picture"),
+    CLI_TEXT("x_label", 0, "TEXT", "", "label below the x axis; default: the column's name"),
+    CLI_TEXT("y_label", 0, "TEXT", "", "label left of the y axis"),
     CLI_FLAG("log_x", 0, "a logarithmic x axis"),
     CLI_FLAG("log_y", 0, "a logarithmic y axis"),
     CLI_FLAG("panels", 0, "a panel for each FILE, side by side with the same axes"),
     CLI_TEXT("size", 0, "WIDTHxHEIGHT", "",
-             "of the picture in points, of which PNG has 2 pixels each way; default: 480x300, or by the panels"),
+             "size of the picture in points (in a PNG, 2 x 2 pixels each); default: 480x300, or by the panels"),
 };
 
 static const char *const usage[] = {"FILE... [-x COLUMN] [-y LIST] [--dots LIST] [--dashes LIST] [-o FILE]", NULL};
 
-static const char description[] = "Draws columns of numbers as curves. A FILE is\n"
-                                  "\n"
-                                  "  .tsv    fields between tabs; names in the first line, or numbers from the start. "
-                                  "An empty field or nan is a gap\n"
-                                  "  .npy    [points] or [points, columns]\n"
-                                  "  DIR     a training: its history.tsv\n"
-                                  "\n"
-                                  "Columns without names are counted from 0, as NumPy counts them. With several files "
-                                  "all curves share the axes, and each file has its own x. Curves of one name have one "
-                                  "colour and one entry in the legend; without --panels the same column of several "
-                                  "files is called by the file and the column.";
+static const char description[] =
+    "Draws columns of numbers as curves. A FILE is\n"
+    "\n"
+    "  .tsv    fields between tabs; names in the first line, or numbers from the start. "
+    "An empty field or nan is a gap\n"
+    "  .npy    [points] or [points, columns]\n"
+    "  DIR     a training: its history.tsv\n"
+    "\n"
+    "Columns without names are counted from 0, as NumPy counts them. With several files "
+    "all curves share the axes, and each file has its own x. Curves of one name have one "
+    "colour and one entry in the legend; without --panels a column that several files have is named by its file and "
+    "column.";
 
 static const char *const examples[] = {
     "attn plot out/demo -o loss.png",
@@ -88,7 +89,7 @@ static int check_numbers(const cli_columns *file, const char *option, int64_t co
     const cli_column *c = &file->columns[column];
     if (!c->no_number)
         return CLI_OK;
-    return cli_fail(CLI_BAD, "--%s: column \"%.80s\" of %s has \"%.40s\" in line %lld, which is no number", option,
+    return cli_fail(CLI_BAD, "--%s: column \"%.80s\" of %s has \"%.40s\" in line %lld, which is not a number", option,
                     c->name, file->path, c->no_number, (long long)c->line);
 }
 
@@ -243,7 +244,7 @@ static int rename_curves(plotting *p)
         list += length + (list[length] != '\0');
     }
     if (*list)
-        return cli_fail(CLI_BAD, "--names: \"%.80s\" is left over: there are fewer curves", list);
+        return cli_fail(CLI_BAD, "--names: \"%.80s\" names no curve: there are more names than curves", list);
     return CLI_OK;
 }
 
@@ -348,7 +349,7 @@ static int read_file(plotting *p, const char *word, char **path)
     if (!*path)
         return cli_failed(p->cli, NULL);
     if (training && !attn_file_exists(*path))
-        return cli_fail(CLI_BAD, "%s is no directory of a training: there is no history.tsv in it", word);
+        return cli_fail(CLI_BAD, "%s is not the directory of a training: it has no history.tsv", word);
     return cli_columns_read(&p->files[p->nfiles++], p->cli, *path);
 }
 

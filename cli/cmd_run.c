@@ -18,7 +18,8 @@ static const cli_option options[] = {
              "its parameters, safetensors, PyTorch's .pt or NumPy's .npz, or a directory of attn's or of a published "
              "encoder, whose config.json then says architecture and settings; default: fresh ones from --seed"),
     CLI_NAMES,
-    CLI_TEXT("problem", 'p', "PROBLEM", "", "one attention instead, written as for attn bench attend"),
+    CLI_TEXT("problem", 'p', "PROBLEM", "",
+             "run a single attention instead of a model, written as for attn bench attend"),
     CLI_MANY("input", 'i', "NAME=FILE", "an input, a .npy file; give the option once for each"),
     CLI_WRITES(TEXTS, "output", 'o', "NAME=FILE", "", "an output to write, a .npy file; give the option once for each"),
 };
@@ -62,7 +63,7 @@ static const char *split(const char *text, char *name, size_t size)
 
 static int bad_form(const char *option, const char *text)
 {
-    return cli_fail(CLI_BAD, "--%s: \"%s\" has not the form NAME=FILE", option, text);
+    return cli_fail(CLI_BAD, "--%s: \"%s\" does not have the form NAME=FILE", option, text);
 }
 
 /* Prints a report about weights. For refused weights, this is the number of faulty parameters, and a line for each
@@ -113,7 +114,8 @@ static int make_model(const cli_call *cli, attn_model **model)
         status =
             attn_model_load(model, cli->context, weights, &(attn_model_load_options){.architecture = foreign.arch});
     else if (status == ATTN_OK && !foreign.arch)
-        code = cli_fail(CLI_BAD, "--arch is needed, or a names file with a line arch; attn list names architectures");
+        code = cli_fail(CLI_BAD,
+                        "give --arch NAME, or a names file with the line \"arch NAME\"; attn list prints the names");
     else if (status == ATTN_OK)
         status = attn_model_create(model, cli->context, foreign.arch, foreign.config, &options_of);
     if (status != ATTN_OK)
@@ -212,7 +214,7 @@ static int run(cli_call *cli)
     attn_named_list inputs = {.context = cli->context, .owns = true}, outputs = {.context = cli->context};
     if (problem &&
         (*cli_text(cli, "arch") || *cli_text(cli, "weights") || *cli_text(cli, "names") || cli_given(cli, "config")))
-        return cli_fail(CLI_BAD, "--problem excludes --arch, --config, --weights and --names");
+        return cli_fail(CLI_BAD, "--problem cannot be used with --arch, --config, --weights or --names");
     int code = problem ? CLI_OK : make_model(cli, &model);
     if (code == CLI_OK && model && attn_model_pack_weights(model) != ATTN_OK)
         code = cli_failed(cli, NULL);

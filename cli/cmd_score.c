@@ -22,7 +22,7 @@ static const cli_option options[] = {
     CLI_TEXT("mutations", 0, "FILE", "",
              "a file of mutations, one in a line, or a table (csv, tsv) with the column mutant, as ProteinGym's"),
     CLI_FLAG("every", 0, "score every mutation of every residue"),
-    CLI_INT("offset", 0, "0", -1000000, 1000000, "the number that the query's first residue has in MUTATION, less one"),
+    CLI_INT("offset", 0, "0", -1000000, 1000000, "the number of the query's first residue in MUTATION, minus one"),
 };
 
 static const char *const usage[] = {"FILE MUTATION... --model PATH", "FILE --mutations FILE --model PATH",
@@ -91,10 +91,10 @@ static int read_change(const scoring *s, const char *whole, const char **at, cha
                   (end[1] == 0 || (end[1] == ':' && end[2]));
     char odd = !formed || !strchr(amino_acids, text[0]) ? text[0] : *end;
     if (formed && !strchr(amino_acids, odd))
-        return cli_fail(CLI_BAD, "%s\"%.60s\": %c is none of the 20 amino acids, %s%s", s->place, whole, odd,
+        return cli_fail(CLI_BAD, "%s\"%.60s\": %c is not one of the 20 amino acids, %s%s", s->place, whole, odd,
                         amino_acids, islower((unsigned char)odd) ? "; write capitals" : "");
     if (!formed)
-        return cli_fail(CLI_BAD, "%s\"%.60s\" is no mutation; A42G is, and A42G:L50P", s->place, whole);
+        return cli_fail(CLI_BAD, "%s\"%.60s\" is not a mutation such as A42G or A42G:L50P", s->place, whole);
     c->to = *end;
     c->residue = number - 1 - cli_int(s->family.cli, "offset");
     *at = end + 1 + (end[1] == ':');
@@ -326,7 +326,7 @@ static int read_mutations(scoring *s, const char *path)
     }
     attn_bytes_free(cli->context, &bytes);
     if (code == CLI_OK && s->nmutations == before)
-        code = cli_fail(CLI_BAD, "%s: no mutations in it", path);
+        code = cli_fail(CLI_BAD, "%s: the file has no mutations", path);
     return code;
 }
 
@@ -438,7 +438,7 @@ static int run(cli_call *cli)
 {
     scoring s = {.how = {.logits = true}};
     if (cli->nwords < 2 && !*cli_text(cli, "mutations") && !cli_flag(cli, "every"))
-        return cli_fail(CLI_BAD, "score needs mutations, --mutations FILE, or --every");
+        return cli_fail(CLI_BAD, "score needs a MUTATION, --mutations FILE or --every");
     attn_context_set_inference(cli->context, true);
     int code = cli_encoder_is(cli) ? cli_encoder_of_proteins(cli, &s.encoder) : cli_family_bounds(cli, &s.how);
     if (code == CLI_OK && !s.encoder)

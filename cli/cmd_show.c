@@ -15,7 +15,8 @@ static const cli_option options[] = {
     CLI_TEXT(
         "kinds", 'k', "LIST", "",
         "which attentions, with commas between: encoder,decoder,cross of a translator; rows,columns of an alignment"),
-    CLI_FLAG("words", 'w', "of a translator of pieces: a row and a column for each word instead of each piece"),
+    CLI_FLAG("words", 'w',
+             "of a translator with a vocabulary of pieces: a row and a column for each word instead of each piece"),
     CLI_BEAM,
     CLI_LENGTH_PENALTY,
     CLI_SHORTLIST,
@@ -25,8 +26,8 @@ static const cli_option options[] = {
             "which layer or block of a model of pictures or of alignments, from 1; 0: all (vit: their rollout)"),
     CLI_INT("head", 0, "0", 0, 1000, "of a picture: which head of the layer, from 1; 0: all"),
     CLI_TEXT("query", 0, "ROW,COL", "",
-             "of a picture: the patch or pixel that is the query, from 1,1, in the grid of the layer (without one, of "
-             "the first); default: the class token, or the middle"),
+             "of a picture: row and column of the query, a patch or pixel, counted from 1,1 in the grid of the layer "
+             "(without --layer, of the first layer); default: the class token, or the middle"),
     CLI_REAL("threshold", "0.7", 0, 1, "of a detector: the least score of a box that gets a panel"),
     CLI_DETECTED_SIZE,
     CLI_CLASSIFIED_OPTIONS,
@@ -34,15 +35,15 @@ static const cli_option options[] = {
     CLI_INT("frame", 0, "0", 0, 4096,
             "of a model that draws videos: which frame is predicted, from 1; 0: the last that VIDEO has"),
     CLI_CLIP_OPTION,
-    CLI_CHOICE("colours", cli_colour_names, "heat",
-               "of heatmaps; diverging: blue below 0 and red above. A page has blue for blues and red for the others"),
-    CLI_TEXT(
-        "range", 0, "LOW,HIGH", "",
-        "of heatmaps: the numbers at the ends of the colour scale, which are the same in each picture then, as 0,1; "
-        "default: 0, or the least number where that is below 0, and the greatest"),
-    CLI_TEXT("title", 't', "TEXT", "", "of an array: above the picture; default: the file and its sizes"),
-    CLI_TEXT("x_label", 0, "TEXT", "", "of an array: what its columns are; default: Keys"),
-    CLI_TEXT("y_label", 0, "TEXT", "", "of an array: what its rows are; default: Queries"),
+    CLI_CHOICE(
+        "colours", cli_colour_names, "heat",
+        "colours of heatmaps; diverging: blue below 0 and red above. A page has blue for blues and red for the others"),
+    CLI_TEXT("range", 0, "LOW,HIGH", "",
+             "of heatmaps: the values at the ends of the colour scale, as 0,1, so that several pictures have the same "
+             "scale; default: 0, or the least value if it is below 0, and the greatest"),
+    CLI_TEXT("title", 't', "TEXT", "", "of an array: title above the picture; default: the file and its sizes"),
+    CLI_TEXT("x_label", 0, "TEXT", "", "of an array: label of its columns; default: Keys"),
+    CLI_TEXT("y_label", 0, "TEXT", "", "of an array: label of its rows; default: Queries"),
     CLI_NAMES_LONG,
     CLI_FAMILY_CHOICE_OPTIONS("32"),
 };
@@ -132,8 +133,8 @@ static int show_as(cli_call *cli, unsigned shown, const char *what, int (*show)(
         if (cli_given(cli, reads[i].option) && !(reads[i].by & shown)) {
             char name[64];
             const cli_option option = {.key = {.name = reads[i].option}};
-            return cli_fail(CLI_BAD, "show %s: --%s is not for %s", cli->words[0], cli_option_spell(&option, name),
-                            what);
+            return cli_fail(CLI_BAD, "show %s: --%s does not apply to %s", cli->words[0],
+                            cli_option_spell(&option, name), what);
         }
     double low, high;
     int code = cli_range(cli, &low, &high);
@@ -146,12 +147,12 @@ static int run(cli_call *cli)
     bool array = cli_is_array(cli->words[0]);
     attn_context_set_inference(cli->context, true);
     if (cli->nwords == 2 && array)
-        return cli_fail(CLI_BAD, "%s is an array of weights, which is shown alone, without %s", cli->words[0],
+        return cli_fail(CLI_BAD, "%s is an array of weights, which is shown alone: leave out %s", cli->words[0],
                         cli->words[1]);
     if (array)
         return show_as(cli, ARRAY, "an array of weights", cli_show_weights);
     if (cli->nwords < 2)
-        return cli_fail(CLI_BAD, "show %s: of what?  A sentence, a picture or an alignment follows the model",
+        return cli_fail(CLI_BAD, "show %s: expected a sentence, a picture or an alignment after the model",
                         cli->words[0]);
     if (!attn_file_exists(cli->words[0]))
         return cli_fail(CLI_BAD, "there is no %s", cli->words[0]);

@@ -25,7 +25,8 @@ static void note_translate(const cli_training *t)
              cli_count(cli_training_size(t, "target_words"), b));
     int64_t unlike = cli_training_size(t, "left_out_unlike"), twice = cli_training_size(t, "left_out_duplicates");
     if (unlike + twice > 0)
-        cli_note(cli, "%s pairs were left out of the training part as too unlike in length, %s as duplicates",
+        cli_note(cli,
+                 "%s pairs were left out of the training part because their lengths differ too much, %s as duplicates",
                  cli_count(unlike, a), cli_count(twice, b));
     if (cli_training_size(t, "mixed_pairs") > 0)
         cli_note(cli, "%s of the pairs to train on are those of --mix",
@@ -181,7 +182,7 @@ static void suggest(const cli_training *t, const char *directory)
     const kind *k = kind_of(t->kind);
     for (int i = 0; i < 3 && k->tries[i][0]; i++) {
         bool untested = strcmp(k->tries[i][0], "eval ") == 0 && cli_training_size(t, k->test) == 0;
-        printf("%sattn %s%s%s\n", i ? "      " : "Try:  ", k->tries[i][0], directory,
+        printf("%s%s %s%s%s\n", i ? "      " : "Try:  ", cli_self(), k->tries[i][0], directory,
                untested ? " --part valid" : k->tries[i][1]);
     }
 }
@@ -307,7 +308,7 @@ static int run(cli_call *cli)
 
 #define DATA(value, doc) CLI_TEXT("data", 0, value, "", doc)
 #define OUT(what)        CLI_WRITES(TEXT, "out", 'o', "DIR", NULL, "the directory that gets the " what)
-#define RESUME           CLI_FLAG("resume", 0, "go on where a training that was stopped or killed left off")
+#define RESUME           CLI_FLAG("resume", 0, "resume a training that was stopped or killed")
 
 static const cli_option translate_options[] = {
     DATA("FILE", "sentence pairs, plain or gzip; \"phrasebook\": the English-French one that attn carries"),
@@ -320,7 +321,7 @@ static const char *const translate_usage[] = {"--data FILE --out DIR [SETTING...
 
 static const char translate_description[] =
     "FILE holds one pair a line: the sentence, a tab, its translation; whatever follows a second tab is ignored. A "
-    "line that is no pair is left out and named, and the exit status is 2 at the end. With 4,000 pairs or more, "
+    "line that is not a pair is left out and named, and the exit status is 2 at the end. With 4,000 pairs or more, "
     "sentences are split into pieces of words, with case and punctuation kept (--vocabulary); with fewer they are put "
     "into lower case and split into words. Part of the pairs is kept for validation (the parameters that do best on it "
     "are the ones kept) and part for testing (attn eval); all translations of one sentence stay on one side.\n"

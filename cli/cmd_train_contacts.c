@@ -20,10 +20,10 @@ static const cli_option options[] = {
 static const char *const usage[] = {"ALIGNMENT=STRUCTURE[:CHAIN]... --model PATH -o DIR", NULL};
 
 static const char description[] =
-    "Contacts are read from the row attention maps of a model by a logistic regression with an L1 penalty, fitted to a "
-    "few known structures (Rao et al. 2021 took twenty). Each word names an alignment and the PDB or mmCIF file of its "
-    "first sequence; without a CHAIN the one that fits best is taken. DIR gets the model as it was, with the "
-    "regression.";
+    "Contacts are read from the row attention maps of a model by a logistic regression with an L1 penalty, fitted to "
+    "a few known structures (Rao et al. 2021 took twenty). Each argument names an alignment and the PDB or mmCIF "
+    "file of its first sequence; without a CHAIN the one that fits best is taken. DIR gets the model as it was, with "
+    "the regression.";
 
 static const char *const examples[] = {
     "attn train contacts 1a3aA.a3m=1a3aA.pdb 1atzA.a3m=1atz.cif:A --model small-msa -o small-msa-contacts",

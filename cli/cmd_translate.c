@@ -22,22 +22,22 @@ static const cli_option options[] = {
              "with a MarianMT or OPUS-MT model by the length to this power, and 0 is the model's own"),
     CLI_INT(
         "max_length", 0, "0", 0, 1 << 20,
-        "most tokens of a translation, its end mark included; 0: three for each one of the sentence or what the model "
-        "says, and never more than it can"),
+        "most tokens of a translation, its end mark included; 0: three for each token of the sentence, or the number "
+        "in the model's files; never more than the model supports"),
     CLI_REAL("max_length_factor", "0", 0, 1000,
-             "most tokens of a translation for each one of the sentence; 0: the model's own"),
+             "most tokens of a translation for each token of the sentence; 0: the model's own"),
     CLI_INT("min_length", 0, "0", 0, 1 << 20,
             "least tokens of a translation, its end mark included; 0: the model's own"),
     CLI_INT("no_repeat_ngram", 0, "0", 0, 1 << 20,
-            "no translation has a sequence of so many tokens twice; 0: the model's own no_repeat_ngram_size"),
+            "no translation repeats a sequence of this many tokens; 0: the model's own no_repeat_ngram_size"),
     CLI_REAL(
         "repetition_penalty", "0", 0, 100,
         "above 1: tokens that a translation has already are less likely to come again; 0: the model's own, 1: none"),
     CLI_TEXT("suppress_tokens", 0, "TOKENS", "",
-             "tokens that no translation holds, as --tokens prints them, with spaces between"),
+             "tokens that no translation may contain, as --tokens prints them, with spaces between"),
     CLI_INT("nbest", 'n', "0", 0, 64,
             "print this many translations of each sentence, at most as many as the beam, as 'index ||| translation ||| "
-            "score'; 0: the best alone, as it is"),
+            "score'; 0: only the best, without index and score"),
     CLI_MBR,
     CLI_FLAG("scores", 0, "print a tab and the score behind each translation"),
     CLI_FLAG("alignments", 0,
@@ -59,8 +59,8 @@ static const char *const usage[] = {"DIR [SENTENCE...]", "DIR < FILE", NULL};
 
 static const char description[] =
     "DIR is what attn train translate made, or a published MarianMT or OPUS-MT model. Each SENTENCE is one argument: "
-    "quote it. Without any, lines are read from standard input; an empty line gives an empty line, and so does one "
-    "that is no text or too long. A note on standard error names the words that are not in the translator's "
+    "quote it. Without any, lines are read from standard input; an empty line gives an empty line, and so does a "
+    "line that is not text or is too long. A note on standard error names the words that are not in the translator's "
     "vocabulary, for the first ten sentences that have any, and one more note at the end counts the others (--quiet: "
     "no notes). With --json each translation is one object on a line of its own. A score is the logarithm of the "
     "translation's probability, after the length penalty, with --mbr the expected chrF; an index counts sentences from "
@@ -155,7 +155,7 @@ static int print_line(job *j, const char *source, const attn_translation *line, 
     if (!j->cli->json)
         note(j, line, number);
     if (line->truncated)
-        cli_warn("note: sentence %lld is longer than the translator takes: its end was left out", (long long)number);
+        cli_warn("note: sentence %lld is longer than the translator supports: its end was left out", (long long)number);
     return code;
 }
 
@@ -307,7 +307,7 @@ static int suppress(job *j)
                !(strncmp(attn_vocab_token(vocab, id), word, length) == 0 && !attn_vocab_token(vocab, id)[length]))
             id++;
         if (id == n)
-            return cli_fail(CLI_BAD, "--suppress-tokens: \"%.*s\" is no token of the target vocabulary", (int)length,
+            return cli_fail(CLI_BAD, "--suppress-tokens: \"%.*s\" is not a token of the target vocabulary", (int)length,
                             word);
         j->suppressed[j->how.nsuppressed++] = (int32_t)id;
     }
@@ -320,9 +320,10 @@ static int begin_search(job *j)
     j->prefixed = cli_flag(j->cli, "prefix") || own.prefixed;
     j->how.beam = cli_beam(j->cli, &own);
     if (own.sampled)
-        cli_note(j->cli, "note: the model's files request sampling, which is not done: the likeliest tokens are taken");
+        cli_note(j->cli,
+                 "note: the model's files request sampling, which is not supported: the likeliest tokens are chosen");
     if (own.prefixed)
-        cli_note(j->cli, "note: the model's files request --prefix (force-decode)");
+        cli_note(j->cli, "note: --prefix is on, as the model's files request (force-decode)");
     if (j->how.nbest > j->how.beam)
         return cli_fail(CLI_BAD, "--nbest %lld needs a beam as wide: --beam %lld or more, not %lld",
                         (long long)j->how.nbest, (long long)j->how.nbest, (long long)j->how.beam);

@@ -12,7 +12,7 @@
 
 static const cli_option options[] = {
     CLI_WRITES(TEXT, "out", 'o', "DIR", ".", "the directory that gets the tables"),
-    CLI_REAL("identity", "0.8", 1e-6, 1, "share of columns in which two sequences must agree to count as alike"),
+    CLI_REAL("identity", "0.8", 1e-6, 1, "share of columns in which two sequences must agree to count as similar"),
     CLI_FAMILY_FORMAT_OPTIONS,
     CLI_STRICT_OPTION,
 };

@@ -140,7 +140,7 @@ static int read_rows(cli_columns *c, char *text)
     for (char *line; (line = next_line(&text)) != NULL;) {
         number++;
         if (count_fields(line) != c->n)
-            return cli_fail(CLI_BAD, "%s: line %lld has %lld fields, and the first line %lld", c->path,
+            return cli_fail(CLI_BAD, "%s: line %lld has %lld fields, but the first line has %lld", c->path,
                             (long long)number, (long long)count_fields(line), (long long)c->n);
         if (number > 1 || !c->named) {
             read_row(c, line, row++, number);
@@ -150,7 +150,7 @@ static int read_rows(cli_columns *c, char *text)
             c->columns[i].name = next_field(&line);
     }
     c->rows = row;
-    return row > 0 ? CLI_OK : cli_fail(CLI_BAD, "%s: a table without rows", c->path);
+    return row > 0 ? CLI_OK : cli_fail(CLI_BAD, "%s: the table has no rows", c->path);
 }
 
 static int read_table(cli_columns *c, const cli_call *cli)
@@ -166,8 +166,8 @@ static int read_table(cli_columns *c, const cli_call *cli)
     if (!c->text)
         return no_memory(c);
     if (!text)
-        return cli_fail(
-            CLI_BAD, "%s: this is no table of text; attn plot reads .tsv, .npy and directories of trainings", c->path);
+        return cli_fail(CLI_BAD, "%s: not a text table; attn plot reads .tsv, .npy and directories of trainings",
+                        c->path);
     size_t first = strcspn(c->text, "\n");
     if (!c->text[strspn(c->text, "\r\n")] || first == 0)
         return cli_fail(CLI_BAD, "%s: the table is empty", c->path);
@@ -179,7 +179,8 @@ static int read_table(cli_columns *c, const cli_call *cli)
         c->rows += *at == '\n';
     c->rows++;
     if (c->n > MOST_COLUMNS)
-        return cli_fail(CLI_BAD, "%s: %lld columns; at most %d are read", c->path, (long long)c->n, (int)MOST_COLUMNS);
+        return cli_fail(CLI_BAD, "%s: %lld columns; at most %d are supported", c->path, (long long)c->n,
+                        (int)MOST_COLUMNS);
     if (!make_room(c))
         return no_memory(c);
     int code = read_rows(c, c->text);
@@ -195,13 +196,15 @@ static int fill_columns(cli_columns *c, const attn_tensor *t)
     while (rank - first > 2 && attn_tensor_length(t, first) == 1)
         first++;
     if (rank - first > 2 || rank == 0)
-        return cli_fail(CLI_BAD, "%s: an array of %d axes; curves are its columns: [points] or [points, columns]",
+        return cli_fail(CLI_BAD,
+                        "%s: the array has %d axes; expected [points] or [points, columns], a curve for each column",
                         c->path, rank);
     if (attn_tensor_size(t) == 0)
         return cli_fail(CLI_BAD, "%s: the array is empty", c->path);
     c->rows = attn_tensor_length(t, first), c->n = rank - first == 2 ? attn_tensor_length(t, first + 1) : 1;
     if (c->n > MOST_COLUMNS)
-        return cli_fail(CLI_BAD, "%s: %lld columns; at most %d are read", c->path, (long long)c->n, (int)MOST_COLUMNS);
+        return cli_fail(CLI_BAD, "%s: %lld columns; at most %d are supported", c->path, (long long)c->n,
+                        (int)MOST_COLUMNS);
     if (!make_room(c) || !number_columns(c))
         return no_memory(c);
     for (int64_t i = 0; i < c->rows * c->n; i++)

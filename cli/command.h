@@ -82,6 +82,9 @@ struct cli_call {
 extern const cli_command *const cli_commands[];
 /* Finds the command, runs it and returns the exit code of the program. */
 int cli_main(int argc, char **argv);
+/* Returns the command as it was started, such as "build/attn", or "attn" if the shell found it in PATH. So suggestions
+ * can be typed. */
+const char *cli_self(void);
 
 /* ----------------------------------------------------------------------------------- command_find.c */
 

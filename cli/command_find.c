@@ -30,7 +30,7 @@ int cli_command_refuse(const char *word)
 {
     char members[256];
     if (is_family(word, members, sizeof members))
-        return cli_fail(CLI_BAD, "%s what? there is: %s", word, members);
+        return cli_fail(CLI_BAD, "%s needs one of: %s", word, members);
     attn_nearest nearest = {.word = word};
     for (int i = 0; cli_commands[i]; i++) {
         char first[64];

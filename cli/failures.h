@@ -8,7 +8,7 @@
 #include "command.h"
 
 #define CLI_STRICT_OPTION                                                                                              \
-    CLI_FLAG("strict", 0, "stop at the first input that fails; default: the others are done, and the exit status is 2")
+    CLI_FLAG("strict", 0, "stop at the first input that fails; default: process the others, and exit with status 2")
 
 /* The failures of a batch. Initialize them with {.cli = cli, .things = "files"}. The command's table must have
  * CLI_STRICT_OPTION. */

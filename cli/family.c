@@ -124,7 +124,7 @@ static void warn_of_names(const cli_family *family)
     if (nameless > 1)
         cli_note(family->cli, "warning: %lld of the sequences have no name", (long long)nameless);
     if (same > 0)
-        cli_note(family->cli, "warning: %lld of the sequences have a name that another has too, such as '%.60s'",
+        cli_note(family->cli, "warning: %lld of the sequences have the same name as another, such as '%.60s'",
                  (long long)same, first);
     free(names);
 }
@@ -138,7 +138,7 @@ static void warn_of_residues(const cli_family *family)
     if (columns < all)
         cli_note(family->cli,
                  "warning: %lld of the %lld residues of the first sequence are insertions (%s) and have no results; "
-                 "numbers count them",
+                 "residue numbers count them",
                  all - columns, all,
                  attn_alignment_origin(family->all) == ATTN_ALIGNMENT_A3M ? "lower case in an a3m" : "#=GC RF");
 }
@@ -161,8 +161,9 @@ static void tell(const cli_family *family)
         cli_note(family->cli,
                  "warning: the first sequence looks like DNA or RNA; the model is for proteins: translate it");
     if (family->rows == 1)
-        cli_note(family->cli,
-                 "warning: one sequence alone is no alignment: what the model says of it is little better than chance");
+        cli_note(
+            family->cli,
+            "warning: the alignment has only one sequence: the model's results for it are little better than chance");
 }
 
 int cli_family_read(cli_family *family, const cli_call *cli, const char *path)
@@ -291,8 +292,10 @@ int cli_family_bounds(const cli_call *cli, attn_msa_options *options)
     if (!memory || !*memory)
         return CLI_OK;
     options->memory = (size_t)bytes_of(memory);
-    return options->memory ? CLI_OK
-                           : cli_fail(CLI_BAD, "--memory: \"%.60s\" is no size; 2G, 800M or bytes are", memory);
+    return options->memory
+               ? CLI_OK
+               : cli_fail(CLI_BAD, "--memory: \"%.60s\" is not a size; expected a number of bytes, such as 2G or 800M",
+                          memory);
 }
 
 double cli_family_memory(const cli_family *family, const attn_msa_cost *plan)

@@ -22,13 +22,15 @@ extern const char *const cli_family_selects[], *const cli_family_formats[];
 #define CLI_FAMILY_CHOICE_OPTIONS(depth)                                                                               \
     CLI_INT("depth", 'd', depth, 1, 1024, "use at most this many sequences of an alignment"), \
         CLI_CHOICE("select", cli_family_selects, "diverse",                                                            \
-                   "which sequences: diverse (as in ESM's notebook), first, random, weighted (random by attn weights)"), \
+                   "which sequences: diverse (as in ESM's notebook), first, random, weighted (random by attn " \
+                   "weights)"), \
         CLI_INT("seed", 0, "1", 0, 9e15, "seed of a random choice"), \
         CLI_FAMILY_FORMAT_OPTIONS
 /* clang-format on */
 
 #define CLI_FAMILY_NAMES_OPTION                                                                                        \
-    CLI_TEXT("names", 0, "FILE", "", "a names file for a model of foreign names, or a built-in one: msa-esm")
+    CLI_TEXT("names", 0, "FILE", "",                                                                                   \
+             "a names file that renames the weights of another program's model, or a built-in one: msa-esm")
 /* Options of the commands that have a --model. */
 /* clang-format off */
 #define CLI_FAMILY_OPTIONS                                                                                             \
@@ -36,7 +38,8 @@ extern const char *const cli_family_selects[], *const cli_family_formats[];
         CLI_TEXT("regression", 0, "FILE", "", "the contact regression; default: the file in the checkpoint's folder"), \
         CLI_FAMILY_NAMES_OPTION,                                                                                       \
         CLI_FAMILY_CHOICE_OPTIONS("128"),                                                                              \
-        CLI_TEXT("memory", 0, "SIZE", "", "most memory to plan for, as 2G or 800M; it changes the time, and results by rounding only"), \
+        CLI_TEXT("memory", 0, "SIZE", "", "most memory to plan for, as 2G or 800M; it changes the time, and " \
+                                          "results by rounding only"), \
         CLI_FLAG("esm_compat", 0, "give ESM's results where its padding changes them (batches only)")
 /* clang-format on */
 

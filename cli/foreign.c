@@ -6,13 +6,7 @@
 #include "model_config.h"
 #include "source.h"
 
-#include "attn/classify.h"
-#include "attn/generate.h"
-#include "attn/msa.h"
-#include "apps/detector/detector.h"
-#include "apps/classifier/classifier.h"
-#include "apps/generator/generator.h"
-#include "apps/msa/msa.h"
+#include "attn/trainer.h"
 #include "io/names/names.h"
 
 #include <stdio.h>
@@ -24,33 +18,24 @@ const char *cli_names(const cli_call *cli)
     return names && *names ? names : NULL;
 }
 
-static cli_model_kind kind_of(const char *name)
-{
-    const attn_architecture *a = attn_architecture_find(name);
-    return strcmp(name, "msa-transformer") == 0     ? CLI_READS_ALIGNMENTS
-           : strcmp(name, "detr") == 0              ? CLI_DETECTS
-           : strcmp(name, "axial-transformer") == 0 ? CLI_DRAWS
-           : a && a->seq2seq                        ? CLI_TRANSLATES
-                                                    : CLI_CLASSIFIES;
-}
-
 attn_status cli_model_kind_of(const cli_call *cli, cli_model_kind *kind, const char *path)
 {
-    attn_context *context = cli->context;
-    attn_name_map *names = NULL;
-    attn_status status = cli_names(cli) ? attn_name_map_read(&names, context, cli_names(cli)) : ATTN_OK;
-    const char *architecture = names ? attn_name_map_architecture(names) : NULL;
+    static const struct {
+        const char *name;
+        cli_model_kind kind;
+    } kinds[] = {
+        {"classify", CLI_CLASSIFIES}, {"detect", CLI_DETECTS}, {"images", CLI_DRAWS}, {"msa", CLI_READS_ALIGNMENTS}};
+    const attn_trainer *trainer = NULL;
+    attn_status status = attn_trainer_of(&trainer, cli->context, path, cli_names(cli));
     *kind = CLI_TRANSLATES;
-    if (status == ATTN_OK && architecture)
-        *kind = kind_of(architecture);
-    else if (status == ATTN_OK)
-        *kind = attn_msa_is_at(context, path)          ? CLI_READS_ALIGNMENTS
-                : attn__detector_is_at(context, path)  ? CLI_DETECTS
-                : attn_classifier_is_at(context, path) ? CLI_CLASSIFIES
-                : attn_generator_is_at(context, path)  ? CLI_DRAWS
-                                                       : CLI_TRANSLATES;
-    attn_name_map_destroy(names);
-    return status == ATTN_OK ? attn_context_status(context) : status;
+    for (size_t i = 0; trainer && i < sizeof kinds / sizeof *kinds; i++)
+        *kind = strcmp(kinds[i].name, trainer->kind) == 0 ? kinds[i].kind : *kind;
+    /* what is missing is said by the function that loads it, with the reason */
+    if (status == ATTN_ERROR_NOT_FOUND && !cli_names(cli)) {
+        attn_context_clear_error(cli->context);
+        status = ATTN_OK;
+    }
+    return status;
 }
 
 cli_form cli_form_of(const cli_call *cli, const char *directory)

@@ -9,10 +9,12 @@
 
 #include "attn/models.h"
 
-#define CLI_NAMES CLI_TEXT("names", 'n', "FILE", "", "a names file for weights of foreign names, or a built-in one")
+#define CLI_NAMES                                                                                                      \
+    CLI_TEXT("names", 'n', "FILE", "", "a names file that renames the weights of another program, or a built-in one")
 
 /* The option --names, for commands in which -n sets a count. */
-#define CLI_NAMES_LONG CLI_TEXT("names", 0, "FILE", "", "a names file for weights of foreign names, or a built-in one")
+#define CLI_NAMES_LONG                                                                                                 \
+    CLI_TEXT("names", 0, "FILE", "", "a names file that renames the weights of another program, or a built-in one")
 
 typedef struct cli_foreign {
     attn_name_map *names;

@@ -193,7 +193,7 @@ static int parse_sides(const cli_option *option, const char *name, const char *t
         int length = i == 0 && cross ? (int)(cross - text) : (int)strlen(from);
         snprintf(number, sizeof number, "%.*s", length, from);
         if (cross && (length == 0 || length > 20))
-            return cli_fail(CLI_BAD, "--%s: \"%s\" is neither a number nor two, HEIGHTxWIDTH", name, text);
+            return cli_fail(CLI_BAD, "--%s: \"%s\" is neither a number nor HEIGHTxWIDTH", name, text);
         int code = parse_number(&side, name, cross ? number : text, value);
         if (code != CLI_PARSED)
             return code;
@@ -211,13 +211,13 @@ static int parse_text(const cli_option *option, const char *name, const char *te
     *value = (attn_config_value){.type = ATTN_CONFIG_TYPE_TEXT, .text = text};
     /* Refuses an empty value, which usually comes from an unset shell variable. No file has an empty name. */
     if (!text[0] && !choices)
-        return cli_fail(CLI_BAD, "--%s is given an empty text", name);
+        return cli_fail(CLI_BAD, "--%s must not be empty", name);
     for (int i = 0; choices && choices[i]; i++)
         if (strcmp(choices[i], text) == 0)
             return CLI_PARSED;
-    return choices
-               ? cli_fail(CLI_BAD, "--%s cannot be \"%s\"; it is one of %s", name, text, cli_option_value(option, list))
-               : CLI_PARSED;
+    return choices ? cli_fail(CLI_BAD, "--%s cannot be \"%s\"; it must be one of %s", name, text,
+                              cli_option_value(option, list))
+                   : CLI_PARSED;
 }
 
 static int parse_flag(const char *name, const char *text, attn_config_value *value)
@@ -291,7 +291,7 @@ static int parse_short(cli_call *cli, int argc, char **argv, int *i)
         cli_option option;
         if (!find_letter(cli->command, *letter, &option))
             return cli_fail(CLI_BAD,
-                            "%s has no option -%c; attn %s --help lists them (words that start with - follow --)",
+                            "%s has no option -%c; attn %s --help lists them (put words that start with - after --)",
                             cli->command->name, *letter, cli->command->name);
         if (option.key.type == ATTN_CONFIG_TYPE_BOOL) {
             int code = set_option(cli, &option, NULL);
@@ -313,7 +313,7 @@ static int check_words(const cli_call *cli)
         return cli_fail(CLI_BAD, "usage: attn %s %s (attn %s --help says more)", command->name, command->usage[0],
                         command->name);
     if (command->max >= 0 && cli->nwords > command->max)
-        return cli_fail(CLI_BAD, "%s: \"%s\" is one word too many; quote sentences", command->name,
+        return cli_fail(CLI_BAD, "%s: unexpected argument \"%s\"; put a sentence in quotes", command->name,
                         cli->words[command->max]);
     cli_option option;
     char name[64];

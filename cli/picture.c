@@ -33,8 +33,7 @@ int cli_range(const cli_call *cli, double *low, double *high)
         if (end != second && !*end && isfinite(*low) && isfinite(*high) && *low < *high)
             return CLI_OK;
     }
-    return cli_fail(CLI_BAD, "--range: \"%.60s\" is not LOW,HIGH, two numbers of which the first is less, as 0,1",
-                    text);
+    return cli_fail(CLI_BAD, "--range: \"%.60s\" is not LOW,HIGH, two numbers with LOW below HIGH, as 0,1", text);
 }
 
 static int tell(const cli_call *cli, const char *path)

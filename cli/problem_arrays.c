@@ -14,12 +14,12 @@
 /* Sets the field of attn_arrays that has the number `array`. */
 static void point(attn_arrays *a, int array, const void *data)
 {
-    static const size_t fields[ATTN_ARRAY_TABLE] = {
+    static const size_t fields[ATTN_ARRAY_COUNT] = {
 #define FIELD(NAME, field, strides, written) [ATTN_ARRAY_##NAME] = offsetof(attn_arrays, field),
         ATTN_ARRAYS(FIELD)
 #undef FIELD
     };
-    if (array < ATTN_ARRAY_TABLE)
+    if (array >= ATTN_ARRAY_Q)
         memcpy((char *)a + fields[array], &data, sizeof data);
     else if (array < ATTN_ARRAY_DTABLE)
         a->table[array - ATTN_ARRAY_TABLE] = data;
@@ -169,7 +169,7 @@ attn_status cli_arrays_run_before(attn_context *context, const attn_problem *pro
         return ATTN_OK;
     forward.direction = ATTN_DIRECTION_FORWARD;
     forward.flags &= ATTN_WITH_ALL;
-    forward.flags |= ATTN_WANT_LSE;
+    forward.flags |= problem->normalization == ATTN_NORMALIZATION_SIGMOID ? 0 : ATTN_WANT_LSE;
     attn_status status = attn_plan_create(&plan, context, &forward, &(attn_plan_options){.solver = solver});
     if (status == ATTN_OK)
         status = attn_plan_execute(plan, &a->arrays, NULL);

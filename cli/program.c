@@ -36,11 +36,11 @@ static int make_context(attn_context **context, int threads, attn_precision prec
         return cli_fail(CLI_BAD, "ATTN_ISA=%s: unknown, or this machine lacks it; attn version lists what it has", isa);
     const char *named = getenv("ATTN_PRECISION");
     if (status == ATTN_ERROR_ARGUMENT && precision == ATTN_PRECISION_DEFAULT && named)
-        return cli_fail(CLI_BAD, "ATTN_PRECISION=%s: f32, fma, bf16 and int8 are known", named);
+        return cli_fail(CLI_BAD, "ATTN_PRECISION=%s: expected f32, fma, bf16 or int8", named);
     const char *batch_invariant = getenv("ATTN_BATCH_INVARIANT");
     if (status == ATTN_ERROR_ARGUMENT && batch_invariant && strcmp(batch_invariant, "0") != 0 &&
         strcmp(batch_invariant, "1") != 0)
-        return cli_fail(CLI_BAD, "ATTN_BATCH_INVARIANT=%s: 0 and 1 are known", batch_invariant);
+        return cli_fail(CLI_BAD, "ATTN_BATCH_INVARIANT=%s: expected 0 or 1", batch_invariant);
     return cli_fail(cli_exit_code(status), "%s", attn_status_text(status));
 }
 
@@ -128,8 +128,17 @@ static int dispatch(int argc, char **argv)
     return command ? run(command, argc - 1 - used, argv + 1 + used) : cli_command_refuse(argv[1]);
 }
 
+static const char *self = "attn";
+
+const char *cli_self(void)
+{
+    return self;
+}
+
 int cli_main(int argc, char **argv)
 {
+    if (argc > 0 && strchr(argv[0], '/'))
+        self = argv[0];
     setlocale(LC_NUMERIC, "C"); /* A library may have set the user's locale before main. */
     /* Writing a file above the size limit then fails with a message instead of ending the program. */
     signal(SIGXFSZ, SIG_IGN);

@@ -40,7 +40,7 @@ static void place_gradients(attn_problem *problem)
 
 static const char *name_of(int array, char name[NAME])
 {
-    if (array < ATTN_ARRAY_TABLE)
+    if (array >= ATTN_ARRAY_Q)
         return arrays[array].name;
     bool gradient = array >= ATTN_ARRAY_DTABLE;
     snprintf(name, NAME, "%stable%d", gradient ? "d" : "", array - (gradient ? ATTN_ARRAY_DTABLE : ATTN_ARRAY_TABLE));
@@ -87,7 +87,7 @@ static int shape_of_table(const attn_problem *problem, int array, int64_t size, 
 {
     bool by_row = (problem->flags & ATTN_WITH_BIAS_INDEX) != 0;
     int64_t inner = size;
-    if (array >= ATTN_ARRAY_TABLE)
+    if (array < ATTN_ARRAY_Q)
         inner = problem->relatives[(array - ATTN_ARRAY_TABLE) % ATTN_MAX_RELATIVE].row_stride;
     else if (array == ATTN_ARRAY_BLOCKS)
         inner = problem->dims[problem->blocks.query_dim].blocks;
@@ -221,11 +221,11 @@ static int take(const attn_problem *problem, cli_arrays *a, int array, const att
     print_shape(text, shape, rank);
     print_shape(given, lengths, its < ATTN_MAX_DIMS ? its : ATTN_MAX_DIMS);
     if (!fits)
-        return cli_fail(CLI_BAD, "--input %s: [%s] is expected, not [%s]", name_of(array, name), text, given);
+        return cli_fail(CLI_BAD, "--input %s: expected the shape [%s], found [%s]", name_of(array, name), text, given);
     for (int64_t i = 0; i < size; i++)
         if (!put(a->blocks[array], a->spans[array].dtype, i, number(x, i)))
-            return cli_fail(CLI_BAD, "--input %s: number %lld is %g; integers of 32 bits are expected",
-                            name_of(array, name), (long long)i, number(x, i));
+            return cli_fail(CLI_BAD, "--input %s: number %lld is %g; expected 32-bit integers", name_of(array, name),
+                            (long long)i, number(x, i));
     return CLI_OK;
 }
 
@@ -243,7 +243,7 @@ static int take_all(const attn_problem *problem, cli_arrays *a, const attn_named
     for (int64_t i = 0; i < inputs->n && code == CLI_OK; i++) {
         int array = array_named(inputs->items[i].name);
         if (array == ATTN_ARRAY_COUNT || !is_asked(a, array))
-            return cli_fail(CLI_BAD, "--input: this problem takes no \"%s\"", inputs->items[i].name);
+            return cli_fail(CLI_BAD, "--input: this problem has no input \"%s\"", inputs->items[i].name);
         if (attn_named_find(inputs, inputs->items[i].name) != inputs->items[i].tensor)
             return cli_fail(CLI_BAD, "--input: \"%s\" is given twice", inputs->items[i].name);
         code = take(problem, a, array, inputs->items[i].tensor);
@@ -253,7 +253,7 @@ static int take_all(const attn_problem *problem, cli_arrays *a, const attn_named
             char text[128];
             int64_t shape[ATTN_MAX_DIMS];
             print_shape(text, shape, shape_of(problem, array, &a->spans[array], shape));
-            code = cli_fail(CLI_BAD, "--input %s is needed, [%s]", name_of(array, name), text);
+            code = cli_fail(CLI_BAD, "--input %s is missing; its shape is [%s]", name_of(array, name), text);
         }
     return code;
 }
@@ -267,7 +267,7 @@ static int give(const cli_call *cli, const attn_problem *problem, const cli_arra
     bool there = array != ATTN_ARRAY_COUNT && a->blocks[array] && !is_asked(a, array);
     int64_t shape[ATTN_MAX_DIMS];
     if (!there)
-        return cli_fail(CLI_BAD, "--output: this problem gives no \"%s\"", output->name);
+        return cli_fail(CLI_BAD, "--output: this problem has no output \"%s\"", output->name);
     const attn_span *span = &a->spans[array];
     attn_dtype dtype = span->dtype == ATTN_BF16 ? ATTN_F32 : span->dtype;
     if (attn_tensor_create(&output->tensor, cli->context, dtype, shape_of(problem, array, span, shape), shape) !=
@@ -290,7 +290,7 @@ static attn_direction direction_of(const attn_named_list *outputs)
 {
     for (int64_t i = 0; i < outputs->n; i++) {
         int array = array_named(outputs->items[i].name);
-        bool gradient = (array >= ATTN_ARRAY_DQ && array < ATTN_ARRAY_TABLE) || array >= ATTN_ARRAY_DTABLE;
+        bool gradient = array >= ATTN_ARRAY_DQ || (array >= ATTN_ARRAY_DTABLE && array < ATTN_ARRAY_Q);
         if (gradient && array < ATTN_ARRAY_COUNT)
             return ATTN_DIRECTION_BACKWARD;
     }
@@ -320,7 +320,7 @@ int cli_run_problem(const cli_call *cli, const attn_named_list *inputs, attn_nam
     cli_arrays a;
     outputs->owns = true;
     if (outputs->n == 0)
-        return cli_fail(CLI_BAD, "--problem: no output is requested");
+        return cli_fail(CLI_BAD, "--problem: no output is requested; give --output NAME=FILE");
     if (attn_problem_parse(&problem, cli->context, cli_text(cli, "problem"), direction_of(outputs)) != ATTN_OK)
         return cli_failed(cli, NULL);
     if (problem.dropout > 0)

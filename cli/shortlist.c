@@ -26,11 +26,12 @@ int cli_shortlist(const cli_call *cli, const attn_translator *translator, attn_t
     if (strcmp(path, "off") == 0)
         return CLI_OK;
     if (its)
-        cli_note(cli,
-                 "note: translations are made of the tokens of %s, as the model's files say; --shortlist off: of all",
-                 path);
+        cli_note(
+            cli,
+            "note: translations use only the tokens of %s, as the model's files say; --shortlist off allows all tokens",
+            path);
     if (!path[0] && (cli_given(cli, "shortlist_first") || cli_given(cli, "shortlist_best")))
-        return cli_fail(CLI_BAD, "--shortlist-first and --shortlist-best control --shortlist FILE: name one");
+        return cli_fail(CLI_BAD, "--shortlist-first and --shortlist-best need --shortlist FILE");
     if (!path[0])
         return CLI_OK;
     if (attn_translator_lexicon(lexicon, translator, path) != ATTN_OK)

@@ -14,7 +14,7 @@
         "hypotheses kept while searching; 1 is greedy, and 0 takes as many as a published model's files say, else 1")
 
 #define CLI_LENGTH_PENALTY                                                                                             \
-    CLI_REAL("length_penalty", "0", 0, 10, "how much the search favours longer translations, as of attn translate")
+    CLI_REAL("length_penalty", "0", 0, 10, "how much the search favours longer translations, as in attn translate")
 
 #define CLI_MBR                                                                                                        \
     CLI_FLAG("mbr", 0,                                                                                                 \
@@ -29,7 +29,7 @@
         "sentence, and of the most frequent tokens of the vocabulary; \"off\": without the one of the model's files"), \
         CLI_INT("shortlist_first", 0, "100", 1, 1 << 30, "with --shortlist: how many of the most frequent tokens"),    \
         CLI_INT("shortlist_best", 0, "100", 1, 1 << 30,                                                                \
-                "with --shortlist: how many tokens for each one of the sentence, the likeliest")
+                "with --shortlist: how many of the likeliest tokens for each token of the sentence")
 
 /* Returns the width of the beam. Prints a note if the width comes from the model's settings and is above 1. */
 int64_t cli_beam(const cli_call *cli, const attn_translator_search *own);

@@ -180,7 +180,7 @@ int cli_show_family(cli_call *cli)
 {
     showing s = {.family = {.cli = cli}};
     if (!read_kinds(&s, cli_text(cli, "kinds")))
-        return cli_fail(CLI_BAD, "--kinds: of an alignment there are rows and columns");
+        return cli_fail(CLI_BAD, "--kinds: expected rows or columns for an alignment");
     const char *names = cli_text(cli, "names");
     attn_msa_load_options how = {.names = *names ? names : NULL};
     if (attn_msa_load(&s.msa, cli->context, cli->words[0], &how) != ATTN_OK)

@@ -64,7 +64,7 @@ static int read_view(const cli_call *cli, attn_classifier_view *view, attn_plot_
 {
     *view = (attn_classifier_view){.layer = cli_int(cli, "layer"), .head = cli_int(cli, "head")};
     if (!read_query(cli_text(cli, "query"), view))
-        return cli_fail(CLI_BAD, "--query: \"%.60s\" is no row and column, such as 3,4", cli_text(cli, "query"));
+        return cli_fail(CLI_BAD, "--query: \"%.60s\" is not a row and a column, such as 3,4", cli_text(cli, "query"));
     return attn_plot_format_from_path(format, cli->context, cli_text(cli, "out")) == ATTN_OK ? CLI_OK
                                                                                              : cli_failed(cli, NULL);
 }
@@ -147,7 +147,7 @@ int cli_show_generator(cli_call *cli)
 
 /* -------------------------------------------------------------------------------------------- a detector */
 
-static int show_objects(const cli_call *cli, attn__detector *detector, const attn__detector_view *view,
+static int show_objects(const cli_call *cli, attn_detector *detector, const attn_detector_view *view,
                         attn_plot_format format)
 {
     const char *path = cli_text(cli, "out");
@@ -155,7 +155,7 @@ static int show_objects(const cli_call *cli, attn__detector *detector, const att
     attn_image image = {0};
     attn_status status = attn_image_read(&image, cli->context, cli->words[1], NULL);
     if (status == ATTN_OK)
-        status = attn__detector_show(detector, &image, view, format, &picture);
+        status = attn_detector_render_attention(detector, &image, view, format, &picture);
     if (status == ATTN_OK)
         status = attn_file_write(cli->context, path, picture.data, picture.size);
     attn_image_free(cli->context, &image);
@@ -177,17 +177,16 @@ static int show_objects(const cli_call *cli, attn__detector *detector, const att
 
 int cli_show_detector(cli_call *cli)
 {
-    attn__detector_view view = {.threshold = cli_real(cli, "threshold")};
-    attn__detector *detector;
+    attn_detector_view view = {.threshold = cli_real(cli, "threshold")};
+    attn_detector *detector;
     attn_plot_format format = ATTN_PLOT_PNG;
     int code = read_view(cli, &view.view, &format);
     if (code != CLI_OK)
         return code;
-    if (attn__detector_load(&detector, cli->context, cli->words[0], cli_names(cli), NULL) != ATTN_OK)
+    const attn_detector_options how = {.names = cli_names(cli), .size = cli_int(cli, "size")};
+    if (attn_detector_load(&detector, cli->context, cli->words[0], &how) != ATTN_OK)
         return cli_failed(cli, NULL);
-    if (cli_int(cli, "size") > 0)
-        attn__view_resize(&detector->view, cli_int(cli, "size"));
     code = show_objects(cli, detector, &view, format);
-    attn__detector_destroy(detector);
+    attn_detector_destroy(detector);
     return code;
 }

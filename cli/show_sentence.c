@@ -24,8 +24,8 @@ static unsigned kinds_of(const char *list)
         while (i < 3 && (strlen(kinds[i].name) != length || strncmp(kinds[i].name, at, length) != 0))
             i++;
         if (i == 3) {
-            cli_fail(CLI_BAD, "--kinds: \"%.*s\" is none of encoder, decoder, cross", (int)(length < 60 ? length : 60),
-                     at);
+            cli_fail(CLI_BAD, "--kinds: \"%.*s\" is not one of encoder, decoder, cross",
+                     (int)(length < 60 ? length : 60), at);
             return 0;
         }
         bits |= kinds[i].bit;

@@ -33,9 +33,11 @@ static int read_shape(drawing *d, const char *path)
     int rank = attn_tensor_rank(t);
     attn_dtype dtype = attn_tensor_dtype(t);
     if (dtype != ATTN_F32 && dtype != ATTN_F64)
-        return cli_fail(CLI_BAD, "%s: weights are real numbers; these are %s", path, attn_dtype_name(dtype));
+        return cli_fail(CLI_BAD, "%s: expected weights that are real numbers, found %s", path, attn_dtype_name(dtype));
     if (rank < 2)
-        return cli_fail(CLI_BAD, "%s: an array of %d axes; weights have queries and keys, the last two", path, rank);
+        return cli_fail(CLI_BAD,
+                        "%s: the array has %d axes; weights need at least 2, queries and keys, as the last two", path,
+                        rank);
     if (attn_tensor_size(t) == 0) /* The product of the other axes could overflow if one axis is empty. */
         return cli_fail(CLI_BAD, "%s: the array is empty", path);
     d->rows = attn_tensor_length(t, rank - 2), d->cols = attn_tensor_length(t, rank - 1);

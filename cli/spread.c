@@ -104,8 +104,10 @@ static int run_caught(int (*one)(void *user, int i), void *user, int i, char **t
         if (c.file[k])
             fclose(c.file[k]);
     if (!done)
-        return cli_fail(CLI_FAILED, "what is printed cannot be kept for a moment: %s", strerror(error));
-    return *text ? CLI_OK : cli_fail(CLI_FAILED, "what was printed cannot be read back, or out of memory");
+        return cli_fail(CLI_FAILED, "cannot create a temporary file for the output of an item: %s", strerror(error));
+    return *text ? CLI_OK
+                 : cli_fail(CLI_FAILED,
+                            "the output of an item cannot be read back from its temporary file, or memory ran out");
 }
 
 /* Sends the output of each item to rank 0, in the order of the items. Call it after every rank has run its own

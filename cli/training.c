@@ -93,10 +93,10 @@ void cli_training_passed_over(const cli_call *cli, int64_t n, bool alignments, c
 {
     char count[32];
     if (n > 0)
-        cli_note(cli, "%s %s%s passed over, %s%s%s", cli_count(n, count), n > 1 ? "files" : "file",
+        cli_note(cli, "%s %s%s skipped, %s%s%s", cli_count(n, count), n > 1 ? "files" : "file",
                  alignments ? (n > 1 ? " are" : " is") : (n > 1 ? " or folders are" : " or folder is"),
-                 alignments ? "no alignment by its ending or its content"
-                            : "no picture by its ending or no folder that is read",
+                 alignments ? "not an alignment by name or content"
+                            : "neither a picture by name nor a folder of the expected form",
                  first ? ": the first is " : "", first ? first : "");
 }
 
@@ -131,13 +131,13 @@ void cli_training_announce(cli_training *training, const attn_trainer_plan *plan
     training->warmup = attn_config_int(plan->settings, "warmup", 0);
     training->keeps_last = strcmp(attn_config_text(plan->settings, "keep", "best"), "last") == 0;
     if (plan->warmup_fitted)
-        cli_note(training->cli, "the rate rises for %s step%s, a tenth of the run (--warmup N for others)",
+        cli_note(training->cli, "the rate rises for %s step%s, a tenth of the run (--warmup N changes this)",
                  cli_count(training->warmup, count), training->warmup == 1 ? "" : "s");
     cli_note(training->cli, "the model has %s parameters", cli_count(plan->parameters, count));
     if (plan->first_epoch > plan->epochs)
         cli_note(training->cli, "all %lld epochs are done already", (long long)plan->epochs);
     else if (plan->first_epoch > 1)
-        cli_note(training->cli, "going on in epoch %lld of %lld", (long long)plan->first_epoch,
+        cli_note(training->cli, "resuming in epoch %lld of %lld", (long long)plan->first_epoch,
                  (long long)plan->epochs);
     if (plan->first_epoch <= plan->epochs)
         cli_watch_work("steps", 0, (plan->epochs - plan->first_epoch + 1) * plan->steps_per_epoch);
@@ -178,7 +178,7 @@ int cli_training_end(cli_training *training, attn_status status, const char *dir
     cli_progress_end(&training->progress);
     if (status == ATTN_OK && training->last.steps == 0 && training->first_epoch <= training->epochs)
         cli_note(training->cli,
-                 "no epoch is trained: --patience had ended this training; give it more, or 0, to go on");
+                 "no epoch is trained: --patience has ended this training; raise it, or set it to 0, to train further");
     if (status == ATTN_OK)
         return CLI_OK;
     if (status == ATTN_ERROR_INTERRUPTED)

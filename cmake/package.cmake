@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-# `make package`, `cpack`: one .tar.gz of everything, and Debian packages: attn, libattn1, libattn-dev, attn-mpi.
+# `make package`, `cpack`: one .tar.gz of everything, and Debian packages: attn, libattn1.0,
+# libattn-engine1, libattn-dev, attn-mpi. packaging/debian has the source package.
 set(CPACK_GENERATOR TGZ)
 find_program(DPKG_DEB dpkg-deb)
 find_program(DPKG_SHLIBDEPS dpkg-shlibdeps)
@@ -32,11 +33,15 @@ set(CPACK_COMPONENT_COMMAND_DESCRIPTION "The command: translators, classifiers a
 models of protein families, trained, used and drawn without Python
 and without a GPU.")
 
-set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME libattn${PROJECT_VERSION_MAJOR})
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME libattn${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
 set(CPACK_COMPONENT_LIBRARY_DESCRIPTION "The shared library: attention of every kind near the machine's
 limit, forward and backward; tensors with gradients, layers, models
 and training on it.")
+set(CPACK_DEBIAN_ENGINE_PACKAGE_NAME libattn-engine${PROJECT_VERSION_MAJOR})
+set(CPACK_DEBIAN_ENGINE_PACKAGE_SECTION libs)
+set(CPACK_COMPONENT_ENGINE_DESCRIPTION "The shared library of the attention engine alone, which needs libc,
+libm and threads.")
 set(CPACK_DEBIAN_MPI_PACKAGE_NAME attn-mpi)
 set(CPACK_DEBIAN_MPI_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_MPI_PACKAGE_GENERATE_SHLIBS OFF)
@@ -45,10 +50,12 @@ set(CPACK_COMPONENT_MPI_DESCRIPTION "What attn loads to train on several machine
 # The trigger makes the loader's cache anew; CPack alone would write scripts that call ldconfig.
 file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/debian/triggers "activate-noawait ldconfig\n")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_BINARY_DIR}/debian/triggers)
+set(CPACK_DEBIAN_ENGINE_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_BINARY_DIR}/debian/triggers)
 
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libattn-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libattn${PROJECT_VERSION_MAJOR} (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS 
+    "${CPACK_DEBIAN_LIBRARY_PACKAGE_NAME} (= ${PROJECT_VERSION}), ${CPACK_DEBIAN_ENGINE_PACKAGE_NAME} (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SHLIBDEPS OFF)
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "What it takes to build programs on the library: headers, the
 static library, and the files for CMake and pkg-config.")

@@ -5,7 +5,7 @@
 string(TIMESTAMP now "%a, %d %b %Y %H:%M:%S +0000" UTC) # of SOURCE_DATE_EPOCH where that is set
 get_filename_component(source ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
 if(CPACK_GENERATOR STREQUAL "DEB")
-  set(packages command attn library libattn1 development libattn-dev mpi attn-mpi)
+  set(packages command attn library ${CPACK_DEBIAN_LIBRARY_PACKAGE_NAME} engine ${CPACK_DEBIAN_ENGINE_PACKAGE_NAME} development libattn-dev mpi attn-mpi)
   while(packages)
     list(POP_FRONT packages component package)
     set(share ${CPACK_TEMPORARY_INSTALL_DIRECTORY}/${component}/usr/share)

@@ -151,7 +151,9 @@ static void change(attn_problem *p, bytes *b)
                 p->dims[i].w = 1;
         break;
     case 10:
-        p->normalization = (attn_normalization)take(b, 0, 3);
+        p->normalization = (attn_normalization)take(b, 0, ATTN_NORMALIZATION_SIGMOID + 1);
+        p->own_sigmoid_bias = p->normalization == ATTN_NORMALIZATION_SIGMOID && take(b, 0, 1);
+        p->sigmoid_bias = p->own_sigmoid_bias ? (double)take(b, -4, 4) : 0;
         break;
     case 12:
         p->softcap = (double)take(b, -1, 6) / 2;
@@ -205,7 +207,7 @@ typedef struct arrays {
 static void put(arrays *s, int array, void *at)
 {
     attn_arrays *a = &s->a;
-    void *const slots[ATTN_ARRAY_TABLE] = {
+    void *const slots[ATTN_ARRAY_COUNT] = {
         [ATTN_ARRAY_Q] = &a->q,
         [ATTN_ARRAY_K] = &a->k,
         [ATTN_ARRAY_V] = &a->v,
@@ -231,7 +233,7 @@ static void put(arrays *s, int array, void *at)
         [ATTN_ARRAY_DW2] = &a->dw2,
         [ATTN_ARRAY_DSINKS] = &a->dsinks,
     };
-    if (array < ATTN_ARRAY_TABLE)
+    if (array >= ATTN_ARRAY_Q)
         *(void **)slots[array] = at;
     else if (array < ATTN_ARRAY_DTABLE)
         a->table[array - ATTN_ARRAY_TABLE] = at;
@@ -344,7 +346,8 @@ static bool run_before(attn_context *context, const attn_problem *problem, array
     if (problem->direction == ATTN_DIRECTION_FORWARD)
         return true;
     forward.direction = ATTN_DIRECTION_FORWARD;
-    forward.flags = (problem->flags & ATTN_WITH_ALL) | ATTN_WANT_LSE;
+    forward.flags = problem->flags & ATTN_WITH_ALL;
+    forward.flags |= problem->normalization == ATTN_NORMALIZATION_SIGMOID ? 0 : ATTN_WANT_LSE;
     bool done = attn_plan_create(&plan, context, &forward, &(attn_plan_options){.solver = "reference"}) == ATTN_OK &&
                 attn_plan_execute(plan, &s->a, NULL) == ATTN_OK;
     attn_plan_destroy(plan);

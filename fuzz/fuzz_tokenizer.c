@@ -40,7 +40,7 @@ static const char *const known[] = {
 static void encode(attn_context *context, const char *json, size_t json_size, const char *text, size_t size)
 {
     attn__tokenizer *tokenizer;
-    attn__encoded tokens = {0};
+    attn__encoding tokens = {0};
     if (attn__tokenizer_parse(&tokenizer, context, json, json_size, "fuzz") == ATTN_OK &&
         attn__tokenizer_encode(tokenizer, text, size, text, size / 2,
                                &(attn__encode_options){.special = true, .max_length = size % 3 ? 0 : 20},
@@ -50,7 +50,7 @@ static void encode(attn_context *context, const char *json, size_t json_size, co
                 !attn__tokenizer_token(tokenizer, tokens.ids[i], NULL))
                 abort();
     }
-    attn__encoded_free(context, &tokens);
+    attn__encoding_free(context, &tokens);
     attn__tokenizer_destroy(tokenizer);
     attn_context_clear_error(context);
 }

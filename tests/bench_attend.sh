@@ -36,25 +36,25 @@ refused() {
     grep -qF "$2" "$out" || { echo "$1: $(cat "$out")"; exit 1; }
 }
 refused b1h2 'character 5: q and its number are missing'
-refused b1h2q3d4z5 'character 9: here must stand one of the letters bhqkdgv'
-refused b1b2q3d4 'character 3: this letter stands twice'
-refused bq3d4 'character 2: a number must stand here'
+refused b1h2q3d4z5 'character 9: expected one of the letters bhqkdgv'
+refused b1b2q3d4 'character 3: this letter is given twice'
+refused bq3d4 'character 2: expected a number'
 refused b99999999999999999999q1d1 'character 2: the number is larger than 2^40'
-refused b1q3d4:casual 'character 8: there is no feature "casual" here'
-refused b1q3d4:row 'character 8: there is no feature "row" here'
-refused b1q3d4:causal,causal 'character 15: this feature stands twice'
-refused b1q3d4:bias,biask 'character 13: biask and bias exclude each other'
-refused b1q3d4:bias,buckets=4 'character 13: buckets and bias exclude each other'
+refused b1q3d4:casual 'character 8: there is no feature "casual" for this form'
+refused b1q3d4:row 'character 8: there is no feature "row" for this form'
+refused b1q3d4:causal,causal 'character 15: this feature is given twice'
+refused b1q3d4:bias,biask 'character 13: biask and bias cannot be used together'
+refused b1q3d4:bias,buckets=4 'character 13: buckets and bias cannot be used together'
 refused b1q3d4:buckets 'character 15: this feature needs a value'
 refused b1q3d4:buckets=0 'bias_index.rows is 0'
 refused b1q3d4:dropout=1 'character 16: dropout must be'
 refused b1q3d4:dropout 'character 15: this feature needs a value'
-refused b1q3d4:band=1-2 'character 14: a range is written LO..HI'
-refused b1q3d4:causal=1 'character 14: a comma or the end must stand here'
+refused b1q3d4:band=1-2 'character 14: expected a range, LO..HI'
+refused b1q3d4:causal=1 'character 14: expected'
 refused axis4c8h3 'h does not divide c'
 refused axis4x4c8h2:axis=2 'there is no such axis'
-refused tied4h2d2 'character 6: an x and another length must stand here'
-refused tied4x4x4h2d2 'character 8: one length too many'
+refused tied4h2d2 'character 6: expected x and another length'
+refused tied4x4x4h2d2 'character 8: this form has fewer lengths'
 refused window4x4w3h1d3:rel 'even number of channels'
 refused window4x4w9h1d2:shift 'do not fit inside'
 refused b1h3q4k4d4g2 'g does not divide h'
@@ -72,7 +72,7 @@ done
 "$attn" bench attend --threads 0 b1h2q8d8 >"$out" 2>&1 && exit 1
 grep -q -- '--threads' "$out"
 "$attn" bench attend --solver none b1h2q8d8 >"$out" 2>&1 && exit 1
-grep -q 'there is no "none"' "$out"
+grep -q 'there is no solver "none"' "$out"
 
 # what features cost: a column each, and the same in JSON
 "$attn" bench attend --features --quiet --seconds 0 --threads 1 b2h2q8d8 >"$out"

@@ -51,13 +51,13 @@ refused() {
     [ "$(grep -c "^attn: " "$out")" = 1 ] || fail "$*: not one line of error"
 }
 for shape in 3,4 3,4, 3,4,5,6 3,4,5x 3,4,5tt 0,4,5 3,-4,5 3,4,1048577 3,4,99999999999999999999 ,3,4 '' ' 3,4,5'; do
-    refused "\"$shape\" is no product" products 3,4,5 "$shape"
+    refused "\"$shape\" is not a product" products 3,4,5 "$shape"
 done
-refused 'nothing was measured: none of these is computed in int8' products --precision int8 --seconds 0 3,4,5
+refused 'nothing was measured: none of these supports int8' products --precision int8 --seconds 0 3,4,5
 refused '--threads' products --threads 0 3,4,5
 refused '--tolerance cannot be -1' products --tolerance -1 3,4,5
 refused 'no option --measure' products --measure 3,4,5
-refused 'there is no "speed" to bench' --sets vit speed
+refused '"speed" is not one of products' --sets vit speed
 refused 'attn bench products' vit
 
 # Every part of the comparison of sets, in both passes and types; on one set, as that is the quickest.

@@ -9,7 +9,7 @@ expect 0 '"train": 4' "$attn" demo detect again -n 4 --valid 2 --seed 3 --json
 cmp shapes/train/000003.png again/train/000003.png || fail "the seed does not determine the images"
 cmp shapes/valid/annotations.json again/valid/annotations.json || fail "the seed does not determine the boxes"
 cmp -s shapes/train/000000.png shapes/valid/000000.png && fail "the parts have the same images"
-expect 2 'shapes/train is there already' "$attn" demo detect shapes
+expect 2 'shapes/train exists already' "$attn" demo detect shapes
 
 # ---- every object found where it is, with scores that are all equal
 sed 's/.*"annotations":\(.*\),"categories".*/\1/; s/"iscrowd":0/"score":0.5/g' shapes/train/annotations.json > results.json
@@ -29,9 +29,9 @@ grep -q 'the id 0' err.txt || fail "an annotation of the id 0 is not told"
 
 # ---- what is refused
 expect 2 'results\[0\]: image_id 77: the annotations have no such image' "$attn" eval --coco stranger.json --data shapes/train
-expect 2 'shapes/train/annotations.json: an object, as annotations are' \
+expect 2 "shapes/train/annotations.json: found an object, as COCO's annotations are" \
     "$attn" eval --coco shapes/train/annotations.json --data shapes/train
-expect 2 'results.json: a list, as results are' "$attn" eval --coco results.json --data results.json
+expect 2 "results.json: found a list, as COCO's results are" "$attn" eval --coco results.json --data results.json
 expect 2 'none.json: cannot be opened' "$attn" eval --coco none.json --data shapes/train
 expect 2 '\-\-coco needs --data' "$attn" eval --coco results.json
 expect 2 '\-\-coco needs no model' "$attn" eval model --coco results.json --data shapes/train

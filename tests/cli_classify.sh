@@ -73,7 +73,7 @@ for how in "" --json; do
     same "lines of error $how" 2 "$(wc -l < err.txt)"
     same "last words $how" "attn: 1 of 3 files failed: bad.png" "$(tail -1 err.txt)"
     # shellcheck disable=SC2086
-    expect 2 'bad.png: no image that is read' "$attn" classify whole bad.png $good --strict $how
+    expect 2 'bad.png: not an image in PNG, JPEG, WebP, BMP or PNM format' "$attn" classify whole bad.png $good --strict $how
     [ -s out.txt ] && fail "--strict $how goes on"
 done
 
@@ -83,10 +83,10 @@ for class in blob lying standing; do mv endings/$class/000.pgm endings/$class/00
 mkdir endings/blob/inner
 echo x > endings/lying/a.tif
 expect 0 '"images": 60' "$attn" eval whole --data endings --part all --json
-expect 0 '2 files or folders are passed over, no picture by its ending' "$attn" eval whole --data endings --part all
-expect 0 '2 files or folders are passed over, .*: the first is endings/blob/inner' \
+expect 0 '2 files or folders are skipped, neither a picture by name nor' "$attn" eval whole --data endings --part all
+expect 0 '2 files or folders are skipped, .*: the first is endings/blob/inner' \
     "$attn" train classify --data endings --patch 4 --width 16 --depth 1 --heads 2 --epochs 0 --threads 1 --out nothing
-expect 0 '2 files or folders are passed over' "$attn" train images --data endings --dim 8 --size 8 --epochs 0 --threads 1 --out drawn
+expect 0 '2 files or folders are skipped' "$attn" train images --data endings --dim 8 --size 8 --epochs 0 --threads 1 --out drawn
 
 # ---- a warm-up by default is a tenth of the run
 expect 0 'the rate rises for [0-9]* steps*, a tenth of the run' "$attn" train classify --data data --width 16 --depth 1 --out short
@@ -122,10 +122,10 @@ head -c 8 rollout.png | grep -q PNG || fail "rollout.png is no PNG"
 expect 0 'lying' "$attn" show whole data/test/lying/003.pgm --layer 2 --query 1,2 -o heads.svg
 expect 0 '"class": "lying"' "$attn" show whole data/test/lying/003.pgm --layer 2 --head 1 --json -o head.svg
 [ "$(wc -c < heads.svg)" -gt "$(wc -c < head.svg)" ] || fail "two heads take no more than one"
-expect 2 'layer 3 is asked for; there are 2' "$attn" show whole data/test/lying/003.pgm --layer 3
-expect 2 "the query's row 5 is asked for; there are 2" "$attn" show whole data/test/lying/003.pgm --layer 1 --query 5,1
-expect 2 'no row and column' "$attn" show whole data/test/lying/003.pgm --layer 1 --query 5
-expect 2 'is of one layer' "$attn" show whole data/test/lying/003.pgm --head 1
+expect 2 'layer 3 does not exist: there are 2, counted from 1' "$attn" show whole data/test/lying/003.pgm --layer 3
+expect 2 "the query's row 5 does not exist: there are 2, counted from 1" "$attn" show whole data/test/lying/003.pgm --layer 1 --query 5,1
+expect 2 'not a row and a column' "$attn" show whole data/test/lying/003.pgm --layer 1 --query 5
+expect 2 'belongs to one layer' "$attn" show whole data/test/lying/003.pgm --head 1
 
 # ---- the same seed gives the same bits; so does a training that was killed or stopped
 # begin DIR SECONDS: a training in the background that has written a checkpoint and gone on a little; $pid.
@@ -158,10 +158,10 @@ fi
 wait $pid 2> /dev/null
 expect 0 'classifier is in' "$attn" train classify --out stopped --resume --threads 1 --quiet
 same_bits stopped stopped
-expect 2 'there already' "$attn" train classify --data data --out whole
+expect 2 'exists already' "$attn" train classify --data data --out whole
 cp -R data strange
 for part in train test; do mv strange/$part/blob "strange/$part/bl$(printf '\344')b"; done
-expect 2 'which is no UTF-8 and could not stand in config.json' "$attn" train classify --data strange --out refused
+expect 2 'which is not UTF-8 and cannot be written to config.json' "$attn" train classify --data strange --out refused
 [ ! -e refused/model.safetensors ] || fail "a class that config.json cannot name is trained on"
 expect 2 'keeps its settings' "$attn" train classify --out whole --resume --width 32
 pictures other/train 10 5
@@ -191,9 +191,9 @@ show_all() {
         fail "$1.html has no picture"
     same "$1: layers in the page" "$2" "$(grep -o '"name":"[^"]*","kind":"attention","layers":[0-9]*' "$1.html" |
         sed '/Rollout/d; s/.*://' | awk '{ n += $1 } END { print n }')"
-    expect 2 "layer $(($2 + 1)) is asked for; there are $2" "$attn" show "$1" data/test/lying/003.pgm \
+    expect 2 "layer $(($2 + 1)) does not exist: there are $2" "$attn" show "$1" data/test/lying/003.pgm \
         --layer $(($2 + 1)) -o none.html
-    expect 2 "head $(($3 + 1)) is asked for; there are $3" "$attn" show "$1" data/test/lying/003.pgm --layer 1 \
+    expect 2 "head $(($3 + 1)) does not exist: there are $3" "$attn" show "$1" data/test/lying/003.pgm --layer 1 \
         --head $(($3 + 1)) -o none.svg
 }
 show_all whole 2 2
@@ -223,10 +223,10 @@ done
 expect 0 '"images": 60' "$attn" eval book --part valid --json
 mkdir bert && printf '{"model_type": "bert"}' > bert/config.json
 expect 2 'the model_type is "bert"; of Hugging Face.s models, attn classify reads vit' "$attn" classify bert data
-expect 2 'compat is d2l, whose model of images is vit, not axial' "$attn" train classify --data data --compat d2l --model axial --out new
+expect 2 'compat=d2l supports the model vit only, not axial' "$attn" train classify --data data --compat d2l --model axial --out new
 show_all sasa 8 2
 grep -q '"grid":\[8,8,3,3\],"where":"window"' sasa.html || fail "no windows of 3 x 3 in sasa.html"
-expect 2 "the query's row 9 is asked for; there are 8" "$attn" show sasa data/test/lying/003.pgm --query 9,1
+expect 2 "the query's row 9 does not exist: there are 8" "$attn" show sasa data/test/lying/003.pgm --query 9,1
 expect 2 'sasa.gif' "$attn" show sasa data/test/lying/003.pgm -o sasa.gif
 expect 2 'nothere.png: cannot be opened' "$attn" show sasa nothere.png
 expect 2 'damaged.pgm: .*cut off' sh -c 'head -c 40 data/test/lying/003.pgm > damaged.pgm; "$0" show sasa damaged.pgm' "$attn"
@@ -248,15 +248,15 @@ refused() {
 }
 mkdir empty
 refused 'nowhere: cannot be opened as a folder' nowhere
-refused 'empty: no images' empty
+refused 'empty: there are no images' empty
 cp -r data lacking && rm -r lacking/test/lying
 refused 'lacking/test: the class folder "lying" is missing' lacking
 cp -r data more && cp -r more/test/blob more/test/crumb
-refused 'more/test/crumb: a class that training does not have' more
+refused 'more/test/crumb: the training part has no such class' more
 cp -r data damaged && head -c 40 data/train/blob/007.pgm > damaged/train/blob/007.pgm
 refused 'damaged/train/blob/007.pgm: .*cut off' damaged
 cp -r data noise && echo 'no picture' > noise/train/lying/x.png
-refused 'noise/train/lying/x.png: no image that is read' noise
+refused 'noise/train/lying/x.png: not an image in PNG, JPEG, WebP, BMP or PNM format' noise
 cp -r data sizes && printf 'P2 2 1 9\n1 2\n' > sizes/test/blob/x.pgm
 refused 'sizes/test/blob/x.pgm has 2 x 1 pixels, .*--size' sizes
 expect 0 'classifier is in' "$attn" train classify --data sizes --out sized --size 8 --epochs 1 --patch 4 --width 8 -q
@@ -272,7 +272,7 @@ grep -q '"image":{"width":6,"height":8,"rows":2,"columns":3}' oblong.html || fai
 expect 0 'classifier is in' "$attn" train classify --out oblong --resume --size 8x6 --epochs 2 --threads 1 -q
 # shellcheck disable=SC2086
 expect 0 'classifier is in' "$attn" train classify $oblong --from oblong --out again --epochs 1
-expect 2 'a model for a width of 6, but the pictures have 8' "$attn" train classify --data sizes --size 8 --from oblong --out new
+expect 2 'the model is for a width of 6, but the pictures have 8' "$attn" train classify --data sizes --size 8 --from oblong --out new
 expect 0 'model is in' "$attn" train images --data sizes --size 3x4 --dim 8 --heads 2 --epochs 0 --threads 1 -q --out drawn-oblong
 for size in x 8x x8 8x6x4 8x-6 8by6 99999x8; do
     expect 2 "^attn: --size" "$attn" train classify --data sizes --size $size --out new
@@ -287,7 +287,7 @@ done
 cp -r data colour && printf 'P3 1 1 9\n1 2 3\n' > colour/train/blob/x.ppm
 refused 'colour/train/blob/x.ppm is in colour, .*/000.pgm is grey; --channels' colour
 cp -r data bare && rm bare/train/blob/*
-refused 'bare/train/blob: no .png.*train/CLASS/ is read, beside it test/, val/, valid/ or validation/' bare
+refused 'bare/train/blob: there are no .png.*expected train/CLASS/ with test/, val/, valid/ or validation/ beside it' bare
 mkdir untaught && cp -r data/test untaught/test
 for held in valid validation VAL Test; do
     mkdir named && cp -r data/train named/Train && cp -r data/test named/$held && cp -r data/test named/rest
@@ -299,7 +299,7 @@ for held in valid validation VAL Test; do
 done
 mkdir vehicles && cp -r data/train/blob vehicles/Train && cp -r data/train/lying vehicles/bus
 expect 0 'classifier is in' "$attn" train classify --data vehicles --out vehicles-out --epochs 1 --patch 4 --width 8 -q
-refused 'untaught: there is test/ with class folders in it, but no train/ beside it' untaught
+refused 'untaught: there is test/ with class folders, but no train/ beside it' untaught
 refused 'patch_size' data --patch 9
 refused 'heads' data --heads 5
 
@@ -319,7 +319,7 @@ expect 0 '3 images' "$attn" eval idx-model
 grep -q '"in_channels": 3' idx-colours/config.json || fail "grey pictures do not become coloured ones: $(cat idx-colours/config.json)"
 # shellcheck disable=SC2086
 expect 2 'channels is 2; allowed: 0, 1, 3' "$attn" train classify --data idx --out idx-two $tiny_idx --channels 2
-expect 2 'idx: class 0 is "0"; the classifier knows it as "blob"' "$attn" eval whole --data idx
+expect 2 'idx: class 0 is "0", but the classifier calls it "blob"' "$attn" eval whole --data idx
 cp -r idx wrong && printf '\000\000\010\001\000\000\000\003\000\001\003' > wrong/t10k-labels-idx1-ubyte
 refused 'wrong/t10k-labels-idx1-ubyte: byte 10: label 3; there are 3 classes' wrong
 printf '\000\000\010\001\000\000\000\002\000\001' > wrong/t10k-labels-idx1-ubyte
@@ -327,7 +327,7 @@ refused 'has 3 images, .*has 2 labels' wrong
 printf '\000\000\015\001\000\000\000\002\000\001' > wrong/t10k-labels-idx1-ubyte
 refused 'byte 2: elements of type 13' wrong
 head -c 20 idx/train-images-idx3-ubyte > wrong/train-images-idx3-ubyte
-refused 'wrong/train-images-idx3-ubyte: byte 16: the header tells of 12 elements, 4 bytes follow' wrong
+refused 'wrong/train-images-idx3-ubyte: byte 16: the header gives 12 elements, but 4 bytes follow' wrong
 rm wrong/train-images-idx3-ubyte
 refused 'wrong: there is train-labels-idx1-ubyte but no train-images' wrong
 mkdir cifar && head -c 3072 /dev/zero > cifar/data_batch_1.bin
@@ -335,7 +335,7 @@ refused 'cifar/data_batch_1.bin: byte 3072: not a whole number of records' cifar
 
 # ---- pictures and directories that cannot be used
 expect 2 'nothere.png: cannot be opened' "$attn" classify whole nothere.png
-expect 2 'noise/train/lying/x.png: no image' "$attn" classify whole noise/train/lying/x.png
+expect 2 'noise/train/lying/x.png: not an image' "$attn" classify whole noise/train/lying/x.png
 expect 2 'nodir/config.json' "$attn" classify nodir data/test/blob/000.pgm
 # odd KEY VALUE MESSAGE
 odd() {

@@ -15,7 +15,7 @@ grep -q 'args.embed_dim' nested.safetensors || fail "the arguments beside the te
 
 # ---- tensors alone keep their numbers
 expect 2 "requires a directory: -o small" "$attn" convert "$data/nested.pt" --precision bf16 -o small.safetensors
-expect 2 "stored as bf16 or int8" "$attn" convert "$data/nested.pt" --precision f32 -o small
+expect 2 "precision must be bf16 or int8" "$attn" convert "$data/nested.pt" --precision f32 -o small
 [ ! -e small ] || fail "a refused precision leaves a directory"
 expect 0 kept "$attn" convert "$data/msa_tiny.pt" --precision bf16 -o kept
 cp kept/model.safetensors before
@@ -44,14 +44,14 @@ expect 0 'weights.html' "$attn" show weights.npy -o weights.html
 grep -q '2 queries, 2 keys' weights.html || fail "the page does not say how many queries and keys there are"
 grep -q '"heads":2' weights.html || fail "the page has not two heads"
 expect 2 'shown alone' "$attn" show weights.npy x
-expect 2 'follows the model' "$attn" show sa
+expect 2 'after the model' "$attn" show sa
 expect 2 'nowhere.npy: cannot be opened' "$attn" show nowhere.npy
 printf '\223NUMPY\001\000v\000%-117s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': (12,), }" > line.npy
 head -c 48 /dev/zero >> line.npy
-expect 2 'line.npy: an array of 1 axes' "$attn" show line.npy
+expect 2 'line.npy: the array has 1 axes' "$attn" show line.npy
 printf '\223NUMPY\001\000v\000%-117s\n' "{'descr': '<i4', 'fortran_order': False, 'shape': (3, 4), }" > ints.npy
 head -c 48 /dev/zero >> ints.npy
-expect 2 'ints.npy: weights are real numbers' "$attn" show ints.npy
+expect 2 'ints.npy: expected weights that are real numbers' "$attn" show ints.npy
 printf '\223NUMPY\001\000v\000%-117s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': (0, 4), }" > none.npy
 expect 2 'none.npy: the array is empty' "$attn" show none.npy
 
@@ -129,7 +129,7 @@ printf '{"num_attention_heads": 1, "layer_norm_eps": 1e-6, "id2label": {"0": "ca
 for name in dark light; do
     awk -v k=$name 'BEGIN { print "P3 4 4 255"; for (i = 0; i < 48; i++) print k == "dark" ? i % 5 * 9 : 255 - i * i % 50 }' > $name.ppm
 done
-expect 2 'give it with --heads' "$attn" convert timm.safetensors -o none
+expect 2 'set --heads' "$attn" convert timm.safetensors -o none
 [ ! -e none ] || fail "a refused checkpoint leaves a directory"
 "$attn" convert timm.safetensors --heads 1 -o vit-timm 2>said >/dev/null || fail "timm: $(cat said)"
 grep -q 'pixels are scaled by (x - 0.5) / 0.5' said || fail "does not say how pixels are scaled"
@@ -182,7 +182,7 @@ mv config.tmp hub/config.json
 "$attn" classify vit-hub large.ppm --json > linear.json
 "$attn" classify vit-cubic large.ppm --json > cubic.json
 cmp -s linear.json cubic.json && fail "interpolation changes nothing"
-expect 2 'is not three numbers of 0 to 1' "$attn" convert hf -o none --std 1,0,1
+expect 2 'is not three numbers from 0 to 1' "$attn" convert hf -o none --std 1,0,1
 
 # ---- weights in fewer bytes: the same answers in that precision, from a checkpoint and from attn's own form
 for p in bf16 int8; do

@@ -8,8 +8,8 @@
 expect 2 'did you mean "train"' "$attn" trian
 expect 2 'there is no command "xyzzy"' "$attn" xyzzy
 expect 2 'did you mean "translate"' "$attn" help tranlate
-expect 2 'there is no "flsh"; did you mean "flash"' "$attn" bench attend --solver flsh b1h1q8k8d8
-expect 2 'train what' "$attn" train
+expect 2 'there is no solver "flsh"; did you mean "flash"' "$attn" bench attend --solver flsh b1h1q8k8d8
+expect 2 'train needs one of' "$attn" train
 expect 2 'the command comes first' "$attn" --frob
 expect 2 'usage: attn translate DIR' "$attn" translate
 expect 2 'did you mean --beam' "$attn" translate dir --beem 3
@@ -17,28 +17,28 @@ expect 2 'translate has no option -z' "$attn" translate dir -z
 expect 2 'beam needs a value' "$attn" translate dir --beam
 expect 2 '"x" is not a whole number' "$attn" translate dir --beam=x
 expect 2 'must be between 0 and 64' "$attn" translate dir --beam 65
-expect 2 'it is one of test|valid|train|all' "$attn" eval dir --part tset
-expect 2 'one word too many' "$attn" info a b
+expect 2 'it must be one of test|valid|train|all' "$attn" eval dir --part tset
+expect 2 'unexpected argument' "$attn" info a b
 expect 2 'needs --out' "$attn" train translate --data phrasebook
 expect 2 'needs --data' "$attn" train translate --out new
 expect 2 'did you mean --num-heads' "$attn" train translate --out new --num-head=2
 expect 2 'there is no dir' "$attn" show dir hello --kinds rows
-expect 2 'has not the form NAME=FILE' "$attn" run --arch transformer --config '{"vocab_size": 9}' --input src
+expect 2 'does not have the form NAME=FILE' "$attn" run --arch transformer --config '{"vocab_size": 9}' --input src
 expect 2 'no architecture "tranformer"; did you mean "transformer"' "$attn" list tranformer
 expect 2 'no architecture "tranformer"; did you mean "transformer"' "$attn" run --arch tranformer --config '{}' -o new
 expect 2 'no key "dimm"; did you mean "dim"' "$attn" run --arch self-attention --config '{"dimm": 64}' -o new
 expect 2 'dim must be an integer, not a number: 64.5' "$attn" run --arch self-attention --config '{"dim": 64.5}' -o new
-expect 2 'ATTN_BATCH_INVARIANT=yes: 0 and 1' env ATTN_BATCH_INVARIANT=yes "$attn" version
+expect 2 'ATTN_BATCH_INVARIANT=yes: expected 0 or 1' env ATTN_BATCH_INVARIANT=yes "$attn" version
 printf '\223NUMPY\001\000v\000%-117s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2, 2, 6), }" > x.npy
 head -c 96 /dev/zero >> x.npy
 axes='{"dim": 8, "heads": 2, "num_dimensions": 2}'
-expect 2 'axial-attention: 8 channels wanted in axis 3 (counted from 0), 6 found' "$attn" run --arch axial-attention \
+expect 2 'axial-attention: expected 8 channels in axis 3 (counted from 0), found 6' "$attn" run --arch axial-attention \
     --config "$axes" --input x=x.npy -o out=y.npy
-expect 2 'axial-attention: 3 axes wanted, 4 found' "$attn" run --arch axial-attention \
+expect 2 'axial-attention: expected 3 axes, found 4' "$attn" run --arch axial-attention \
     --config '{"dim": 8, "heads": 2, "num_dimensions": 1}' --input x=x.npy -o out=y.npy
 expect 2 'json is a switch: it takes no value, or =true or =false' "$attn" list --json=maybe
-expect 2 'all excludes a NAME' "$attn" list --all transformer
-expect 2 'channels is 0, 1 or 3' "$attn" classify dir x.png --channels 2
+expect 2 'all cannot be used with a NAME' "$attn" list --all transformer
+expect 2 'channels must be 0, 1 or 3' "$attn" classify dir x.png --channels 2
 expect 2 'ATTN_ISA=mmx' env ATTN_ISA=mmx "$attn" version
 
 # ---- data
@@ -48,18 +48,18 @@ printf '%s\nno tab here\n' "$pair" > notab.tsv
 printf '%s\n%s\nbad \377\tx\n' "$pair" "$pair" > utf8.tsv
 { echo "$pair"; head -c 1000000 /dev/zero | tr '\0' a; printf '\tx\n'; } > long.tsv
 expect 2 'nothere.tsv: cannot be opened' "$attn" train translate --data nothere.tsv --out new
-expect 2 'empty.tsv: no sentence pairs' "$attn" train translate --data empty.tsv --out new
+expect 2 'empty.tsv: there are no sentence pairs' "$attn" train translate --data empty.tsv --out new
 expect 2 'notab.tsv:2: no tab' "$attn" train translate --strict --data notab.tsv --out new
 expect 2 'utf8.tsv:3: .*UTF-8 at byte 4' "$attn" train translate --strict --data utf8.tsv --out new
-expect 2 'long.tsv:2: a line of 1000002 bytes' "$attn" train translate --strict --data long.tsv --out new
+expect 2 'long.tsv:2: the line has 1000002 bytes' "$attn" train translate --strict --data long.tsv --out new
 expect 2 'heads' "$attn" train translate --data phrasebook --out new --num-heads 3 --max-examples 300
 [ ! -e new ] || fail "a directory was made although the training could not begin"
 
 # ---- a model's directory
 # shellcheck disable=SC2086
 "$attn" train translate $tiny --out good --epochs 1 --quiet > /dev/null 2>&1 || fail "the tiny training failed"
-expect 2 '"transformer" is no classifier; it translates: attn translate' "$attn" classify good x.png
-expect 2 'there already: go on with that training (--resume)' "$attn" train translate --data phrasebook --out good
+expect 2 '"transformer" is not a classifier; it translates: attn translate' "$attn" classify good x.png
+expect 2 'exists already: resume its training (--resume)' "$attn" train translate --data phrasebook --out good
 expect 2 'keeps its settings' "$attn" train translate --out good --resume --num-hiddens 64
 expect 2 'nodir/config.json' "$attn" translate nodir hello
 for file in config.json model.safetensors source.vocab target.vocab; do
@@ -90,7 +90,7 @@ rm pipe link.png
 # A config.json that needs more memory than its weights have numbers for is refused before any is taken.
 cp -r good greedy
 sed 's/"max_len": *[0-9]*/"max_len": 20000000/' good/config.json > greedy/config.json
-expect 2 'more than the [0-9]* bytes that fit to the file of weights; .*P alone has' "$attn" info greedy
+expect 2 'more than the [0-9]* bytes that fit the file of weights; .*P alone needs' "$attn" info greedy
 # The address sanitizer maps terabytes for itself.
 grep -q -a __asan_init "$attn" ||
     expect 2 'more than the [0-9]* bytes' sh -c "ulimit -v 2000000; '$attn' translate greedy hello"
@@ -131,8 +131,8 @@ expect 2 'sentence:2: byte 1: invalid UTF-8' "$attn" translate good --strict hel
 expect 2 'empty' "$attn" show good ''
 expect 2 'must end in .png' "$attn" show good hello -o picture.gif
 expect 2 '--kinds: "middle"' "$attn" show good hello --kinds encoder,middle
-expect 2 '--layer is not for a translator' "$attn" show good hello --layer 1
-expect 2 '--words is not for an array of weights' "$attn" show weights.npy --words
+expect 2 '--layer does not apply to a translator' "$attn" show good hello --layer 1
+expect 2 '--words does not apply to an array of weights' "$attn" show weights.npy --words
 expect 2 'g does not divide h' "$attn" bench attend b1h3q4k4d8g2
 
 # ---- nowhere to write
@@ -154,6 +154,6 @@ expect 2 'looped/config.json: cannot be opened: Too many levels of symbolic link
 expect 2 'looped/config.json: cannot be opened: Too many levels of symbolic links' "$attn" contacts looped --model looped
 for option in 'train classify --from' 'score --model' 'run --config'; do
     # shellcheck disable=SC2086
-    expect 2 'is given an empty text' "$attn" $option ''
+    expect 2 'must not be empty' "$attn" $option ''
 done
 exit $failed

@@ -70,12 +70,12 @@ cmp -s tuned/model.safetensors named/model.safetensors || fail "a checkpoint of 
 grep -q '^blks.0.ln1.weight	\[16\]	taken, lays.0.ln1.weight$' named/fine-tuning.tsv || fail "fine-tuning.tsv does not say what was called how"
 rm -rf named
 # shellcheck disable=SC2086
-expect 2 'needs a line "set num_heads=N"' "$attn" train classify $by --names headless.names
+expect 2 'add the line "set num_heads=N"' "$attn" train classify $by --names headless.names
 # shellcheck disable=SC2086
-expect 2 'is no classifier of pictures' "$attn" train classify $by --names words.names
+expect 2 'is not a classifier of pictures' "$attn" train classify $by --names words.names
 # shellcheck disable=SC2086
 expect 2 'no rule' "$attn" train classify $by --names vit-timm
-expect 2 'names: it goes with from' "$attn" train classify --data three --out named --names pictures.names
+expect 2 'names needs from' "$attn" train classify --data three --out named --names pictures.names
 [ ! -e named ] || fail "what was refused left a directory"
 
 # ---- the commands that use a classifier: a bare file, with what it leaves out at its defaults, and a directory with config.json
@@ -147,7 +147,7 @@ cmp -s own/1.contacts.npy named/1.contacts.npy || fail "contacts by a names file
 expect 0 'embed\|named' "$attn" embed families/1.a3m --model foreign.safetensors --names msa.names -o named
 expect 0 'C2' "$attn" score families/1.a3m C2D --model foreign.safetensors --names msa.names
 expect 0 'msa.png' "$attn" show foreign.safetensors families/1.a3m --names msa.names --kinds rows -o msa.png
-expect 2 'needs a line "set attention_heads=N"' "$attn" contacts families/1.a3m --model msa_tiny.pt --names msa-esm -o none
+expect 2 'add the line "set attention_heads=N"' "$attn" contacts families/1.a3m --model msa_tiny.pt --names msa-esm -o none
 # shellcheck disable=SC2086
 "$attn" train msa $msa --from foreign.safetensors --names msa.names --out family3 --epochs 2 --freeze 'embed_.*' > /dev/null ||
     fail "train msa --names fails"
@@ -163,7 +163,7 @@ draw="--data three --levels 2 --batch 16 --warmup 0 --schedule constant --thread
 "$attn" diff drawn redrawn > differences || true
 grep -q "only in\|another shape" differences && fail "train images --from builds another model: $(cat differences)"
 # shellcheck disable=SC2086
-expect 2 "a model of pictures of" "$attn" train images --data three --out none --levels 4 --from drawn
+expect 2 "the model draws pictures of" "$attn" train images --data three --out none --levels 4 --from drawn
 
 LC_ALL=C sed 's/outer/OUTER/g' drawn/model.safetensors > foreign.safetensors
 {
@@ -212,13 +212,13 @@ same "classes of adapter and merged" "$(cat one)" "$(cat two.txt)"
 expect 2 "lora/config.json would overwrite the input lora/config.json" "$attn" convert lora -o lora
 # shellcheck disable=SC2086
 "$attn" train classify $lora --out lora2 --epochs 1 > /dev/null
-expect 2 "there is an adapter in it" "$attn" convert lora2 -o lora
+expect 2 "the directory holds a low-rank adapter; choose another directory" "$attn" convert lora2 -o lora
 mv base elsewhere
 "$attn" train classify --out lora2 --resume --epochs 2 --threads 1 --quiet > /dev/null || fail "a training of adapters does not go on"
 mv elsewhere base
 cmp -s lora/adapter_model.safetensors lora2/adapter_model.safetensors || fail "a resumed training of adapters ends elsewhere"
 printf 'x' | dd of=lora2/base.safetensors bs=1 seek=$(($(wc -c < lora2/base.safetensors) * 2 / 3)) conv=notrunc 2> /dev/null
-expect 2 "its sum is not that" "$attn" train classify --out lora2 --resume --epochs 3
+expect 2 "its checksum does not match" "$attn" train classify --out lora2 --resume --epochs 3
 # shellcheck disable=SC2086
 "$attn" train msa $msa --from msa_tiny.pt --out lora3 --epochs 1 --lora 2 --lora-on '.*(q|v)_proj' > /dev/null || fail "train msa --lora fails"
 expect 0 'contacts' "$attn" contacts families/1.a3m --model lora3 -o out3
@@ -281,7 +281,7 @@ sed 's/"bias"/"use_rslora": 1, "bias"/' lora/adapter_config.json > wrong/adapter
 "$attn" diff lora/base.safetensors wrong > its.txt 2> said
 [ -s its.txt ] && ! cmp -s own.txt its.txt || fail "\"use_rslora\": 1 is passed over"
 rm -rf wrong && cp -r lora wrong && cp lora/base.safetensors wrong/adapter_model.safetensors
-expect 2 "is no name that peft gives" "$attn" eval wrong
+expect 2 "is not a name that peft writes" "$attn" eval wrong
 rm wrong/adapter_model.safetensors
 expect 2 "adapter_model.safetensors" "$attn" eval wrong
 

@@ -56,6 +56,7 @@ right=$(tr ' ' '\n' < learned.align | paste - told.words | awk '$1 == $2 { n++ }
 expect 0 '"aligned_pairs": 600' "$attn" align plain --alignments again.align --lexicon again.s2t --json
 [ -s again.s2t ] || fail "no lexicon beside the alignments"
 expect 2 'the outputs both and both are the same file' "$attn" align plain --alignments both --lexicon both
+expect 2 "--lexicon -: this output must be a file, not standard output" "$attn" align plain --lexicon -
 
 # ---- a training that read few pairs does not bound a request for all pairs of other data
 # shellcheck disable=SC2086
@@ -76,14 +77,14 @@ for file in model.safetensors checkpoint.safetensors history.tsv; do
 done
 cp learned.align kept
 sed '1s/.*/0-0/' kept > learned.align
-expect 2 "not the data that the training in parts began with" "$attn" train translate --out parts --resume --epochs 3 --quiet
+expect 2 "these are not the data that the training in parts began with" "$attn" train translate --out parts --resume --epochs 3 --quiet
 rm learned.align
 expect 2 'learned.align' "$attn" train translate --out parts --resume --epochs 3 --quiet
 
 # ---- what is wrong is told
 head -3 told.align > short.align
 # shellcheck disable=SC2086
-expect 2 'short.align: 3 lines of word alignments for 600 sentence pairs' \
+expect 2 'short.align: found 3 lines of word alignments for 600 sentence pairs; expected one for each' \
     "$attn" train translate $small --out wrong --guided-alignment short.align
 sed '7s/$/ 9-9/' told.align > far.align
 # shellcheck disable=SC2086
@@ -93,6 +94,6 @@ expect 2 'guided_alignment_weight is given without' "$attn" train translate $sma
 # shellcheck disable=SC2086
 expect 2 'nowhere.align' "$attn" train translate $small --out wrong --guided-alignment nowhere.align
 [ ! -e wrong ] || fail "a refused training leaves a directory"
-expect 2 'writes a lexicon or word alignments' "$attn" align plain
+expect 2 'align has nothing to write' "$attn" align plain
 expect 2 'a directory that is missing\|No such file' "$attn" align plain --alignments nowhere/x.align
 exit $failed

@@ -42,7 +42,7 @@ compiler=$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' "$ATTN_BUILD/CMakeCache.txt")
 "$compiler" --version | grep -qF -e "$(sed -n 's/^compiler .* //p' build.txt)" || fail "version --build: $(grep ^compiler build.txt)"
 grep -q "^build [A-Za-z][A-Za-z]* (.*-ffp-contract=off" build.txt || fail "version --build: $(grep '^build' build.txt)"
 for both in libz:zlib libjansson:jansson libpng16:libpng libjpeg:libjpeg libcairo:cairo libfontconfig:fontconfig \
-    libwebp:libwebp libwebpmux:libwebpmux libyaml-0:libyaml libsentencepiece:sentencepiece; do
+    libwebp:libwebp libwebpmux:libwebpmux libyaml-0:libyaml libutf8proc:utf8proc libsentencepiece:sentencepiece; do
     ! readelf -d "$attn" 2> err.txt | grep -q "NEEDED.*\[${both%:*}\." || grep -qE "^libraries .*${both#*:} [0-9]" build.txt ||
         fail "version --build lacks ${both#*:}"
 done
@@ -72,7 +72,7 @@ while read -r name; do
     # shellcheck disable=SC2086
     "$attn" help --man $name > "attn-$(echo "$name" | tr ' ' -).1" || fail "no man page of $name"
 done < names.txt
-expect 2 'train what? there is: attn train translate' "$attn" help --man train
+expect 2 'train needs one of: attn train translate' "$attn" help --man train
 grep -q '^\.TH ATTN 1' attn.1 || fail "the man page lacks its title"
 for part in '.SH DESCRIPTION' '.SH OPTIONS' '.SH COMMON OPTIONS' '.SH EXAMPLES' '.SH EXIT STATUS'; do
     grep -q "^$part" attn-translate.1 || fail "attn-translate.1 lacks $part"

@@ -91,7 +91,7 @@ expect 0 'The model is in killed' "$attn" train images --out killed --resume --t
 for file in model.safetensors checkpoint.safetensors history.tsv config.json; do
     cmp -s whole/$file killed/$file || fail "$file differs from that of an unbroken training"
 done
-expect 2 'there already' "$attn" train images --data data --out whole
+expect 2 'exists already' "$attn" train images --data data --out whole
 expect 2 'keeps its settings' "$attn" train images --out whole --resume --dim 32
 pictures other/train 10 5
 expect 2 'not the data' "$attn" train images --out whole --resume --data other
@@ -112,8 +112,8 @@ expect 0 'shown.html' "$attn" show colour plain.ppm -o shown.html
 grep -q '"outer blocks, 4 x 4"' shown.html || fail "no map of the outer blocks"
 expect 2 'layer 1: the outer decoder has no row above' "$attn" show whole half.pgm --query 1,3 --layer 1 -o shown.svg
 expect 2 'layer 1: the exterior encoder has no earlier plane' "$attn" show colour plain.ppm --channel 1 --layer 1 -o x.svg
-expect 2 "the query's column 7 is asked for; there are 6" "$attn" show whole half.pgm --query 1,7 -o shown.svg
-expect 2 '\-\-words is not for a model that draws images' "$attn" show whole half.pgm --words -o shown.svg
+expect 2 "the query's column 7 does not exist: there are 6" "$attn" show whole half.pgm --query 1,7 -o shown.svg
+expect 2 '\-\-words does not apply to a model that draws images' "$attn" show whole half.pgm --words -o shown.svg
 
 # ---- videos, a folder of frames for each, in the order of their numbers: a white pixel moves right or down, or not
 clips() { # FOLDER COUNT FRAMES
@@ -161,34 +161,34 @@ refuse() { # WORDS DATA [OPTION...]
     expect 2 "$words" "$attn" train images --data "$from" $video "$@" --out refused
 }
 cp -r clips longer && cp longer/train/7/frame8.pgm longer/train/7/frame11.pgm
-refuse 'longer/train/7 has 4 frames, longer/train/0 3; all videos must have as many' longer
+refuse 'longer/train/7 has 4 frames, but longer/train/0 has 3; all videos must have the same number' longer
 cp -r clips unlike && cp half.pgm unlike/train/1/frame9.pgm
-refuse 'unlike/train/1/frame9.pgm has 6 x 6 pixels, the first frame 4 x 4; --size says what all become' unlike
+refuse 'unlike/train/1/frame9.pgm has 6 x 6 pixels, but the first frame has 4 x 4; --size resizes all' unlike
 expect 0 'The model is in sized' "$attn" train images --data unlike --video --size 4 --dim 8 --heads 2 --epochs 1 -q --out sized
 rm -r unlike/train/1 && mkdir unlike/train/1 && for f in 1 2 3; do cp half.pgm unlike/train/1/$f.pgm; done
-refuse 'unlike/train/1 has 6 x 6 pixels, unlike/train/0 4 x 4; --size' unlike
+refuse 'unlike/train/1 has 6 x 6 pixels, but unlike/train/0 has 4 x 4; --size' unlike
 clips single 3 1
-refuse 'single/0: 1 frame; a video has 2 or more' single
-refuse 'data/train: no folders of frames in it' data
-refuse 'clips/train/0: no videos, which are folders of pictures' clips/train/0
+refuse 'single/0: found 1 frame; a video needs 2 or more' single
+refuse 'data/train: there are no folders of frames' data
+refuse 'clips/train/0: there are no videos; expected folders of pictures' clips/train/0
 npy() { # FILE SHAPE BYTES
     head="{'descr': '|u1', 'fortran_order': False, 'shape': ($2), }"
     { printf '\223NUMPY\001\000\166\000%-117s\n' "$head"; head -c "$3" /dev/zero; } > "$1"
 }
 npy flat.npy '8, 3, 4, 4' 384
-refuse 'flat.npy: an array of 4 axes; videos have 5: (videos, frames, channels, height, width)' flat.npy
+refuse 'flat.npy: the array has 4 axes; expected 5 (videos, frames, channels, height, width)' flat.npy
 npy one.npy '8, 1, 1, 4, 4' 128
-refuse 'one.npy: 1 frame; a video has 2 or more' one.npy
+refuse 'one.npy: found 1 frame; a video needs 2 or more' one.npy
 npy odd.npy '4, 3, 2, 4, 4' 384
-refuse 'odd.npy: 2 channels on axis 2; a frame has 1 or 3' odd.npy
+refuse 'odd.npy: 2 channels on axis 2; expected 1 or 3' odd.npy
 npy four.npy '2, 4, 1, 4, 4' 128
-expect 2 'four.npy has 4 frames; the model draws videos of 3' "$attn" eval moving --data four.npy
-expect 2 'four.npy has 4 frames; the model draws pictures' "$attn" eval whole --data four.npy
-expect 2 'video 3 is asked for; there are 2' "$attn" complete moving four.npy --clip 3 -o done.pgm
-expect 2 '\-\-frames 4: clips/test/0 has 3' "$attn" complete moving clips/test/0 --frames 4 -o done.pgm
+expect 2 'four.npy has 4 frames, but the model draws videos of 3' "$attn" eval moving --data four.npy
+expect 2 'four.npy has 4 frames, but the model draws pictures' "$attn" eval whole --data four.npy
+expect 2 'video 3 is requested, but there are 2' "$attn" complete moving four.npy --clip 3 -o done.pgm
+expect 2 '\-\-frames 4: clips/test/0 has only 3' "$attn" complete moving clips/test/0 --frames 4 -o done.pgm
 expect 2 '\-\-frames: the model draws pictures' "$attn" complete whole half.pgm --frames 1 -o done.pgm
-expect 2 'frame 3 is asked for; 1 are given' "$attn" show moving clips/test/0/frame8.pgm --frame 3 -o shown.svg
-expect 2 'a model of 3 frames; these data have 1' "$attn" train images --data data --levels 2 --from moving --out refused
+expect 2 'frame 3 is requested, but 1 are given' "$attn" show moving clips/test/0/frame8.pgm --frame 3 -o shown.svg
+expect 2 'the model has 3 frames, but the data have 1' "$attn" train images --data data --levels 2 --from moving --out refused
 [ ! -e refused ] || fail "a directory was made although the training could not begin"
 
 # ---- bad input
@@ -196,7 +196,7 @@ expect 2 'train images needs --data' "$attn" train images --out new
 expect 2 'label_smoothing is 0.1; ' "$attn" train images --data data --out new --label-smoothing 0.1
 expect 2 'levels cannot be 1; it must be between 2 and 256' "$attn" train images --data data --out new --levels 1
 expect 2 'heads' "$attn" train images --data data --out new --dim 9 --heads 2
-mkdir empty && expect 2 'empty: no images' "$attn" train images --data empty --out new
+mkdir empty && expect 2 'empty: there are no images' "$attn" train images --data empty --out new
 cp -r data damaged && head -c 40 data/train/007.pgm > damaged/train/007.pgm
 expect 2 'damaged/train/\.*/*007.pgm: .*cut off' "$attn" train images --data damaged --out new
 [ ! -e new ] || fail "a directory was made although the training could not begin"
@@ -208,7 +208,7 @@ expect 2 '--rows 7: images have only 6 rows' "$attn" complete whole half.pgm -o 
 expect 2 'nothere.png' "$attn" complete whole nothere.png -o x.png
 sed 's|"architecture": "[^"]*"|"architecture": "vit"|' whole/config.json > config.tmp
 mkdir odd && cp whole/model.safetensors odd && mv config.tmp odd/config.json
-expect 2 'odd/config.json: "vit" is no model that draws images' "$attn" generate odd -o x.png
+expect 2 'odd/config.json: "vit" is not a model that draws images' "$attn" generate odd -o x.png
 sed 's|"levels": 2|"levels": 700|' whole/config.json > odd/config.json
 expect 2 'odd/config.json: levels is 700' "$attn" generate odd -o x.png
 exit $failed

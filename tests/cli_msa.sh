@@ -35,16 +35,16 @@ small="--layers 2 --embed-dim 16 --ffn-embed-dim 32 --attention-heads 2 --steps 
 "$attn" train msa --data families --out parts $small --epochs 1 --quiet >/dev/null
 cmp -s whole/model.safetensors parts/model.safetensors && fail "the second epoch changed nothing"
 head -2 whole/history.tsv | cmp -s - parts/history.tsv || fail "the first epochs differ"
-expect 2 "is there already" "$attn" train msa --data families --out whole $small --quiet
+expect 2 "exists already" "$attn" train msa --data families --out whole $small --quiet
 expect 2 "train msa needs --data" "$attn" train msa --out nothing --quiet
 mkdir empty
 : > bad.a3m
-expect 2 "no files in it" "$attn" train msa --data empty --out nothing --quiet
+expect 2 "empty: the folder has no files" "$attn" train msa --data empty --out nothing --quiet
 expect 2 "No such file" "$attn" train msa --data missing --out nothing --quiet
-expect 2 "bad.a3m: not a directory" "$attn" train msa --data bad.a3m --out nothing --quiet
+expect 2 "bad.a3m: expected a directory" "$attn" train msa --data bad.a3m --out nothing --quiet
 cp -r families broken
 printf '>a\nAC1\n' > broken/g.a3m
-expect 2 "broken/g.a3m:2: '1' at column 3 is no residue" "$attn" train msa --data broken --out nothing --quiet
+expect 2 "broken/g.a3m:2: '1' at column 3 is not a residue" "$attn" train msa --data broken --out nothing --quiet
 [ ! -e nothing ] || fail "a run that could not begin left a directory"
 
 # ---- what is no alignment is passed over and counted; .A3M and a file without an ending count by what they are
@@ -56,16 +56,16 @@ cp f1.pdb mixed/f1.pdb
 printf 'Query         f1\nMatch_columns 30\n' > mixed/f1.hhr
 : > mixed/notes
 # shellcheck disable=SC2086
-expect 0 '4 files are passed over, no alignment by its ending or its content: the first is mixed/' \
+expect 0 '4 files are skipped, not an alignment by name or content: the first is mixed/' \
     "$attn" train msa --data mixed --out with-others $small --epochs 1
 same "alignments beside other files" "2 alignments to train on, 1 for validation; 24 sequences" \
     "$(sed -n 's/^attn: \(.* sequences\)$/\1/p' err.txt)"
 mkdir others
 cp mixed/README.md mixed/f1.hhr others
-expect 2 "others: none of its 2 files is an alignment; the first is others/" \
+expect 2 "others: none of its 2 files is an alignment; the first file is others/" \
     "$attn" train msa --data others --out nothing --quiet
 printf 'Query         f1\n' > others/f1.a3m
-expect 2 "others/f1.a3m:1: neither '>' nor" "$attn" train msa --data others --out nothing --quiet
+expect 2 "others/f1.a3m:1: expected '>', " "$attn" train msa --data others --out nothing --quiet
 [ ! -e nothing ] || fail "a run without alignments left a directory"
 
 # ---- --depth limits the rows of a step: two rows cost less than eight
@@ -83,7 +83,7 @@ expect 0 '^msa-transformer: ' "$attn" info random
 
 # ---- contacts need a regression; it is fitted to a structure
 if ! "$attn" version --build | grep -q '^libraries .*gemmi'; then
-    expect 2 "f1.pdb: this build of attn has no gemmi" "$attn" train contacts families/f1.a3m=f1.pdb --model whole \
+    expect 2 "f1.pdb: structures need gemmi" "$attn" train contacts families/f1.a3m=f1.pdb --model whole \
         --out fitted --quiet
     echo "built without gemmi: what needs a structure is left out"
     exit $failed
@@ -125,9 +125,9 @@ expect 0 "^attn: warning: beside/f2.pdb: chain A is another protein: .*; no dist
 head -1 beside/out/f2.contacts.tsv | grep -q distance && fail "distances of another protein"
 expect 2 "beside/f2.pdb: chain A is another protein" "$attn" contacts beside/f2.a3m --model fitted -o beside/out \
     --structure beside/f2.pdb --quiet
-expect 2 "beside/f2.pdb: no chain 'Q'" "$attn" contacts beside/f2.a3m --model fitted -o beside/out --chain Q --quiet
+expect 2 "beside/f2.pdb: there is no chain 'Q'" "$attn" contacts beside/f2.a3m --model fitted -o beside/out --chain Q --quiet
 printf 'ATOM  damaged\n' > beside/f2.pdb
-expect 0 "^attn: warning: beside/f2.pdb:1: an atom's record of less than 54 columns; no distances" \
+expect 0 "^attn: warning: beside/f2.pdb:1: an atom's record has less than 54 columns; no distances" \
     "$attn" contacts beside/f2.a3m --model fitted -o beside/out
 gzip -c f1.pdb > beside/f1.pdb.gz
 cp families/f1.a3m beside/f1.A3M
@@ -166,7 +166,7 @@ fi
 paste out/f1.contacts.tsv less/f1.contacts.tsv | awk -F'\t' 'NR > 1 && ($7 - $16 > 1e-5 || $16 - $7 > 1e-5) && $1 == $10 && $2 == $11 { exit 1 }' ||
     fail "--memory changed the result"
 expect 2 "at least; allowed" "$attn" contacts f1.a3m --model fitted --memory 10K --quiet
-expect 2 "is no size" "$attn" contacts f1.a3m --model fitted --memory much --quiet
+expect 2 "is not a size" "$attn" contacts f1.a3m --model fitted --memory much --quiet
 expect 2 "no chain 'Z'" "$attn" contacts f1.a3m --model fitted --chain Z --quiet
 # without a name the chain that fits best; residues absent from the file have no places, whatever their numbers
 sed 's/ A / B /' f1.pdb | sed '10,14d' > complex.pdb
@@ -210,7 +210,7 @@ expect 2 "residue 6 of the query is an insertion" "$attn" score lower.a3m "$(ech
 
 head -2 f1.a3m > single.a3m
 "$attn" contacts single.a3m --model fitted -o out 2>said >/dev/null
-grep -q "warning: one sequence alone" said || fail "no warning for one sequence"
+grep -q "warning: the alignment has only one sequence" said || fail "no warning for one sequence"
 
 # ---- weights of sequences: the eight of a family differ in a fifth of their columns and count singly, copies together
 "$attn" weights families/f1.a3m -o out --identity 0.99 --json | grep -q '"effective_sequences":8' || fail "Neff is not 8"
@@ -228,13 +228,13 @@ expect 0 "54,000 sequences of 14 columns, Neff not counted (attn weights counts 
     "$attn" contacts many.fasta --model fitted --depth 4 -o out
 
 # ---- usual mistakes: what is wrong, and what would be right
-expect 2 "f1.a3m is no model" "$attn" contacts f1.a3m --model f1.a3m
-expect 2 "empty is no model" "$attn" contacts f1.a3m --model empty
-expect 2 "there is no nowhere" "$attn" contacts f1.a3m --model nowhere
+expect 2 "f1.a3m is not a model" "$attn" contacts f1.a3m --model f1.a3m
+expect 2 "empty is not a model" "$attn" contacts f1.a3m --model empty
+expect 2 "nowhere: no such file or directory" "$attn" contacts f1.a3m --model nowhere
 expect 2 "the contact regression alone; the model is the other file" \
     "$attn" contacts f1.a3m --model "$root/tests/data/pt/msa_tiny-contact-regression.pt"
 printf '>a\nACDEFG\n>b\nACDE\n' > ragged.fasta
-expect 2 "ragged.fasta:3: sequence 'b' has 4 columns, the first one 6: not aligned" "$attn" contacts ragged.fasta --model fitted
+expect 2 "ragged.fasta:3: sequence 'b' has 4 columns, the first one 6; in a3m" "$attn" contacts ragged.fasta --model fitted
 # one bad file of several: the others are done, and the end names it; --strict stops there
 for command in weights "contacts --model fitted" "embed --model fitted"; do
     for strict in "" --strict; do
@@ -248,7 +248,7 @@ for command in weights "contacts --model fitted" "embed --model fitted"; do
     done
 done
 printf '>a\nacdefg\n>b\nacdefh\n' > lower.a3m
-expect 2 "lower.a3m:1: sequence 'a' has lower case alone, which a3m takes for insertions" "$attn" contacts lower.a3m --model fitted
+expect 2 "lower.a3m:1: sequence 'a' has only lower-case residues, which are insertions in a3m" "$attn" contacts lower.a3m --model fitted
 expect 0 "lower.contacts.tsv" "$attn" contacts lower.a3m --model fitted --format fasta -o out
 printf 'CLUSTAL W\n\na ACDEFGHIK\nb ACDEFGHIR\n  ********.\n' > clustal.aln
 expect 0 "clustal.aln: Clustal, 2 sequences of 9 columns" "$attn" contacts clustal.aln --model fitted -o out
@@ -256,9 +256,9 @@ printf '>P1;a\na description\nACDEFGHIK*\n>P1;b\n\nACDEFGHIR*\n' > made.pir
 expect 0 "made.pir: FASTA, 2 sequences of 9 columns" "$attn" contacts made.pir --model fitted -o out
 [ -s out/made.contacts.tsv ] || fail "the names of results of made.pir: $(ls out)"
 printf 'a ACDEF\n' > none.aln
-expect 2 "a3m, FASTA, a2m, Stockholm and Clustal are read" "$attn" contacts none.aln --model fitted
+expect 2 "a3m, FASTA, a2m, Stockholm and Clustal are supported" "$attn" contacts none.aln --model fitted
 cat f1.a3m f1.a3m > named.a3m
-expect 0 "warning: [0-9]* of the sequences have a name that another has too, such as" "$attn" contacts named.a3m --model fitted -o out
+expect 0 "warning: [0-9]* of the sequences have the same name as another, such as" "$attn" contacts named.a3m --model fitted -o out
 sed 's/^>.*/>/' families/f1.a3m > nameless.a3m
 expect 0 "warning: $(grep -c '>' nameless.a3m) of the sequences have no name" "$attn" contacts nameless.a3m --model fitted -o out
 expect 0 "1 sequence of" "$attn" contacts single.a3m --model fitted -o out
@@ -285,7 +285,7 @@ expect 2 "cut.a3m.gz: .*damaged or cut off" "$attn" contacts cut.a3m.gz --model 
 awk 'BEGIN { for (r = 0; r < 3; r++) { print ">" r; for (c = 0; c < 1023; c++) printf "%s", substr("ACDEFGHIKLMNPQRSTVWY", (c * 7 + r * c) % 20 + 1, 1); print "" } }' > most.fasta
 expect 0 "most.contacts.tsv" "$attn" contacts most.fasta --model fitted --memory 60M -o out
 sed 's/^[A-Z]*$/&A/' most.fasta > over.fasta
-expect 2 "1025 tokens a row; the model has positions for 1024, <cls> and 1023 residues" "$attn" contacts over.fasta --model fitted --quiet
+expect 2 "a row has 1025 tokens, but the model has positions for 1024, <cls> and 1023 residues" "$attn" contacts over.fasta --model fitted --quiet
 expect 2 "cannot be 1025; it must be between 1 and 1024" "$attn" contacts f1.a3m --model fitted --depth 1025
 
 # ---- pictures of attention
@@ -309,7 +309,7 @@ for i, m in enumerate(maps):
 END
 fi
 expect 2 "the model has 2 layers" "$attn" show fitted f1.a3m --layer 3 --quiet
-expect 2 "of an alignment there are rows and columns" "$attn" show fitted f1.a3m --kinds cross --quiet
+expect 2 "expected rows or columns for an alignment" "$attn" show fitted f1.a3m --kinds cross --quiet
 
 # ---- embeddings and scores
 "$attn" embed f1.a3m --model fitted --what sequences --depth 5 -o out --json --quiet | grep -q '"shape":\[5,16\]' ||
@@ -335,7 +335,7 @@ done
 same "words come before the file's mutations" 5 "$("$attn" score f1.a3m "${fourth}4$second" --mutations list.txt \
     --model fitted --quiet | wc -l)"
 printf '%s3%s\nA3\n' "$residue" "$other" > odd.txt
-expect 2 'odd.txt:2: "A3" is no mutation' "$attn" score f1.a3m --mutations odd.txt --model fitted --quiet
+expect 2 'odd.txt:2: "A3" is not a mutation' "$attn" score f1.a3m --mutations odd.txt --model fitted --quiet
 printf '%s3%s\n%s3%s\n' "$residue" "$other" "$other" "$residue" > odd.txt
 expect 2 "odd.txt:2: ${other}3$residue: residue 3 of the query is $residue" "$attn" score f1.a3m --mutations odd.txt \
     --model fitted --quiet
@@ -345,16 +345,16 @@ expect 2 'odd.txt:1: several fields, but the first line has no column "mutant"' 
 printf 'score,mutant\n1\n' > odd.txt
 expect 2 'odd.txt:2: the line has no field 2' "$attn" score f1.a3m --mutations odd.txt --model fitted --quiet
 printf 'mutant\n' > odd.txt
-expect 2 'odd.txt: no mutations in it' "$attn" score f1.a3m --mutations odd.txt --model fitted --quiet
+expect 2 'odd.txt: the file has no mutations' "$attn" score f1.a3m --mutations odd.txt --model fitted --quiet
 expect 2 'No such file' "$attn" score f1.a3m --mutations absent.txt --model fitted --quiet
 expect 2 "replaces residue 3 twice" "$attn" score f1.a3m "${residue}3$other:${residue}3$other" --model fitted --quiet
-expect 2 "is no mutation" "$attn" score f1.a3m "${residue}3$other:" --model fitted --quiet
-expect 2 '"S1Z": Z is none of the 20 amino acids' "$attn" score f1.a3m S1Z --model fitted --quiet
+expect 2 "is not a mutation" "$attn" score f1.a3m "${residue}3$other:" --model fitted --quiet
+expect 2 '"S1Z": Z is not one of the 20 amino acids' "$attn" score f1.a3m S1Z --model fitted --quiet
 expect 2 'write capitals' "$attn" score f1.a3m a1S --model fitted --quiet
-expect 2 "is no mutation" "$attn" score f1.a3m A3 --model fitted --quiet
+expect 2 "is not a mutation" "$attn" score f1.a3m A3 --model fitted --quiet
 expect 2 "the query has residues 1 to 30" "$attn" score f1.a3m A31G --model fitted --quiet
 expect 2 "residue 3 of the query is $residue" "$attn" score f1.a3m "${other}3$residue" --model fitted --quiet
-expect 2 "score needs mutations" "$attn" score f1.a3m --model fitted --quiet
+expect 2 "score needs a MUTATION" "$attn" score f1.a3m --model fitted --quiet
 [ "$("$attn" score f1.a3m --every --model fitted --quiet | wc -l)" -eq 571 ] || fail "--every is not 30 times 19 lines"
 # the query's first residue may have another number: the scores stay what they are
 "$attn" score f1.a3m --every --offset 100 --model fitted --quiet | awk 'NR > 1 { n = substr($1, 2, length($1) - 2); sub(n, n - 100, $1) } { print }' OFS='\t' > moved

@@ -32,7 +32,7 @@ cmp -s a.npy c.npy || fail "what was converted by a names file gives something e
 
 # ---- errors are named, and nothing is written
 sed '/to_out/d' same.names > short.names
-expect 2 'no rule of short.names takes "to_out' "$attn" convert "$data/self_attention.pt" --names short.names -o none
+expect 2 'no rule of short.names matches "to_out' "$attn" convert "$data/self_attention.pt" --names short.names -o none
 sed 's/(to_out.*/(to_out\\..*) to_q.weight/' same.names > twice.names
 expect 2 'is filled twice' "$attn" convert "$data/self_attention.pt" --names twice.names -o none
 sed 's/part 1/part 0/; s/join 1/join 0/' same.names > slice.names
@@ -41,7 +41,7 @@ sed 's/transpose transpose/part 0\/2/' same.names > shape.names
 expect 2 'expected \[6,6\], found \[3,6\] (of to_q.weight)' "$attn" convert "$data/self_attention.pt" --names shape.names -o none
 expect 2 'none.names' "$attn" convert "$data/self_attention.pt" --names none.names -o none
 sed '/^arch/d' same.names > noarch.names
-expect 2 'no line arch' "$attn" convert "$data/self_attention.pt" --names noarch.names -o none
+expect 2 'no line "arch NAME"' "$attn" convert "$data/self_attention.pt" --names noarch.names -o none
 [ ! -e none ] || fail "a conversion that failed left a directory"
 
 # ---- the dry run: all that fits, what is missing with the closest, what is left over; and a file to begin with
@@ -112,14 +112,14 @@ floats '\0\0\110\101' > more.safetensors
 floats '\0\0\300\177' > nan.safetensors
 if "$attn" diff twelve.safetensors more.safetensors > said; then fail "attn diff finds no difference"; fi
 grep -q 'w  *largest 5.000e-01, relative 3.846e-02$' said || fail "attn diff says otherwise by how much: $(cat said)"
-same "what attn diff counts" "1 tensors are the same, 1 differ, 0 are on one side alone" "$(tail -n 1 said)"
+same "what attn diff counts" "1 tensors are the same, 1 differ, 0 are in one checkpoint only" "$(tail -n 1 said)"
 "$attn" diff more.safetensors twelve.safetensors --json | tr -d ' \n' > said
 grep -q '"name":"w","differs":"numbers","largest":0.5,"relative":0.037' said && grep -q '"same":1' said || fail "attn diff --json: $(cat said)"
 "$attn" diff twelve.safetensors nan.safetensors | grep -q 'w  *NaN on one side$' || fail "attn diff does not see a NaN"
 
 # ---- an index of a TiB, all zeros, is refused without being read
 mkdir hole && dd if=/dev/null of=hole/model.safetensors.index.json bs=1 seek=1099511627776 2> /dev/null &&
-    expect 2 'index.json: holds 1099511627776 bytes' timeout 5 "$attn" info hole
+    expect 2 'index.json: the JSON has 1099511627776 bytes' timeout 5 "$attn" info hole
 
 # ---- control characters of a stranger's names do not reach the terminal
 header='{"t\u001b[31m\u009b2J\u0007":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"__metadata__":{"a\u001b[1m":"\u009b3J"}}'

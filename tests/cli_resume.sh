@@ -48,7 +48,7 @@ done
 
 # A demo leaves a training that is at work in its folder alone.
 begin busy 0.1
-expect 1 'busy: another training is at work' "$attn" demo -o busy --quiet
+expect 1 'busy: another training is running' "$attn" demo -o busy --quiet
 [ -s busy/config.json ] || fail "a demo removed the files of a training at work"
 kill -9 $pid
 wait $pid 2> /dev/null

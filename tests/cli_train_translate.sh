@@ -102,7 +102,7 @@ expect 2 'vocabulary_size: base comes with its vocabularies' "$attn" train trans
 expect 2 'space_before_marks: base has another value' "$attn" train translate --data asked.tsv --out bad --from base \
     --space-before-marks=false
 expect 2 'nowhere/config.json' "$attn" train translate --data asked.tsv --out bad --from nowhere
-expect 2 'filter: a ratio of 0.5' "$attn" train translate --data asked.tsv --out bad --max-ratio 0.5
-expect 2 'no sentence is left to judge' "$attn" train translate --data asked.tsv --out bad --best-by bleu --valid-sentences 0
+expect 2 'filter: the ratio is 0.5' "$attn" train translate --data asked.tsv --out bad --max-ratio 0.5
+expect 2 'no sentence is left to evaluate' "$attn" train translate --data asked.tsv --out bad --best-by bleu --valid-sentences 0
 [ -e bad ] && fail "what was refused left a directory"
 exit $failed

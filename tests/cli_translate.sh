@@ -9,7 +9,8 @@
 same "lines of progress" 3 "$(grep -c '^epoch [123]/3: loss .* tokens/s' err.txt)"
 grep -q 'pairs to train on' err.txt || fail "training does not say what it read"
 grep -q 'translator is in model' out.txt || fail "training does not say where the translator is"
-printf 'Try:  attn translate model "..."\n      attn eval model\n      attn show model "..." -o attention.png\n' > try.txt
+# ... as they can be typed
+printf 'Try:  %s translate model "..."\n      %s eval model\n      %s show model "..." -o attention.png\n' "$attn" "$attn" "$attn" > try.txt
 tail -n 3 out.txt | cmp -s - try.txt || fail "training suggests other commands: $(cat out.txt)"
 for file in config.json model.safetensors source.vocab target.vocab training.json checkpoint.safetensors history.tsv; do
     [ -s "model/$file" ] || fail "model/$file is not there"
@@ -60,7 +61,7 @@ expect 2 'm.argosmodel: a package of Argos Translate' "$attn" translate m.argosm
 "$attn" train translate $tiny --out named --from foreign --names words.names --epochs 1 --quiet > /dev/null || fail "train translate --names fails"
 cmp -s tuned/model.safetensors named/model.safetensors || fail "train translate by a names file ends elsewhere"
 expect 0 . "$attn" translate named 'Is the door open?'
-expect 2 'no translator' "$attn" translate foreign 'Is it?'
+expect 2 'not a translator' "$attn" translate foreign 'Is it?'
 expect 2 'no rule' "$attn" translate foreign 'Is it?' --names torch-transformer
 
 # ---- errors inside are printed whole, for one batch as for several on several threads
@@ -82,14 +83,14 @@ sed 's/"max_len": *[0-9]*/"max_len": 6/' model/config.json > short/config.json
 for how in '' --quiet '--json --quiet'; do
     # shellcheck disable=SC2086
     "$attn" translate short $how 'Where is the old station?' 'Go.' > out.txt 2> err.txt || fail "a line that is cut: $(cat err.txt)"
-    grep -q 'sentence 1 is longer than the translator takes' err.txt || fail "a cut line is not said ($how)"
+    grep -q 'sentence 1 is longer than the translator supports' err.txt || fail "a cut line is not said ($how)"
     grep -q 'sentence 2' err.txt && fail "a whole line is said to be cut"
 done
 # five words and the end are left: nothing is linked to a word that was cut
 "$attn" translate short --quiet --alignments < long.txt 2> err.txt | cut -f 2 | tr ' ' '\n' > links.txt
 [ -s links.txt ] && ! grep -v '^[0-4]-[0-9]*$' links.txt > out.txt || fail "links of a cut line: $(cat out.txt)"
 expect 0 . "$attn" eval short --data phrasebook --part all --quiet
-grep -q 'sentences are longer than the translator takes' err.txt || fail "eval does not say what is cut"
+grep -q 'sentences are longer than the translator supports' err.txt || fail "eval does not say what is cut"
 
 # ---- what is no text is left out, its line stays empty, and the end says which; --strict stops
 printf 'Go.\na\0b\n\377\nIs the door open?\n' > bad.txt
@@ -181,7 +182,7 @@ expect 0 '' "$attn" translate model --beam 3 --length-penalty=0.6 --tokens -- 'I
 # ---- a vocabulary of pieces: nothing is unknown, case is kept, a model goes on from its checkpoint
 # shellcheck disable=SC2086
 "$attn" train translate $tiny --out pieces --epochs 1 --vocabulary unigram --vocabulary-size 400 > out.txt 2> err.txt
-if grep -q 'no SentencePiece' err.txt; then
+if grep -q 'subwords need SentencePiece' err.txt; then
     echo "built without SentencePiece: pieces are left out"
 else
     [ -s pieces/source.spm ] && [ -s pieces/target.spm ] || fail "no pieces: $(cat err.txt)"
@@ -286,7 +287,7 @@ same "the choice alone" "$(awk -F ' [|][|][|] ' 'NR == 1 || $1 != last { print $
 "$attn" translate model --quiet --beam 6 --mbr --scores --alignments --threads 1 < mixed.txt > wanted.txt
 "$attn" translate model --quiet --beam 6 --mbr --scores --alignments --threads 2 --stream < mixed.txt > found.txt
 cmp -s wanted.txt found.txt || fail "a choice by minimum Bayes risk has other bits by itself"
-expect 2 'mbr chooses among the hypotheses of a beam; the beam is 1' "$attn" translate model --mbr 'Go.'
+expect 2 'mbr needs a beam of 2 or more; the beam is 1' "$attn" translate model --mbr 'Go.'
 
 for batch in 0 1025; do
     expect 2 "--batch cannot be $batch; it must be between 1 and 1024" "$attn" translate model --batch $batch 'Go.'
@@ -304,7 +305,7 @@ done
 
 # ---- a lexicon from the pairs of the training, and translations made of its tokens
 expect 0 'lex.s2t: .* entries from .* sentence pairs' "$attn" align model --lexicon lex.s2t
-expect 2 '--lexicon FILE or --alignments FILE says where' "$attn" align model
+expect 2 'give --lexicon FILE or --alignments FILE' "$attn" align model
 expect 2 'nowhere.* No such file' "$attn" align nowhere --lexicon none.s2t
 [ -e none.s2t ] && fail "a failed attn align left a file"
 same "fields of each line" 3 "$(awk '{ print NF }' lex.s2t | sort -u)"
@@ -333,19 +334,19 @@ tr ' ' '\n' < few.txt | grep -qvxE 'va|\.|<unk>|' && fail "words that the shortl
 printf 'Is the door open?\tje\n' | "$attn" translate model --quiet --tokens --prefix --shortlist few.s2t --shortlist-first 4 > few.txt
 grep -q '^je' few.txt || fail "a prefix is not added to the shortlist: $(cat few.txt)"
 expect 0 BLEU "$attn" eval model --data phrasebook --part all --shortlist lex.s2t
-expect 2 'control --shortlist FILE: name one' "$attn" translate model --shortlist-best 5 'Go.'
+expect 2 'need --shortlist FILE' "$attn" translate model --shortlist-best 5 'Go.'
 expect 2 'none.s2t' "$attn" translate model --shortlist none.s2t 'Go.'
 # Each refused in one line: nothing, two fields, unknown tokens, no probability, damaged UTF-8, a line of 1 MB.
 refuse_lexicon() {
     expect 2 "$1" "$attn" translate model --shortlist bad.s2t 'Go.'
     same "lines about a lexicon ($1)" 1 "$(wc -l < err.txt)"
 }
-: > bad.s2t && refuse_lexicon 'a lexicon without entries'
-printf 'va go\n' > bad.s2t && refuse_lexicon 'bad.s2t:1: wanted are three fields'
-printf 'va go 1\nzyzzyva go 1\n' > bad.s2t && refuse_lexicon 'bad.s2t:2: "zyzzyva" is no token of the target vocabulary'
-printf 'va go nan\n' > bad.s2t && refuse_lexicon 'bad.s2t:1: "nan" is no probability'
+: > bad.s2t && refuse_lexicon 'the lexicon has no entries'
+printf 'va go\n' > bad.s2t && refuse_lexicon 'bad.s2t:1: expected three fields'
+printf 'va go 1\nzyzzyva go 1\n' > bad.s2t && refuse_lexicon 'bad.s2t:2: "zyzzyva" is not a token of the target vocabulary'
+printf 'va go nan\n' > bad.s2t && refuse_lexicon 'bad.s2t:1: "nan" is not a probability'
 printf 'v\303 go 1\n' > bad.s2t && refuse_lexicon 'bad.s2t:1: invalid UTF-8 at byte 2'
-head -c 1000000 /dev/zero | tr '\0' x > bad.s2t && refuse_lexicon 'bad.s2t:1: a line of 1000000 bytes'
+head -c 1000000 /dev/zero | tr '\0' x > bad.s2t && refuse_lexicon 'bad.s2t:1: the line has 1000000 bytes'
 
 # ---- alignments and given beginnings
 "$attn" translate model --quiet --beam 4 --alignments --scores 'Is the door open?' '' 'Go.' > aligned.txt
@@ -408,6 +409,6 @@ if command -v python3 > /dev/null; then
 fi
 
 # ---- a demo does not take another translator's place
-expect 2 "not a demo's" sh -c "sed -i 's/\"phrasebook\"/\"mine.tsv\"/' model/training.json && '$attn' demo -o model"
+expect 2 "attn demo did not make" sh -c "sed -i 's/\"phrasebook\"/\"mine.tsv\"/' model/training.json && '$attn' demo -o model"
 [ -s model/model.safetensors ] || fail "the demo removed a translator that is not its own"
 exit $failed

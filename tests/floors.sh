@@ -27,7 +27,7 @@ allowed() {
 header_floor() {
     case $1 in
     attn.h | config.h) echo base ;;
-    tensor.h) echo tensor ;;
+    tensor.h | product.h) echo tensor ;;
     models.h) echo models ;;
     io.h | image.h) echo io ;;
     train.h) echo train ;;

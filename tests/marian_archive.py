@@ -411,7 +411,7 @@ def refusals(native, tensors, n):
             ("version: v1", "x: *a\nversion: v1", "alias"),
             ("version: v1", "x: &a [*a]\nversion: v1", "alias"),
             ("version: v1", "<<: *a\nversion: v1", "merge key"),
-            ("version: v1", "type: transformer\nversion: v1", "given before"),
+            ("version: v1", "type: transformer\nversion: v1", "given twice"),
             ("version: v1", "x: [[[[[[[[[[1]]]]]]]]]]\nversion: v1", "too deep"),
             ("version: v1", "x: !!python/object y\nversion: v1", "tag"),
             ("version: v1", "---\nversion: v1", "second document"),
@@ -436,7 +436,7 @@ def refusals(native, tensors, n):
         (native / "decoder.yml").write_text(decoder.replace(old, new))
         refused(new, native, *patterns)
     (native / "decoder.yml").write_text(decoder)
-    for new, *patterns in (("[]\n", "must be a mapping"), ("", "must be a mapping"), ('"</s>": 0\n"<unk>": 0\n', "same id"),
+    for new, *patterns in (("[]\n", "expected a mapping"), ("", "expected a mapping"), ('"</s>": 0\n"<unk>": 0\n', "same id"),
                            ('"</s>": 1\n"<unk>": 0\n', "ids 0 and 1"), ('"</s>": zero\n', "an id"),
                            (vocabulary.replace(f": {n - 1}\n", f": {n + 7}\n"), "an id from 0"), ("a\0b: 1\n", "opus.vocab.yml")):
         (native / "opus.vocab.yml").write_text(new, encoding="utf-8")

@@ -16,7 +16,7 @@ bad() { echo "$1"; exit 1; }
 SOURCE_DATE_EPOCH=1700000000 cpack --config "$ATTN_BUILD/CPackConfig.cmake" -G DEB -B "$dir/out" \
     -D CPACK_OUTPUT_FILE_PREFIX="$dir/out" > "$dir/log" 2>&1 ||
     bad "cpack failed: $(tail -5 "$dir/log")"
-packages="attn libattn1 libattn-dev"
+packages="attn libattn1.0 libattn-engine1 libattn-dev"
 [ ! -e "$ATTN_BUILD/attn-mpi.so" ] || packages="$packages attn-mpi"
 [ "$(find "$dir/out" -maxdepth 1 -name '*.deb' | wc -l)" -eq "$(echo "$packages" | wc -w)" ] || bad "packages: $(ls "$dir/out")"
 for package in $packages; do
@@ -26,7 +26,7 @@ for package in $packages; do
     dpkg-deb -e "$1" "$dir/control"
     grep -q "^Package: $package$" "$dir/control/control" || bad "$1 is not package $package"
     case $package in
-    libattn-dev) grep -q '^Depends: libattn1 (= ' "$dir/control/control" || bad "libattn-dev does not bring libattn1" ;;
+    libattn-dev) grep -q '^Depends: libattn1.0 (= .*libattn-engine1 (= ' "$dir/control/control" || bad "libattn-dev does not bring libattn1.0 and libattn-engine1" ;;
     attn-mpi) ! command -v dpkg-shlibdeps >/dev/null || grep -q '^Depends: .*lib[a-z]*mpi' "$dir/control/control" ||
         bad "attn-mpi does not bring MPI" ;;
     *) ! command -v dpkg-shlibdeps >/dev/null || grep -q '^Depends: .*libc6 ' "$dir/control/control" ||

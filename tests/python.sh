@@ -23,16 +23,23 @@ for example in python/examples/*.py; do
     PYTHONPATH=python "$python" "$example" > "$dir/out.txt" || { echo "$example failed"; exit 1; }
 done
 
-# The wheel holds the library: it works without PYTHONPATH and ATTN_LIBRARY.
-if "$python" -m pip --version >/dev/null 2>&1; then
-    "$python" -m pip wheel --quiet --no-deps --no-index --disable-pip-version-check --wheel-dir "$dir" python/
-else
-    (cd python && "$python" -c "import sys, wheel_backend; wheel_backend.build_wheel(sys.argv[1])" "$dir")
-fi
+# The wheel holds the library and the command: both work without PYTHONPATH and ATTN_LIBRARY. Building leaves no file behind.
+untracked() { git status --porcelain 2>/dev/null || true; }
+untracked > "$dir/before"
+code=0
+ATTN_OFFLINE=1 PYTHON=$python sh scripts/wheel "$ATTN_BUILD" "$dir/dist" > "$dir/log" 2>&1 || code=$?
+[ $code -eq 0 ] || { cat "$dir/log"; [ $code -eq 77 ] && exit 0; exit 1; }
+untracked | cmp -s - "$dir/before" || { echo "building the wheel leaves files:"; untracked; exit 1; }
 mkdir "$dir/site"
-"$python" -m zipfile -e "$dir"/attn-*.whl "$dir/site"
+"$python" -m zipfile -e "$dir"/dist/attn-*.whl "$dir/site"
+[ -s "$dir/dist/attn-$("$ATTN_BUILD/attn" version | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p').tar.gz" ] || { ls "$dir/dist"; echo "no source archive"; exit 1; }
+for notice in LICENSE data/LICENSE cmake/copyright; do
+    [ -s "$(echo "$dir"/site/attn-*.dist-info)/licenses/$notice" ] || { echo "the wheel has no $notice"; exit 1; }
+done
 unset ATTN_LIBRARY
 cd "$dir"
+chmod +x site/attn/bin/attn # which zipfile does not do, and pip does
+PYTHONPATH=$dir/site "$python" -m attn version
 PYTHONPATH=$dir/site "$python" -c '
 import attn, numpy
 print("wheel:", attn.__version__, attn.__file__)

@@ -41,6 +41,6 @@ done
 # one.
 expect 0 'attn eval hinted --part valid' "$attn" train translate --data "$root/data/phrasebook.tsv" --compat d2l --epochs 1 \
     --num-hiddens 16 --out hinted
-expect 2 'no test part: ask for the part "valid"' "$attn" eval model
+expect 2 'no test part: use the part "valid"' "$attn" eval model
 expect 0 'part *valid' "$attn" eval model --part valid
 exit $failed

@@ -127,8 +127,8 @@ static void nul_bytes_at_the_end_are_passed_over(void **state)
                    ATTN_ERROR_ARGUMENT, "max_rows is negative: -1");
     assert_int_equal(attn_alignment_parse(&a, c, two, sizeof two - 1, "x.a3m", NULL), ATTN_ERROR_FORMAT);
     assert_string_equal(attn_context_error(c),
-                        "x.a3m:3: a NUL byte; a database of several alignments has one behind each of them: take one "
-                        "alignment out of it (ffindex_get)");
+                        "x.a3m:3: found a NUL byte, as behind each alignment of a database: extract one "
+                        "alignment (ffindex_get)");
 }
 
 /* Columns in which the query has a dot are insertions and are removed. Columns with lower case letters are kept,
@@ -216,28 +216,30 @@ static void check_error(const char *text, attn_alignment_format format, const ch
 
 static void errors_say_where(void **state)
 {
-    check_error("", ATTN_ALIGNMENT_ANY, "f: no sequence");
-    check_error("ACD\n", ATTN_ALIGNMENT_ANY, "f:1: neither '>'");
+    check_error("", ATTN_ALIGNMENT_ANY, "f: the file has no sequences");
+    check_error("ACD\n", ATTN_ALIGNMENT_ANY, "f:1: expected '>'");
     check_error(">a\n\n>b\nA\n", ATTN_ALIGNMENT_ANY, "f:1: sequence 'a' is empty");
-    check_error(">a\nACD\n>b\nAC\n", ATTN_ALIGNMENT_ANY,
-                "f:3: sequence 'b' has 2 columns, the first one 3: not aligned");
-    check_error(">a\nACD\n>b\nAC\n", ATTN_ALIGNMENT_FASTA, "f:3: sequence 'b' has 2 columns, the first one 3: the seq");
-    check_error(">a\nAC\n>b\nA1\n", ATTN_ALIGNMENT_ANY, "f:4: '1' at column 2 is no residue");
-    check_error(">P1;a\nACD\n>P1;b\nACE\n", ATTN_ALIGNMENT_ANY, "f:3: no '*' ends the sequence whose header is PIR's");
-    check_error(">P1;a\nACD\nACD", ATTN_ALIGNMENT_ANY, "f:3: no '*' ends the sequence whose header is PIR's");
+    check_error(">a\nACD\n>b\nAC\n", ATTN_ALIGNMENT_ANY, "f:3: sequence 'b' has 2 columns, the first one 3; in a3m");
+    check_error(">a\nACD\n>b\nAC\n", ATTN_ALIGNMENT_FASTA,
+                "f:3: sequence 'b' has 2 columns, the first one 3; the sequences must be aligned");
+    check_error(">a\nAC\n>b\nA1\n", ATTN_ALIGNMENT_ANY, "f:4: '1' at column 2 is not a residue");
+    check_error(">P1;a\nACD\n>P1;b\nACE\n", ATTN_ALIGNMENT_ANY, "f:3: the sequence has a header of PIR");
+    check_error(">P1;a\nACD\nACD", ATTN_ALIGNMENT_ANY, "f:3: the sequence has a header of PIR");
     check_error(">a\nA\xff\n", ATTN_ALIGNMENT_ANY, "f:2: byte 0xff at column 2");
-    check_error(">a\nabc\n", ATTN_ALIGNMENT_A3M, "f:1: sequence 'a' has lower case alone");
+    check_error(">a\nabc\n", ATTN_ALIGNMENT_A3M, "f:1: sequence 'a' has only lower-case residues");
     check_error("# STOCKHOLM 1.0\nq AC\n\nz AC\n//\n", ATTN_ALIGNMENT_ANY, "f:4: 'z' is not in the first block");
     check_error("# STOCKHOLM 1.0\nq A\n//\n\n# STOCKHOLM 1.0\nz A\n//\n", ATTN_ALIGNMENT_ANY,
                 "f:5: a second alignment begins");
-    check_error("# STOCKHOLM 1.0\nq A\n//\nz A\n", ATTN_ALIGNMENT_ANY, "f:4: text behind the alignment's end");
+    check_error("# STOCKHOLM 1.0\nq A\n//\nz A\n", ATTN_ALIGNMENT_ANY,
+                "f:4: found text behind the end of the alignment");
     check_error("# STOCKHOLM 1.0\nq A\nb C\nq D\n//\n", ATTN_ALIGNMENT_ANY,
-                "f:4: a second sequence of the name 'q'; the first is in line 2");
+                "f:4: found a second sequence of the name 'q'; the first is in line 2");
     check_error("CLUSTAL W\n\nq AC\nb AC\n\nz AC\n", ATTN_ALIGNMENT_ANY, "f:6: 'z' is not in the first block");
-    check_error("CLUSTAL W\n\nq AC\nq AC\n", ATTN_ALIGNMENT_ANY, "f:4: a second sequence of the name 'q'");
+    check_error("CLUSTAL W\n\nq AC\nq AC\n", ATTN_ALIGNMENT_ANY, "f:4: found a second sequence of the name 'q'");
     check_error("CLUSTAL W\n\nq AC 2 x\n", ATTN_ALIGNMENT_ANY, "f:3: '2' at column");
-    check_error("# STOCKHOLM 1.0\nq\n", ATTN_ALIGNMENT_ANY, "f:2: a name without a sequence");
-    check_error("# STOCKHOLM 1.0\nq AC\n#=GC RF x\n", ATTN_ALIGNMENT_ANY, "#=GC RF has 1 columns, the sequences 2");
+    check_error("# STOCKHOLM 1.0\nq\n", ATTN_ALIGNMENT_ANY, "f:2: this name has no sequence");
+    check_error("# STOCKHOLM 1.0\nq AC\n#=GC RF x\n", ATTN_ALIGNMENT_ANY,
+                "#=GC RF has 1 columns, but the sequences have 2");
 }
 
 /* Returns a random number of Knuth's MMIX generator. The Python script that made the expected results drew the same

@@ -62,6 +62,14 @@ static const struct {
     {"no normalization", ",none", 0},
     {"no normalization, masked", ",none", MASK},
     {"no normalization, dropout", ",none,dropout=0.5", 0},
+    {"sigmoid", ",sigmoid", 0},
+    {"sigmoid, masked", ",sigmoid", MASK},
+    {"sigmoid, bias of -infinity", ",sigmoid,sigmoid-bias=-0.5", BIAS | MINUS_INFINITY},
+    {"sigmoid, softcap", ",sigmoid,softcap=900", MASK},
+    {"sigmoid, dropout", ",sigmoid,dropout=0.5", MASK},
+    {"sigmoid, score tables", ",sigmoid", SCORE_TABLES},
+    {"sigmoid, value table", ",sigmoid", VALUE_TABLE | MASK},
+    {"no normalization, bias", ",none", BIAS | MASK},
     {"over n", ",over-n", MASK},
     {"kernel sum", ",kernel-sum", 0},
     {"score tables", "", SCORE_TABLES},
@@ -184,7 +192,7 @@ static void make_direction(attn_problem *p, attn_context *context, const char *f
     if (with & MOST_LARGE)
         p->top_k = (positions(p) + 2) / 3 + 1;
     if (direction == ATTN_DIRECTION_FORWARD)
-        p->flags |= ATTN_WANT_LSE;
+        p->flags |= p->normalization == ATTN_NORMALIZATION_SIGMOID ? 0u : ATTN_WANT_LSE;
     else
         p->flags |= (with & BIAS ? ATTN_WANT_DBIAS : 0u) | (p->nrelatives ? ATTN_WANT_DTABLES : 0u);
 }
@@ -220,7 +228,7 @@ static int64_t channels(const attn_problem *p, attn_role role, const void *strid
 
 static bool is_exponential(attn_normalization how)
 {
-    return how == ATTN_NORMALIZATION_SOFTMAX || how == ATTN_NORMALIZATION_HARDMAX;
+    return how == ATTN_NORMALIZATION_SOFTMAX || how == ATTN_NORMALIZATION_HARDMAX || how == ATTN_NORMALIZATION_SIGMOID;
 }
 
 static void fill_rows(random_problem *r, poison what)
@@ -399,7 +407,8 @@ static void keep_largest(const expected *x, int64_t k)
 static double normalize(const expected *x, double sink, double *norm)
 {
     attn_normalization how = x->r->forward.normalization;
-    bool exponents = is_exponential(how);
+    bool exponents = is_exponential(how) && how != ATTN_NORMALIZATION_SIGMOID;
+    double b = x->r->forward.own_sigmoid_bias ? x->r->forward.sigmoid_bias : -log((double)x->keys);
     double most = sink, sum = 0;
     int64_t n = 0;
     for (int64_t j = 0; j < x->keys; j++)
@@ -413,7 +422,9 @@ static double normalize(const expected *x, double sink, double *norm)
     }
     for (int64_t j = 0; j < x->keys; j++) {
         pair *p = &x->pairs[j];
-        p->weight = p->kind == OUT ? 0 : (exponents ? exp(p->score - most) : p->score) / *norm;
+        p->weight = p->kind == OUT                      ? 0
+                    : how == ATTN_NORMALIZATION_SIGMOID ? 1 / (1 + exp(-(p->score + b)))
+                                                        : (exponents ? exp(p->score - most) : p->score) / *norm;
         p->counted = p->keep != 0 && (p->kind == ALIVE || (p->kind == FILLED && p->weight != 0));
     }
     return n == 0 ? sink : (exponents ? most : 0) + log(*norm);
@@ -506,7 +517,9 @@ static void expect_row(const expected *x, const walk *row)
         add_score_gradients(x, of_key,
                             p->normalization == ATTN_NORMALIZATION_SOFTMAX ? of_key->weight * (dweight - delta)
                             : p->normalization == ATTN_NORMALIZATION_SUM   ? (dweight - delta) / norm
-                                                                           : dweight / norm);
+                            : p->normalization == ATTN_NORMALIZATION_SIGMOID
+                                ? of_key->weight * (1 - of_key->weight) * dweight
+                                : dweight / norm);
     }
 }
 
@@ -553,9 +566,12 @@ static void compare(const random_problem *r, const expected *x, attn_direction d
                     const char *name)
 {
     double unit = types[type] == ATTN_BF16 ? 0x1p-4 : types[type] == ATTN_F32 ? 0x1p-10 : 0x1p-40;
+    bool no_lse = r->forward.normalization == ATTN_NORMALIZATION_SIGMOID;
     for (int id = direction == ATTN_DIRECTION_FORWARD ? ARRAY_O : ARRAY_DQ;
          id < (direction == ATTN_DIRECTION_FORWARD ? ARRAY_DQ : ARRAY_COUNT); id++) {
         double most = 1;
+        if (id == ARRAY_LSE && no_lse)
+            continue;
         for (int64_t i = 0; x->value[id] && i < r->array[id].n; i++)
             most = isfinite(x->value[id][i]) ? fmax(most, fabs(x->value[id][i])) : most;
         for (int64_t i = 0; x->value[id] && i < r->array[id].n; i++) {

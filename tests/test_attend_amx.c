@@ -68,7 +68,7 @@ static void solve(sample *s, const char *isa, const char *solver, int threads, f
     assert_int_equal(
         attn_plan_create(&plan, c, &s->problem, &(attn_plan_options){.solver = solver, .threads = threads}), ATTN_OK);
     attn_plan_describe(plan, false, text, sizeof text);
-    bool wide = strcmp(solver, "blocked") == 0;
+    bool wide = strcmp(solver, "wide") == 0;
     bool parts = strcmp(isa, "amx") == 0 && (!wide || s->heads.dim % 32 == 0);
     assert_int_equal(strstr(text, "bf16 terms") != NULL, parts);
     assert_int_equal(attn_plan_execute(plan, &s->arrays, NULL), ATTN_OK);
@@ -91,7 +91,7 @@ static void compare(const float *got, const float *want, int64_t n)
 
 static void check(sample *s)
 {
-    static const char *const solvers[] = {"flash", "blocked"};
+    static const char *const solvers[] = {"flash", "wide"};
     static const int threads[] = {2, 3, 7};
     float *want = malloc((size_t)s->o * sizeof *want), *got = malloc((size_t)s->o * sizeof *got);
     float *again = malloc((size_t)s->o * sizeof *again);

@@ -563,7 +563,7 @@ static void test_added_once(void **state)
 {
     (void)state;
     enum { LARGE = 4096 };
-    static const char *const solvers[] = {"flash_backward", "blocked"};
+    static const char *const solvers[] = {"flash_backward", "wide"};
     static const int64_t sizes[][3] = {{600, 530, 50}, {300, 300, 8}, {257, 2000, 64}, {1100, 40, 300}};
     for (int i = 0; i < 8; i++) {
         kase c = {.b = 1, .h = 1, .tq = sizes[i / 2][0], .tk = sizes[i / 2][1], .d = sizes[i / 2][2], .spread = 4};

@@ -26,6 +26,7 @@ enum { PROBLEMS = 1500, MOST = 80 };
 
 typedef struct subject {
     random_problem r;
+    attn__execution run;
     attn__canonical canonical;
     attn__rng rng;
 } subject;
@@ -39,6 +40,7 @@ static void make(subject *s, uint64_t number, bool backward)
 {
     s->rng = (attn__rng){.seed = number, .stream = 9};
     random_problem_make(&s->r, number);
+    s->run = (attn__execution){.at = s->r.arrays};
     attn_problem p = backward ? s->r.backward : s->r.forward;
     attn__resolve_problem(&p);
     attn__canonical_make(&s->canonical, &p, below(s, 2));
@@ -83,7 +85,7 @@ static void check_offsets(subject *s)
         attn__row row;
         attn__query_offsets(canonical, attn__stride_of(op), batch, first, n, at);
         for (int64_t i = 0; i < n; i++) {
-            attn__row_at(&row, canonical, &s->r.arrays, batch, first + i);
+            attn__row_at(&row, canonical, &s->run, batch, first + i);
             assert_true(row.offset[op] == at[i]);
         }
         assert_true(attn__stride(&place.at, op) == attn__offsets_one(&canonical->batch, attn__stride_of(op), batch));
@@ -162,7 +164,7 @@ static void check_bias(subject *s)
     int64_t batch = below(s, canonical->batch.size), width = attn__round_up(n, LANES);
     attn__query_offsets(canonical, ATTN__STRIDE(dim.bias), batch, query, n, row_at);
     attn__offsets_fill(&canonical->key, ATTN__STRIDE(dim.bias), key, m, key_at);
-    attn__bias bias = attn__bias_of(canonical, &s->r.arrays, false, row_at, n, key_at, m);
+    attn__bias bias = attn__bias_of(canonical, &s->run, false, row_at, n, key_at, m);
     attn__bias_rows(&bias, m + 2, rows, WIDE);
     attn__bias_lanes(&bias, attn__online_softmax_for(ATTN_ISA_SCALAR), 2.0f, lanes, width);
     for (int64_t i = 0; i < n; i++) {
@@ -182,16 +184,16 @@ static void check_running(subject *s)
     if (canonical->problem.dtype == ATTN_F64 || n < 1 || (canonical->extras & ATTN__PACKED))
         return;
     bool sinks = canonical->extras & ATTN__SINKS;
-    attn__running_begin(canonical, &s->r.arrays, batch, first, n, n, max, sum);
+    attn__running_begin(canonical, &s->run, batch, first, n, n, max, sum);
     for (int64_t i = 0; i < n; i++) {
         attn__row row;
-        attn__row_at(&row, canonical, &s->r.arrays, batch, first + i);
+        attn__row_at(&row, canonical, &s->run, batch, first + i);
         float sink = sinks ? ((const float *)s->r.arrays.sinks)[row.offset[ATTN__OP_SINKS]] : -INFINITY;
-        float lse = attn__running_lse(max[i], sum[i]);
+        float lse = attn__running_lse(canonical, max[i], sum[i]);
         assert_true(sink == -INFINITY ? lse == -INFINITY : fabsf(lse - sink) < 1e-5f * (1 + fabsf(sink)));
         if (!(canonical->problem.flags & ATTN_WANT_LSE))
             continue;
-        attn__running_store(canonical, &s->r.arrays, batch, first + i, 1, max + i, sum + i);
+        attn__running_store(canonical, &s->run, batch, first + i, 1, max + i, sum + i);
         assert_true(((const float *)s->r.arrays.lse)[row.offset[ATTN__OP_LSE]] == lse);
     }
 }
@@ -205,13 +207,13 @@ static void check_delta(subject *s)
         return;
     attn__row row;
     for (int64_t i = 0; i < n; i++) {
-        attn__row_at(&row, canonical, &s->r.arrays, batch, first + i);
+        attn__row_at(&row, canonical, &s->run, batch, first + i);
         ((float *)s->r.arrays.lse)[row.offset[ATTN__OP_LSE]] = i % 3 ? (float)i : -INFINITY;
         delta[i] = 5;
     }
-    attn__lse_load(canonical, &s->r.arrays, batch, first, n, lse, delta);
+    attn__lse_load(canonical, &s->run, batch, first, n, lse, delta);
     for (int64_t i = 0; i < n; i++) {
-        attn__row_at(&row, canonical, &s->r.arrays, batch, first + i);
+        attn__row_at(&row, canonical, &s->run, batch, first + i);
         float was = ((const float *)s->r.arrays.lse)[row.offset[ATTN__OP_LSE]];
         bool takes = (canonical->extras & ATTN__DLSE) && was != -INFINITY;
         float less = takes ? ((const float *)s->r.arrays.dlse)[row.offset[ATTN__OP_LSE]] : 0;
@@ -348,7 +350,7 @@ static void check_items(subject *s)
     static int64_t seen[4096];
     const attn__canonical *canonical = &s->canonical;
     int64_t block = 1 + below(s, 20), all = canonical->batch.size * canonical->query.size, found = 0, wanted = 0;
-    attn__items items = attn__items_make(canonical, &s->r.arrays, block);
+    attn__items items = attn__items_make(canonical, &s->run, block);
     assert_true(all <= 4096);
     memset(seen, 0, sizeof seen);
     for (int64_t number = 0; number < items.n; number++) {
@@ -362,7 +364,7 @@ static void check_items(subject *s)
     for (int64_t batch = 0; batch < canonical->batch.size; batch++)
         for (int64_t query = 0; query < canonical->query.size; query++) {
             attn__row row;
-            attn__row_at(&row, canonical, &s->r.arrays, batch, query);
+            attn__row_at(&row, canonical, &s->run, batch, query);
             wanted += !row.absent;
         }
     assert_true(found == wanted);

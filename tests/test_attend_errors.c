@@ -71,32 +71,49 @@ static void fields_are_checked(void **state)
     WRONG(ERROR_ARGUMENT, "npicks is 5", p.npicks = 5);
     WRONG(ERROR_ARGUMENT, "direction is 2", p.direction = (attn_direction)2);
     WRONG(ERROR_ARGUMENT, "score is 9", p.score = (attn_score)9);
-    WRONG(ERROR_ARGUMENT, "normalization is 5", p.normalization = (attn_normalization)5);
     WRONG(ERROR_UNSUPPORTED, "dtype f16", p.dtype = ATTN_F16);
     WRONG(ERROR_ARGUMENT, "scale nan", p.scale = (double)NAN);
     WRONG(ERROR_ARGUMENT, "width -1", p.width = -1);
-    WRONG(ERROR_ARGUMENT, "sinks and dlse belong to a softmax", p.flags |= ATTN_WITH_SINKS;
+    WRONG(ERROR_ARGUMENT, "sinks and dlse need the softmax normalization", p.flags |= ATTN_WITH_SINKS;
           p.normalization = ATTN_NORMALIZATION_MEAN);
-    WRONG(ERROR_UNSUPPORTED, "sinks with a mask_fill", p.flags |= ATTN_WITH_SINKS; p.mask_fill = -5);
+    WRONG(ERROR_UNSUPPORTED, "sinks and mask_fill (-5) cannot be used together", p.flags |= ATTN_WITH_SINKS;
+          p.mask_fill = -5);
     WRONG(OK, "", p.flags |= ATTN_WITH_BF16_KEYS);
-    WRONG(ERROR_UNSUPPORTED, "bf16 keys and values are read by f32 problems", p.flags |= ATTN_WITH_BF16_KEYS;
+    WRONG(ERROR_UNSUPPORTED, "bf16 keys and values are supported only in f32 problems", p.flags |= ATTN_WITH_BF16_KEYS;
           p.dtype = ATTN_F64);
-    WRONG(ERROR_UNSUPPORTED, "forward and without weights", p.flags |= ATTN_WITH_BF16_KEYS | ATTN_WANT_WEIGHTS);
-    WRONG(ERROR_UNSUPPORTED, "forward and without weights", p.flags |= ATTN_WITH_BF16_KEYS | ATTN_WANT_DQ;
+    WRONG(ERROR_UNSUPPORTED, "forward and without ATTN_WANT_WEIGHTS",
+          p.flags |= ATTN_WITH_BF16_KEYS | ATTN_WANT_WEIGHTS);
+    WRONG(ERROR_UNSUPPORTED, "forward and without ATTN_WANT_WEIGHTS", p.flags |= ATTN_WITH_BF16_KEYS | ATTN_WANT_DQ;
           p.direction = ATTN_DIRECTION_BACKWARD);
     WRONG(ERROR_ARGUMENT, "softcap -2 does not lie between", p.softcap = -2);
     WRONG(ERROR_ARGUMENT, "softcap 1e-40", p.softcap = 1e-40);
     WRONG(ERROR_ARGUMENT, "mask_fill -inf", p.mask_fill = (double)-INFINITY);
-    WRONG(ERROR_ARGUMENT, "mask_fill is a score before softmax", p.mask_fill = -5;
+    WRONG(ERROR_ARGUMENT, "mask_fill needs the softmax normalization", p.mask_fill = -5;
           p.normalization = ATTN_NORMALIZATION_MEAN);
-    WRONG(ERROR_ARGUMENT, "sinks and dlse belong to a softmax", p.flags |= ATTN_WITH_SINKS;
+    WRONG(ERROR_ARGUMENT, "sinks and dlse need the softmax normalization", p.flags |= ATTN_WITH_SINKS;
           p.normalization = ATTN_NORMALIZATION_HARDMAX);
-    WRONG(ERROR_ARGUMENT, "mask_fill is a score before softmax", p.mask_fill = -5;
+    WRONG(ERROR_ARGUMENT, "mask_fill needs the softmax normalization", p.mask_fill = -5;
           p.normalization = ATTN_NORMALIZATION_NONE);
     WRONG(ERROR_ARGUMENT, "top_k -1 is negative", p.top_k = -1);
-    WRONG(ERROR_ARGUMENT, "top_k (3) chooses the keys of a softmax", p.top_k = 3;
+    WRONG(ERROR_ARGUMENT, "top_k (3) needs the softmax normalization", p.top_k = 3;
           p.normalization = ATTN_NORMALIZATION_HARDMAX);
     WRONG(OK, "", p.top_k = INT64_MAX);
+    WRONG(OK, "", p.normalization = ATTN_NORMALIZATION_SIGMOID);
+    WRONG(OK, "", p.normalization = ATTN_NORMALIZATION_SIGMOID; p.own_sigmoid_bias = true);
+    WRONG(ERROR_ARGUMENT, "normalization is 6", p.normalization = (attn_normalization)6);
+    WRONG(ERROR_ARGUMENT, "the log-sum-exp of a sigmoid is wanted", p.normalization = ATTN_NORMALIZATION_SIGMOID;
+          p.flags |= ATTN_WANT_LSE);
+    WRONG(ERROR_ARGUMENT, "sinks and dlse belong to a softmax", p.normalization = ATTN_NORMALIZATION_SIGMOID;
+          p.flags |= ATTN_WITH_SINKS);
+    WRONG(ERROR_ARGUMENT, "mask_fill is a score before softmax", p.normalization = ATTN_NORMALIZATION_SIGMOID;
+          p.mask_fill = -5);
+    WRONG(ERROR_ARGUMENT, "top_k (2) chooses the keys of a softmax", p.normalization = ATTN_NORMALIZATION_SIGMOID;
+          p.top_k = 2);
+    WRONG(ERROR_ARGUMENT, "sigmoid_bias is -2, but own_sigmoid_bias is false", p.sigmoid_bias = -2;
+          p.normalization = ATTN_NORMALIZATION_SIGMOID);
+    WRONG(ERROR_ARGUMENT, "sigmoid_bias belongs to the sigmoid", p.own_sigmoid_bias = true);
+    WRONG(ERROR_ARGUMENT, "sigmoid_bias inf is not finite", p.normalization = ATTN_NORMALIZATION_SIGMOID;
+          p.own_sigmoid_bias = true; p.sigmoid_bias = (double)INFINITY);
     WRONG(ERROR_ARGUMENT, "dropout 1", p.dropout = 1);
     WRONG(ERROR_ARGUMENT, "dropout -0.5", p.dropout = -0.5);
     WRONG(ERROR_ARGUMENT, "unknown bits 0x8000200", p.flags = 1 << 27 | 1 << 9);
@@ -114,7 +131,7 @@ static void blocks_are_checked(void **state)
     WRONG(ERROR_SHAPE, "blocks.queries is 0", BLOCKS; p.blocks.queries = 0);
     WRONG(ERROR_SHAPE, "blocks.keys is -3", BLOCKS; p.blocks.keys = -3);
     WRONG(ERROR_SHAPE, "the size of blocks overflows", BLOCKS; p.dims[0].blocks = INT64_MAX / 2);
-    WRONG(ERROR_UNSUPPORTED, "a mask of blocks with a window", BLOCKS; p.nwindows = 1;
+    WRONG(ERROR_UNSUPPORTED, "a mask of blocks and a window cannot be used together", BLOCKS; p.nwindows = 1;
           p.windows[0] = (attn_window){.query_dim = 2, .key_dim = 3, .size = 90});
 #undef BLOCKS
 }
@@ -122,11 +139,11 @@ static void blocks_are_checked(void **state)
 static void gradients_must_have_something_to_be_of(void **state)
 {
     (void)state;
-    WRONG(ERROR_ARGUMENT, "wants no gradient", p.direction = ATTN_DIRECTION_BACKWARD);
+    WRONG(ERROR_ARGUMENT, "requests no gradient", p.direction = ATTN_DIRECTION_BACKWARD);
     WRONG(ERROR_ARGUMENT, "ATTN_WANT_D... (0x180000), but the direction is ATTN_DIRECTION_FORWARD",
           p.flags |= ATTN_WANT_DK | ATTN_WANT_DV);
     WRONG(ERROR_ARGUMENT, "there is no bias", p.direction = ATTN_DIRECTION_BACKWARD; p.flags = ATTN_WANT_DBIAS);
-    WRONG(ERROR_ARGUMENT, "there are none", p.direction = ATTN_DIRECTION_BACKWARD; p.flags = ATTN_WANT_DTABLES);
+    WRONG(ERROR_ARGUMENT, "there are no tables", p.direction = ATTN_DIRECTION_BACKWARD; p.flags = ATTN_WANT_DTABLES);
     WRONG(ERROR_ARGUMENT, "only additive and concatenation", p.direction = ATTN_DIRECTION_BACKWARD;
           p.flags = ATTN_WANT_DW);
     WRONG(OK, "", p.direction = ATTN_DIRECTION_BACKWARD; p.flags = ATTN_WANT_DQ);
@@ -137,7 +154,7 @@ static void dims_are_checked(void **state)
     (void)state;
     WRONG(ERROR_ARGUMENT, "dim 3: role 8", p.dims[3].role = (attn_role)8);
     WRONG(ERROR_ARGUMENT, "dim 2: a reserved field", p.dims[2].reserved[3] = 1);
-    WRONG(ERROR_ARGUMENT, "the problem: a reserved field", p.reserved[13] = 1);
+    WRONG(ERROR_ARGUMENT, "the problem: a reserved field", p.reserved[11] = 1);
     WRONG(ERROR_ARGUMENT, "dim 1: role 0", p.dims[1].role = (attn_role)0);
     WRONG(ERROR_SHAPE, "dim 2 (QUERY): its length -4 is negative", p.dims[2].n = -4);
     WRONG(ERROR_SHAPE, "dim 2 (QUERY, length 4): k has stride 7", p.dims[2].k = 7);
@@ -165,7 +182,7 @@ static void outputs_may_not_overlap(void **state)
 {
     (void)state;
     WRONG(ERROR_SHAPE, "o: the indices of dim 1 (BATCH, length 3) share elements", p.dims[1].o = 0);
-    WRONG(ERROR_SHAPE, "dims 2 (QUERY, length 4) and 5 (VALUE, length 6) meet", p.dims[2].o = 5);
+    WRONG(ERROR_SHAPE, "dims 2 (QUERY, length 4) and 5 (VALUE, length 6) share", p.dims[2].o = 5);
     WRONG(ERROR_SHAPE, "lse: the indices of dim 2", p.flags = ATTN_WANT_LSE; p.dims[2].lse = 0);
     WRONG(OK, "", p.dims[2].lse = 0);
     WRONG(ERROR_SHAPE, "weights: the indices of dim 3", p.flags = ATTN_WANT_WEIGHTS; p.dims[3].weights = 0);
@@ -174,8 +191,8 @@ static void outputs_may_not_overlap(void **state)
     /* Strides 2 and 3 may interleave, because no sum of {0,2,4} and {0,3} occurs twice. */
     WRONG(OK, "", p.dims[2].n = 3; p.dims[2].o = 2; p.dims[5].n = 2; p.dims[5].o = 3; p.dims[0].o = 100;
           p.dims[1].o = 20);
-    WRONG(ERROR_SHAPE, "meet in one element", p.dims[2].n = 4; p.dims[2].o = 2; p.dims[5].n = 3; p.dims[5].o = 3;
-          p.dims[0].o = 100; p.dims[1].o = 20);
+    WRONG(ERROR_SHAPE, "share elements of this output", p.dims[2].n = 4; p.dims[2].o = 2; p.dims[5].n = 3;
+          p.dims[5].o = 3; p.dims[0].o = 100; p.dims[1].o = 20);
 }
 
 static void set_output(attn_problem *p, const int64_t s[4], const int64_t n[4])
@@ -214,7 +231,7 @@ static void overlap_is_decided_exactly(void **state)
         bool meet = meets(s, n);
         met += meet;
         if (meet)
-            WRONG(ERROR_SHAPE, "meet in one element", set_output(&p, s, n));
+            WRONG(ERROR_SHAPE, "share elements of this output", set_output(&p, s, n));
         else
             WRONG(OK, "", set_output(&p, s, n));
     }
@@ -226,9 +243,9 @@ static void gradients_may_be_sums_but_not_overlap(void **state)
     (void)state;
     const unsigned with = ATTN_WANT_DQ | ATTN_WANT_DK;
     WRONG(OK, "", p.direction = ATTN_DIRECTION_BACKWARD; p.flags = with; p.dims[1].k = 0);
-    WRONG(ERROR_SHAPE, "dk: its strides let dims", p.direction = ATTN_DIRECTION_BACKWARD; p.flags = with;
+    WRONG(ERROR_SHAPE, "dk: by their strides dims", p.direction = ATTN_DIRECTION_BACKWARD; p.flags = with;
           p.dims[3].k = 1);
-    WRONG(ERROR_SHAPE, "dq: its strides let dims", p.direction = ATTN_DIRECTION_BACKWARD; p.flags = with;
+    WRONG(ERROR_SHAPE, "dq: by their strides dims", p.direction = ATTN_DIRECTION_BACKWARD; p.flags = with;
           p.own_grad_strides = true; p.dims[2].dq = 1; p.dims[4].dq = 1);
 }
 
@@ -283,9 +300,9 @@ static void tables_are_checked(void **state)
     const attn_relative t = {
         .query_dim = 2, .key_dim = 3, .offset = 3, .rows = 8, .row_stride = 6, .stride = {[4] = 1}};
     WRONG(OK, "", p.nrelatives = 1; p.relatives[0] = t);
-    WRONG(ERROR_SHAPE, "relative table 0 has 7 rows, but positions from -3 to 4 with offset 3", p.nrelatives = 1;
+    WRONG(ERROR_SHAPE, "relative table 0 has 7 rows, but the problem reads positions from -3 to 4", p.nrelatives = 1;
           p.relatives[0] = t; p.relatives[0].rows = 7);
-    WRONG(ERROR_SHAPE, "offset 2 are read", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].offset = 2);
+    WRONG(ERROR_SHAPE, "to 4 with offset 2", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].offset = 2);
     WRONG(OK, "", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].rows = 4; p.nbands = 1;
           p.bands[0] = (attn_band){2, 3, INT64_MIN, 0});
     WRONG(ERROR_SHAPE, "does not move along VALUE dims", p.nrelatives = 1; p.relatives[0] = t;
@@ -341,7 +358,7 @@ static void shared_arrays_and_unaligned_workspaces_are_refused(void **state)
     assert_int_equal(attn_plan_create(&plan, context, &p, NULL), ATTN_OK);
     attn_arrays arrays = {.q = in, .k = in, .v = in, .o = in};
     assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_ERROR_ARGUMENT);
-    assert_non_null(strstr(attn_context_error(context), "the arrays 'o' and 'q' are one"));
+    assert_non_null(strstr(attn_context_error(context), "the arrays 'o' and 'q' are the same array"));
     attn_context_clear_error(context);
     arrays.o = out;
     char *memory = malloc(attn_plan_workspace(plan) + 128);
@@ -567,6 +584,41 @@ static void every_allocation_may_fail(void **state)
     }
 }
 
+/* Programs of later versions may set them; this version does not know what they mean. */
+static void reserved_fields_must_be_zero(void **state)
+{
+    (void)state;
+    attn_problem p;
+    const float part[2] = {1, 2}, lse[1] = {0};
+    float merged[2], both[1];
+    attn_axis axis = {.rank = 2, .shape = {3, 4}, .axis = 0, .channel_axis = 1, .heads = 2};
+    attn_window2d window = {.batch = 1, .height = 3, .width = 3, .heads = 1, .dim = 2, .window_y = 3, .window_x = 3};
+    attn_partials parts = {.batch = 1, .heads = 1, .queries = 1, .dim = 2};
+    attn_partials_arrays arrays = {.o1 = part, .reserved = {part}};
+    assert_int_equal(attn_problem_axis(&p, &axis), ATTN_OK);
+    assert_int_equal(attn_problem_window2d(&p, &window), ATTN_OK);
+    assert_int_equal(attn_partials_merge(context, &parts, part, lse, part, lse, merged, both), ATTN_OK);
+    axis.reserved[3] = window.reserved[0] = 1;
+    assert_int_equal(attn_problem_axis(&p, &axis), ATTN_ERROR_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(NULL), "reserved"));
+    assert_int_equal(attn_problem_window2d(&p, &window), ATTN_ERROR_ARGUMENT);
+    assert_int_equal(attn_partials_backward(context, &parts, &arrays), ATTN_ERROR_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(context), "reserved"));
+    parts.reserved[1] = 1;
+    assert_int_equal(attn_partials_merge(context, &parts, part, lse, part, lse, merged, both), ATTN_ERROR_ARGUMENT);
+}
+
+/* The numbers of 1.0, which programs have compiled in. */
+static void numbers_of_arrays_do_not_change(void **state)
+{
+    (void)state;
+    assert_int_equal(ATTN_ARRAY_TABLE, 0);
+    assert_int_equal(ATTN_ARRAY_DTABLE, 6);
+    assert_int_equal(ATTN_ARRAY_Q, 12);
+    assert_int_equal(ATTN_ARRAY_O, 26);
+    assert_int_equal(ATTN_ARRAY_DSINKS, 35);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -591,6 +643,8 @@ int main(void)
         cmocka_unit_test(contexts_that_are_refused_say_why),
         cmocka_unit_test(malformed_wisdom_names_its_line),
         cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(reserved_fields_must_be_zero),
+        cmocka_unit_test(numbers_of_arrays_do_not_change),
     };
     return cmocka_run_group_tests(tests, open_context, close_context);
 }

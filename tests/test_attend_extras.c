@@ -395,8 +395,8 @@ static void a_bias_by_an_index_has_a_gradient(void **state)
 static void wrong_indices_of_a_bias_are_refused(void **state)
 {
     (void)state;
-    const char *const words[] = {"but no bias", "bias_index.rows is 0", "overflows", "share the rows of a table",
-                                 "with those of another BATCH index"};
+    const char *const words[] = {"but the problem has no bias", "bias_index.rows is 0", "overflows",
+                                 "share the rows of a table", "with those of another BATCH index"};
     for (int i = 0; i < 5; i++) {
         small s;
         attn_plan *plan;
@@ -656,15 +656,16 @@ static void wrong_partials_are_refused(void **state)
 {
     (void)state;
     float x[4] = {0};
-    attn_partials good = {.batch = 1, .heads = 1, .queries = 1, .dim = 4}, bad[6];
-    const attn_status want[] = {ATTN_ERROR_SHAPE,    ATTN_ERROR_SHAPE,    ATTN_ERROR_UNSUPPORTED,
-                                ATTN_ERROR_ARGUMENT, ATTN_ERROR_ARGUMENT, ATTN_ERROR_UNSUPPORTED};
-    for (int i = 0; i < 6; i++)
+    attn_partials good = {.batch = 1, .heads = 1, .queries = 1, .dim = 4}, bad[7];
+    const attn_status want[] = {ATTN_ERROR_SHAPE,      ATTN_ERROR_SHAPE,    ATTN_ERROR_UNSUPPORTED,
+                                ATTN_ERROR_ARGUMENT,   ATTN_ERROR_ARGUMENT, ATTN_ERROR_UNSUPPORTED,
+                                ATTN_ERROR_UNSUPPORTED};
+    for (int i = 0; i < 7; i++)
         bad[i] = good;
     bad[0].dim = -1, bad[1].queries = bad[1].dim = INT64_C(1) << 40, bad[2].dtype = ATTN_I32,
     bad[3].layout = (attn_layout)9, bad[4].normalization = (attn_normalization)9;
-    bad[5].normalization = ATTN_NORMALIZATION_HARDMAX;
-    for (int i = 0; i < 6; i++)
+    bad[5].normalization = ATTN_NORMALIZATION_HARDMAX, bad[6].normalization = ATTN_NORMALIZATION_SIGMOID;
+    for (int i = 0; i < 7; i++)
         assert_int_equal(attn_partials_merge(context, &bad[i], x, x, x, x, x, x), want[i]);
     assert_int_equal(attn_partials_merge(context, &good, x, x, NULL, x, x, x), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(context), "array 2"));

@@ -64,9 +64,11 @@ static attn_problem heads_of(const attn_heads *h)
 
 static int64_t try_solvers(attn_context *c, const attn_heads *h, const char *isa, float factor)
 {
-    static const char *const solvers[] = {"decode", "small_sequence", "small_head", "flash", "blocked", "reference"};
+    static const char *const solvers[] = {"decode", "small_sequence", "small_head", "flash",
+                                          "wide",   "blocked",        "reference"};
     static const char *const back[] = {
-        "decode_backward", "small_sequence_backward", "small_head_backward", "flash_backward", "blocked", "reference"};
+        "decode_backward", "small_sequence_backward", "small_head_backward", "flash_backward", "wide", "blocked",
+        "reference"};
     char what[128];
     int64_t runs = 0, q = HEADS * h->queries * h->dim, k = HEADS * h->keys * h->dim;
     for (size_t i = 0; i < sizeof solvers / sizeof *solvers; i++) {
@@ -120,14 +122,13 @@ static void assert_turns(const attn_problem *problem, int64_t queries, int64_t k
     }
 }
 
-/* Runs both passes with the solvers that compute in f32. For windows, `blocked` is left out, because it computes
- * them in float64. */
+/* Runs both passes with the solvers that compute in f32. */
 static int64_t try_turns(attn_context *c, attn_problem problem, int64_t queries, int64_t keys, int64_t dim,
                          const char *isa)
 {
-    static const char *const solvers[] = {"decode", "small_sequence", "small_head", "flash", "blocked", "window"};
+    static const char *const solvers[] = {"decode", "small_sequence", "small_head", "flash", "wide", "window"};
     static const char *const back[] = {
-        "decode_backward", "small_sequence_backward", "small_head_backward", "flash_backward", "blocked", "window"};
+        "decode_backward", "small_sequence_backward", "small_head_backward", "flash_backward", "wide", "window"};
     int64_t runs = 0;
     fill_turns(queries, keys, dim);
     for (size_t i = 0; i < 2 * sizeof solvers / sizeof *solvers; i++) {
@@ -138,7 +139,7 @@ static int64_t try_turns(attn_context *c, attn_problem problem, int64_t queries,
         if (backward)
             assert_true(run(c, problem, ATTN_DIRECTION_FORWARD, "blocked"));
         problem.direction = backward ? ATTN_DIRECTION_BACKWARD : ATTN_DIRECTION_FORWARD;
-        if ((problem.nwindows && !strcmp(solver, "blocked")) || !run(c, problem, problem.direction, solver))
+        if (!run(c, problem, problem.direction, solver))
             continue;
         assert_turns(&problem, queries, keys, dim, what);
         runs++;

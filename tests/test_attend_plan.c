@@ -173,6 +173,32 @@ static void what_measuring_learned_can_be_carried_over(void **state)
     attn_context_destroy(other);
 }
 
+/* Writes `lessons` lines of wisdom. Many signatures have equal low bits. Returns the end of the text. */
+static char *write_wisdom(char *at, int lessons, bool later)
+{
+    static const char *const solvers[] = {"flash", "reference", "blocked"};
+    at += sprintf(at, "attn-wisdom 2\n");
+    for (int i = 0; i < lessons; i++)
+        at += sprintf(at, "%016llx %s\n", (unsigned long long)i << (i % 2 ? 40 : 0), solvers[(i + later) % 3]);
+    return at;
+}
+
+static void much_wisdom_is_found_and_replaced(void **state)
+{
+    (void)state;
+    enum { LESSONS = 5000, BYTES = 40 * LESSONS };
+    static char text[BYTES], out[BYTES];
+    attn_context *c;
+    attn_context_create(&c, NULL);
+    for (int later = 0; later < 2; later++) {
+        size_t length = (size_t)(write_wisdom(text, LESSONS, later) - text);
+        assert_int_equal(attn_wisdom_import(c, text), ATTN_OK);
+        assert_int_equal(attn_wisdom_export(c, out, sizeof out), length);
+        assert_string_equal(out, text);
+    }
+    attn_context_destroy(c);
+}
+
 static void the_own_workspace_serves_one_at_a_time(void **state)
 {
     (void)state;
@@ -348,6 +374,7 @@ int main(void)
         cmocka_unit_test(a_plan_names_one_instruction_set),
         cmocka_unit_test(plans_are_logged),
         cmocka_unit_test(what_measuring_learned_can_be_carried_over),
+        cmocka_unit_test(much_wisdom_is_found_and_replaced),
         cmocka_unit_test(the_own_workspace_serves_one_at_a_time),
         cmocka_unit_test(canonical_form_is_small),
         cmocka_unit_test(float64_runs_by_blocks),

@@ -134,7 +134,7 @@ static void every_kind_has_its_word(void **state)
     }
     attn_problem p;
     assert_int_equal(attn_problem_parse(&p, c, "q5d3:gaussian,boxcar", ATTN_DIRECTION_FORWARD), ATTN_ERROR_ARGUMENT);
-    assert_non_null(strstr(attn_context_error(c), "boxcar and gaussian exclude each other"));
+    assert_non_null(strstr(attn_context_error(c), "boxcar and gaussian cannot be used together"));
     attn_context_destroy(c);
 }
 

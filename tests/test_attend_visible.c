@@ -27,6 +27,7 @@ enum { ROWS = 16, KEYS = 24, LANES = 8 };
 
 typedef struct subject {
     random_problem r;
+    attn__execution run;
     attn__canonical canonical;
     attn__visible visible;
     attn__visible_rows rows;
@@ -34,7 +35,7 @@ typedef struct subject {
     attn__sequence one;
     bool by_sequence;
     const attn__canonical *now;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     int64_t batch;
     attn__rng rng;
 } subject;
@@ -62,6 +63,7 @@ static void make(subject *s, uint64_t number)
 {
     s->rng = (attn__rng){.seed = number, .stream = 7};
     random_problem_make(&s->r, number);
+    s->run = (attn__execution){.at = s->r.arrays};
     attn_problem p = s->r.forward;
     for (int i = 0; i < p.nbands && below(s, 2); i++)
         p.bands[i].lo = far_bound(s), p.bands[i].hi = far_bound(s);
@@ -93,7 +95,7 @@ static attn__row row_of(const subject *s, int64_t query)
 {
     attn__row row;
     query = s->by_sequence ? padded_index(&s->now->query, &s->canonical.query, query) : query;
-    attn__row_at(&row, &s->canonical, &s->r.arrays, s->batch, query);
+    attn__row_at(&row, &s->canonical, &s->run, s->batch, query);
     return row;
 }
 
@@ -240,9 +242,9 @@ static void check_dropout(const subject *s)
 static void check_batch(subject *s)
 {
     int64_t rows = 1 + below(s, ROWS), keys = 1 + below(s, KEYS);
-    s->now = &s->canonical, s->arrays = &s->r.arrays;
+    s->now = &s->canonical, s->arrays = &s->run;
     if (s->by_sequence) {
-        attn__sequence_at(&s->one, &s->canonical, &s->r.arrays, attn__packed_sequence(&s->canonical, s->batch));
+        attn__sequence_at(&s->one, &s->canonical, &s->run, attn__packed_sequence(&s->canonical, s->batch));
         s->now = &s->one.canonical, s->arrays = &s->one.arrays;
     }
     for (int64_t first = 0; first < s->now->query.size; first += rows) {

@@ -40,12 +40,12 @@ static void check(random_problem *r, bool backward, void (*change)(random_proble
     if (change)
         change(r);
     truth_make(&t, r);
-    assert_true(solver_check(c, "blocked", r, &t, ATTN_DIRECTION_FORWARD, &worst));
-    solver_check_threads(c, "blocked", r, ATTN_DIRECTION_FORWARD);
+    assert_true(solver_check(c, "wide", r, &t, ATTN_DIRECTION_FORWARD, &worst));
+    solver_check_threads(c, "wide", r, ATTN_DIRECTION_FORWARD);
     if (backward) {
         solver_prepare_backward(c, r);
-        assert_true(solver_check(c, "blocked", r, &t, ATTN_DIRECTION_BACKWARD, &worst));
-        solver_check_threads(c, "blocked", r, ATTN_DIRECTION_BACKWARD);
+        assert_true(solver_check(c, "wide", r, &t, ATTN_DIRECTION_BACKWARD, &worst));
+        solver_check_threads(c, "wide", r, ATTN_DIRECTION_BACKWARD);
     }
     truth_free(&t, r);
     random_problem_free(r);
@@ -165,7 +165,7 @@ static void the_planner_takes_it_for_tied_rows(void **state)
     attn_plan *plan;
     assert_int_equal(attn_problem_tied_rows(&p, 128, 256, 1, 12, 64), ATTN_OK);
     assert_int_equal(attn_plan_create(&plan, c, &p, NULL), ATTN_OK);
-    assert_string_equal(attn_plan_solver(plan), "blocked");
+    assert_string_equal(attn_plan_solver(plan), "wide");
     size_t workspace = attn_plan_workspace(plan);
     attn_plan_destroy(plan);
     assert_int_equal(attn_problem_tied_rows(&p, 128, 65536, 1, 12, 64), ATTN_OK);
@@ -175,7 +175,7 @@ static void the_planner_takes_it_for_tied_rows(void **state)
     p.direction = ATTN_DIRECTION_BACKWARD;
     p.flags = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
     assert_int_equal(attn_plan_create(&plan, c, &p, NULL), ATTN_OK);
-    assert_string_equal(attn_plan_solver(plan), "blocked");
+    assert_string_equal(attn_plan_solver(plan), "wide");
     attn_plan_destroy(plan);
     attn_context_destroy(c);
 }

@@ -140,7 +140,7 @@ static void a_missing_result_is_never_reported_as_success(void **state)
     attn_context *c = *state;
     assert_int_equal(attn__result_status(c, c), ATTN_OK);
     assert_int_equal(attn__result_status(c, NULL), ATTN_ERROR_INTERNAL);
-    assert_refused(c, attn_context_status(c), ATTN_ERROR_INTERNAL, "a result is missing");
+    assert_refused(c, attn_context_status(c), ATTN_ERROR_INTERNAL, "the result is missing");
     fail_twice(c, ATTN_ERROR_SHAPE, "of an earlier call");
     ATTN__CALL(c);
     assert_int_equal(attn__result_status(c, NULL), ATTN_ERROR_INTERNAL);

@@ -175,13 +175,13 @@ static void detections_are_checked(void **state)
     assert_float_equal(measures[ATTN__AP], 0, 0);
     d.score = NAN;
     assert_refused(c, attn__average_precision(c, set, &d, 1, measures, NULL), ATTN_ERROR_ARGUMENT,
-                   "detection 0: its score is no number");
+                   "detection 0: its score is not a number");
     d = (attn__detection){.box = {0, INFINITY, 10, 9}};
     assert_refused(c, attn__average_precision(c, set, &d, 1, measures, NULL), ATTN_ERROR_ARGUMENT,
                    "detection 0: its box is not finite");
     d = (attn__detection){.category = 1};
     assert_refused(c, attn__average_precision(c, set, &d, 1, measures, NULL), ATTN_ERROR_ARGUMENT,
-                   "detection 0: image 0, category 1; there are 1 and 1");
+                   "detection 0: image 0, category 1; there are 1 images and 1 categories");
     attn__box_set_destroy(set);
     set = one_object(c, 0); /* An object with id 0 is never found, as in pycocotools. */
     d = (attn__detection){.box = {0, 0, 10, 10}, .score = 1};
@@ -263,15 +263,15 @@ static const struct {
     const char *text, *error;
 } refused[] = {
     {"", "f: byte 0: the file is empty"},
-    {"[]", "f: a list, as results are"},
+    {"[]", "f: found a list, as COCO's results are"},
     {"7", "f: byte 0: neither an object, { ... }, nor a list, [ ... ]"},
-    {"{\"images\": [], \"annotations\": []}", "f: no annotations of COCO: \"categories\" is missing"},
+    {"{\"images\": [], \"annotations\": []}", "f: not COCO's annotations: \"categories\" is missing"},
     {"{", "f: byte 1: expected a name in quotes"},
     {"{\"images\": 3}", "f: \"images\" must be a list, not an integer"},
     {"{\"images\": [], \"images\": []}", "f: \"images\" is given twice"},
     {"{\"images\": [", "f: byte 12: images: "},
     {"{\"images\": [{\"id\": 1} {\"id\": 2}]}", "f: byte 23: images: end of file expected near '{'"},
-    {"{\"images\": []} x", "f: byte 15: text behind the end"},
+    {"{\"images\": []} x", "f: byte 15: found text behind the end"},
     {"{\"images\": [[[[[[[[[[[[[[[[[[[[1", "nested too deep"},
     {"{\"images\": [{\"id\": 1, \"width\": -1}]}", "f: images[0]: width must not be negative"},
     {"{\"images\": [{\"id\": 1, \"file_name\": 0}]}", "f: images[0]: file_name must be text, not an integer"},
@@ -281,7 +281,7 @@ static const struct {
     {ANNOTATIONS("3"), "f: annotations[0]: must be an object, not an integer"},
     {ANNOTATIONS("{\"id\": \"4\"}"), "f: annotations[0]: id must be an integer, not text"},
     {ANNOTATIONS("{\"id\": 4, \"image_id\": 3.5}"),
-     "f: annotations[0]: image_id must be an integer, not a number that is no integer of 64 bits"},
+     "f: annotations[0]: image_id must be an integer, not a number that is not a 64-bit integer"},
     {ANNOTATIONS(ANNOTATION(", \"iscrowd\": 2")), "f: annotations[0]: iscrowd must be 0 or 1"},
     {ANNOTATIONS(ANNOTATION(", \"area\": NaN")), "invalid token near 'NaN'"},
     {ANNOTATIONS(ANNOTATION(", \"id\": 5")), "duplicate object key"},
@@ -293,7 +293,7 @@ static const struct {
     {ANNOTATIONS("{\"id\": 1, \"image_id\": 3, \"category_id\": 1, \"caption\": \"a dog\"}"),
      "f: annotations[0]: bbox is missing"},
     {ANNOTATIONS("{\"id\": 100000000000000000000}"),
-     "f: annotations[0]: id must be an integer, not a number that is no"},
+     "f: annotations[0]: id must be an integer, not a number that is not"},
 };
 
 static void annotations_that_are_wrong_are_refused(void **state)
@@ -315,7 +315,7 @@ static void results_are_read(void **state)
         const char *text, *error;
     } bad[] = {
         {"{}", ""},
-        {"{\"a\": 1}", "f: an object, as annotations are"},
+        {"{\"a\": 1}", "f: found an object, as COCO's annotations are"},
         {"[" RESULT("7", "3", "NaN") "]", "f: byte 71: invalid token near 'NaN'"},
         {"[" RESULT("7", "3", "\"1\"") "]", "f: results[0]: score must be a number, not text"},
         {"[" RESULT("7", "3", "1") ", " RESULT("8", "3", "1") "]",
@@ -433,7 +433,7 @@ static void folders_of_yolo_are_read(void **state)
     snprintf(path, sizeof path, "%s/b.png", images);
     assert_ok(c, attn_image_write(c, &(attn_image){8, 4, 1, pixels}, path));
     assert_refused(c, attn__boxes_read(&set, c, base, "train", NULL), ATTN_ERROR_NOT_FOUND,
-                   "has no boxes: neither annotations.json");
+                   "the folder has no boxes: neither annotations.json");
     assert_ok(c, attn_directory_create(c, labels));
     snprintf(path, sizeof path, "%s/a.png", images);
     assert_ok(c, attn_image_write(c, &(attn_image){8, 4, 1, pixels}, path));
@@ -508,10 +508,16 @@ static void layouts_of_data_sets_are_read(void **state)
          "",
          "train",
          NULL,
-         "an alias of an anchor that is not complete",
+         "the anchor of this alias must be complete",
          0,
          0},
-        {{{"images/a.png"}, {"labels/b.txt", "0 .5 .5 1 1"}}, "", "train", NULL, "none of the 1 images of", 0, 0},
+        {{{"images/a.png"}, {"labels/b.txt", "0 .5 .5 1 1"}},
+         "",
+         "train",
+         NULL,
+         "named like any of the 1 images of",
+         0,
+         0},
         /* a folder above is called images */
         {{{"images/set/a.png"}, {"images/set/labels/a.txt", "0 .5 .5 1 1"}}, "images/set", "train", "0", NULL, 1, 1},
         {{{"images/set/images/a.png"}, {"images/set/labels/a.txt", "0 .5 .5 1 1"}},
@@ -583,7 +589,7 @@ static void layouts_of_data_sets_are_read(void **state)
          1,
          0},
         {{{"train/images/a.png"}, {"train/labels/a.txt", "0 .5 .5 1 1"}}, "", "val", NULL, "has no part \"val\"", 0, 0},
-        {{{"c.yaml", "train: [a, b]\nnames: [x]"}}, "c.yaml", "train", NULL, "lists are not read", 0, 0},
+        {{{"c.yaml", "train: [a, b]\nnames: [x]"}}, "c.yaml", "train", NULL, "lists are not supported", 0, 0},
     };
     unsigned char pixels[4 * 8] = {0};
     attn_context *c = *state;

@@ -11,6 +11,7 @@
 #include "support/scratch.h"
 
 #include "attn/classify.h"
+#include "attn/detect.h"
 #include "attn/encode.h"
 #include "attn/generate.h"
 #include "attn/image.h"
@@ -598,6 +599,66 @@ static attn_status msa_load(world *w, bool bad)
     return status;
 }
 
+static attn_status detector_load(world *w, bool bad)
+{
+    attn_detector *detector = NULL;
+    attn_status status = attn_detector_load(&detector, w->c, "no/such/file", NULL);
+    attn_detector_destroy(detector);
+    return status;
+}
+
+static attn_status trainer_of(world *w, bool bad)
+{
+    const attn_trainer *trainer = NULL;
+    attn_status status = attn_trainer_of(&trainer, w->c, bad ? "no/such/file" : w->folder, NULL);
+    assert_null(trainer); /* the folder has files, but no config.json */
+    return status;
+}
+
+static attn_status msa_family_parse(world *w, bool bad)
+{
+    const char *text = bad ? ">a\nMK\n>b\nM\n" : ">a\nMKV\n>b\nM-V\n";
+    attn_msa_family family;
+    attn_status status = attn_msa_family_parse(&family, w->c, text, strlen(text), "two.fasta", NULL);
+    if (status == ATTN_OK)
+        assert_true(family.rows == 2 && family.cols == 4 && family.sequences == 2 && family.tokens[6] == 30 &&
+                    strcmp(family.query, "MKV") == 0 && family.numbers[2] == 3);
+    attn_msa_family_free(w->c, &family);
+    return status;
+}
+
+static attn_status msa_family_read(world *w, bool bad)
+{
+    char path[128];
+    attn_msa_family family;
+    in_folder(w, path, sizeof path, "family.a3m");
+    assert_int_equal(attn_file_write(w->c, path, ">a\nMKV\n>b\nMiKV\n", 15), ATTN_OK);
+    attn_status status = attn_msa_family_read(&family, w->c, path, &(attn_msa_family_options){.depth = bad ? -1 : 1});
+    assert_true(status != ATTN_OK || (family.rows == 1 && family.sequences == 2));
+    attn_msa_family_free(w->c, &family);
+    return status;
+}
+
+static attn_status coco_evaluate(world *w, bool bad)
+{
+    static const char text[] =
+        "{\"images\":[{\"id\":1,\"width\":9,\"height\":9}],\"categories\":[{\"id\":2,\"name\":\"cup\"}],"
+        "\"annotations\":[{\"id\":1,\"image_id\":1,\"category_id\":2,\"bbox\":[1,1,4,4]}]}";
+    const attn_coco_detection found[] = {
+        {.image = 1, .category = 2, .left = 1, .top = 1, .width = 4, .height = 4, .score = 0.5},
+        {.image = bad ? 7 : 1, .category = 3, .width = 1, .height = 1, .score = 0.9}};
+    char path[128];
+    attn_coco_result result;
+    in_folder(w, path, sizeof path, "annotations.json");
+    assert_int_equal(attn_file_write(w->c, path, text, sizeof text - 1), ATTN_OK);
+    attn_status status = attn_coco_evaluate(&result, w->c, path, NULL, found, 2);
+    if (status == ATTN_OK)
+        assert_true(result.measures[0] > 0.999 && result.n == 1 && strcmp(result.categories[0].name, "cup") == 0 &&
+                    result.categories[0].objects == 1 && result.left_out == 1 && result.detections == 1);
+    attn_coco_result_free(w->c, &result);
+    return status;
+}
+
 static attn_status encoder_load(world *w, bool bad)
 {
     attn_encoder *encoder = NULL;
@@ -786,6 +847,7 @@ static const struct entry {
     ROW(chrf_corpus, 0),
     ROW(train, 0),
     ROW(trainer_settings, 0),
+    ROW(trainer_of, 0),
     ROW(translator_load, 0),
     ROW(translator_translate, 0),
     ROW(translator_render_attention, 0),
@@ -793,6 +855,10 @@ static const struct entry {
     ROW(classifier_load, FAILS_ONLY),
     ROW(generator_load, FAILS_ONLY),
     ROW(msa_load, FAILS_ONLY),
+    ROW(msa_family_parse, 0),
+    ROW(msa_family_read, 0),
+    ROW(detector_load, FAILS_ONLY),
+    ROW(coco_evaluate, 0),
     ROW(encoder_load, FAILS_ONLY),
     ROW(encoder_wrap, FAILS_ONLY),
     ROW(model_create, 0),
@@ -846,6 +912,8 @@ enum { ENTRIES = sizeof entries / sizeof *entries };
  * test_base), or need a trained model of their kind or packed weights. */
 static const char others[] =
     " architecture_at architecture_find bytes_free checkpoint_at checkpoint_close classifier_class_name "
+    "coco_measure_name coco_result_free detector_class_id detector_class_name detector_destroy detector_queries "
+    "generator_frames msa_family_free "
     "classifier_destroy config_bool config_destroy config_get config_int config_key config_real config_size "
     "config_text context_clear_error context_create context_destroy context_error context_isa context_memory "
     "context_precision context_set_inference context_set_progress context_status context_threads dtype_name "
@@ -859,8 +927,8 @@ static const char others[] =
     /* without a context */
     "problem_axis problem_heads problem_tied_rows problem_window2d "
     /* need a model */
-    "classifier_classify classifier_render_attention encoder_contacts encoder_logits encoder_prompt encoder_run "
-    "encoder_tokens generator_complete generator_draw model_pack_weights "
+    "classifier_classify classifier_render_attention detector_detect detector_render_attention encoder_contacts "
+    "encoder_logits encoder_prompt encoder_run encoder_tokens generator_complete generator_draw model_pack_weights "
     "msa_estimate msa_run translator_pack_weights ";
 
 static void every_function_has_a_row(void **state)

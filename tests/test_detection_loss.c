@@ -270,9 +270,9 @@ static void bad_targets_are_refused(void **state)
     assert_says(f->context, "query 0 of image 2 of the batch are not finite");
     attn_tensor *flat = attn_reshape(f->tape, boxes, 2, (int64_t[]){-1, 4});
     assert_null(attn__detection_loss(f->tape, logits, flat, &s.targets, NULL, NULL));
-    assert_says(f->context, "of 3 images are taken");
+    assert_says(f->context, "[...,B,Q,4] of 3 images");
     assert_null(attn_box_loss(f->tape, flat, logits, 1, 1));
-    assert_says(f->context, "[N,4] twice");
+    assert_says(f->context, "expected [N,4] for both");
     attn_tensor *target = test_random(f->tape, ATTN_F64, 2, (int64_t[]){2, 4}, 1);
     for (int i = 0; i < 8; i++)
         test_set(target, i, i == 6 ? -0.5 : 0.25);

@@ -183,11 +183,11 @@ static void outputs_are_boxes_by_falling_score(void **state)
         if (i < 9)
             test_set(l, i, logits[i]);
     }
-    attn__found found[3];
+    attn_detection found[3];
     assert_ok(f->context, attn__found_of(f->context, l, b, 0, 200, 100, found));
-    assert_true(found[0].class == 0 && fabs(found[0].score - 1 / (1 + exp(-1) + exp(-2))) < 1e-6);
+    assert_true(found[0].label == 0 && fabs(found[0].score - 1 / (1 + exp(-1) + exp(-2))) < 1e-6);
     assert_true(fabs(found[0].left - 40) < 1e-4 && fabs(found[0].bottom - 70) < 1e-4);
-    assert_true(found[1].class == 1 && found[1].right == 200 && found[2].left == -50);
+    assert_true(found[1].label == 1 && found[1].right == 200 && found[2].left == -50);
     test_set(b, 3, NAN);
     assert_refused(f->context, attn__found_of(f->context, l, b, 0, 200, 100, found), ATTN_ERROR_UNSUPPORTED,
                    "not finite");
@@ -242,23 +242,22 @@ static void lay(attn_context *context)
 
 static attn_status detect_with(attn_context *context, void *user)
 {
-    attn__detector *detector;
-    attn__found found[4];
+    attn_detector *detector;
+    attn_detection found[4];
     unsigned char pixels[12] = {0};
     const attn_image image = {4, 3, 1, pixels};
     attn_bytes drawn = {0};
     char path[128];
     (void)user;
     snprintf(path, sizeof path, "%s/names.txt", folder);
-    attn_status status = attn__detector_load(&detector, context, folder, NULL, path);
-    if (status == ATTN_OK) {
-        detector->view.size = 8;
-        status = attn__detector_detect(detector, &image, found);
-    }
+    attn_status status =
+        attn_detector_load(&detector, context, folder, &(attn_detector_options){.class_names = path, .size = 8});
     if (status == ATTN_OK)
-        status = attn__detector_show(detector, &image, &(attn__detector_view){0}, ATTN_PLOT_SVG, &drawn);
+        status = attn_detector_detect(detector, &image, found);
+    if (status == ATTN_OK)
+        status = attn_detector_render_attention(detector, &image, &(attn_detector_view){0}, ATTN_PLOT_SVG, &drawn);
     attn_bytes_free(context, &drawn);
-    attn__detector_destroy(detector);
+    attn_detector_destroy(detector);
     return status;
 }
 
@@ -271,21 +270,21 @@ static void others_are_refused_as_what_they_are(void **state)
         {"detr.mask_head.lay1.weight", "this is DETR for panoptic segmentation"},
         {"linear_class.weight", "notebook"},
         {"transformer.encoder.layers.0.linear1.weight",
-         "are not named as those of a DETR but as by the names file torch-"},
-        {"a.weight", "are not named as those of a DETR; --names"},
+         "the tensor names are not those of a DETR but those of the names file torch-"},
+        {"a.weight", "the tensor names are not those of a DETR; --names"},
     };
     char path[128];
     scratch_open(folder);
     snprintf(path, sizeof path, "%s/w.safetensors", folder);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        attn__detector *detector;
+        attn_detector *detector;
         attn_tensor *x;
         attn_named_list list = {.context = context, .owns = true};
         assert_ok(context, attn_tensor_create(&x, context, ATTN_F32, 1, (int64_t[]){2}));
         assert_ok(context, attn_named_add(&list, cases[i][0], x));
         assert_ok(context, attn_safetensors_write(&list, path, NULL));
         attn_named_clear(&list);
-        assert_refused(context, attn__detector_load(&detector, context, path, NULL, NULL), ATTN_ERROR_UNSUPPORTED,
+        assert_refused(context, attn_detector_load(&detector, context, path, NULL), ATTN_ERROR_UNSUPPORTED,
                        cases[i][1]);
     }
     assert_int_equal(scratch_close(folder), 1);

@@ -534,7 +534,7 @@ static void long_json_is_refused(void **state)
                    "c.json:1:65: nested too deep");
     input.size++;
     assert_refused(c, attn__json_parse(&root, &input, DEPTH - 1, MOST, 0), ATTN_ERROR_FORMAT,
-                   "c.json: holds 268435457 bytes; no more than 268435456 of JSON are read");
+                   "c.json: the JSON has 268435457 bytes; at most 268435456 are supported");
     free(text);
 }
 

@@ -325,7 +325,7 @@ static void test_show(void **state)
     assert_non_null(strstr(page.data, "\"inner blocks, 6 x 5\""));
     attn_bytes_free(w.context, &page);
     assert_refused(w.context, attn_generator_render_attention(g, &image, 1, &other, ATTN_PLOT_HTML, &page, NULL),
-                   ATTN_ERROR_ARGUMENT, "channel 4 is asked for; there are 3");
+                   ATTN_ERROR_ARGUMENT, "channel 4 does not exist: there are 3");
     attn_image_free(w.context, &image);
     attn_generator_destroy(g);
     scratch_close(directory);
@@ -377,9 +377,9 @@ static void check_completing(const world *w, attn_generator *g)
         attn_image_free(w->context, &done[f]);
     }
     assert_refused(w->context, attn_generator_complete(g, clip.frames, SIDE, NULL, done), ATTN_ERROR_ARGUMENT,
-                   "0 frames are given; videos have 2");
+                   "0 frames are given, but the model's videos have 2");
     assert_refused(w->context, attn_generator_complete(g, clip.frames, SIDE, &three, done), ATTN_ERROR_ARGUMENT,
-                   "3 frames are given; videos have 2");
+                   "3 frames are given, but the model's videos have 2");
     attn__clip_free(&clip);
 }
 

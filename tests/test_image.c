@@ -353,8 +353,8 @@ static void a_damaged_jpeg_is_refused(void **state)
     memcpy(frame + 5, "\xff\xdc\xff\xdc", 4); /* 65500 is the largest side that libjpeg accepts. */
     check_refused(&wide, ATTN_ERROR_UNSUPPORTED, "65500 x 65500 pixels");
     file none = {.bytes = "GIF89a....", .size = 10}, empty = {.size = 0};
-    check_refused(&none, ATTN_ERROR_FORMAT, "not PNG, JPEG, WebP, BMP or PNM");
-    check_refused(&empty, ATTN_ERROR_FORMAT, "empty file");
+    check_refused(&none, ATTN_ERROR_FORMAT, "not an image in PNG, JPEG, WebP, BMP or PNM format");
+    check_refused(&empty, ATTN_ERROR_FORMAT, "the file is empty");
 }
 
 /* ------------------------------------------------------------------------------------------------- pnm */
@@ -375,12 +375,12 @@ static void pnm_is_read(void **state)
     check_refused(PNM("P5 2 1 255\n\x01"), ATTN_ERROR_FORMAT, "cut off");
     check_refused(PNM("P5 2"), ATTN_ERROR_FORMAT, "cut off");
     check_refused(PNM("P5 0 1 255\n"), ATTN_ERROR_FORMAT, "0 x 1 pixels");
-    check_refused(PNM("P5 1 1 0\n\x01"), ATTN_ERROR_FORMAT, "white is 0");
-    check_refused(PNM("P5 1 x 255\n\x01"), ATTN_ERROR_FORMAT, "no number");
-    check_refused(PNM("P2 1 1 9\n10"), ATTN_ERROR_FORMAT, "a sample of 10");
-    check_refused(PNM("P5 1 1 9\n\x0a"), ATTN_ERROR_FORMAT, "a sample of 10");
+    check_refused(PNM("P5 1 1 0\n\x01"), ATTN_ERROR_FORMAT, "the maximum sample is 0");
+    check_refused(PNM("P5 1 x 255\n\x01"), ATTN_ERROR_FORMAT, "expected a number");
+    check_refused(PNM("P2 1 1 9\n10"), ATTN_ERROR_FORMAT, "a sample is 10");
+    check_refused(PNM("P5 1 1 9\n\x0a"), ATTN_ERROR_FORMAT, "a sample is 10");
     check_refused(PNM("P5 99999 99999 255\n"), ATTN_ERROR_UNSUPPORTED, "99999 x 99999");
-    check_refused(PNM("P5 99999999999 1 255\n"), ATTN_ERROR_FORMAT, "a number of more than");
+    check_refused(PNM("P5 99999999999 1 255\n"), ATTN_ERROR_FORMAT, "a number is above");
 }
 
 /* --------------------------------------------------------------------------------------- bmp and webp */
@@ -415,12 +415,12 @@ static void bmp_is_read(void **state)
     f.bytes[22] = 0xfe, f.bytes[23] = f.bytes[24] = f.bytes[25] = 0xff;
     check_pixels(&f, 0, 3, 2, (uint8_t[]){10, 20, 30, 255, 255, 255, 0, 0, 0, 255, 0, 0, 0, 255, 0, 0, 0, 255});
     f.bytes[30] = 1;
-    check_refused(&f, ATTN_ERROR_UNSUPPORTED, "bmp: compression 1 is not read");
+    check_refused(&f, ATTN_ERROR_UNSUPPORTED, "bmp: compression 1 is not supported");
     check_pixels(&bits, 1, 3, 2, (uint8_t[]){255, 0, 255, 0, 255, 0});
     bits.bytes[46] = 1; /* The palette has one colour, but pixels use a second one. */
-    check_refused(&bits, ATTN_ERROR_FORMAT, "bmp: colour 1 of a palette of 1");
+    check_refused(&bits, ATTN_ERROR_FORMAT, "bmp: a pixel has colour 1, but the palette has 1 colours");
     bits.bytes[28] = 5;
-    check_refused(&bits, ATTN_ERROR_UNSUPPORTED, "bmp: a number of bits a pixel of 5");
+    check_refused(&bits, ATTN_ERROR_UNSUPPORTED, "bmp: a depth in bits of 5");
 }
 
 static void webp_is_read(void **state)

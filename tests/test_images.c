@@ -446,9 +446,9 @@ static void wrong_sampling_requests_are_refused(void **state)
     assert_said(&w, attn_axial_transformer_sample(w.model, w.x, &(attn_axial_transformer_options){.temperature = -1}),
                 ATTN_ERROR_ARGUMENT, "temperature is -1");
     assert_said(&w, attn_axial_transformer_sample(w.model, w.x, &(attn_axial_transformer_options){.noise = w.x}),
-                ATTN_ERROR_SHAPE, "noise: 840 real numbers wanted");
+                ATTN_ERROR_SHAPE, "noise: expected 840 real numbers");
     assert_said(&w, attn_axial_transformer_sample(w.model, w.x, &(attn_axial_transformer_options){.known = w.x}),
-                ATTN_ERROR_SHAPE, "known: 120 bytes wanted");
+                ATTN_ERROR_SHAPE, "known: expected 120 bytes");
     attn_context_set_progress(w.context, stop, &rows);
     assert_said(&w, attn_axial_transformer_sample(w.model, w.x, NULL), ATTN_ERROR_INTERRUPTED,
                 "stopped after 5 of 12 rows");
@@ -462,9 +462,9 @@ static void wrong_sampling_requests_are_refused(void **state)
     numbers(&w)[3] = 0;
     attn_tensor *slices = attn_tape_tensor(w.tape, ATTN_I32, 1, (int64_t[]){2}, (int32_t[]){0, 3});
     assert_null(attn_axial_transformer_logits(w.model, w.tape, w.x, slices));
-    assert_said(&w, attn_context_status(w.context), ATTN_ERROR_ARGUMENT, "integers of 0 to 2");
+    assert_said(&w, attn_context_status(w.context), ATTN_ERROR_ARGUMENT, "an integer from 0 to 2");
     assert_null(attn_axial_transformer_logits(w.model, w.tape, slices, NULL));
-    assert_said(&w, attn_context_status(w.context), ATTN_ERROR_SHAPE, "[b,3,4,5] wanted");
+    assert_said(&w, attn_context_status(w.context), ATTN_ERROR_SHAPE, "expected images of integers [b,3,4,5]");
     end(&w);
 }
 

@@ -111,12 +111,12 @@ static void prepared_words_get_the_links_of_theirs(void **state)
 static void wrong_alignments_are_refused(void **state)
 {
     static const char *const cases[][2] = {
-        {"0-0\n\n", "x.align: 2 lines of word alignments for 3 sentence pairs"},
-        {"0-0\n\n\n\n", "x.align: 4 lines of word alignments for 3 sentence pairs"},
-        {"0-0\n1-\n\n", "x.align:2: \"1-\" is no pair of word numbers, source-target, as 0-0"},
-        {"0-0\n1-1 0:0\n\n", "x.align:2: \"0:0\" is no pair"},
-        {"\n\n-1-0\n", "x.align:3: \"-1-0\" is no pair"},
-        {"\n0-0-0\n\n", "x.align:2: \"0-0-0\" is no pair"},
+        {"0-0\n\n", "x.align: found 2 lines of word alignments for 3 sentence pairs; expected one for each"},
+        {"0-0\n\n\n\n", "x.align: found 4 lines of word alignments for 3 sentence pairs; expected one for each"},
+        {"0-0\n1-\n\n", "x.align:2: \"1-\" is not a pair of word numbers, source-target, such as 0-0"},
+        {"0-0\n1-1 0:0\n\n", "x.align:2: \"0:0\" is not a pair"},
+        {"\n\n-1-0\n", "x.align:3: \"-1-0\" is not a pair"},
+        {"\n0-0-0\n\n", "x.align:2: \"0-0-0\" is not a pair"},
         {"3-0\n\n\n", "x.align:1: 3-0: the source sentence has 3 words, numbered from 0"},
         {"\n0-0 1-2\n\n", "x.align:2: 1-2: the target sentence has 2 words, numbered from 0"},
         {"\n\n99999999999999999999-0\n", "x.align:3: 99999999999999999999-0: the source sentence has 1 words"},

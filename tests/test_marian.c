@@ -296,10 +296,10 @@ static void wrong_checkpoints_are_refused(void **state)
         {"{\"</s>\": 0, \"<unk>\": 1, \"<pad>\": 2}", "pad_token_id 5"},
         {"{\"</s>\": 0, \"<unk>\": 0, \"a\": 2, \"b\": 3, \"c\": 4, \"<pad>\": 5}", "have the same id, 0"},
         {"{\"</s>\": 0, \"<unk>\": 7, \"a\": 2, \"b\": 3, \"c\": 4, \"<pad>\": 5}", "an id from 0 to 5"},
-        {"{\"</s>\": 0, \"x\": 1, \"a\": 2, \"b\": 3, \"c\": 4, \"<pad>\": 5}", "<unk> not among them"},
+        {"{\"</s>\": 0, \"x\": 1, \"a\": 2, \"b\": 3, \"c\": 4, \"<pad>\": 5}", "<unk> is not among them"},
         {"{\"</s>\": 0, \"<unk>\": 1, \"\\ud800\": 2}", "vocab.json"},
         {"{\"</s>\": 0, \"<unk>\": 1, \"a\": 2, \"b\": 3, \"c\": 4, \"<pad>\": 5, \"d\": 6}",
-         "config.json: the model has 6 and 6 pieces"},
+         "config.json: the model has 6 source and 6 target pieces"},
     };
     fixture *f = *state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -338,20 +338,20 @@ static void wrong_checkpoints_are_refused(void **state)
         check_refused(f, ATTN_ERROR_UNSUPPORTED, searches[i][1]);
     }
     static const char *const numbers[][2] = {
-        {"{\"length_penalty\": \"2\"}", "\"length_penalty\" is no number"},
-        {"{\"max_new_tokens\": 0}", "\"max_new_tokens\" is no number from 1 on"},
-        {"{\"max_length\": -5}", "\"max_length\" is no number from 1 on"},
-        {"{\"max_length\": 1}", "\"max_length\" is 1, which the token that decoding starts with fills"},
-        {"{\"max_length\": 2.5}", "\"max_length\" is no number from 1 on"},
-        {"{\"min_length\": -1}", "\"min_length\" is no number from 0 on"},
-        {"{\"num_beams\": 0}", "\"num_beams\" is no number from 1 on"},
-        {"{\"no_repeat_ngram_size\": 2.5}", "\"no_repeat_ngram_size\" is no number from 0 on"},
-        {"{\"repetition_penalty\": 0}", "\"repetition_penalty\" is no number above 0"},
+        {"{\"length_penalty\": \"2\"}", "\"length_penalty\" is not a number"},
+        {"{\"max_new_tokens\": 0}", "\"max_new_tokens\" is not a number of at least 1"},
+        {"{\"max_length\": -5}", "\"max_length\" is not a number of at least 1"},
+        {"{\"max_length\": 1}", "\"max_length\" is 1, but the token that decoding starts with counts too"},
+        {"{\"max_length\": 2.5}", "\"max_length\" is not a number of at least 1"},
+        {"{\"min_length\": -1}", "\"min_length\" is not a number of at least 0"},
+        {"{\"num_beams\": 0}", "\"num_beams\" is not a number of at least 1"},
+        {"{\"no_repeat_ngram_size\": 2.5}", "\"no_repeat_ngram_size\" is not a number of at least 0"},
+        {"{\"repetition_penalty\": 0}", "\"repetition_penalty\" is not a number above 0"},
         {"{\"renormalize_logits\": \"yes\"}", "\"renormalize_logits\" is neither true nor false"},
-        {"{\"suppress_tokens\": \"a\"}", "\"suppress_tokens\" is no list of tokens"},
-        {"{\"bad_words_ids\": 3}", "\"bad_words_ids\" is no list of lists"},
-        {"{\"bad_words_ids\": [[4294967298]]}", "holds 4294967298, which is no token"},
-        {"{\"bad_words_ids\": [[-1]]}", "holds -1, which is no token"}};
+        {"{\"suppress_tokens\": \"a\"}", "\"suppress_tokens\" is not a list of tokens"},
+        {"{\"bad_words_ids\": 3}", "\"bad_words_ids\" is not a list of lists"},
+        {"{\"bad_words_ids\": [[4294967298]]}", "holds 4294967298, which is not a token"},
+        {"{\"bad_words_ids\": [[-1]]}", "holds -1, which is not a token"}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         put(f, "generation_config.json", numbers[i][0], strlen(numbers[i][0]));
         check_refused(f, ATTN_ERROR_FORMAT, numbers[i][1]);
@@ -424,7 +424,7 @@ static void embedding_tables_shared_and_separate_load(void **state)
     check_says(f, NULL, "b b b");
     put_tensors(f, (entry[]){{"Wemb", V - 1, D}, {"decoder_ff_logit_out_b", 1, V - 1}}, 2);
     check_says(f, "marian-native", "b b b");
-    check_refused(f, ATTN_ERROR_UNSUPPORTED, "no rule of marian-huggingface takes \"Wemb\"");
+    check_refused(f, ATTN_ERROR_UNSUPPORTED, "no rule of marian-huggingface matches \"Wemb\"");
     put_tensors(f, (entry[]){{"model.shared.weight", V, D}, bias, {"model.encoder.layers.0.fc3.weight", V, D}}, 3);
     check_refused(f, ATTN_ERROR_UNSUPPORTED, "model.encoder.layers.0.fc3.weight");
     put_tensors(f, (entry[]){{"model.shared.weight", V, D}, {"final_logits_bias", 1, V + 1}}, 2);
@@ -435,13 +435,13 @@ static void embedding_tables_shared_and_separate_load(void **state)
     put_tensors(f, (entry[]){head, bias}, 2);
     check_says(f, NULL, "b b b");
     put_tensors(f, (entry[]){{"model.shared.weight", V, D}, {"1 lm_head.weight", V, D}, bias}, 3);
-    check_refused(f, ATTN_ERROR_FORMAT, "\"lm_head.weight\" and \"model.shared.weight\" are to be one tensor");
+    check_refused(f, ATTN_ERROR_FORMAT, "\"lm_head.weight\" and \"model.shared.weight\" are one tensor of the model");
     put_tensors(f, (entry[]){{"model.shared.weight", V, D}, {"1 model.encoder.embed_tokens.weight", V, D}, bias}, 3);
-    check_refused(f, ATTN_ERROR_FORMAT, "are to be one tensor");
+    check_refused(f, ATTN_ERROR_FORMAT, "are one tensor of the model");
     put_tensors(f, (entry[]){head, bias, {"~ model.encoder.embed_positions.weight", 8, D}}, 3);
     check_says(f, NULL, "b b b");
     put_tensors(f, (entry[]){head, bias, {"1 model.decoder.embed_positions.weight", 8, D}}, 3);
-    check_refused(f, ATTN_ERROR_UNSUPPORTED, "\"model.decoder.embed_positions.weight\" are not the 8 x 4 sines");
+    check_refused(f, ATTN_ERROR_UNSUPPORTED, "\"model.decoder.embed_positions.weight\" does not hold the 8 x 4 sines");
     put_tensors(f, (entry[]){head, bias, {"~ model.decoder.embed_positions.weight", 9, D}}, 3);
     check_refused(f, ATTN_ERROR_UNSUPPORTED, "embed_positions");
 
@@ -449,9 +449,9 @@ static void embedding_tables_shared_and_separate_load(void **state)
     put_tensors(f, (entry[]){encoder, head, bias}, 3);
     check_says(f, NULL, "b b b");
     put_tensors(f, (entry[]){encoder, decoder, {"1 lm_head.weight", V, D}, bias}, 4);
-    check_refused(f, ATTN_ERROR_FORMAT, "the output layer's table and the decoder's are to be one");
+    check_refused(f, ATTN_ERROR_FORMAT, "\"tie_word_embeddings\" is on, but the output layer's table");
     put_tensors(f, (entry[]){encoder, decoder, {"1 model.shared.weight", V, D}, bias}, 4);
-    check_refused(f, ATTN_ERROR_FORMAT, "are to be one tensor");
+    check_refused(f, ATTN_ERROR_FORMAT, "are one tensor of the model");
     put_tensors(f, (entry[]){encoder, decoder, head, bias}, 4);
     check_says(f, NULL, "b b b");
     put_tensors(f, (entry[]){encoder, decoder, bias}, 3);
@@ -478,7 +478,8 @@ static void added_tokens_are_tokens(void **state)
         {"{\"added_tokens_decoder\": {\"6\": {\"content\": \"t\", \"single_word\": true}}}", "single_word"},
         {"{\"added_tokens_decoder\": {\"7\": {\"content\": \"t\"}}}", "\"t\" has the id 7"},
         {"{\"added_tokens_decoder\": {\"3\": {\"content\": \"t\"}}}", "\"t\" has the id 3"},
-        {"{\"added_tokens_decoder\": {\"x\": {\"content\": \"t\"}}}", "\"x\" of \"added_tokens_decoder\" is no id"}};
+        {"{\"added_tokens_decoder\": {\"x\": {\"content\": \"t\"}}}",
+         "\"x\" of \"added_tokens_decoder\" is not an id"}};
     static const int32_t wanted[] = {3, 6, 7, 3, 0};
     fixture *f = *state;
     attn_translator *t;
@@ -491,7 +492,8 @@ static void added_tokens_are_tokens(void **state)
         check_refused(f, status, wrong[i][1]);
     }
     put(f, "tokenizer_config.json", decoder, sizeof decoder - 1);
-    check_refused(f, ATTN_ERROR_FORMAT, "the model has 6 and 6 pieces, its vocabularies have 8 and 8");
+    check_refused(f, ATTN_ERROR_FORMAT,
+                  "the model has 6 source and 6 target pieces, but its vocabularies have 8 and 8");
     snprintf(text, sizeof text, config_json, "swish");
     *strchr(strstr(text, "vocab_size"), '6') = '8';
     put(f, "config.json", text, strlen(text));
@@ -582,7 +584,7 @@ static void the_unknown_token_is_the_one_that_is_named(void **state)
     assert_memory_equal(ids, ((int32_t[]){3, 6, 0}), 3 * sizeof *ids);
     attn_translator_destroy(t);
     put(f, "special_tokens_map.json", "{\"unk_token\": \"[V]\"}", 20);
-    check_refused(f, ATTN_ERROR_FORMAT, "[V] not among them");
+    check_refused(f, ATTN_ERROR_FORMAT, "[V] is not among them");
     put(f, "special_tokens_map.json", "{}", 2);
     put(f, "tokenizer_config.json", other, sizeof other - 1);
     check_refused(f, ATTN_ERROR_UNSUPPORTED, "ends sentences with x, id 2");
@@ -775,7 +777,7 @@ static void translations_begin_with_their_prefix(void **state)
     attn_translations_free(f->c, said, 2);
     static const char *const refused[][2] = {{"a a a a", "line 2: its translation cannot begin with more than 3"},
                                              {"a</s>", "cannot begin with \"</s>\""},
-                                             {"zyx", "which is no word of the target"}};
+                                             {"zyx", "which is not a word of the target"}};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         prefixes[1] = refused[i][0];
         assert_refused(f->c, attn_translator_translate(t, lines, 2, &options, said), ATTN_ERROR_ARGUMENT,

@@ -678,7 +678,7 @@ static void nadaraya_watson_averages_class_labels(void **state)
     attn_config_set_int(config, "num_classes", 2);
     attn_model_create(&model, f->context, "nadaraya-watson", config, NULL);
     assert_refused(f->context, attn_model_forward(model, f->tape, &in, &out), ATTN_ERROR_ARGUMENT,
-                   "no class from 0 to 1");
+                   "expected a class from 0 to 1");
     attn_model_destroy(model);
     attn_config_destroy(config);
     attn_named_clear(&in);

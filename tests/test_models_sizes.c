@@ -541,8 +541,9 @@ static void a_saved_model_is_loaded(void **state)
     load_and_compare(&r, folder, &(attn_model_load_options){.config = config, .architecture = "vit"});
     load_and_compare(&r, file, &(attn_model_load_options){.config = config, .architecture = "vit"});
     not_loaded(&r, "nowhere", NULL, ATTN_ERROR_NOT_FOUND, "nowhere");
-    not_loaded(&r, file, NULL, ATTN_ERROR_ARGUMENT, "does not say what model");
-    not_loaded(&r, file, &(attn_model_load_options){.config = config}, ATTN_ERROR_ARGUMENT, "which architecture");
+    not_loaded(&r, file, NULL, ATTN_ERROR_ARGUMENT, "does not describe its model");
+    not_loaded(&r, file, &(attn_model_load_options){.config = config}, ATTN_ERROR_ARGUMENT,
+               "the architecture is unknown");
     not_loaded(&r, folder, &(attn_model_load_options){.architecture = "tit"}, ATTN_ERROR_NOT_FOUND, "tit");
     not_loaded(&r, folder, &(attn_model_load_options){.reserved = {0, 1}}, ATTN_ERROR_ARGUMENT, "reserved");
     not_loaded(&r, folder, &(attn_model_load_options){.dtype = ATTN_BF16}, ATTN_ERROR_ARGUMENT, "bf16");

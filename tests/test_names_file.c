@@ -75,16 +75,16 @@ static void patterns_match_whole_names(void **state)
 static void wrong_patterns_are_named(void **state)
 {
     static const char *const wrong[][2] = {
-        {"*a", "before a *"},
+        {"*a", "need something before them"},
         {"(a", "not closed"},
-        {"a)", "without its"},
+        {"a)", "has no ("},
         {"[a", "not closed"},
         {"^a", "whole name"},
         {"a{2}", "whole name"},
         {"\\w", "backslash"},
         {"a\\", "backslash"},
         {"[b-a]", "backwards"},
-        {"(?:a)", "no ?"},
+        {"(?:a)", "must not be followed by ?"},
         {"((((((((((a))))))))))", "9 groups"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
@@ -273,13 +273,13 @@ static void wrapper_prefixes_are_removed(void **state)
          0,
          1,
          "",
-         "3 tensors of the training's own were passed over"},
-        {{"module.a", "module.b", "n_averaged"}, 0, 1, "", "1 tensors of the training's own"},
+         "3 tensors of the optimizer and the training were skipped"},
+        {{"module.a", "module.b", "n_averaged"}, 0, 1, "", "1 tensors of the optimizer and the training"},
         {{"model.a", "model.b", "model_ema.module.a", "model_ema.module.b", "model_ema.n_averaged"},
          2,
          3,
          "",
-         "the moving average of the weights (model_ema) is used, as timm does; 3 other tensors were passed over"},
+         "the moving average of the weights (model_ema) is used, as timm does; 3 other tensors were skipped"},
         {{"state_dict.a", "state_dict.b", "state_dict_ema.a", "state_dict_ema.b", "amp_scaler.z"},
          2,
          3,
@@ -328,51 +328,51 @@ static void refuse(const char *rules, const char *words)
 
 static void wrong_tensors_are_refused(void **state)
 {
-    refuse_as(ATTN_ERROR_UNSUPPORTED, HEAD "l1\\.qkv q\n", "no rule of rules.names takes \"");
+    refuse_as(ATTN_ERROR_UNSUPPORTED, HEAD "l1\\.qkv q\n", "no rule of rules.names matches \"");
     refuse(HEAD ".* x\n", "\"x\" is filled twice: by \"");
     refuse(HEAD "a\\.0 w join 0/2\n.* -\n", "\"w\" has a slice missing");
     refuse(HEAD "a\\.1 w join 1/2\n.* -\n", "\"w\" has a slice missing");
     refuse(HEAD "a\\.0 w join 0/2\na\\.1 w join 0/2\n.* -\n", "\"w\" has a slice twice");
     refuse(HEAD "a\\.0 w join 0/2\na\\.1 w\n.* -\n", "twice");
-    refuse(HEAD "a\\.0 w join 0/2\nl1\\.b w join 1/2\n.* -\n", "slices do not fit together");
-    refuse(HEAD "a\\.0 w add 0/2\nl1\\.b w add 1/2\n.* -\n", "slices do not fit together");
-    refuse(HEAD "a\\.0 w add 0/2\na\\.1 w add 1/2\n.* -\n", "slices do not fit together");
-    refuse(HEAD "a\\.0 w add 0/2\na\\.0 w join 1/2\n.* -\n", "slices do not fit together");
+    refuse(HEAD "a\\.0 w join 0/2\nl1\\.b w join 1/2\n.* -\n", "the slices of \"w\" do not fit together");
+    refuse(HEAD "a\\.0 w add 0/2\nl1\\.b w add 1/2\n.* -\n", "the slices of \"w\" do not fit together");
+    refuse(HEAD "a\\.0 w add 0/2\na\\.1 w add 1/2\n.* -\n", "the slices of \"w\" do not fit together");
+    refuse(HEAD "a\\.0 w add 0/2\na\\.0 w join 1/2\n.* -\n", "the slices of \"w\" do not fit together");
     refuse(HEAD "a\\.0 w add 0/2\n.* -\n", "\"w\" has a slice missing");
-    refuse(HEAD "a\\.0 w join 0/2 3\na\\.1 w join 1/2 3\n.* -\n", "no such axis");
-    refuse(HEAD "l1\\.qkv w part 0/4\n.* -\n", "not made of so many equal parts");
-    refuse(HEAD "l1\\.qkv w part 0/2 2\n.* -\n", "no such axis");
+    refuse(HEAD "a\\.0 w join 0/2 3\na\\.1 w join 1/2 3\n.* -\n", "does not have the axis to join along");
+    refuse(HEAD "l1\\.qkv w part 0/4\n.* -\n", "cannot be divided into so many equal parts");
+    refuse(HEAD "l1\\.qkv w part 0/2 2\n.* -\n", "does not have this axis");
     refuse(HEAD "counter w transpose\n.* -\n", "only a matrix");
-    refuse(HEAD "table w rows 3:9\n.* -\n", "not so many rows");
-    refuse(HEAD "table w reshape 3,-1\n.* -\n", "another number of elements");
-    refuse(HEAD "(.*) {\\1-1}\n", "no target can be made");
+    refuse(HEAD "table w rows 3:9\n.* -\n", "it has fewer rows");
+    refuse(HEAD "table w reshape 3,-1\n.* -\n", "its number of elements differs");
+    refuse(HEAD "(.*) {\\1-1}\n", "the rule makes no valid name");
 }
 
 static void wrong_files_are_refused(void **state)
 {
-    refuse("", "begins with \"attn names 1\"");
-    refuse("a b\n", "line 1: a names file begins with");
-    refuse("attn names 2\n", "of a version that is not read: \"2\"");
-    refuse(HEAD "# c\nx\n", "line 3: a rule is a pattern");
+    refuse("", "expected \"attn names 1\"");
+    refuse("a b\n", "line 1: expected \"attn names 1\"");
+    refuse("attn names 2\n", "this version of names files is not supported: \"2\"");
+    refuse(HEAD "# c\nx\n", "line 3: expected a rule");
     refuse(HEAD "(a b\n", "line 2: a ( is not closed: \"(a\"");
     refuse(HEAD "a \\1\n", "no group of that number");
-    refuse(HEAD "a b{\n", "more than text");
-    refuse(HEAD "a b turn\n", "no such operation: \"turn\"");
+    refuse(HEAD "a b{\n", "a target can have only text");
+    refuse(HEAD "a b turn\n", "there is no such operation: \"turn\"");
     refuse(HEAD "a b part 3/3\n", "counted from 0");
     refuse(HEAD "a b part x\n", "counted from 0");
     refuse(HEAD "a b rows 3:3\n", "rows must be a:b");
-    refuse(HEAD "a b reshape 2,-1,-1\n", "must follow reshape");
+    refuse(HEAD "a b reshape 2,-1,-1\n", "expected lengths with commas after reshape");
     refuse(HEAD "a b scale inf\n", "finite number");
-    refuse(HEAD "a b join 0/2 transpose\n", "nothing may follow a join");
-    refuse(HEAD "a b add 0/2 squeeze\n", "nothing may follow a join or an add");
-    refuse(HEAD "a b same squeeze\n", "nor a same");
-    refuse(HEAD "a b add 0/2 1\n", "no such operation");
-    refuse(HEAD "a - transpose\n", "nothing may follow a -");
-    refuse(HEAD "arch a\narch b\n", "once: \"b\"");
+    refuse(HEAD "a b join 0/2 transpose\n", "join, add and same must be the last");
+    refuse(HEAD "a b add 0/2 squeeze\n", "join, add and same must be the last");
+    refuse(HEAD "a b same squeeze\n", "join, add and same must be the last");
+    refuse(HEAD "a b add 0/2 1\n", "there is no such operation");
+    refuse(HEAD "a - transpose\n", "a rule with the target - must end there");
+    refuse(HEAD "arch a\narch b\n", "on one line only: \"b\"");
     refuse(HEAD "set x\n", "KEY=VALUE");
-    refuse(HEAD "size x y\n", "wanted: size KEY TARGET AXIS");
-    refuse(HEAD "size x y 8\n", "no axis: \"8\"");
-    refuse(HEAD "size x y 0 1.5\n", "no whole number: \"1.5\"");
+    refuse(HEAD "size x y\n", "expected size KEY TARGET AXIS");
+    refuse(HEAD "size x y 8\n", "expected an axis: \"8\"");
+    refuse(HEAD "size x y 0 1.5\n", "expected a whole number: \"1.5\"");
     refuse(HEAD "when x y\n", "when KEY=VALUE TARGET");
     refuse(HEAD "count x y z\n", "count KEY PREFIX");
 }

@@ -212,10 +212,10 @@ static void positions_are_sines_and_cosines(void **state)
     assert_null(attn_nn_positional_forward(&layer, f->tape, x, 9));
     assert_says(f->context, "max_len is 10");
     assert_null(attn_nn_positional_forward(&layer, f->tape, random3(f, 1, 2, 1, 1), 0));
-    assert_says(f->context, "4 channels wanted");
+    assert_says(f->context, "expected 4 channels");
     layer.offset = 12;
     assert_null(attn_nn_positional_forward(&layer, f->tape, x, 0));
-    assert_says(f->context, "positions 12 to 13 wanted, but max_len is 10");
+    assert_says(f->context, "positions 12 to 13 requested, but max_len is 10");
 }
 
 /* If the size of heads is given, dim need not be divisible by the number of heads. The original requires
@@ -247,9 +247,9 @@ static void positions_of_other_queries_or_keys_are_refused(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         attn_tensor *p = random3(f, wrong[i][0], wrong[i][1], wrong[i][2], 3);
         assert_null(attn_nn_detr_attention_forward(&layer, f->tape, one, all, p, NULL, NULL));
-        assert_says(f->context, "p_q: [1,1,6] or [2,1,6] wanted, found ");
+        assert_says(f->context, "p_q: expected [1,1,6] or [2,1,6], found ");
         assert_null(attn_nn_detr_attention_forward(&layer, f->tape, all, one, NULL, p, NULL));
-        assert_says(f->context, "p_kv: [1,1,6]");
+        assert_says(f->context, "p_kv: expected [1,1,6]");
     }
     assert_non_null(attn_nn_detr_attention_forward(&layer, f->tape, one, all, one, all, NULL));
     assert_non_null(attn_nn_detr_attention_forward(&layer, f->tape, one, all, random3(f, 1, 1, D, 4), NULL, NULL));
@@ -305,12 +305,12 @@ static void shapes_that_do_not_fit_are_errors(void **state)
     assert_null(attn_nn_dot_product(f->tape, q, k, k, &short_mask, 0, NULL));
     assert_says(f->context, "valid_lens");
     assert_null(attn_nn_dot_product(f->tape, q, k, k, &(attn_nn_mask){.valid_lens = q}, 0, NULL));
-    assert_says(f->context, "valid_lens: i32 wanted, f64 found");
+    assert_says(f->context, "valid_lens: expected i32, found f64");
     attn_nn_additive additive;
     attn_nn_additive_init(&additive, &f->builder, D, D, 7, 0);
     assert_null(
         attn_nn_additive_forward(&additive, f->tape, q, k, k, &(attn_nn_mask){.causal = ATTN_CAUSAL_TOP_LEFT}, NULL));
-    assert_says(f->context, "additive attention takes lengths only, no causal mask");
+    assert_says(f->context, "additive attention supports lengths, but not a causal mask");
 }
 
 RUN_TESTS(TEST_WITH_TAPE(dot_product_follows_its_formula), TEST_WITH_TAPE(additive_follows_its_formula),

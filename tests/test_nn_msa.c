@@ -178,7 +178,7 @@ static void errors_say_what_is_wrong(void **state)
     attn_context_clear_error(f->context);
     x = test_random(f->tape, ATTN_F32, 4, (int64_t[]){R, C + 1, B, D}, 1);
     assert_null(attn_nn_msa_layer_forward(&made, f->tape, x, padding(f->tape), NULL, NULL));
-    assert_says(f->context, "u8 [2,3,5] wanted");
+    assert_says(f->context, "expected u8 [2,3,5]");
     attn_tape_reset(f->tape, &(attn_tape_options){.record = true});
     x = test_random(f->tape, ATTN_F32, 4, (int64_t[]){R, C, B, D}, 1);
     assert_false(attn_nn_msa_layer_apply(&made, f->tape, x, &(attn_nn_msa_layer_run){0}));

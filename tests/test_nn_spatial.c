@@ -142,7 +142,7 @@ static attn_tensor *build_vit_block(attn_tape *t, tensors in, const void *user)
     (void)user;
     attn_nn_vit_block block = {.activation = ATTN_ACTIVATION_GELU_ERF, .attention = {.hidden = 4, .heads = 2}};
     attn_tensor *ones = attn_affine(t, attn_tape_tensor(t, ATTN_F64, 1, (int64_t[]){4}, NULL), 1, 1);
-    block.ln1 = block.ln2 = (attn_nn_layer_norm){in[6], in[7], 1e-5};
+    block.ln1 = block.ln2 = (attn_nn_layer_norm){.weight = in[6], .bias = in[7], .eps = 1e-5};
     block.ln2.weight = ones;
     block.attention.w_q.weight = in[1];
     block.attention.w_k.weight = in[2];

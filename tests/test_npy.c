@@ -99,21 +99,22 @@ static void bad_files_are_refused(void **state)
         const char *dict, *error;
         attn_status status;
     } cases[] = {
-        {DICT("<f4", "False", "(2,)"), "need 8 bytes, the file ends after 4", ATTN_ERROR_FORMAT},
+        {DICT("<f4", "False", "(2,)"), "need 8 bytes, but the file ends after 4", ATTN_ERROR_FORMAT},
         {DICT("|u1", "False", "(2,)"), "2 bytes after the last element", ATTN_ERROR_FORMAT},
-        {DICT("<c8", "False", "()"), "\"<c8\" are not read", ATTN_ERROR_UNSUPPORTED},
-        {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': ()}", "a quoted text", ATTN_ERROR_UNSUPPORTED},
+        {DICT("<c8", "False", "()"), "\"<c8\" are not supported", ATTN_ERROR_UNSUPPORTED},
+        {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': ()}", "structured types are not supported",
+         ATTN_ERROR_UNSUPPORTED},
         {DICT("<f4", "Maybe", "()"), "True or False", ATTN_ERROR_FORMAT},
         {DICT("<f4", "False", "(1,1,1,1,1,1,1,1,1)"), "more than 8 axes", ATTN_ERROR_UNSUPPORTED},
         {DICT("<f4", "False", "(99999999999999999999,)"), "overflows", ATTN_ERROR_FORMAT},
         {DICT("<f4", "False", "(4611686018427387904, 4)"), "need 18446744073709551615 bytes", ATTN_ERROR_FORMAT},
         /* no elements, but strides that overflow */
         {DICT("<f4", "False", "(4294967296, 4294967296, 0)"), "need 18446744073709551615 bytes", ATTN_ERROR_FORMAT},
-        {DICT("<f4", "False", "(-1,)"), "a length must stand here", ATTN_ERROR_FORMAT},
-        {"{'descr': '<f4', 'shape': (1,)}", "not all there", ATTN_ERROR_FORMAT},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,)} x", "something after the dict", ATTN_ERROR_FORMAT},
-        {"{'descr: '<f4'", "must stand here", ATTN_ERROR_FORMAT},
-        {"", "does not begin with {", ATTN_ERROR_FORMAT},
+        {DICT("<f4", "False", "(-1,)"), "expected a length", ATTN_ERROR_FORMAT},
+        {"{'descr': '<f4', 'shape': (1,)}", "descr, fortran_order or shape is missing", ATTN_ERROR_FORMAT},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,)} x", "found text behind the dict", ATTN_ERROR_FORMAT},
+        {"{'descr: '<f4'", "expected", ATTN_ERROR_FORMAT},
+        {"", "expected {", ATTN_ERROR_FORMAT},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         attn_context_clear_error(c);

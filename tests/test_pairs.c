@@ -203,14 +203,14 @@ static void bad_lines_are_named(void **state)
     static const struct {
         const char *text, *error;
     } cases[] = {
-        {"", "f.txt: no sentence pairs in it"},
-        {"\n\r\n", "f.txt: no sentence pairs in it"},
+        {"", "f.txt: there are no sentence pairs"},
+        {"\n\r\n", "f.txt: there are no sentence pairs"},
         {"a\tb\n\nno tab\n", "f.txt:3: no tab between two sentences"},
         {"a\tb\n\tc\n", "f.txt:2: nothing before the tab"},
         {"a\tb\nc\t \n", "f.txt:2: nothing after the tab"},
         {"a\tb\nc\td\xff\n", "f.txt:2: invalid UTF-8 at byte 3 of the line"},
         {"\rabc", "f.txt:2: no tab between two sentences"},
-        {"a\tb\n123456789\n", "f.txt:2: a line of 9 bytes, more than 8"},
+        {"a\tb\n123456789\n", "f.txt:2: the line has 9 bytes; at most 8 are supported"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         attn_context_clear_error(c);
@@ -230,7 +230,7 @@ static void a_line_of_a_megabyte_is_refused(void **state)
     memset(text, 'x', size);
     text[5] = '\t';
     assert_int_equal(attn_pairs_parse(&pairs, c, text, size, "f.txt", NULL), ATTN_ERROR_FORMAT);
-    assert_string_equal(attn_context_error(c), "f.txt:1: a line of 1048576 bytes, more than 65536");
+    assert_string_equal(attn_context_error(c), "f.txt:1: the line has 1048576 bytes; at most 65536 are supported");
     free(text);
 }
 

@@ -306,7 +306,7 @@ static void boxes_are_drawn_in_the_picture(void **state)
     assert_true(count(&picture, "data:image/png") == 1);
     attn_bytes_free(context, &picture);
     assert_refused(context, attn__boxes_render(&picture, context, &boxes, ATTN_PLOT_HTML), ATTN_ERROR_UNSUPPORTED,
-                   "no page");
+                   "cannot be written as a page");
     const attn__drawn_boxes none = {.width = 0, .height = 3, .channels = 1};
     assert_refused(context, attn__boxes_render(&picture, context, &none, ATTN_PLOT_PNG), ATTN_ERROR_ARGUMENT,
                    "0 x 3 pixels");
@@ -675,12 +675,12 @@ static void wrong_curves_are_refused(void **state)
         attn_curves curves;
         const char *says;
     } cases[] = {
-        {{.n = 0, .curves = many}, "0 of them"},
-        {{.n = 9, .curves = many}, "9 of different names; at most 8"},
-        {{.n = 1, .curves = &empty}, "no point of them is finite"},
-        {{.n = 1, .curves = &nothing}, "no point of them is finite"},
+        {{.n = 0, .curves = many}, "curves: found 0"},
+        {{.n = 9, .curves = many}, "9 different names; at most 8"},
+        {{.n = 1, .curves = &empty}, "no point is finite"},
+        {{.n = 1, .curves = &nothing}, "no point is finite"},
         {{.n = 1, .curves = &style}, "the style of a curve"},
-        {{.n = 1, .curves = &panel, .panels = 2}, "in panel 2, from 0; there are 2"},
+        {{.n = 1, .curves = &panel, .panels = 2}, "in panel 2 (counted from 0), but there are 2"},
         {{.n = 1, .curves = many, .panels = 33}, "33 panels"},
         {{.n = 1, .curves = many, .width = 50}, "50 x 0 points"},
         {{.n = 1, .curves = many, .log_y = true}, "y of point 1 of \"c0\" is -1"},
@@ -725,7 +725,7 @@ static void heatmaps_have_the_colours_chosen(void **state)
     attn_context_clear_error(context);
     wrong.colours = ATTN_COLOURS_BLUES;
     assert_refused(context, attn_heatmaps_render(&picture, context, &wrong, ATTN_PLOT_HTML), ATTN_ERROR_ARGUMENT,
-                   "a weight is -2; a page shows weights from 0 up");
+                   "a weight is -2; a page can only show weights from 0 up");
     attn_context_clear_error(context);
     values[0] = NAN;
     assert_ok(context, attn_heatmaps_render(&picture, context, &wrong, ATTN_PLOT_HTML));

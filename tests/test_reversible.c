@@ -177,7 +177,7 @@ static void wrong_branches_are_refused(void **state)
     assert_says(s.context, "uses a tensor from outside that needs a gradient");
     attn_reversible_block shortening = {{run_shortening, NULL}, {run_shortening, NULL}};
     assert_null(attn_reversible(s.tape, s.x, &shortening, 1));
-    assert_says(s.context, "a branch makes [1,6] of [5,6]");
+    assert_says(s.context, "a branch returns [1,6] for an input of [5,6]");
     assert_null(attn_reversible(s.tape, s.x, NULL, 2));
     attn_context_clear_error(s.context);
     /* Without blocks, the result is the mean of two copies of x, which is x. */

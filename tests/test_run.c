@@ -215,12 +215,12 @@ static void a_setting_that_was_changed(void **state)
     assert_int_equal(train(&newer, &jobs[1], "{\"label_smoothing\": 0.2, \"way\": \"straight\"}", NULL),
                      ATTN_ERROR_INTERRUPTED);
     replace(&jobs[1], "training.json", "\"epochs\"", "\"epochz\"");
-    assert_int_equal(train(&newer, &jobs[1], NULL, "\"epochz\" is no setting"), ATTN_ERROR_FORMAT);
+    assert_int_equal(train(&newer, &jobs[1], NULL, "\"epochz\" is not a setting"), ATTN_ERROR_FORMAT);
     replace(&jobs[1], "training.json", "\"epochz\"", "\"epochs\"");
     assert_int_equal(train(&newer, &jobs[0], "{\"label_smoothing\": 0.2}", NULL), ATTN_OK);
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         replace(&jobs[1], "training.json", changes[i][0], changes[i][1]);
-        assert_int_equal(train(&newer, &jobs[1], NULL, "another \""), ATTN_ERROR_FORMAT);
+        assert_int_equal(train(&newer, &jobs[1], NULL, "its setting \""), ATTN_ERROR_FORMAT);
         replace(&jobs[1], "training.json", changes[i][1], changes[i][0]);
     }
     jobs[1].stop_at = 0;
@@ -241,7 +241,7 @@ static void a_checkpoint_without_settings(void **state)
     assert_int_equal(train(&newer, &jobs[1], NULL, NULL), ATTN_OK);
     check_same(&jobs[0], &jobs[1], "checkpoint.safetensors");
     replace(&jobs[1], "config.json", "2", "4");
-    assert_int_equal(train(&newer, &jobs[1], NULL, "its sum is not that"), ATTN_ERROR_FORMAT);
+    assert_int_equal(train(&newer, &jobs[1], NULL, "its checksum does not match"), ATTN_ERROR_FORMAT);
     close_all(jobs, 2);
 }
 

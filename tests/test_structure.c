@@ -78,7 +78,7 @@ static void check_chain(const char *text)
     assert_int_equal(attn_structure_residue(s, 0)->letter, 'W');
     attn_structure_destroy(s);
     assert_int_equal(attn_structure_parse(&s, c, text, strlen(text), "f", "C"), ATTN_ERROR_NOT_FOUND);
-    assert_string_equal(attn_context_error(c), "f: no chain 'C'; there are 'A', 'B'");
+    assert_string_equal(attn_context_error(c), "f: there is no chain 'C'; the chains are 'A', 'B'");
     end_context(c);
 }
 
@@ -88,7 +88,7 @@ static void a_chain_without_a_name_is_named_in_words(void **state)
     attn_context *c = *state;
     attn_structure *s;
     assert_int_equal(attn_structure_parse(&s, c, text, sizeof text - 1, "f", "B"), ATTN_ERROR_NOT_FOUND);
-    assert_string_equal(attn_context_error(c), "f: no chain 'B'; its one chain has no name: leave the chain out");
+    assert_string_equal(attn_context_error(c), "f: there is no chain 'B'; its only chain has no name: give no chain");
     assert_int_equal(attn_structure_parse(&s, c, text, sizeof text - 1, "f", NULL), ATTN_OK);
     attn_structure_destroy(s);
 }
@@ -190,7 +190,7 @@ static void nucleotides_are_skipped(void **state)
     assert_int_equal(attn_structure_residue(s, 0)->letter, 'X');
     attn_structure_destroy(s);
     assert_refused(c, attn_structure_parse(&s, c, text, strlen(text), "f", "D"), ATTN_ERROR_NOT_FOUND,
-                   "no chain 'D'; there are 'P'");
+                   "there is no chain 'D'; the chains are 'P'");
 }
 
 static void a_byte_order_mark_is_no_text(void **state)
@@ -291,20 +291,21 @@ static void check_error(const char *text, attn_status status, const char *messag
 
 static void errors_say_where(void **state)
 {
-    check_error("", ATTN_ERROR_FORMAT, "f: no residues of a protein in it");
+    check_error("", ATTN_ERROR_FORMAT, "f: the file has no residues of a protein");
     check_error("ATOM      1  N   ALA A   1      11.104\n", ATTN_ERROR_FORMAT,
-                "f:1: an atom's record of less than 54 columns");
+                "f:1: an atom's record has less than 54 columns");
     check_error("ATOM      1  N   ALA A   1      11.104   6.13x  -6.504\n", ATTN_ERROR_FORMAT,
-                "f:1: columns 31 to 54 are no coordinates: '  11.104   6.13x  -6.504'");
+                "f:1: columns 31 to 54 are not coordinates: '  11.104   6.13x  -6.504'");
     check_error("ATOM      1  N   ALA A   x      11.104   6.134  -6.504\n", ATTN_ERROR_FORMAT,
-                "f:1: columns 23 to 26 are no residue number: '   x'");
+                "f:1: columns 23 to 26 are not a residue number: '   x'");
     check_error("ATOM      1  N   ALA Aa000      11.104   6.134  -6.504\n", ATTN_ERROR_FORMAT,
-                "f:1: columns 23 to 26 are no residue number: 'a000'");
+                "f:1: columns 23 to 26 are not a residue number: 'a000'");
 #define HEAD                                                                                                           \
     "data_X\nloop_\n_atom_site.label_atom_id\n_atom_site.label_comp_id\n_atom_site.label_asym_id\n"                    \
     "_atom_site.auth_seq_id\n_atom_site.Cartn_x\n_atom_site.Cartn_y\n_atom_site.Cartn_z\n"
-    check_error(HEAD "CA ALA A x1 0 0 0\n", ATTN_ERROR_FORMAT, "f: _atom_site: a residue number is no number: 'x1'");
-    check_error(HEAD "CA ALA A 1 0 y 0\n", ATTN_ERROR_FORMAT, "f: _atom_site: an atom's coordinate is no number: 'y'");
+    check_error(HEAD "CA ALA A x1 0 0 0\n", ATTN_ERROR_FORMAT, "f: _atom_site: a residue number is not a number: 'x1'");
+    check_error(HEAD "CA ALA A 1 0 y 0\n", ATTN_ERROR_FORMAT,
+                "f: _atom_site: an atom's coordinate is not a number: 'y'");
     check_error(HEAD "CA ALA A 1 0 0 0\nCA GLY A 1 3 0 0\n", ATTN_ERROR_FORMAT,
                 "f: residue 1 of chain 'A' begins again (ALA, then GLY): numbers repeat; each residue needs a number "
                 "or an insertion code of its own");
@@ -766,7 +767,7 @@ static void a_build_without_gemmi_refuses_in_words(void **state)
     attn_structure *s = NULL;
     if (!attn_structures_available())
         assert_refused(c, attn_structure_parse(&s, c, pdb, sizeof pdb - 1, "f", NULL), ATTN_ERROR_UNSUPPORTED,
-                       "f: this build of attn has no gemmi");
+                       "f: structures need gemmi");
 }
 
 int main(void)

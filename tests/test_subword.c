@@ -178,7 +178,7 @@ static void more_characters_than_pieces_are_refused_with_the_size_that_is_enough
         ATTN_OK);
     attn_vocab_options options = {.kind = ATTN_VOCAB_UNIGRAM, .max_size = 800, .character_coverage = 1};
     assert_refused(f->c, attn_vocab_build(&vocab, pairs, ATTN_SIDE_SOURCE, &options), ATTN_ERROR_ARGUMENT,
-                   "800 pieces are fewer than the characters of the texts need: vocabulary_size 961 is enough");
+                   "800 pieces are too few for the characters of the texts: set vocabulary_size to at least 961");
     options.max_size = 961;
     assert_int_equal(attn_vocab_build(&vocab, pairs, ATTN_SIDE_SOURCE, &options), ATTN_OK);
     attn_vocab_destroy(vocab);

@@ -296,7 +296,7 @@ static void wrong_shapes_are_refused(void **state)
         {(attn_context_clear_error(w.c), attn_interpolate(w.t, x, 1, 0, ATTN_INTERPOLATE_LINEAR)),
          "resize: axis 1 of length 3"},
         {(attn_context_clear_error(w.c), attn_interpolate(w.t, x, 3, 2, ATTN_INTERPOLATE_LINEAR)),
-         "resize: axis 3 of a tensor of rank 3"},
+         "resize: axis 3 does not exist in a tensor of rank 3"},
     };
     assert_says(w.c, cases[4].said);
     for (int i = 0; i < 5; i++)
@@ -451,16 +451,16 @@ static void layers_refuse_wrong_shapes(void **state)
                       axial[] = "axial-attention";
     static const wrong cases[] = {
         {positions, "emb_dim_index", 4, 2, {4, 5}, {0}, "channels at axis 4; allowed: 1 to 3, -1 to -3"},
-        {positions, NULL, 0, 2, {4, 5}, {1, 8, 4, 6}, "axis 3 of the input is 6 long, there are positions for 5"},
-        {positions, NULL, 0, 2, {4, 5}, {1, 7, 4, 5}, "8 channels wanted in axis 1 (counted from 0), 7 found"},
+        {positions, NULL, 0, 2, {4, 5}, {1, 8, 4, 6}, "axis 3 of the input is 6 long, but there are positions for 5"},
+        {positions, NULL, 0, 2, {4, 5}, {1, 7, 4, 5}, "expected 8 channels in axis 1 (counted from 0), found 7"},
         {axial, "heads", 3, 0, {0}, {0}, "3 heads do not divide 8"},
-        {axial, NULL, 0, 0, {0}, {1, 5, 4, 7}, "8 channels wanted in axis 3 (counted from 0), 7 found"},
-        {axial, "num_dimensions", 3, 0, {0}, {1, 5, 4, 8}, "axial-attention: 5 axes wanted, 4 found"},
-        {image, "dim_index", 3, 0, {0}, {0}, "its convolutions want the channels at axis 1"},
+        {axial, NULL, 0, 0, {0}, {1, 5, 4, 7}, "expected 8 channels in axis 3 (counted from 0), found 7"},
+        {axial, "num_dimensions", 3, 0, {0}, {1, 5, 4, 8}, "axial-attention: expected 5 axes, found 4"},
+        {image, "dim_index", 3, 0, {0}, {0}, "its convolutions need the channels at axis 1"},
         {image, "depth", 65, 0, {0}, {0}, "depth is 65; allowed: 1 to 64"},
         {image, "heads", 3, 0, {0}, {0}, "3 heads do not divide 8 channels"},
-        {image, NULL, 0, 1, {4}, {0}, "axial_pos_emb_shape has 1 numbers; height and width wanted"},
-        {image, NULL, 0, 2, {4, 4}, {1, 8, 5, 4}, "axis 2 of the input is 5 long, there are positions for 4"},
+        {image, NULL, 0, 1, {4}, {0}, "axial_pos_emb_shape has 1 numbers; expected 2, height and width"},
+        {image, NULL, 0, 2, {4, 4}, {1, 8, 5, 4}, "axis 2 of the input is 5 long, but there are positions for 4"},
         {image, NULL, 0, 0, {0}, {1, 6, 4, 4}, "channel_norm: x [1,6,4,4], axis 1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

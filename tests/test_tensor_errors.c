@@ -59,10 +59,10 @@ static void shapes_that_do_not_fit_are_named(void **state)
     assert_said(w, attn_linear(w.t, x, y, NULL, ATTN_ACTIVATION_RELU), ATTN_ERROR_SHAPE, "x [3,4], w [3,5]");
     assert_said(w, attn_linear(w.t, x, x, v, ATTN_ACTIVATION_RELU), ATTN_ERROR_SHAPE, "b [4]");
     assert_said(w, attn_matmul(w.t, x, y, false, false), ATTN_ERROR_SHAPE, "matmul");
-    assert_said(w, attn_reshape(w.t, x, 2, (int64_t[]){5, -1}), ATTN_ERROR_SHAPE, "[3,4] does not become [5,-1]");
+    assert_said(w, attn_reshape(w.t, x, 2, (int64_t[]){5, -1}), ATTN_ERROR_SHAPE, "[3,4] cannot become [5,-1]");
     assert_said(w, attn_permute(w.t, x, (int[]){0, 0}), ATTN_ERROR_SHAPE, "permutation");
     assert_said(w, attn_concat(w.t, (attn_tensor *[]){x, y}, 2, 0), ATTN_ERROR_SHAPE, "concat");
-    assert_said(w, attn_slice(w.t, x, 1, 2, 5), ATTN_ERROR_SHAPE, "[2, 5) of axis 1");
+    assert_said(w, attn_slice(w.t, x, 1, 2, 5), ATTN_ERROR_SHAPE, "[2, 5) does not lie in axis 1");
     assert_said(w, attn_sum(w.t, x, 2), ATTN_ERROR_ARGUMENT, "axis 2");
     assert_said(w, attn_index_select(w.t, x, ids), ATTN_ERROR_ARGUMENT, "index 3, the 1-th");
     assert_said(w, attn_embedding(w.t, y, attn_slice(w.t, ids, 0, 0, 1), 1, x, 0), ATTN_ERROR_SHAPE, "positions");
@@ -72,7 +72,7 @@ static void shapes_that_do_not_fit_are_named(void **state)
     assert_said(w, attn_cross_entropy(w.t, x, ids, NULL), ATTN_ERROR_SHAPE, "labels [2]");
     attn_tensor *maps = attn_tape_tensor(w.t, ATTN_F32, 4, (int64_t[]){1, 2, 3, 4}, NULL);
     attn_tensor *map = attn_tape_tensor(w.t, ATTN_F32, 3, (int64_t[]){1, 4, 3}, NULL);
-    assert_said(w, attn_weights_cross_entropy(w.t, maps, map, 1), ATTN_ERROR_SHAPE, "wanted [1,4,3]");
+    assert_said(w, attn_weights_cross_entropy(w.t, maps, map, 1), ATTN_ERROR_SHAPE, "target [1,4,3]");
     map = attn_tape_tensor(w.t, ATTN_F32, 3, (int64_t[]){1, 3, 4}, NULL);
     assert_said(w, attn_weights_cross_entropy(w.t, maps, map, 0), ATTN_ERROR_ARGUMENT, "divisor is 0");
     attn_tensor *empty = zeros(w, 3, 1, 2, 0);
@@ -110,7 +110,7 @@ static void attention_stays_within_its_tensors(void **state)
     assert_said(w, attn_attend(w.t, &a), ATTN_ERROR_SHAPE, "o, from");
     a.shape[1] = 3;
     a.mask = x;
-    assert_said(w, attn_attend(w.t, &a), ATTN_ERROR_ARGUMENT, "a mask is u8 or bool, lens are i32");
+    assert_said(w, attn_attend(w.t, &a), ATTN_ERROR_ARGUMENT, "a mask must be u8 or bool, and lens i32");
     a.mask = NULL;
     a.problem.nwindows = ATTN_MAX_WINDOWS + 1;
     assert_said(w, attn_attend(w.t, &a), ATTN_ERROR_ARGUMENT, "4 windows");
@@ -121,11 +121,11 @@ static void backward_needs_something_recorded(void **state)
 {
     world w = make_world();
     attn_tensor *x = zeros(w, 1, 3, 0, 0), *y = attn_affine(w.t, x, 2, 0);
-    assert_refused(w.c, attn_backward(w.t, NULL), ATTN_ERROR_ARGUMENT, "no result is given");
+    assert_refused(w.c, attn_backward(w.t, NULL), ATTN_ERROR_ARGUMENT, "the result is NULL");
     assert_refused(w.c, attn_backward(w.t, y), ATTN_ERROR_ARGUMENT, "needs a gradient");
     attn_tensor_set_requires_grad(x, true);
     y = attn_affine(w.t, x, 2, 0);
-    assert_refused(w.c, attn_backward(w.t, y), ATTN_ERROR_SHAPE, "the loss has 3 elements, not one");
+    assert_refused(w.c, attn_backward(w.t, y), ATTN_ERROR_SHAPE, "the loss has 3 elements; it must have one");
     attn_tensor *sum = attn_sum(w.t, y, 0);
     assert_int_equal(attn_backward(w.t, sum), ATTN_OK);
     assert_true(((float *)attn_tensor_data(attn_tensor_grad(x)))[2] == 2.0f);
@@ -385,7 +385,7 @@ static void integers_are_cast_from_what_they_hold(void **state)
     y = attn_cast(w.t, attn_tape_tensor(w.t, ATTN_F64, 1, (int64_t[]){4}, bytes), ATTN_U8);
     assert_memory_equal(attn_tensor_data(y), ((uint8_t[]){255, 0, 0, 0}), 4);
     assert_said(w, attn_cast(w.t, attn_tape_tensor(w.t, ATTN_F64, 1, (int64_t[]){4}, beyond), ATTN_U8),
-                ATTN_ERROR_ARGUMENT, "cast: element 2, 256, is no u8");
+                ATTN_ERROR_ARGUMENT, "cast: element 2, 256, does not fit in u8");
     end_world(w);
 }
 

@@ -50,7 +50,7 @@ static void a_reset_tape_is_like_a_new_one(void **state)
     assert_true(!w.t->again && !w.t->failed && w.t->share.whole == 0 && w.t->examples == 0);
     assert_true(w.t->precision == ATTN_PRECISION_DEFAULT && !attn_tape_mode(w.t).record);
     attn_scope_end(w.t, NULL);
-    assert_says(w.c, "the end of a scope without its attn_scope_begin");
+    assert_says(w.c, "attn_scope_end was called without attn_scope_begin");
     end_world(w);
 }
 

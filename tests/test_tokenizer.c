@@ -84,13 +84,13 @@ static attn__tokenizer *open_text(attn_context *c, const char *json)
 static void check_ids(attn_context *c, const attn__tokenizer *t, const char *text, const char *second,
                       const attn__encode_options *options, const char *expected)
 {
-    attn__encoded tokens = {0};
+    attn__encoding tokens = {0};
     char ids[1024] = "";
     assert_ok(c, attn__tokenizer_encode(t, text, strlen(text), second, second ? strlen(second) : 0, options, &tokens));
     for (int64_t i = 0; i < tokens.n; i++)
         snprintf(ids + strlen(ids), sizeof ids - strlen(ids), "%s%" PRId32, i ? " " : "", tokens.ids[i]);
     assert_string_equal(ids, expected);
-    attn__encoded_free(c, &tokens);
+    attn__encoding_free(c, &tokens);
 }
 
 static void words_become_their_longest_pieces(void **state)
@@ -106,6 +106,7 @@ static void words_become_their_longest_pieces(void **state)
     check_ids(c, t, "ableableabl", NULL, NULL, "2 1 3");              /* more than 10 characters */
     check_ids(c, t, "", NULL, NULL, "2 3");
     check_ids(c, t, "", NULL, &(attn__encode_options){0}, "");
+    check_ids(c, t, "\x01\xe2\x80\x8b", NULL, NULL, "2 3"); /* nothing is left after the normalizer */
     attn__tokenizer_destroy(t);
 }
 
@@ -113,7 +114,7 @@ static void added_tokens_are_found_in_texts(void **state)
 {
     attn_context *c = *state;
     attn__tokenizer *t = open_text(c, bert);
-    attn__encoded tokens = {0};
+    attn__encoding tokens = {0};
     check_ids(c, t, "a[SEP]a [mask]", NULL, &(attn__encode_options){0}, "13 3 13 1 1 1");
     check_ids(c, t, "a NEW york a", NULL, &(attn__encode_options){0}, "13 14 13"); /* normalized */
     check_ids(c, t, "anew york", NULL, &(attn__encode_options){0}, "1 1");         /* no single word */
@@ -122,7 +123,7 @@ static void added_tokens_are_found_in_texts(void **state)
     assert_int_equal(tokens.ids[1], 4);
     assert_int_equal(tokens.offsets[1][0], 1); /* with the spaces on its left */
     assert_int_equal(tokens.offsets[1][1], 9);
-    attn__encoded_free(c, &tokens);
+    attn__encoding_free(c, &tokens);
     attn__tokenizer_destroy(t);
 }
 
@@ -130,7 +131,7 @@ static void tokens_know_their_place_and_segment(void **state)
 {
     attn_context *c = *state;
     attn__tokenizer *t = open_text(c, bert);
-    attn__encoded tokens = {0};
+    attn__encoding tokens = {0};
     const char *first = "  \xc3\x89t\xc3\xa9", *second = "unable";
     static const uint32_t offsets[][2] = {{0, 0}, {2, 7}, {0, 0}, {0, 2}, {2, 6}, {0, 0}};
     static const int types[] = {0, 0, 0, 1, 1, 1}, texts[] = {-1, 0, -1, 1, 1, -1};
@@ -142,7 +143,7 @@ static void tokens_know_their_place_and_segment(void **state)
         assert_int_equal(tokens.types[i], types[i]);
         assert_int_equal(tokens.texts[i], texts[i]);
     }
-    attn__encoded_free(c, &tokens);
+    attn__encoding_free(c, &tokens);
     attn__tokenizer_destroy(t);
 }
 
@@ -150,7 +151,7 @@ static void the_longer_text_is_cut(void **state)
 {
     attn_context *c = *state;
     attn__tokenizer *t = open_text(c, bert);
-    attn__encoded tokens = {0};
+    attn__encoding tokens = {0};
     check_ids(c, t, "un able a able", NULL, &(attn__encode_options){.special = true, .max_length = 4}, "2 5 9 3");
     check_ids(c, t, "un able a able", NULL, &(attn__encode_options){.special = true, .max_length = 4, .cut_left = true},
               "2 13 9 3");
@@ -165,7 +166,7 @@ static void the_longer_text_is_cut(void **state)
         c,
         attn__tokenizer_encode(t, "a", 1, "a", 1, &(attn__encode_options){.special = true, .max_length = 2}, &tokens),
         ATTN_ERROR_ARGUMENT, "the template alone has 3");
-    attn__encoded_free(c, &tokens);
+    attn__encoding_free(c, &tokens);
     attn__tokenizer_destroy(t);
 }
 
@@ -235,14 +236,14 @@ static void malformed_text_is_replaced(void **state)
                                "\"vocab\": {\"<unk>\": 0, \"\\ufffd\": 1}, \"unk_token\": \"<unk>\"}}";
     attn__tokenizer *t = open_text(c, json);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        attn__encoded tokens = {0};
+        attn__encoding tokens = {0};
         size_t size = strlen(cases[i].text);
         assert_ok(c, attn__tokenizer_encode(t, cases[i].text, size, NULL, 0, NULL, &tokens));
         assert_int_equal(tokens.n, cases[i].n);
         assert_int_equal(tokens.ids[0], 1);
         assert_int_equal(tokens.offsets[0][0], 0);
         assert_int_equal(tokens.offsets[tokens.n - 1][1], size);
-        attn__encoded_free(c, &tokens);
+        attn__encoding_free(c, &tokens);
     }
     attn__tokenizer_destroy(t);
 }
@@ -313,11 +314,11 @@ static void a_model_without_an_unknown_token_names_the_text(void **state)
 {
     attn_context *c = *state;
     attn__tokenizer *t = open_text(c, "{\"model\": {\"type\": \"WordLevel\", \"vocab\": {\"a\": 0}}}");
-    attn__encoded tokens = {0};
+    attn__encoding tokens = {0};
     assert_refused(c, attn__tokenizer_encode(t, "xyz", 3, NULL, 0, NULL, &tokens), ATTN_ERROR_FORMAT,
                    "the model has no unknown token, and \"xyz\" is not in its vocabulary");
     assert_int_equal(tokens.n, 0);
-    attn__encoded_free(c, &tokens);
+    attn__encoding_free(c, &tokens);
     attn__tokenizer_destroy(t);
 }
 
@@ -329,12 +330,12 @@ static void a_pattern_that_tries_too_many_ways_is_refused(void **state)
         c, WITH("\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"a*a*a*a*a*a*b\"}, \"behavior\": "
                 "\"Isolated\", \"invert\": false}",
                 WORDS));
-    attn__encoded tokens = {0};
+    attn__encoding tokens = {0};
     char text[400];
     memset(text, 'a', sizeof text);
     assert_refused(c, attn__tokenizer_encode(t, text, sizeof text, NULL, 0, NULL, &tokens), ATTN_ERROR_FORMAT,
                    "its pattern tries too many ways");
-    attn__encoded_free(c, &tokens);
+    attn__encoding_free(c, &tokens);
     attn__tokenizer_destroy(t);
 }
 
@@ -343,7 +344,7 @@ static void long_lines_are_not_quadratic(void **state)
 {
     enum { N = 4 << 20 };
     attn_context *c = *state;
-    attn__encoded tokens = {0};
+    attn__encoding tokens = {0};
     char *text = malloc(N);
     assert_non_null(text);
     memset(text, 'a', N);
@@ -357,7 +358,7 @@ static void long_lines_are_not_quadratic(void **state)
     assert_ok(c, attn__tokenizer_encode(t, text, N, NULL, 0, NULL, &tokens));
     assert_int_equal(tokens.n, 2);
     attn__tokenizer_destroy(t);
-    attn__encoded_free(c, &tokens);
+    attn__encoding_free(c, &tokens);
     free(text);
 }
 
@@ -370,12 +371,12 @@ typedef struct shared {
 static void *encode_often(void *user)
 {
     shared *s = user;
-    attn__encoded tokens = {0};
+    attn__encoding tokens = {0};
     s->ok = true;
     for (int i = 0; i < 200 && s->ok; i++)
         s->ok = attn__tokenizer_encode(s->tokenizer, "Unable, un able", 15, NULL, 0, NULL, &tokens) == ATTN_OK &&
                 tokens.n == 7 && tokens.ids[2] == 6;
-    attn__encoded_free(s->context, &tokens);
+    attn__encoding_free(s->context, &tokens);
     return NULL;
 }
 
@@ -445,7 +446,7 @@ static void sentencepiece_models_have_the_ids_of_their_kind(void **state)
     attn_context *c = *state;
     attn__subword *spm;
     attn__tokenizer *t, *moved;
-    attn__encoded tokens = {0}, others = {0};
+    attn__encoding tokens = {0}, others = {0};
     char folder[64], path[128];
     const char *texts[64];
     size_t size;
@@ -480,8 +481,8 @@ static void sentencepiece_models_have_the_ids_of_their_kind(void **state)
     assert_int_equal(tokens.ids[tokens.n - 2], attn__subword_size(spm) + 96);
     assert_int_equal(tokens.ids[tokens.n - 1], attn__tokenizer_find(t, "<eos>", 5));
     assert_int_equal(attn__tokenizer_special(moved, ATTN__TOKEN_MASK), attn__subword_size(spm) + 1);
-    attn__encoded_free(c, &tokens);
-    attn__encoded_free(c, &others);
+    attn__encoding_free(c, &tokens);
+    attn__encoding_free(c, &others);
     attn__tokenizer_destroy(t);
     attn__tokenizer_destroy(moved);
     attn__subword_destroy(spm);
@@ -491,12 +492,12 @@ static void sentencepiece_models_have_the_ids_of_their_kind(void **state)
 static attn_status read_and_encode(attn_context *c, void *user)
 {
     attn__tokenizer *t;
-    attn__encoded tokens = {0};
+    attn__encoding tokens = {0};
     const char *json = user, *text = "Unable A\xcc\x8a [MASK] new york abab  \xe6\xbc\xa2";
     attn_status status = attn__tokenizer_parse(&t, c, json, strlen(json), "tokenizer.json");
     if (status == ATTN_OK)
         status = attn__tokenizer_encode(t, text, strlen(text), "un", 2, NULL, &tokens);
-    attn__encoded_free(c, &tokens);
+    attn__encoding_free(c, &tokens);
     attn__tokenizer_destroy(t);
     return status;
 }

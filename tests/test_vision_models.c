@@ -657,8 +657,8 @@ static void oblong_checkpoints_load(void **state)
          NULL},
         {true, "{\"pretrained_cfg\": {\"input_size\": [3, 8, 12]}}", NULL},
         {true, "{\"model_args\": {\"img_size\": [8, 12]}}", NULL},
-        {true, "{\"model_args\": {\"img_size\": [8, 16]}}", "patches of 4 x 2 pixels, and no config.json says"},
-        {true, "{}", "patches of 4 x 2 pixels, and no config.json says pictures whose patches are the 12"},
+        {true, "{\"model_args\": {\"img_size\": [8, 16]}}", "patches of 4 x 2 pixels, and no config.json gives"},
+        {true, "{}", "patches of 4 x 2 pixels, and no config.json gives the size of pictures that have the 12"},
     };
     fixture *f = *state;
     char json[512];
@@ -989,12 +989,13 @@ static void images_of_another_size_are_refused(void **state)
     } others[] = {
         {"axial-classifier",
          "{\"img_size\": 4, \"patch_size\": 2, \"in_channels\": 3, \"num_hiddens\": 8, \"num_heads\": 2}",
-         "2 x 8 pixels, img_size is 4", 2, 8},
-        {"non-local-net", "{\"img_size\": 16, \"in_channels\": 3}", "8 x 32 pixels, img_size is 16", 8, 32},
-        {"axial-resnet", "{\"img_size\": 32, \"s\": 0.0625, \"groups\": 2}", "31 x 32 pixels, img_size is 32", 31, 32},
+         "2 x 8 pixels, but img_size is 4", 2, 8},
+        {"non-local-net", "{\"img_size\": 16, \"in_channels\": 3}", "8 x 32 pixels, but img_size is 16", 8, 32},
+        {"axial-resnet", "{\"img_size\": 32, \"s\": 0.0625, \"groups\": 2}", "31 x 32 pixels, but img_size is 32", 31,
+         32},
     };
     fixture *f = *state;
-    expect_other_size(f, f->model, 8, 9, "8 x 9 pixels, img_size is 8");
+    expect_other_size(f, f->model, 8, 9, "8 x 9 pixels, but img_size is 8");
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         attn_model *model = make(f->context, others[i].architecture, others[i].json);
         expect_other_size(f, model, others[i].height, others[i].width, others[i].said);

@@ -115,13 +115,13 @@ static void damaged_vocabularies_are_refused(void **state)
     static const struct {
         const char *text, *error;
     } cases[] = {
-        {"", "v: an empty vocabulary"},
+        {"", "v: the vocabulary is empty"},
         {"<pad>\n\n", "v:2: an empty line"},
         {"<pad>\na b\n", "v:2: a token with a space or a control character"},
-        {"<pad>\nx\nx\n", "v:3: \"x\" stands on line 2 too"},
+        {"<pad>\nx\nx\n", "v:3: \"x\" is on line 2 too"},
         {"<pad>\nx\xff\n", "v:2: invalid UTF-8"},
         {"<pad>\n<eos>\n<unk>\nx", "v:4: no newline at the end: the file is cut off"},
-        {"<pad>\n<eos>\n", "v: no <unk> in it"},
+        {"<pad>\n<eos>\n", "v: the vocabulary has no <unk>"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         attn_vocab *v;
@@ -445,18 +445,18 @@ static void lexicons_survive_a_file(void **state)
 static void damaged_lexicons_are_refused(void **state)
 {
     static const char *const bad[][2] = {
-        {"", "t: a lexicon without entries"},
-        {"\n \n", "t: a lexicon without entries"},
-        {"NULL NULL 1\n", "t: a lexicon without entries"},
-        {"va go 1\nva go\n", "t:2: wanted are three fields"},
-        {"va go 1 1\n", "t:1: wanted are three fields"},
-        {"va go nan\n", "t:1: \"nan\" is no probability"},
-        {"va go inf\n", "t:1: \"inf\" is no probability"},
-        {"va go 1.5\n", "t:1: \"1.5\" is no probability"},
-        {"va go -0.5\n", "t:1: \"-0.5\" is no probability"},
-        {"va go 0.5x\n", "t:1: \"0.5x\" is no probability"},
-        {"va xyz 1\n", "t:1: \"xyz\" is no token of the source vocabulary"},
-        {"xyz go 1\n", "t:1: \"xyz\" is no token of the target vocabulary"},
+        {"", "t: the lexicon has no entries"},
+        {"\n \n", "t: the lexicon has no entries"},
+        {"NULL NULL 1\n", "t: the lexicon has no entries"},
+        {"va go 1\nva go\n", "t:2: expected three fields"},
+        {"va go 1 1\n", "t:1: expected three fields"},
+        {"va go nan\n", "t:1: \"nan\" is not a probability"},
+        {"va go inf\n", "t:1: \"inf\" is not a probability"},
+        {"va go 1.5\n", "t:1: \"1.5\" is not a probability"},
+        {"va go -0.5\n", "t:1: \"-0.5\" is not a probability"},
+        {"va go 0.5x\n", "t:1: \"0.5x\" is not a probability"},
+        {"va xyz 1\n", "t:1: \"xyz\" is not a token of the source vocabulary"},
+        {"xyz go 1\n", "t:1: \"xyz\" is not a token of the target vocabulary"},
         {"va go 1\nv\xc3 go 1\n", "t:2: invalid UTF-8 at byte 2"},
     };
     fixture f;
@@ -474,7 +474,7 @@ static void damaged_lexicons_are_refused(void **state)
     memset(huge, 'x', 1 << 20);
     attn_context_clear_error(f.c);
     assert_refused(f.c, attn_lexicon_parse(&lexicon, f.c, huge, 1 << 20, "t", f.source, f.target), ATTN_ERROR_FORMAT,
-                   "t:1: a line of 1048576 bytes");
+                   "t:1: the line has 1048576 bytes");
     free(huge);
     tear_down(&f);
 }

@@ -138,7 +138,7 @@ static void a_directory_without_weights_is_named(void **state)
     attn_context_create(&c, NULL);
     attn_named_list list = {.context = c, .owns = true};
     assert_refused(c, attn_weights_read(&list, "tests/data", NULL, NULL, NULL), ATTN_ERROR_NOT_FOUND,
-                   "tests/data: no weights in this directory");
+                   "tests/data: the directory has no weights");
     end_context(c);
 }
 

@@ -33,7 +33,7 @@ static bool read_bytes(text *t)
     return fread(bytes, 1, (size_t)t->size, stdin) == (size_t)t->size;
 }
 
-static bool write_tokens(const attn__encoded *tokens)
+static bool write_tokens(const attn__encoding *tokens)
 {
     int32_t n = (int32_t)tokens->n;
     bool ok = fwrite(&n, sizeof n, 1, stdout) == 1;
@@ -47,7 +47,7 @@ static bool write_tokens(const attn__encoded *tokens)
 
 /* Encodes all texts of standard input. */
 static attn_status encode_all(const attn__tokenizer *tokenizer, const attn__encode_options *options,
-                              attn__encoded *tokens)
+                              attn__encoding *tokens)
 {
     text first = {0}, second = {0};
     attn_status status = ATTN_OK;
@@ -77,7 +77,7 @@ int main(int argc, char **argv)
 {
     attn_context *context = NULL;
     attn__tokenizer *tokenizer = NULL;
-    attn__encoded tokens = {0};
+    attn__encoding tokens = {0};
     if (argc != 4 || attn_context_create(&context, NULL) != ATTN_OK)
         return 2;
     attn__encode_options options = {.special = strchr(argv[2], 's') != NULL,
@@ -88,7 +88,7 @@ int main(int argc, char **argv)
         status = encode_all(tokenizer, &options, &tokens);
     if (status != ATTN_OK)
         fprintf(stderr, "tokens_tool: %s\n", attn_context_error(context));
-    attn__encoded_free(context, &tokens);
+    attn__encoding_free(context, &tokens);
     attn__tokenizer_destroy(tokenizer);
     attn_context_destroy(context);
     return status == ATTN_OK ? 0 : 1;

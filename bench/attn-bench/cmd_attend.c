@@ -14,13 +14,14 @@ static const cli_option options[] = {
     CLI_TEXT("threads", 0, "LIST", "", "thread counts, as 1,2; default: 1 and all"),
     CLI_CHOICE("direction", directions, "both", "the pass to run"),
     CLI_TEXT("solver", 0, "NAME", "",
-             "use this solver only; a problem that it refuses is passed over, with its reason"),
+             "use this solver only; problems that it does not support are skipped, and the reason is printed"),
     CLI_FLAG("verify", 0, "compare each result with the reference solver in float64 (slow on large problems)"),
     CLI_FLAG("explain", 0, "print each plan, and why the other solvers were not chosen"),
     CLI_FLAG("measure", 0, "let the planner time the solvers instead of choosing by rule"),
-    CLI_FLAG("features", 0,
-             "instead: the time of each problem with a softcap, sinks, biases, masks and other features, divided by "
-             "its time without; with the largest of --threads"),
+    CLI_FLAG(
+        "features", 0,
+        "measure instead what a softcap, sinks, biases, masks and other features cost: the time of each problem with "
+        "the feature divided by its time without it, with the largest thread count of --threads"),
     CLI_FLAG("quick", 0, "a short list of small problems, measured briefly"),
     CLI_REAL("seconds", "0.3", 0, 3600, "measure each for at least this long"),
 };
@@ -29,11 +30,13 @@ static const char *const usage[] = {"[PROBLEM...]", NULL};
 
 #define WORD(NAME, name) " " #name
 static const char description[] =
-    "For each problem, direction and number of threads: the median time, the multiplications and additions per second "
-    "(2 for each channel of the score and of the value, over all pairs that the problem's structure leaves; times 2.5 "
+    "Prints for each problem, direction and number of threads: the median time, the multiplications and additions "
+    "per second "
+    "(2 for each channel of the score and of the value, over all pairs of a query and a key that the problem's "
+    "structure permits; times 2.5 "
     "backward), and what fraction that is of the machine's peak: of f32 multiply-adds on registers, measured before "
     "and after each problem with as many threads, the best so far (bf16 is compared with the f32 peak too). Backward "
-    "is the gradients alone, without the forward pass. Nothing else should run meanwhile.\n"
+    "computes the gradients alone, without the forward pass. Run nothing else on the machine meanwhile.\n"
     "\n"
     "A problem is FORM[:FEATURE[,FEATURE]...], where N is a number and [] may be left out:\n"
     "  bNhNqNkNdN[gN][vN]    batch, heads, queries, keys, channels of a head, key\n"
@@ -47,7 +50,8 @@ static const char description[] =
     "Features of all forms:\n"
     "  bf16 f64 causal causal-br band=LO..HI lens lensq pad mask blocks=N bias\n"
     "  biask biasd buckets=N rel dropout=P fill=X scale=X softcap=X sinks lse\n"
-    "  dlse over-n kernel-sum hardmax none topk=N; packed=N\n"
+    "  dlse over-n kernel-sum hardmax none sigmoid\n"
+    "  sigmoid-bias=X topk=N; packed=N\n"
     "  (first form); bthd bhtd (layout of the first two forms); the score:\n"
     " " ATTN_SCORES(WORD) "\n"
                           "attn.h describes each.";
@@ -261,8 +265,8 @@ static int check_solver(const char *name)
         attn_nearest_offer(&nearest, attn_solver_name(i));
     }
     if (attn_nearest_found(&nearest))
-        return cli_fail(CLI_BAD, "--solver: there is no \"%.60s\"; did you mean \"%s\"?", name, nearest.best);
-    return cli_fail(CLI_BAD, "--solver: there is no \"%.60s\"; --explain prints the names of all", name);
+        return cli_fail(CLI_BAD, "--solver: there is no solver \"%.60s\"; did you mean \"%s\"?", name, nearest.best);
+    return cli_fail(CLI_BAD, "--solver: there is no solver \"%.60s\"; --explain prints the names of all", name);
 }
 
 /* Parses all problems before anything is measured, so that an error in any problem is reported at once. */

@@ -21,9 +21,10 @@ static const char description[] =
     "  training   a step of d2l's Transformer, of one 512 wide with 2 + 2 blocks, and\n"
     "             of d2l's Vision Transformer\n"
     "  vit        ViT-B/16 forward, weights packed, in f32 and bf16\n"
-    "The sets take turns, and the shortest time counts. The table has for each set the milliseconds, what part of the "
-    "peak of f32 multiply-adds on registers that is, measured in the same run, and the time over that of the set below "
-    "it. Alarms and exit status are those of attn bench products. Nothing else should run meanwhile. Single benchmarks "
+    "The sets take turns, and the shortest time counts. The table has for each set the milliseconds, the share of "
+    "the peak of f32 multiply-adds on registers, measured in the same run, and the time divided by that of the next "
+    "lower set. Alarms and exit status are those of attn bench products. Run nothing else on the machine meanwhile. "
+    "Single benchmarks "
     "are attn bench attend, attn bench products and attn bench train.";
 
 static const char *const examples[] = {"attn bench --sets", "attn bench --sets --quick",
@@ -58,9 +59,7 @@ static int find_parts(const cli_call *cli, bool chosen[PARTS])
         while (i < PARTS && strcmp(parts[i].name, cli->words[w]) != 0)
             i++;
         if (i == PARTS)
-            return cli_fail(CLI_BAD,
-                            "there is no \"%.40s\" to bench; --sets takes products, attention, subnormal, "
-                            "training and vit",
+            return cli_fail(CLI_BAD, "--sets: \"%.40s\" is not one of products, attention, subnormal, training, vit",
                             cli->words[w]);
         chosen[i] = true;
     }

@@ -25,7 +25,7 @@ static const char description[] =
     "the matrix products and of attention (masked by structure not counted), 2 a multiply-add, times 3 for forward "
     "and backward; the peak is that of f32 multiply-adds on registers, measured in the same run. Memory is the most "
     "the library held, and the process's own high-water mark of resident memory (of one shape and thread count each, "
-    "where the system can reset it). Allocations are those of a step once the first few are over.";
+    "where the system can reset it). Allocations are those of one step, after the first few steps.";
 
 static const char *const examples[] = {"attn bench train", "attn bench train large --threads 2",
                                        "attn bench train d2l --json", NULL};
@@ -71,7 +71,7 @@ static int find_shapes(const cli_call *cli, const bench_shape **shapes, int *n)
         while (bench_shapes[i].name && strcmp(bench_shapes[i].name, cli->words[w]) != 0)
             i++;
         if (!bench_shapes[i].name)
-            return cli_fail(CLI_BAD, "there is no shape \"%.40s\"; there are d2l and large", cli->words[w]);
+            return cli_fail(CLI_BAD, "there is no shape \"%.40s\"; expected d2l or large", cli->words[w]);
         shapes[(*n)++] = &bench_shapes[i];
     }
     return CLI_OK;

@@ -241,8 +241,8 @@ int bench_features(const cli_call *cli, double seconds)
         return code == CLI_OK ? printed : code;
     }
     if (code == CLI_OK)
-        printf("%d of %d within their limits, %.1f times plain for work by rows and %.1f for work by pairs (softcap, "
-               "bias, mask, dropout); ! is above\n",
+        printf("%d of %d within their limits: %.1f times the plain time for work by rows, %.1f for work by pairs "
+               "(softcap, bias, mask, dropout); ! marks those above\n",
                b.passed, b.measured, by_row, by_pair);
     return code;
 }

@@ -53,7 +53,7 @@ typedef struct bench_race {
         CLI_FLAG("quick", 0, "little work, measured briefly"),                                                         \
         CLI_REAL("seconds", "0.1", 0, 3600, "measure each for at least this long; with --quick 0.02"),                 \
         CLI_REAL("tolerance", "1.05", 0.01, 1e6,                                                                       \
-                 "alarm from this ratio of times on; without it 1.2 between kinds of numbers, with --quick 1.5")
+                 "ratio of times that raises an alarm; between kinds of numbers the default is 1.2, with --quick 1.5")
 
 /* Reads the options, finds the instruction sets and begins the table. Returns an exit code. */
 int bench_race_begin(bench_race *race, const cli_call *cli, bool rates);

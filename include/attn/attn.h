@@ -17,7 +17,12 @@
  * Threads: Only one thread at a time may use a context or make a plan from it. Different contexts are independent.
  * Several threads may execute a finished plan at once, if each thread has its own workspace.
  *
- * Pointers: an argument may be NULL only where the comment of the function allows it. */
+ * Pointers: an argument may be NULL only where the comment of the function allows it.
+ *
+ * Stability: this header does not change in a way that breaks a program before version 2.0. All other headers of the
+ * library (config.h, tensor.h, models.h, io.h, image.h, train.h, trainer.h, plot.h, translate.h, classify.h, detect.h,
+ * generate.h, msa.h) are at 0.x: a minor version may change them, and libattn then has another soname. libattn-engine,
+ * the library of this header alone, keeps its soname. */
 #ifndef ATTN_ATTN_H
 #define ATTN_ATTN_H
 
@@ -172,6 +177,27 @@ ATTN_API attn_precision attn_context_precision(const attn_context *context);
  * the end. */
 ATTN_API const char *attn_isa_name(int i);
 
+/* Three functions of an OpenMP runtime that the program has loaded: GOMP_parallel, omp_get_max_threads and
+ * omp_get_thread_num. libgomp has all three, and so have the runtimes of LLVM and Intel. */
+typedef struct attn_openmp {
+    void (*parallel)(void (*work)(void *user), void *user, unsigned threads, unsigned flags);
+    int (*max_threads)(void);
+    int (*thread_number)(void);
+} attn_openmp;
+/* Lets the parallel regions of all contexts run on the threads of an OpenMP runtime, in place of the library's own
+ * threads. NULL restores the library's own threads, as initially. It is meant for programs that also run OpenMP regions,
+ * as PyTorch does: idle threads of OpenMP spin on the cores that other threads could use.
+ *
+ * A region that wants more threads than max_threads() runs on the library's own threads. A region within a region of
+ * OpenMP runs on the threads that the runtime gives it, by default its caller's alone. A process that is forked later
+ * uses the library's own threads, because it has none of the runtime's. Results have the same bits on all threads.
+ *
+ * The three functions must stay loaded until the process ends. Any thread may call this function at any time. Regions
+ * that run end on the threads on which they began. attn_context_error(NULL) is the reason of a failure.
+ * ATTN_ERROR_ARGUMENT: a function is NULL. ATTN_ERROR_UNSUPPORTED: the process was forked from one in which a runtime was
+ * set, or more than 8 different runtimes were set. ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_set_openmp(const attn_openmp *runtime);
+
 /* A byte buffer allocated by the context. A function that fills a buffer overwrites its pointer without freeing the old
  * memory, so begin with {0}. A zero byte, which `size` does not count, follows the last byte. So text can be used as a
  * string. */
@@ -237,7 +263,10 @@ typedef enum attn_normalization {
      * largest S. The gradient of v uses these weights. q, k, bias, tables and w get zero gradients, because small
      * changes of the scores do not change the weights. */
     ATTN_NORMALIZATION_HARDMAX,
-    ATTN_NORMALIZATION_NONE /* S itself, for nonnegative S; lse is 0 */
+    ATTN_NORMALIZATION_NONE, /* S itself, for nonnegative S; lse is 0 */
+    /* 1 / (1 + exp(-(S + b))) of each key by itself, without a sum over the keys; see attn_problem.sigmoid_bias.  There
+     * is no lse, and the backward pass does not read it. (Ramapuram et al. 2024, arXiv:2409.04431.) */
+    ATTN_NORMALIZATION_SIGMOID
 } attn_normalization;
 
 /* One dim of the problem. Strides are in elements and may be negative. An operand may have a nonzero stride only in
@@ -265,7 +294,10 @@ typedef struct attn_dim {
     /* Strides of the gradients. They are used only if attn_problem.own_grad_strides is true. Otherwise dq has the
      * strides of q, dk has the strides of k, and so on. */
     int64_t dq, dk, dv, dout, dbias;
-    int64_t reserved[4]; /* must be zero, in this struct and all structs below; reserved for later versions */
+    /* Must be zero, in this struct and all structs below; reserved for later versions. The structs from attn_band to
+     * attn_blocks, which are parts of attn_problem, have no such fields and do not change in 1.x: what later versions
+     * add to them becomes a field of attn_problem. */
+    int64_t reserved[4];
 } attn_dim;
 
 /* Query i attends to key j only if lo <= j - i <= hi. i and j are the indices along the two dims that the band
@@ -458,7 +490,14 @@ typedef struct attn_problem {
      * which all queries and keys read. Without its bit, an operand whose strides are all 0 is refused, because its
      * strides were probably forgotten. */
     uint64_t broadcast;
-    int64_t reserved[14];
+    /* b of ATTN_NORMALIZATION_SIGMOID if own_sigmoid_bias is true; otherwise b = -log(n). n is the number of keys of the
+     * problem, or of the packed sequence, and of a window's taps. Masks, bands and lens do not change n, so that all
+     * rows have the same b. A decoder whose cache grows must set b, because its keys are fewer than those of the prompt
+     * that it continues. b is added after the softcap and the bias. One b for each head is a bias with a stride along
+     * the heads' dim only, with b = 0 here; its gradient is dbias. */
+    double sigmoid_bias;
+    bool own_sigmoid_bias;
+    int64_t reserved[12];
 } attn_problem;
 
 /* The arrays of one execution. Unused arrays may be NULL. Outputs must not overlap any other array. The forward pass
@@ -559,7 +598,7 @@ ATTN_API attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays 
 /* The arrays of an execution, except its tables and weights. A row X(NAME, field, strides, written) defines
  * ATTN_ARRAY_NAME, which is the number of the array attn_arrays.field. `strides` is the field of attn_dim that holds
  * the array's strides. It is n if the array has no strides and is contiguous. `written` is NEVER, FORWARD or
- * BACKWARD, the pass in which the array is an output. */
+ * BACKWARD, the pass in which the array is an output. Later versions add rows at the end, so that no number changes. */
 #define ATTN_ARRAYS(X)                                                                                                 \
     X(Q, q, q, NEVER)                                                                                                  \
     X(K, k, k, NEVER)                                                                                                  \
@@ -587,12 +626,14 @@ ATTN_API attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays 
     X(DSINKS, dsinks, sinks, BACKWARD)
 #define ATTN_ARRAY_VALUE(NAME, field, strides, written) ATTN_ARRAY_##NAME,
 
-/* The numbers of the arrays. The i-th relative has the table ATTN_ARRAY_TABLE + i and the table's gradient
- * ATTN_ARRAY_DTABLE + i. */
+/* The numbers of the arrays, which no later version of 1.x changes. The i-th relative has the table
+ * ATTN_ARRAY_TABLE + i and the table's gradient ATTN_ARRAY_DTABLE + i. The rows of ATTN_ARRAYS follow, beginning with
+ * ATTN_ARRAY_Q. ATTN_ARRAY_COUNT alone grows, if a row is added. */
 typedef enum attn_array {
-    ATTN_ARRAYS(ATTN_ARRAY_VALUE) ATTN_ARRAY_TABLE,
+    ATTN_ARRAY_TABLE = 0,
     ATTN_ARRAY_DTABLE = ATTN_ARRAY_TABLE + ATTN_MAX_RELATIVE,
-    ATTN_ARRAY_COUNT = ATTN_ARRAY_DTABLE + ATTN_MAX_RELATIVE
+    ATTN_ARRAY_LAST_DTABLE = ATTN_ARRAY_DTABLE + ATTN_MAX_RELATIVE - 1,
+    ATTN_ARRAYS(ATTN_ARRAY_VALUE) ATTN_ARRAY_COUNT
 } attn_array;
 
 /* The elements [low, high) of an array that an execution reads or writes, counted from the caller's pointer. If no
@@ -664,6 +705,7 @@ typedef struct attn_axis {
     int axis, channel_axis;
     int64_t heads; /* number of heads, which divides shape[channel_axis]; the channels of a head are adjacent */
     attn_causal causal;
+    int64_t reserved[4];
 } attn_axis;
 /* Fills a problem for the axis. attn_context_error(NULL) is the reason of a failure. ATTN_ERROR_SHAPE: heads does not
  * divide the channels. ATTN_ERROR_ARGUMENT: rank is not 2 to 8, an axis does not exist or is the channel axis, a
@@ -683,6 +725,7 @@ typedef struct attn_window2d {
     int64_t window_y, window_x; /* number of taps along each axis */
     int64_t step, dilation;     /* 0 means 1; if step is above 1, the grid of q and o is smaller: ceil(size/step) */
     attn_border border;
+    int64_t reserved[4];
 } attn_window2d;
 /* Fills a problem for the window. attn_context_error(NULL) is the reason of a failure. ATTN_ERROR_ARGUMENT: heads, dim
  * or a side of the window below 1, another size, step or dilation below 0, one of them above 2^40, arrays of more than
@@ -695,7 +738,8 @@ ATTN_API attn_status attn_problem_window2d(attn_problem *problem, const attn_win
  *
  * The parts of a problem with ATTN_NORMALIZATION_NONE are added instead: o = o1 + o2, lse = 0. Parts of a problem with
  * ATTN_NORMALIZATION_HARDMAX are refused, because the stored largest scores are rounded and do not tell which part has
- * the larger one. The log-sum-exps do not tell the normalization, so that the caller must set it.
+ * the larger one. So are parts of ATTN_NORMALIZATION_SIGMOID, which have no log-sum-exp: their outputs are added, if all
+ * parts have the same sigmoid_bias. The log-sum-exps do not tell the normalization, so that the caller must set it.
  *
  * More than two parts are merged one after another, because o may be o1 or o2, and lse may be lse1 or lse2. o1, o2 and
  * o are [B,T,H,D] or [B,H,T,D]. The log-sum-exps are [B,H,T], in f64 if the type is ATTN_F64, and otherwise in f32. */
@@ -704,9 +748,10 @@ typedef struct attn_partials {
     attn_layout layout;
     attn_dtype dtype;                 /* F32, BF16 or F64 */
     attn_normalization normalization; /* of the problem of the parts; zero-initialized: SOFTMAX */
+    int64_t reserved[4];
 } attn_partials;
 /* Merges the outputs o [B,T,H,D] and log-sum-exps of two parts. ATTN_ERROR_SHAPE: a negative or too large size.
- * ATTN_ERROR_UNSUPPORTED: another type, or HARDMAX. ATTN_ERROR_ARGUMENT: an unknown layout or normalization, or NULL.
+ * ATTN_ERROR_UNSUPPORTED: another type, HARDMAX or SIGMOID. ATTN_ERROR_ARGUMENT: an unknown layout or normalization, or NULL.
  */
 ATTN_API attn_status attn_partials_merge(attn_context *context, const attn_partials *shape, const void *o1,
                                          const void *lse1, const void *o2, const void *lse2, void *o, void *lse);
@@ -718,6 +763,7 @@ typedef struct attn_partials_arrays {
     const void *o1, *lse1, *o2, *lse2;
     const void *dout, *dlse; /* dlse may be NULL, and the gradient of lse is then 0 */
     void *do1, *dlse1, *do2, *dlse2;
+    const void *reserved[4]; /* must be NULL */
 } attn_partials_arrays;
 ATTN_API attn_status attn_partials_backward(attn_context *context, const attn_partials *shape,
                                             const attn_partials_arrays *arrays);
@@ -748,7 +794,8 @@ ATTN_API attn_status attn_partials_backward(attn_context *context, const attn_pa
  *     sinks                  a sink for each index of the batch dims but the first: for each head
  *     dlse                   backward: a gradient of the log-sum-exp as well
  *     dot additive concat gaussian boxcar constant triangular   the score: any `name` of ATTN_SCORES
- *     over-n kernel-sum hardmax none   another normalization
+ *     over-n kernel-sum hardmax none sigmoid   another normalization
+ *     sigmoid-bias=X         with sigmoid: b; else -log(keys)
  *     topk=N                 only the N largest scores of a row are visible
  *     bthd bhtd              (multi-head) the layout; else bthd
  *     row col axis=N first   (axis) along the last axis of lengths, the first, or the N-th; the channels in front

@@ -46,6 +46,7 @@ ATTN_API const char *attn_classifier_class_name(const attn_classifier *classifie
 typedef struct attn_prediction {
     int32_t label;
     double probability;
+    int64_t reserved[2]; /* 0 */
 } attn_prediction;
 /* Writes the `top` most likely classes of each of n images, best first, to guesses[i * top + rank]. Images of any size
  * and number of channels are converted to the model's size and channels (attn_image_fit, bicubic unless config.json

@@ -43,6 +43,8 @@ typedef struct attn_generator attn_generator;
 ATTN_API attn_status attn_generator_load(attn_generator **generator, attn_context *context, const char *path,
                                          const char *names);
 ATTN_API void attn_generator_destroy(attn_generator *generator); /* Destroys a generator. NULL is allowed. */
+/* Returns the number of images that each drawn example has: the frames of a video, or 1. */
+ATTN_API int64_t attn_generator_frames(const attn_generator *generator);
 /* Options for drawing. Zero means the default in each field. */
 typedef struct attn_generator_options {
     uint64_t seed;      /* for any number of threads, the same seed gives the same images */

@@ -213,10 +213,11 @@ typedef struct attn_beam_search_options {
 
 typedef struct attn_hypothesis {
     int64_t n;
-    int32_t *ids;    /* tokens without the start token and the end token; free them with attn_hypotheses_free */
-    double log_prob; /* sum of the log-probabilities of the tokens, including the end token */
-    double score;    /* log_prob after the length penalty */
-    bool finished;   /* true if the hypothesis has reached the end token */
+    int32_t *ids;        /* tokens without the start token and the end token; free them with attn_hypotheses_free */
+    double log_prob;     /* sum of the log-probabilities of the tokens, including the end token */
+    double score;        /* log_prob after the length penalty */
+    bool finished;       /* true if the hypothesis has reached the end token */
+    int64_t reserved[4]; /* 0 */
 } attn_hypothesis;
 
 /* Translates src (I32 [B,Ts], src_lens I32 [B] or NULL), all sentences at once. `results` has room for B * nbest

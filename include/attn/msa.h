@@ -105,6 +105,50 @@ ATTN_API attn_status attn_msa_estimate(const attn_msa *msa, int64_t batch, int64
 ATTN_API attn_status attn_msa_run(attn_msa *msa, const int32_t *tokens, int64_t batch, int64_t rows, int64_t cols,
                                   const attn_msa_options *options, attn_msa_result *result);
 
+/* ------------------------------------------------------------------------------------------- a family */
+
+/* Which sequences of an alignment are read. The first one, the query, always is. */
+typedef enum attn_msa_choice {
+    /* greedy: repeatedly the sequence with the largest mean Hamming distance to those chosen so far, as in ESM's
+     * notebook */
+    ATTN_MSA_DIVERSE = 0,
+    ATTN_MSA_FIRST,
+    ATTN_MSA_RANDOM,  /* drawn by the seed */
+    ATTN_MSA_WEIGHTED /* drawn by the seed, each by the inverse number of sequences that are 80 % identical to it */
+} attn_msa_choice;
+
+/* Options for reading. Zero means the default in each field. */
+typedef struct attn_msa_family_options {
+    int64_t depth; /* maximum number of sequences, including the query; 0: 128; the model's own limit is 1,024 */
+    attn_msa_choice choice;
+    uint64_t seed;
+    bool query_columns; /* true: keeps only the columns in which the query has a residue */
+    int64_t reserved[4];
+} attn_msa_family_options;
+
+/* An alignment as attn_msa_run reads it. The library owns the arrays. */
+typedef struct attn_msa_family {
+    int64_t rows, cols;    /* R and C: sequences; <cls> and the residues */
+    const int32_t *tokens; /* [R,C] */
+    const char *query;     /* all residues of the first sequence, even those that are in no column */
+    const int64_t
+        *numbers;      /* [C-1]: the number of the query's residue in each column, from 1; 0: the query has a gap */
+    int64_t sequences; /* number of sequences in the alignment, before some were chosen */
+    int64_t reserved[4];
+} attn_msa_family;
+
+/* Reads an alignment from a text: A3M, A2M, FASTA, Stockholm or Clustal, recognized by its content. `name` is used in
+ * messages, and its ending (.a3m, .a2m) decides if several formats fit. `options` may be NULL. `family` is overwritten
+ * and freed with attn_msa_family_free. ATTN_ERROR_FORMAT: the text is no alignment, and the error has the line.
+ * ATTN_ERROR_ARGUMENT: a negative depth, or an unknown choice. ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_msa_family_parse(attn_msa_family *family, attn_context *context, const char *text,
+                                           size_t size, const char *name, const attn_msa_family_options *options);
+/* Does the same for a file, which may be compressed by gzip. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO also. */
+ATTN_API attn_status attn_msa_family_read(attn_msa_family *family, attn_context *context, const char *path,
+                                          const attn_msa_family_options *options);
+/* Frees the arrays and empties the family. The family may be empty already. */
+ATTN_API void attn_msa_family_free(attn_context *context, attn_msa_family *family);
+
 #ifdef __cplusplus
 }
 #endif

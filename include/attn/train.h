@@ -89,8 +89,9 @@ typedef struct attn_progress {
     double exchange_seconds; /* part of `seconds` in which this process waited for the gradients of other processes */
     /* second result of the last validation, such as accuracy; NaN: the loss is its only result */
     double metric;
-    double metric2; /* third result of the last validation, like `metric` */
-    bool improved;  /* true: the validation after this epoch is the best so far */
+    double metric2;      /* third result of the last validation, like `metric` */
+    bool improved;       /* true: the validation after this epoch is the best so far */
+    int64_t reserved[4]; /* 0 */
 } attn_progress;
 
 /* -------------------------------------------------------------------------------------------- measures */

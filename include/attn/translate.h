@@ -94,6 +94,7 @@ typedef struct attn_translation {
      * largest attention weight for word j. Both count from 0. Words are separated by spaces. If the vocabulary has
      * whole words, the words are the tokens. */
     char *alignment;
+    int64_t reserved[4]; /* 0; the library fills arrays of this struct, so later versions use these fields */
 } attn_translation;
 
 /* Translates n lines. `results` has room for n * nbest translations and is freed by attn_translations_free with that

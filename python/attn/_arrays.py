@@ -29,9 +29,9 @@ def as_array(x: Any, name: str = "an array") -> Array:
     try:
         array = np.asarray(x)
     except ValueError as error:
-        raise ArgumentError(f"{name} holds {shown(x)}, which is no array: {error}") from None
+        raise ArgumentError(f"{name} holds {shown(x)}, which is not an array: {error}") from None
     if array.dtype.kind not in "biufcV":
-        raise ArgumentError(f"{name} holds {shown(x)}, which is of {array.dtype}: numbers are wanted")
+        raise ArgumentError(f"{name} holds {shown(x)}, of the type {array.dtype}; expected numbers")
     return array
 
 
@@ -42,7 +42,7 @@ def shown(x: Any) -> str:
 
 def _of_dlpack(x: Any, name: str) -> Array:
     if getattr(x, "requires_grad", False):
-        raise ArgumentError(f"{name} is a tensor that needs a gradient, and this call is no part of its graph: give "
+        raise ArgumentError(f"{name} is a tensor that needs a gradient, and this call is not part of its graph: give "
                             f"{name}.detach(), and take gradients with attend_backward or Model.backward")
     if hasattr(x, "resolve_neg"):  # DLPack cannot express a negation that PyTorch has not yet carried out
         x = x.resolve_neg()
@@ -82,7 +82,7 @@ def fits(x: Array, name: str) -> Array:
         return x
     if x.dtype.kind in "iu":
         if x.dtype.kind == "u" and (x > 2**63 - 1).any():
-            raise ArgumentError(f"{name} holds {x.max()}, which is no 64-bit integer with a sign")
+            raise ArgumentError(f"{name} holds {x.max()}, which is not a 64-bit integer with a sign")
         return x.astype(np.int32 if x.dtype.itemsize <= 2 else np.int64)
     return x.astype(x.dtype.newbyteorder("="))
 
@@ -97,7 +97,7 @@ def wrap(context: Context, array: Array) -> ctypes.c_void_p:
     tensor = ctypes.c_void_p()
     code = _CODES.get(array.dtype)
     if code is None:
-        raise TypeError(f"arrays of {array.dtype} are not taken; float32, float64, int32, int64 and bool are")
+        raise TypeError(f"arrays of {array.dtype} are not supported; expected float32, float64, int32, int64 or bool")
     shape = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
     context.check(lib.tensor_wrap(ctypes.byref(tensor), context.pointer, code, array.ndim, shape, array.ctypes.data))
     return tensor

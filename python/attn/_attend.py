@@ -21,10 +21,8 @@ _LARGEST, _SMALLEST = 2**63 - 1, -(2**63)
 _DTYPES = {"float32": c.F32, "float64": c.F64, "bfloat16": c.BF16}
 _PLANS_KEPT = 32  # of each thread
 
-_NORMALIZATIONS = {"softmax": 0, "hardmax": 3, "none": 4}  # ATTN_NORMALIZATION_...
-
 Array = npt.NDArray[Any]
-Normalization = Literal["softmax", "hardmax", "none"]
+Normalization = Literal["softmax", "hardmax", "none", "sigmoid"]
 Window = Union[int, Sequence[Optional[int]]]
 
 
@@ -182,17 +180,17 @@ def _four_axes(x: Array, name: str, layout: str) -> Array:
         return x[:, :, None, :]
     if x.ndim == 2:
         return x[None, :, None, :]
-    raise ShapeError(f"{name} has the shape {x.shape}: [B,T,H,D], [B,H,T,D] (layout=\"bhtd\"), [B,T,D] or [T,D] is "
-                     "wanted")
+    raise ShapeError(f"{name} has the shape {x.shape}; expected [B,T,H,D], [B,H,T,D] (layout=\"bhtd\"), [B,T,D] or "
+                     "[T,D]")
 
 
 def _operand(x: Any, name: str, dtype: Optional[np.dtype[Any]] = None) -> Array:
     """An array that the engine can read in place: strides are whole elements, and the byte order is the machine's."""
     array = as_array(x, name)
     if dtype is None and array.dtype.name not in _DTYPES:
-        raise ArgumentError(f"{name} is of {array.dtype}; float32, float64 and bfloat16 are taken")
+        raise ArgumentError(f"{name} is of {array.dtype}; expected float32, float64 or bfloat16")
     if array.dtype.kind not in "biuf" and array.dtype.name not in _DTYPES:
-        raise ArgumentError(f"{name} is of {array.dtype}; real numbers are wanted")
+        raise ArgumentError(f"{name} is of {array.dtype}; expected real numbers")
     if dtype is not None and array.dtype != dtype:
         array = array.astype(dtype)
     whole = all(stride % array.itemsize == 0 for stride in array.strides) and array.dtype.isnative
@@ -210,7 +208,7 @@ def _is_real(value: Any) -> bool:
 
 def _two(pair: Any, name: str, wanted: str) -> tuple[Any, Any]:
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-        raise ArgumentError(f"{name} is of {type(pair).__name__}; {wanted} is wanted")
+        raise ArgumentError(f"{name} is of {type(pair).__name__}; expected {wanted}")
     return pair[0], pair[1]
 
 
@@ -220,19 +218,22 @@ class _Call:
 
     def __init__(self, q: Any, k: Any, v: Any, layout: str, direction: int) -> None:
         if layout not in ("bthd", "bhtd"):
-            raise ArgumentError(f"layout is \"bthd\" or \"bhtd\", not {layout!r}")
+            raise ArgumentError(f"layout must be \"bthd\" or \"bhtd\", not {layout!r}")
         self.layout, self.given_q = layout, _operand(q, "q")
         self.dtype = self.given_q.dtype
         self.given = {"q": self.given_q, "k": _operand(k, "k"), "v": _operand(v, "v")}
         for name, x in self.given.items():
             if x.dtype != self.dtype:
-                raise ArgumentError(f"{name} is of {x.dtype}, q of {self.dtype}: one type is wanted")
+                raise ArgumentError(f"{name} is of {x.dtype}, q of {self.dtype}; they must have one type")
             if x.ndim != self.given_q.ndim:
-                raise ShapeError(f"{name} has the shape {x.shape}, q {self.given_q.shape}: as many axes are wanted")
+                raise ShapeError(f"{name} has the shape {x.shape}, q {self.given_q.shape}; they must have the same number of "
+                                 "axes")
         self.q, self.k, self.v = (_four_axes(x, name, layout) for name, x in self.given.items())
         self._check_sizes()
         self.sums = np.dtype(np.float64 if self.dtype == np.float64 else np.float32)  # of lse, weights and bias
         self.table: Any = None  # the index of a relative bias
+        self.bias_of_heads: Any = None  # sigmoid_bias [H], which the engine reads as a part of the bias
+        self.shape_of_bias: Any = None  # that of the caller's bias, if there are both
         self.arrays = c.Arrays()
         self.kept: list[Array] = []  # keeps the memory behind `arrays` alive
         self.problem = c.Problem(ndims=7, dtype=_DTYPES[self.dtype.name], direction=direction, own_grad_strides=True,
@@ -310,7 +311,7 @@ class _Call:
     def mask(self, mask: Any) -> None:
         array = as_array(mask, "mask")
         if array.dtype not in (np.bool_, np.uint8):
-            raise ArgumentError(f"mask is of {array.dtype}: bool is wanted, True where a query attends a key")
+            raise ArgumentError(f"mask is of {array.dtype}; expected bool, True where a query attends a key")
         self.place_pairs("mask", self.pairs(array, "mask"))
         self.problem.flags |= c.WITH_MASK
 
@@ -322,7 +323,7 @@ class _Call:
     def key_lengths(self, lens: Any) -> None:
         array = np.asarray(as_array(lens, "key_lengths"))
         if array.dtype.kind not in "iu" or array.shape not in ((self.batch,), (self.batch, self.queries)):
-            raise ShapeError(f"key_lengths is {array.dtype} {array.shape}: integers [B] or [B,Tq] are wanted, B "
+            raise ShapeError(f"key_lengths is {array.dtype} {array.shape}; expected integers [B] or [B,Tq], B "
                              f"{self.batch} and Tq {self.queries}")
         array = np.clip(array, -1, min(self.keys, 2**31 - 1)).astype(np.int32)
         steps = _steps(array)
@@ -339,7 +340,7 @@ class _Call:
         except (TypeError, ValueError):
             sides = [-1]
         if any(side is not None and side < 0 for side in sides):
-            raise ArgumentError("window is a whole number or (left, right), each at least 0 or None for no limit, not "
+            raise ArgumentError("window must be a whole number or (left, right), each at least 0 or None for no limit, not "
                                 f"{window!r}")
         most = self.queries + self.keys
         left, right = (side if side is None else min(side, most) for side in sides)
@@ -348,7 +349,7 @@ class _Call:
     def band(self, causal: Union[bool, str, None], window: Optional[Window]) -> None:
         """Key j is attended by query i if -left <= j - i - shift <= right."""
         if isinstance(causal, np.ndarray) or causal not in (None, False, True, "top-left", "bottom-right"):
-            raise ArgumentError(f"causal is True, \"top-left\" or \"bottom-right\", not {causal!r}")
+            raise ArgumentError(f"causal must be True, False, \"top-left\" or \"bottom-right\", not {causal!r}")
         left = right = None
         if window is not None:
             left, right = self._sides(window)
@@ -374,11 +375,11 @@ class _Call:
         most = float(np.finfo("f8" if self.dtype == np.float64 else "f4").max)
         for name, value in (("scale", 1.0 if scale is None else scale), ("mask_fill", mask_fill), ("dropout", dropout)):
             if not _is_real(value):
-                raise ArgumentError(f"{name} is {shown(value)}, which is no real number")
+                raise ArgumentError(f"{name} is {shown(value)}, which is not a real number")
             if name != "dropout" and not abs(value) <= most:
-                raise ArgumentError(f"{name} is {shown(value)}, which is no finite {self.sums}")
+                raise ArgumentError(f"{name} is {shown(value)}, which is not a finite {self.sums}")
         if not isinstance(seed, (int, np.integer)):
-            raise ArgumentError(f"seed is {shown(seed)}, which is no whole number")
+            raise ArgumentError(f"seed is {shown(seed)}, which is not a whole number")
         if scale is not None and not scale:
             raise ArgumentError("scale is 0: all scores would be equal")
         self.problem.scale = 0.0 if scale is None else float(scale)
@@ -389,7 +390,7 @@ class _Call:
     def more(self, softcap: Any, sinks: Any, relative_bias: Any, block_mask: Any) -> None:
         if softcap is not None:
             if not _is_real(softcap) or not 1e-30 <= softcap <= 1e30:
-                raise ArgumentError(f"softcap is {shown(softcap)}; a number between 1e-30 and 1e30 is wanted")
+                raise ArgumentError(f"softcap is {shown(softcap)}; expected a number between 1e-30 and 1e30")
             self.problem.softcap = float(softcap)
         if sinks is not None:
             self.sinks(sinks)
@@ -398,21 +399,45 @@ class _Call:
         if block_mask is not None:
             self.blocks(*_two(block_mask, "block_mask", "(blocks, (queries, keys))"))
 
-    def normalize(self, normalization: Any, top_k: Any) -> None:
-        if not isinstance(normalization, str) or normalization not in _NORMALIZATIONS:
-            raise ArgumentError(f"normalization is {shown(normalization)}; {', '.join(_NORMALIZATIONS)} are known")
+    def normalize(self, normalization: Any, top_k: Any, sigmoid_bias: Any) -> None:
+        if not isinstance(normalization, str) or normalization not in c.NORMALIZATIONS:
+            raise ArgumentError(f"normalization is {shown(normalization)}; expected one of {', '.join(c.NORMALIZATIONS)}")
         try:
             self.problem.top_k = max(min(operator.index(top_k), _LARGEST), -1)
         except TypeError:
-            raise ArgumentError(f"top_k is {shown(top_k)}, which is no whole number") from None
-        self.problem.normalization = _NORMALIZATIONS[normalization]
+            raise ArgumentError(f"top_k is {shown(top_k)}, which is not a whole number") from None
+        self.problem.normalization = c.NORMALIZATIONS[normalization]
+        if sigmoid_bias is None:
+            return
+        if normalization != "sigmoid":
+            raise ArgumentError(f"sigmoid_bias needs normalization=\"sigmoid\"; the normalization is {normalization!r}")
+        self.problem.own_sigmoid_bias = True
+        if not _is_real(sigmoid_bias):
+            self.add_bias_of_heads(sigmoid_bias)
+        elif not abs(sigmoid_bias) <= float(np.finfo(self.sums).max):
+            raise ArgumentError(f"sigmoid_bias is {shown(sigmoid_bias)}, which is not a finite {self.sums}")
+        else:
+            self.problem.sigmoid_bias = float(sigmoid_bias)
+
+    def add_bias_of_heads(self, given: Any) -> None:
+        self.bias_of_heads = _operand(given, "sigmoid_bias", self.sums)
+        if self.bias_of_heads.shape != (self.heads,):
+            raise ShapeError(f"sigmoid_bias has the shape {self.bias_of_heads.shape}; expected a number or [H] = "
+                             f"[{self.heads}]")
+        if self.table is not None:
+            raise ArgumentError("relative_bias and a sigmoid_bias of heads cannot be used together; add it to the table")
+        added = self.bias_of_heads[:, None, None]
+        if self.problem.flags & c.WITH_BIAS:
+            self.shape_of_bias = self.given_bias.shape
+            added = self.given_bias + added
+        self.bias(added)
 
     def packed(self, offsets: Any, causal: Any, others: dict[str, Any]) -> None:
         """Sequences end to end along the axes of positions. Dim 0 counts them; dims 3 and 4 have the maximum
         lengths."""
         for name, value in others.items():
             if value is not None:
-                raise ArgumentError(f"offsets and {name} exclude each other")
+                raise ArgumentError(f"offsets and {name} cannot be used together")
         if self.batch != 1:
             raise ShapeError(f"q has the shape {self.given_q.shape}: packed sequences have a batch of 1")
         found = []
@@ -420,12 +445,13 @@ class _Call:
             array = np.asarray(as_array(x, f"the offsets of {name}"))
             if array.dtype.kind not in "iu" or array.ndim != 1 or not len(array) or array[0] != 0 or array[-1] != n \
                     or (array[1:] < array[:-1]).any() or n >= 2**31:
-                raise ArgumentError(f"the offsets of {name} are {array.dtype} {array.shape}; integers that rise from 0 to "
-                                    f"{n} are wanted")
+                raise ArgumentError(f"the offsets of {name} are {array.dtype} {array.shape}; expected integers that rise "
+                                    f"from 0 to {n}")
             found.append(np.ascontiguousarray(array.astype(np.int32)))
             self._point(f"{name}_offsets", found[-1])
         if len(found[0]) != len(found[1]):
-            raise ShapeError(f"offsets: {len(found[0])} of queries and {len(found[1])} of keys; as many are wanted")
+            raise ShapeError(f"offsets: {len(found[0])} of queries and {len(found[1])} of keys; there must be as many of "
+                                 "each")
         self.problem.dims[0].n = len(found[0]) - 1
         for dim, array in zip((3, 4), found):
             self.problem.dims[dim].n = int(np.diff(array).max(initial=0))
@@ -439,7 +465,7 @@ class _Call:
     def sinks(self, sinks: Any) -> None:
         self.given_sinks = np.ascontiguousarray(_operand(sinks, "sinks", self.sums))
         if self.given_sinks.shape != (self.heads,):
-            raise ShapeError(f"sinks has the shape {self.given_sinks.shape}; [H] = [{self.heads}] is wanted")
+            raise ShapeError(f"sinks has the shape {self.given_sinks.shape}; expected [H] = [{self.heads}]")
         self.place_heads("sinks", 1)
         self._point("sinks", self.given_sinks)
         self.problem.flags |= c.WITH_SINKS
@@ -447,15 +473,15 @@ class _Call:
     def relative(self, table: Any, index: Any) -> None:
         """A bias read through an index: along queries and keys its strides refer to the index."""
         if self.problem.flags & c.WITH_BIAS:
-            raise ArgumentError("bias and relative_bias exclude each other")
+            raise ArgumentError("bias and relative_bias cannot be used together")
         self.table = np.ascontiguousarray(_operand(table, "the table of relative_bias", self.sums))
         if self.table.ndim != 2 or self.table.shape[1] != self.heads or not len(self.table):
-            raise ShapeError(f"the table of relative_bias has the shape {self.table.shape}; [rows,{self.heads}] is wanted")
+            raise ShapeError(f"the table of relative_bias has the shape {self.table.shape}; expected [rows,{self.heads}]")
         rows = np.asarray(as_array(index, "the index of relative_bias"))
         distances = max(self.queries + self.keys - 1, 0)
         if rows.dtype.kind not in "iu" or rows.shape not in ((distances,), (self.queries, self.keys)):
-            raise ShapeError(f"the index of relative_bias is {rows.dtype} {rows.shape}; integers [{distances}] by distance or "
-                             f"[{self.queries},{self.keys}] are wanted")
+            raise ShapeError(f"the index of relative_bias is {rows.dtype} {rows.shape}; expected integers [{distances}] by "
+                             f"distance or [{self.queries},{self.keys}]")
         by_distance = rows.ndim == 1
         rows = np.ascontiguousarray(np.clip(rows, -1, 2**31 - 1).astype(np.int32))  # invalid entries stay so
         self.place_heads("bias", 1)
@@ -472,8 +498,8 @@ class _Call:
         except (TypeError, ValueError):
             queries = keys = 0
         if array.dtype not in (np.bool_, np.uint8) or not (0 < queries < 2**31 and 0 < keys < 2**31):
-            raise ArgumentError(f"block_mask is ({array.dtype} {array.shape}, {shown(sizes)}); bool and the sizes of a block, "
-                                "from 1 up, are wanted")
+            raise ArgumentError(f"block_mask is ({array.dtype} {array.shape}, {shown(sizes)}); expected bool and the sizes of a "
+                                "block, from 1 up")
         wanted = (self.batch, self.heads, -(-self.queries // queries), -(-self.keys // keys))
         try:
             self.place_pairs("blocks", np.broadcast_to(array, wanted))
@@ -515,7 +541,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
-           normalization: Normalization = ..., top_k: int = ..., return_lse: Literal[False] = ...,
+           normalization: Normalization = ..., top_k: int = ..., sigmoid_bias: Any = ..., return_lse: Literal[False] = ...,
            return_weights: Literal[False] = ..., threads: int = ...) -> Array: ...
 
 
@@ -524,7 +550,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
-           normalization: Normalization = ..., top_k: int = ..., return_lse: Literal[True],
+           normalization: Normalization = ..., top_k: int = ..., sigmoid_bias: Any = ..., return_lse: Literal[True],
            return_weights: Literal[False] = ..., threads: int = ...) -> tuple[Array, Array]: ...
 
 
@@ -533,7 +559,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
-           normalization: Normalization = ..., top_k: int = ..., return_lse: Literal[False] = ...,
+           normalization: Normalization = ..., top_k: int = ..., sigmoid_bias: Any = ..., return_lse: Literal[False] = ...,
            return_weights: Literal[True], threads: int = ...) -> tuple[Array, Array]: ...
 
 
@@ -542,7 +568,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
-           normalization: Normalization = ..., top_k: int = ..., return_lse: Literal[True],
+           normalization: Normalization = ..., top_k: int = ..., sigmoid_bias: Any = ..., return_lse: Literal[True],
            return_weights: Literal[True], threads: int = ...) -> tuple[Array, Array, Array]: ...
 
 
@@ -551,7 +577,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
-           normalization: Normalization = ..., top_k: int = ..., return_lse: bool = ...,
+           normalization: Normalization = ..., top_k: int = ..., sigmoid_bias: Any = ..., return_lse: bool = ...,
            return_weights: bool = ..., threads: int = ...) -> Union[Array, tuple[Array, ...]]: ...
 
 
@@ -559,7 +585,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
            bias: Any = None, scale: Optional[float] = None, key_lengths: Any = None, window: Optional[Window] = None,
            mask_fill: float = 0.0, dropout: float = 0.0, seed: int = 0, softcap: Optional[float] = None,
            sinks: Any = None, relative_bias: Any = None, block_mask: Any = None, offsets: Any = None,
-           normalization: Normalization = "softmax", top_k: int = 0, return_lse: bool = False,
+           normalization: Normalization = "softmax", top_k: int = 0, sigmoid_bias: Any = None, return_lse: bool = False,
            return_weights: bool = False, threads: int = 0) -> Union[Array, tuple[Array, ...]]:
     """softmax(scale q k^T + bias) v, or another normalization, in memory independent of the number of keys.
 
@@ -589,7 +615,11 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
                  offsets[s] to offsets[s + 1]; causal and window apply within each sequence. Without mask, bias,
                  relative_bias, key_lengths, block_mask and return_weights.
     normalization: how scores become weights. "softmax"; "hardmax": a query's first largest score has weight 1, all
-                 others 0, and only v has a gradient; "none": the weights are the scores, which should not be negative.
+                 others 0, and only v has a gradient; "none": the weights are the scores, which should not be negative;
+                 "sigmoid": the weight of score x is 1 / (1 + exp(-(x + sigmoid_bias))), without a sum over the keys, so
+                 that there is no lse.
+    sigmoid_bias: a number, or real [H]; None: -log(Tk), or of the keys of a packed sequence. Masks do not change it. Set
+                 it if keys arrive one by one: a cache has fewer keys than the whole text.
     top_k:       0: all keys; else a query's softmax is over its top_k largest scores (ties by the lower key), and all
                  other keys are masked.
     threads:     as in attn.build.
@@ -597,9 +627,11 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
     Returns o [B,Tq,H,Dv] in the operands' layout, then lse [B,H,Tq] and weights [B,H,Tq,Tk] (before dropout) if
     requested, as a tuple.  Raises ShapeError, ArgumentError. """
     key, given = None, {"q": q, "k": k, "v": v}
-    if mask is bias is key_lengths is softcap is sinks is relative_bias is block_mask is offsets is None and not return_weights:
-        key = _local.seen.key(given, (layout, causal, scale, window, mask_fill, dropout, seed, normalization, top_k, threads,
-                                       return_lse))
+    plain = sigmoid_bias is None or _is_real(sigmoid_bias)
+    if mask is bias is key_lengths is softcap is sinks is relative_bias is block_mask is offsets is None and not return_weights \
+            and plain:
+        key = _local.seen.key(given, (layout, causal, scale, window, mask_fill, dropout, seed, normalization, top_k,
+                                       sigmoid_bias, threads, return_lse))
     if key is not None and (again := _local.seen.again(key, given)) is not None:
         return again[0] if len(again) == 1 else tuple(again)
     call = _Call(q, k, v, layout, c.FORWARD)
@@ -608,7 +640,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
                                       "relative_bias": relative_bias, "return_weights": return_weights or None})
     call.options(causal, mask, bias, scale, key_lengths, window, mask_fill, dropout, seed)
     call.more(softcap, sinks, relative_bias, block_mask)
-    call.normalize(normalization, top_k)
+    call.normalize(normalization, top_k, sigmoid_bias)
     o = call.make(call.q, call.v.shape[3])
     call.place_query("o", o, 6)
     results = [call.outer(o)]
@@ -634,20 +666,23 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
                     scale: Optional[float] = None, key_lengths: Any = None, window: Optional[Window] = None,
                     mask_fill: float = 0.0, dropout: float = 0.0, seed: int = 0, softcap: Optional[float] = None,
                     sinks: Any = None, relative_bias: Any = None, block_mask: Any = None, offsets: Any = None,
-                    normalization: Normalization = "softmax", top_k: int = 0,
-                    wrt: Sequence[str] = ("q", "k", "v", "bias", "sinks"), dlse: Any = None,
+                    normalization: Normalization = "softmax", top_k: int = 0, sigmoid_bias: Any = None,
+                    wrt: Sequence[str] = ("q", "k", "v", "bias", "sinks", "sigmoid_bias"), dlse: Any = None,
                     threads: int = 0) -> dict[str, Array]:
     """The gradients of `attend` for dout, the gradient of o.
 
-    q, k, v and the options must be those of the call of `attend`; o and lse are its results (return_lse=True). Returns
+    q, k, v and the options must be those of the call of `attend`; o and lse are its results (return_lse=True). The lse
+    of normalization="sigmoid" is None. "sigmoid_bias" has a gradient if it is [H]. Returns
     the gradients in `wrt` by name, each in its operand's shape. "bias" requires a bias and is summed over its broadcast
     axes, or it is the table's gradient of a relative_bias. "sinks" requires sinks. dlse, in the shape of lse, is the
     gradient of lse if the loss depends on lse; rows without keys ignore it.
     """
     wrt = tuple(dict.fromkeys(wrt))  # read once: `wrt` may be an iterator, and may name an operand twice
-    key, given = None, {"q": q, "k": k, "v": v, "o": o, "dout": dout, "lse": lse}
-    if mask is bias is key_lengths is softcap is sinks is relative_bias is block_mask is offsets is dlse is None:
-        said = ("backward", layout, causal, scale, window, mask_fill, dropout, seed, normalization, top_k, threads, wrt)
+    key, given = None, {"q": q, "k": k, "v": v, "o": o, "dout": dout, **({} if lse is None else {"lse": lse})}
+    plain = sigmoid_bias is None or _is_real(sigmoid_bias)
+    if mask is bias is key_lengths is softcap is sinks is relative_bias is block_mask is offsets is dlse is None and plain:
+        said = ("backward", layout, causal, scale, window, mask_fill, dropout, seed, normalization, top_k, sigmoid_bias,
+                threads, wrt)
         key = _local.seen.key(given, said)
     if key is not None and (again := _local.seen.again(key, given)) is not None:
         return dict(zip([name for name in wrt if name in ("q", "k", "v")], again))
@@ -657,29 +692,47 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
                                       "relative_bias": relative_bias})
     call.options(causal, mask, bias, scale, key_lengths, window, mask_fill, dropout, seed)
     call.more(softcap, sinks, relative_bias, block_mask)
-    call.normalize(normalization, top_k)
+    call.normalize(normalization, top_k, sigmoid_bias)
     shape = call.outer(np.broadcast_to(np.empty((), call.dtype), call.q.shape[:3] + call.v.shape[3:])).shape
     for name, x in (("o", o), ("dout", dout)):
         array = _operand(x, name, call.dtype)
         if array.shape != shape:
-            raise ShapeError(f"{name} has the shape {array.shape}; {shape} is wanted")
+            raise ShapeError(f"{name} has the shape {array.shape}; expected {shape}")
         call.place_query(name, _four_axes(array, name, layout), 6)
-    log_sums = _rows(call, lse, "lse")
-    if dlse is not None:
+    if (lse is None) != (normalization == "sigmoid"):
+        raise ArgumentError("lse is None for normalization=\"sigmoid\", and only for it")
+    log_sums = None if lse is None else _rows(call, lse, "lse")
+    if dlse is not None and log_sums is not None:
         log_sums = np.ascontiguousarray(log_sums)  # dlse has the strides of lse
         call._point("dlse", np.ascontiguousarray(_rows(call, dlse, "dlse")))
         call.problem.flags |= c.WITH_DLSE
-    call.place_rows("lse", log_sums)
+    if log_sums is not None:
+        call.place_rows("lse", log_sums)
     grads: dict[str, Array] = {}
+    sums_of_bias: Optional[Array] = None
     for name in wrt:
-        if name not in ("q", "k", "v", "bias", "sinks"):
-            raise ArgumentError(f"wrt: there is no gradient of {name!r}; q, k, v, bias and sinks have one")
-        if {"bias": bias if relative_bias is None else relative_bias, "sinks": sinks}.get(name, q) is not None:
+        if name not in ("q", "k", "v", "bias", "sinks", "sigmoid_bias"):
+            raise ArgumentError(f"wrt: there is no gradient of {name!r}; q, k, v, bias, sinks and sigmoid_bias have one")
+        if call.bias_of_heads is not None and name in ("bias", "sigmoid_bias"):
+            if name == "sigmoid_bias" or bias is not None:
+                grads[name] = sums_of_bias = _want(call, "bias") if sums_of_bias is None else sums_of_bias
+        elif {"sigmoid_bias": None, "bias": bias if relative_bias is None else relative_bias, "sinks": sinks}.get(name, q) is not None:
             grads[name] = _want(call, name)
     plan = call.execute(threads)
+    if call.bias_of_heads is not None:
+        for name in grads.keys() & {"bias", "sigmoid_bias"}:
+            whole = name == "bias"
+            found = _summed(grads[name], call.shape_of_bias if whole else (call.heads, 1, 1))
+            grads[name] = found if whole else found.reshape(call.heads)
     if key is not None:
         _local.seen.note(key, call, plan, given, {"d" + name: grad for name, grad in grads.items()})
     return grads
+
+
+def _summed(x: Array, shape: tuple[int, ...]) -> Array:
+    """The sum over the axes along which an array of this shape was broadcast to that of x."""
+    x = x.sum(tuple(range(x.ndim - len(shape))))
+    return np.asarray(x.sum(tuple(i for i, n in enumerate(shape) if n == 1 != x.shape[i]), keepdims=True))
 
 
 def _rows(call: _Call, given: Any, name: str) -> Array:
@@ -687,7 +740,7 @@ def _rows(call: _Call, given: Any, name: str) -> Array:
     array, rows = _operand(given, name, call.sums), (call.batch, call.heads, call.queries)
     wanted = call.outer_rows(np.broadcast_to(0, rows)).shape
     if array.shape not in (wanted, rows):
-        raise ShapeError(f"{name} has the shape {array.shape}; {wanted} is wanted")
+        raise ShapeError(f"{name} has the shape {array.shape}; expected {wanted}")
     return array.reshape(rows)
 
 

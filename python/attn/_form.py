@@ -35,6 +35,8 @@ class Problem(NamedTuple):
     relations: tuple[int, ...] = ()
     score: int = 0
     softcap: float = 0.0  # 0: none
+    normalization: int = 0
+    sigmoid_bias: Optional[float] = None  # None: the engine's default, -log of the keys
 
 
 class Form(NamedTuple):
@@ -89,7 +91,7 @@ def sizes_of(form: Form, shapes: Sequence[tuple[str, Axes, Sequence[Any]]], taps
     shared = []
     for name, axes, shape in shapes:
         if len(axes) != len(shape):
-            raise ShapeError(f"{name} has the shape {tuple(shape)}; {len(axes)} axes are wanted")
+            raise ShapeError(f"{name} has the shape {tuple(shape)}; expected {len(axes)} axes")
         for axis, n in zip(axes, shape):
             if len(axis) > 1:
                 shared.append((name, axis, n))
@@ -102,7 +104,7 @@ def sizes_of(form: Form, shapes: Sequence[tuple[str, Axes, Sequence[Any]]], taps
         if len(unknown) == 1 and known != 0 and n % known == 0:
             sizes[unknown[0]] = n // known
         elif (unknown or known != n) and n != 1:
-            raise ShapeError(f"{name}: an axis of {n} is no multiple of {known}: {_shown(shapes)}")
+            raise ShapeError(f"{name}: an axis of {n} is not a multiple of {known}: {_shown(shapes)}")
     for letter in form.letters:
         sizes.setdefault(letter, 1)
     return sizes
@@ -190,7 +192,9 @@ def fill(problem: Problem, form: Form, lengths: dict[str, int], tensors: dict[st
     blank, first = _blank(form.letters)
     table = c.Problem.from_buffer_copy(blank)
     table.dtype, table.direction, table.scale, table.dropout = dtype, direction, problem.scale, problem.dropout
-    table.score, table.softcap = problem.score, problem.softcap
+    table.score, table.softcap, table.normalization = problem.score, problem.softcap, problem.normalization
+    if problem.sigmoid_bias is not None:
+        table.sigmoid_bias, table.own_sigmoid_bias = problem.sigmoid_bias, True
     numbers = _Numbers.from_buffer(table, c.Problem.dims.offset)  # faster than setting members
     for letter, at in first.items():
         numbers[at + _MEMBER["n"]] = lengths[letter]

@@ -26,8 +26,13 @@ FORWARD, BACKWARD = range(2)
 (WITH_BIAS, WITH_MASK, WITH_LENS, WITH_PACKED, WITH_SINKS, WITH_DLSE, WITH_BIAS_INDEX,
  WITH_BLOCKS, WITH_BF16_KEYS) = (1 << bit for bit in range(9))
 MAY_BROADCAST = (("bias", WITH_BIAS), ("mask", WITH_MASK), ("blocks", WITH_BLOCKS))  # of attn_problem.broadcast
+NORMALIZATIONS = {"softmax": 0, "hardmax": 3, "none": 4, "sigmoid": 5}  # ATTN_NORMALIZATION_...
+SIGMOID = NORMALIZATIONS["sigmoid"]
 WANT_LSE, WANT_WEIGHTS, WANT_DQ, WANT_DK, WANT_DV, WANT_DBIAS = (1 << bit for bit in range(16, 22))
 WANT_DSINKS = 1 << 24
+PRECISION_DEFAULT, PRECISION_F32, PRECISION_FMA, PRECISION_BF16, PRECISION_INT8 = range(5)
+(ACTIVATION_IDENTITY, ACTIVATION_RELU, ACTIVATION_LEAKY_RELU, ACTIVATION_GELU_ERF, ACTIVATION_GELU_TANH,
+ ACTIVATION_GELU_SIGMOID, ACTIVATION_TANH, ACTIVATION_SIGMOID, ACTIVATION_SILU) = range(9)
 TYPE_NULL, TYPE_BOOL, TYPE_INT, TYPE_REAL, TYPE_TEXT, TYPE_INTS, TYPE_TEXTS, TYPE_REALS = range(8)
 STRIDES = ("q", "k", "v", "o", "bias", "mask", "lens", "lse", "weights", "w", "sinks", "blocks", "dq", "dk", "dv", "dout", "dbias")
 
@@ -79,7 +84,8 @@ class Problem(c.Structure):
                 ("relatives", Relative * MAX_RELATIVE), ("npicks", c.c_int), ("picks", Pick * MAX_PICKS),
                 ("mask_fill", c.c_double), ("dropout", c.c_double), ("seed", c.c_uint64), ("stream", c.c_uint64),
                 ("weights_dropped", c.c_bool), ("accumulate", c.c_bool), ("own_grad_strides", c.c_bool),
-                ("top_k", c.c_int64), ("broadcast", c.c_uint64), ("reserved", c.c_int64 * 14)]
+                ("top_k", c.c_int64), ("broadcast", c.c_uint64), ("sigmoid_bias", c.c_double), ("own_sigmoid_bias", c.c_bool),
+                ("reserved", c.c_int64 * 12)]
 
 
 class Arrays(c.Structure):
@@ -91,6 +97,20 @@ class Arrays(c.Structure):
                                            "dw2", "dsinks")),
         ("dtable", c.c_void_p * MAX_RELATIVE), ("seed_offset", c.c_uint64),
         ("reserved", c.c_void_p * 16)]
+
+
+class OpenMP(c.Structure):
+    _fields_ = [("parallel", c.c_void_p), ("max_threads", c.c_void_p), ("thread_number", c.c_void_p)]
+
+
+class Matrix(c.Structure):
+    _fields_ = [("data", c.c_void_p), ("dtype", c.c_int), ("row", c.c_int64), ("column", c.c_int64), ("batch", c.c_int64)]
+
+
+class Product(c.Structure):
+    _fields_ = [("m", c.c_int64), ("n", c.c_int64), ("k", c.c_int64), ("batch", c.c_int64), ("a", Matrix), ("b", Matrix),
+                ("c", Matrix), ("packed", c.c_void_p), ("precision", c.c_int), ("add", c.c_bool), ("bias", c.c_void_p),
+                ("activation", c.c_int), ("factor", Matrix), ("residual", Matrix), ("reserved", c.c_int64 * 8)]
 
 
 class PlanOptions(c.Structure):
@@ -224,10 +244,105 @@ class Curves(c.Structure):
                 ("reserved", c.c_int64 * 4)]
 
 
+class TranslatorOptions(c.Structure):
+    _fields_ = [("beam", c.c_int64), ("length_penalty", c.c_double), ("batch", c.c_int64), ("max_len", c.c_int64),
+                ("length_factor", c.c_double), ("min_len", c.c_int64), ("no_repeat_ngram", c.c_int64),
+                ("repetition_penalty", c.c_double), ("suppressed", c.POINTER(c.c_int32)), ("nsuppressed", c.c_int64),
+                ("nbest", c.c_int64), ("mbr", c.c_bool), ("prefixes", c.POINTER(c.c_char_p)), ("alignments", c.c_bool),
+                ("shortlist", c.c_void_p), ("shortlist_first", c.c_int64), ("shortlist_best", c.c_int64),
+                ("unscored", c.c_bool), ("reserved", c.c_int64 * 4)]
+
+
+class Translation(c.Structure):
+    _fields_ = [("text", c.c_char_p), ("tokens", c.c_char_p), ("score", c.c_double), ("words", c.c_int64),
+                ("unknown", c.c_int64), ("unknown_words", c.c_char_p), ("truncated", c.c_bool), ("alignment", c.c_char_p),
+                ("reserved", c.c_int64 * 4)]
+
+
+class Image(c.Structure):
+    _fields_ = [("width", c.c_int64), ("height", c.c_int64), ("channels", c.c_int), ("pixels", c.c_void_p)]
+
+
+class ImageOptions(c.Structure):
+    _fields_ = [("channels", c.c_int), ("limit", c.c_int64), ("reserved", c.c_int64 * 4)]
+
+
+class Prediction(c.Structure):
+    _fields_ = [("label", c.c_int32), ("probability", c.c_double), ("reserved", c.c_int64 * 2)]
+
+
+class DetectorOptions(c.Structure):
+    _fields_ = [("names", c.c_char_p), ("class_names", c.c_char_p), ("size", c.c_int64), ("reserved", c.c_int64 * 4)]
+
+
+class Detection(c.Structure):
+    _fields_ = [("score", c.c_double), ("label", c.c_int64), ("query", c.c_int64),
+                *((name, c.c_double) for name in ("left", "top", "right", "bottom")), ("reserved", c.c_int64 * 4)]
+
+
+class CocoDetection(c.Structure):
+    _fields_ = [("image", c.c_int64), ("category", c.c_int64),
+                *((name, c.c_double) for name in ("left", "top", "width", "height", "score")), ("reserved", c.c_int64 * 2)]
+
+
+class CocoCategory(c.Structure):
+    _fields_ = [("id", c.c_int64), ("name", c.c_char_p), ("objects", c.c_int64), ("ap", c.c_double),
+                ("reserved", c.c_int64 * 2)]
+
+
+COCO_MEASURES = 12
+
+
+class CocoResult(c.Structure):
+    _fields_ = [("measures", c.c_double * COCO_MEASURES),
+                *((name, c.c_int64) for name in ("images", "objects", "detections", "left_out", "n")),
+                ("categories", c.POINTER(CocoCategory)), ("reserved", c.c_int64 * 4)]
+
+
+class GeneratorOptions(c.Structure):
+    _fields_ = [("seed", c.c_uint64), ("temperature", c.c_double), ("frames", c.c_int64), ("reserved", c.c_int64 * 3)]
+
+
+class MsaLoadOptions(c.Structure):
+    _fields_ = [("regression", c.c_char_p), ("compat", c.c_bool), ("names", c.c_char_p), ("reserved", c.c_int64 * 4)]
+
+
+class MsaOptions(c.Structure):
+    _fields_ = [*((name, c.c_bool) for name in ("logits", "contacts", "row_maps", "column_maps")),
+                ("layers", c.POINTER(c.c_int64)), ("nlayers", c.c_int64), ("memory", c.c_size_t),
+                ("max_tokens", c.c_int64), ("map_layer", c.c_int64), ("reserved", c.c_int64 * 4)]
+
+
+class MsaResult(c.Structure):
+    _fields_ = [*((name, c.c_void_p) for name in ("logits", "contacts", "row_maps", "column_maps")),
+                ("representations", c.POINTER(c.c_void_p))]
+
+
+class MsaFamilyOptions(c.Structure):
+    _fields_ = [("depth", c.c_int64), ("choice", c.c_int), ("seed", c.c_uint64), ("query_columns", c.c_bool),
+                ("reserved", c.c_int64 * 4)]
+
+
+class MsaFamily(c.Structure):
+    _fields_ = [("rows", c.c_int64), ("cols", c.c_int64), ("tokens", c.POINTER(c.c_int32)), ("query", c.c_char_p),
+                ("numbers", c.POINTER(c.c_int64)), ("sequences", c.c_int64), ("reserved", c.c_int64 * 4)]
+
+
+class Bleu(c.Structure):
+    _fields_ = [("score", c.c_double), ("precisions", c.c_double * 4), ("brevity_penalty", c.c_double),
+                ("prediction_length", c.c_int64), ("reference_length", c.c_int64)]
+
+
+class Trainer(c.Structure):
+    _fields_ = [("kind", c.c_char_p), ("summary", c.c_char_p), ("data", c.c_char_p), ("nkeys", c.c_int),
+                ("keys", c.POINTER(Setting))]
+
+
 # The C name of each struct above.
 STRUCTS = {
     "attn_dim": Dim, "attn_band": Band, "attn_window": Window, "attn_relative": Relative, "attn_pick": Pick,
     "attn_bias_index": BiasIndex, "attn_packed": Packed, "attn_blocks": Blocks,
+    "attn_openmp": OpenMP, "attn_matrix": Matrix, "attn_product": Product,
     "attn_problem": Problem, "attn_arrays": Arrays, "attn_plan_options": PlanOptions, "attn_allocator": Allocator,
     "attn_context_options": ContextOptions, "attn_config_value": ConfigValue, "attn_named": Named,
     "attn_named_list": NamedList, "attn_tape_options": TapeOptions, "attn_bytes": Bytes,
@@ -236,10 +351,17 @@ STRUCTS = {
     "attn_encoder_load_options": EncoderLoadOptions, "attn_encoder_info": EncoderInfo, "attn_encoder_text": EncoderText,
     "attn_encoder_options": EncoderOptions,
     "attn_explorer_map": ExplorerMap, "attn_explorer": Explorer, "attn_curve": Curve, "attn_curves": Curves,
+    "attn_translator_options": TranslatorOptions, "attn_translation": Translation, "attn_image": Image,
+    "attn_image_options": ImageOptions, "attn_prediction": Prediction, "attn_detector_options": DetectorOptions,
+    "attn_detection": Detection, "attn_coco_detection": CocoDetection, "attn_coco_category": CocoCategory,
+    "attn_coco_result": CocoResult, "attn_generator_options": GeneratorOptions, "attn_msa_load_options": MsaLoadOptions,
+    "attn_msa_options": MsaOptions, "attn_msa_result": MsaResult, "attn_msa_family_options": MsaFamilyOptions,
+    "attn_msa_family": MsaFamily, "attn_bleu": Bleu, "attn_trainer": Trainer,
 }
 
 _P, _PP, _S, _I, _L, _B = c.c_void_p, c.POINTER(c.c_void_p), c.c_char_p, c.c_int, c.c_int64, c.c_bool
 _SHAPE, _LIST, _ARCHITECTURE = c.POINTER(c.c_int64), c.POINTER(NamedList), c.POINTER(Architecture)
+_IMAGE, _FAMILY, _TEXTS = c.POINTER(Image), c.POINTER(MsaFamily), c.POINTER(c.c_char_p)
 
 # name without "attn_": (result, arguments)
 _FUNCTIONS = {
@@ -258,6 +380,11 @@ _FUNCTIONS = {
     "precision_name": (_S, [_I]),
     "model_pack_weights": (_I, [_P]),
     "context_memory": (None, [_P, c.POINTER(c.c_size_t), c.POINTER(c.c_size_t), c.POINTER(c.c_uint64)]),
+    "set_openmp": (_I, [c.POINTER(OpenMP)]),
+    "multiply": (_I, [_P, c.POINTER(Product)]),
+    "product_packed_size": (_I, [c.POINTER(c.c_size_t), _P, _I, _I, _L, _L]),
+    "product_pack": (_I, [_P, _I, c.POINTER(Matrix), _L, _L, _P]),
+    "product_unpack": (_I, [_P, _P, c.POINTER(c.c_int64), _L, c.POINTER(Matrix)]),
     "plan_create": (_I, [_PP, _P, c.POINTER(Problem), c.POINTER(PlanOptions)]),
     "plan_destroy": (None, [_P]),
     "plan_describe": (c.c_size_t, [_P, _B, _P, c.c_size_t]),
@@ -318,6 +445,42 @@ _FUNCTIONS = {
     "heatmaps_render": (_I, [c.POINTER(Bytes), _P, c.POINTER(Heatmaps), _I]),
     "explorer_render": (_I, [c.POINTER(Bytes), _P, c.POINTER(Explorer)]),
     "curves_render": (_I, [c.POINTER(Bytes), _P, c.POINTER(Curves), _I]),
+    "trainer_of": (_I, [c.POINTER(c.POINTER(Trainer)), _P, _S, _S]),
+    "translator_load": (_I, [_PP, _P, _S, _S]),
+    "translator_destroy": (None, [_P]),
+    "translator_pack_weights": (_I, [_P]),
+    "translator_translate": (_I, [_P, _TEXTS, _L, c.POINTER(TranslatorOptions), c.POINTER(Translation)]),
+    "translations_free": (None, [_P, c.POINTER(Translation), _L]),
+    "translator_lexicon": (_I, [_PP, _P, _S]),
+    "lexicon_destroy": (None, [_P]),
+    "image_read": (_I, [_IMAGE, _P, _S, c.POINTER(ImageOptions)]),
+    "image_free": (None, [_P, _IMAGE]),
+    "classifier_load": (_I, [_PP, _P, _S, _S]),
+    "classifier_destroy": (None, [_P]),
+    "classifier_class_name": (_S, [_P, _L]),
+    "classifier_classify": (_I, [_P, _IMAGE, _L, _L, c.POINTER(Prediction)]),
+    "detector_load": (_I, [_PP, _P, _S, c.POINTER(DetectorOptions)]),
+    "detector_destroy": (None, [_P]),
+    "detector_queries": (_L, [_P]),
+    "detector_class_name": (_S, [_P, _L]),
+    "detector_class_id": (_L, [_P, _L]),
+    "detector_detect": (_I, [_P, _IMAGE, c.POINTER(Detection)]),
+    "coco_measure_name": (_S, [_I]),
+    "coco_evaluate": (_I, [c.POINTER(CocoResult), _P, _S, _S, c.POINTER(CocoDetection), _L]),
+    "coco_result_free": (None, [_P, c.POINTER(CocoResult)]),
+    "generator_load": (_I, [_PP, _P, _S, _S]),
+    "generator_destroy": (None, [_P]),
+    "generator_frames": (_L, [_P]),
+    "generator_draw": (_I, [_P, _L, c.POINTER(GeneratorOptions), _IMAGE]),
+    "generator_complete": (_I, [_P, _IMAGE, _L, c.POINTER(GeneratorOptions), _IMAGE]),
+    "msa_load": (_I, [_PP, _P, _S, c.POINTER(MsaLoadOptions)]),
+    "msa_destroy": (None, [_P]),
+    "msa_run": (_I, [_P, _P, _L, _L, _L, c.POINTER(MsaOptions), c.POINTER(MsaResult)]),
+    "msa_family_parse": (_I, [_FAMILY, _P, _S, c.c_size_t, _S, c.POINTER(MsaFamilyOptions)]),
+    "msa_family_read": (_I, [_FAMILY, _P, _S, c.POINTER(MsaFamilyOptions)]),
+    "msa_family_free": (None, [_P, _FAMILY]),
+    "bleu_corpus": (_I, [c.POINTER(Bleu), _P, _TEXTS, _TEXTS, _SHAPE, _L]),
+    "chrf_corpus": (_I, [c.POINTER(c.c_double), _P, _TEXTS, _TEXTS, _SHAPE, _L]),
 }
 
 
@@ -349,7 +512,7 @@ class _Library:
                 function.restype, function.argtypes = result, arguments
                 setattr(self, name, function)
         except (OSError, AttributeError) as error:
-            raise ImportError(f"attn: {path} is no library of this version: {error}") from error
+            raise ImportError(f"attn: {path} is not a library of this version: {error}") from error
 
 
 lib = _Library()
@@ -358,13 +521,13 @@ lib = _Library()
 def text(value: object, what: str) -> bytes:
     """Encodes a text for the library; refuses a zero byte, which would terminate the text."""
     if not isinstance(value, str):
-        raise ArgumentError(f"{what} is a text, not {value!r}")
+        raise ArgumentError(f"{what} must be a text, not {value!r}")
     try:
         encoded = value.encode()
     except UnicodeEncodeError as error:
-        raise ArgumentError(f"{what} is {value!r}, which is no text: {error}") from None
+        raise ArgumentError(f"{what} is {value!r}, which is not a text: {error}") from None
     if b"\0" in encoded:
-        raise ArgumentError(f"{what} is {value!r}, with a zero byte in it")
+        raise ArgumentError(f"{what} is {value!r}, which has a zero byte")
     return encoded
 
 
@@ -377,7 +540,7 @@ class Context:
 
     def __init__(self, threads: int = 0, precision: int = 0) -> None:
         if not 0 <= operator.index(threads) <= MAX_THREADS:
-            raise error_of(1, f"threads={threads}: 0 (the default) to {MAX_THREADS} are allowed")
+            raise error_of(1, f"threads={threads}: expected 0 (the default) to {MAX_THREADS}")
         self.pointer = c.c_void_p()
         self.lock = threading.RLock()
         self._gone: deque[int] = deque()

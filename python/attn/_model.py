@@ -94,7 +94,7 @@ def _precision(name: Optional[str]) -> int:
     """The precision of both context and model: with "fma" the whole context must not use AMX."""
     chosen = ctypes.c_int(0)
     if name is not None and not lib.precision_find(ctypes.byref(chosen), c.text(name, "precision")):
-        raise ArgumentError(f"precision is \"f32\", \"fma\", \"bf16\" or \"int8\", not {name!r}")
+        raise ArgumentError(f"precision must be \"f32\", \"fma\", \"bf16\" or \"int8\", not {name!r}")
     return chosen.value
 
 
@@ -125,7 +125,7 @@ class Model:
         context.hold(id(self))
         kind = {"float32": c.F32, "float64": c.F64}.get(np.dtype(dtype).name)
         if kind is None:
-            raise ArgumentError(f"dtype is float32 or float64, not {np.dtype(dtype).name}")
+            raise ArgumentError(f"dtype must be float32 or float64, not {np.dtype(dtype).name}")
         context.check(make(ctypes.byref(self._model), kind))
         context.check(lib.tape_create(ctypes.byref(self._tape), context.pointer))
         self._packed = False
@@ -335,7 +335,7 @@ class Model:
             if name not in known:
                 raise ArgumentError(f"{self.architecture.name} has no output {name!r}; its outputs: {', '.join(known)}")
         if not wanted:
-            raise ArgumentError("no output is asked for")
+            raise ArgumentError("outputs must name at least one output")
         return wanted
 
     def _by_name(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -371,7 +371,7 @@ class Model:
             for name in wanted:
                 made = results.tensor(name)
                 if made is None:
-                    raise ArgumentError(f"{self.architecture.name} made no output {name!r} for these inputs")
+                    raise ArgumentError(f"{self.architecture.name} gave no output {name!r} for these inputs")
                 self._outputs[name] = made
 
     def _is_real(self, name: str, array: Array) -> bool:
@@ -401,8 +401,8 @@ class Model:
             if self._packed:
                 raise ArgumentError(f"backward: {self._no_gradients()}")
             if not self._outputs:
-                raise ArgumentError("backward: there is no call to go back from (a failed one, one under no_grad, or "
-                                    "one that backward was done for, leaves none)")
+                raise ArgumentError("backward: no call was recorded (call the model first; a call that failed or ran "
+                                    "under no_grad is not recorded, and backward can run once)")
             seeds = grad if isinstance(grad, Mapping) else {next(iter(self._outputs)): grad}
             arrays = {name: self._seed_array(name, value) for name, value in seeds.items()}
             try:
@@ -413,21 +413,21 @@ class Model:
     def _seed_array(self, name: str, grad: Any) -> Array:
         tensor = self._outputs.get(name)
         if tensor is None:
-            raise ArgumentError(f"backward: {name!r} is no output of the latest call; there are: "
+            raise ArgumentError(f"backward: {name!r} is not an output of the latest call, whose outputs are "
                                 f"{', '.join(self._outputs)}")
         shape = tuple(lib.tensor_shape(tensor)[i] for i in range(lib.tensor_rank(tensor)))
         if grad is None:
             if int(np.prod(shape)) != 1:
-                raise ArgumentError(f"backward: the output {name!r} has the shape {shape}: its gradient must be given")
+                raise ArgumentError(f"backward: the output {name!r} has the shape {shape}: give its gradient")
             grad = np.ones(shape)
         given = as_array(grad, "grad")
         if given.dtype.kind == "c":
-            raise ArgumentError(f"backward: the gradient of {name!r} is of {given.dtype}, and real numbers are wanted")
+            raise ArgumentError(f"backward: the gradient of {name!r} is of {given.dtype}; expected real numbers")
         array = np.ascontiguousarray(given, dtype=self._dtype)
         if array.shape != shape:
             array = array.reshape(shape) if array.size == 1 == int(np.prod(shape)) else array
         if array.shape != shape:
-            raise ShapeError(f"backward: the gradient of {name!r} has the shape {array.shape}, the output {shape}")
+            raise ShapeError(f"backward: the gradient of {name!r} has the shape {array.shape}, but the output {shape}")
         return array
 
     def _backward(self, arrays: Mapping[str, Array]) -> dict[str, Array]:

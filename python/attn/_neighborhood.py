@@ -24,9 +24,9 @@ class _Call:
         self.dtype = self.q.dtype
         for name, x in (("k", self.k), ("v", self.v)):
             if x.dtype != self.dtype:
-                raise ArgumentError(f"{name} is of {x.dtype}, q of {self.dtype}: one type is wanted")
+                raise ArgumentError(f"{name} is of {x.dtype}, q of {self.dtype}; they must have one type")
         if scale is not None and (not _attend._is_real(scale) or not np.isfinite(scale) or not scale):
-            raise ArgumentError(f"scale is {shown(scale)}; a finite number other than 0 is wanted")
+            raise ArgumentError(f"scale is {shown(scale)}; expected a finite number other than 0")
         self.scale = 0.0 if scale is None else float(scale)
         self.parts = _neighbors.parts(self.q.shape, self.k.shape, self.v.shape, kernel_size, stride, dilation, is_causal)
         self.sums = np.dtype(np.float64 if self.dtype == np.float64 else np.float32)
@@ -101,7 +101,7 @@ def neighborhood_attention_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, l
     for name, x, shape in (("dout", dout, like_o), ("o", o, like_o), ("lse", lse, like_o[:-1])):
         given[name] = _attend._operand(x, name, call.sums if name == "lse" else call.dtype)
         if given[name].shape != shape:
-            raise ShapeError(f"{name} has the shape {given[name].shape}; {shape} is wanted")
+            raise ShapeError(f"{name} has the shape {given[name].shape}; expected {shape}")
     whole = len(call.parts) == 1
     grads = {"q": np.empty(call.q.shape, call.dtype)}
     # If several parts share keys, their gradients are summed in the accumulation type.

@@ -94,12 +94,12 @@ def parts(query: Sequence[int], key: Sequence[int], value: Sequence[int], kernel
     """The calls of the engine that together compute neighbourhood attention of arrays [B,...,H,D] with these shapes."""
     axes = len(query) - 3
     if not 1 <= axes <= 3:
-        raise ShapeError(f"query has the shape {tuple(query)}; [B,X,H,D] with one to three axes X is wanted")
+        raise ShapeError(f"query has the shape {tuple(query)}; expected [B,X,H,D] with one to three axes X")
     if tuple(query) != tuple(key) or tuple(key[:-1]) != tuple(value[:-1]):
         raise ShapeError(f"query {tuple(query)}, key {tuple(key)} and value {tuple(value)} differ")
     causal = (is_causal,) * axes if isinstance(is_causal, bool) else tuple(is_causal)
     if len(causal) != axes or not all(isinstance(one, bool) for one in causal):
-        raise ArgumentError(f"is_causal is {is_causal!r}; True or False, or {axes} of them, is wanted")
+        raise ArgumentError(f"is_causal is {is_causal!r}; expected True or False, or {axes} of them")
     taps, steps = per_axis(kernel_size, axes, "kernel_size"), per_axis(dilation, axes, "dilation")
     shares = per_axis(stride, axes, "stride")
     for i in range(axes):
@@ -119,7 +119,7 @@ def per_axis(given: Any, axes: int, name: str, least: int = 1) -> tuple[int, ...
     except TypeError:
         found = ()
     if len(found) != axes or min(found, default=least) < least:
-        raise ArgumentError(f"{name} is {given!r}; a whole number from {least} up, or {axes} of them, is wanted")
+        raise ArgumentError(f"{name} is {given!r}; expected a whole number from {least} up, or {axes} of them")
     return found
 
 

@@ -60,7 +60,7 @@ class Picture:
 
 def _choice(value: str, known: Sequence[str], what: str) -> int:
     if value not in known:
-        raise ArgumentError(f"{what}={value!r}: it is one of {', '.join(known)}")
+        raise ArgumentError(f"{what}={value!r}: expected one of {', '.join(known)}")
     return known.index(value)
 
 
@@ -73,8 +73,8 @@ def _texts(values: Labels, n: int, what: str) -> Any:
     if values is None:
         return None
     if isinstance(values, str) or len(values) != n:
-        raise ShapeError(f"{what}: {len(values)} texts, where {n} are wanted" if not isinstance(values, str)
-                         else f"{what} is one text, {values!r}: a list of {n} is wanted")
+        raise ShapeError(f"{what}: found {len(values)} texts, expected {n}" if not isinstance(values, str)
+                         else f"{what} is one text, {values!r}; expected a list of {n}")
     return (ctypes.c_char_p * n)(*(c.text(value, f"one of {what}") for value in values))
 
 
@@ -107,7 +107,7 @@ def _render(call: Callable[[Any, Any, int], int], path: Optional[Path], format: 
 def _numbers(x: Any, what: str) -> Array:
     array = as_array(x, what)
     if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
-        raise ArgumentError(f"{what} is of {array.dtype}: real numbers are wanted")
+        raise ArgumentError(f"{what} is of {array.dtype}; expected real numbers")
     return np.ascontiguousarray(array, np.float64)
 
 
@@ -126,7 +126,7 @@ def _columns(data: Any) -> Mapping[str, Any]:
     if array.ndim == 1:
         return {"": array}
     if array.ndim != 2:
-        raise ShapeError(f"data has the shape {array.shape}; curves are its columns: (points,) or (points, columns)")
+        raise ShapeError(f"data has the shape {array.shape}; expected (points,) or (points, columns), a curve for each column")
     return {f"column {i}": array[:, i] for i in range(array.shape[1])}
 
 
@@ -135,10 +135,10 @@ def _table(path: str) -> Tuple[Dict[str, Any], str]:
     with open(path, encoding="utf-8") as file:
         rows = [line.rstrip("\r\n").split("\t") for line in file if line.strip()]
     if len(rows) < 2:
-        raise ArgumentError(f"{path}: a table without rows")
+        raise ArgumentError(f"{path}: the table has no rows")
     for number, row in enumerate(rows):
         if len(row) != len(rows[0]):
-            raise ShapeError(f"{path}: row {number + 1} has {len(row)} fields, and the first one {len(rows[0])}")
+            raise ShapeError(f"{path}: row {number + 1} has {len(row)} fields, but the first one has {len(rows[0])}")
     found: Dict[str, Array] = {}
     for name, *fields in zip(*rows):
         try:
@@ -147,7 +147,7 @@ def _table(path: str) -> Tuple[Dict[str, Any], str]:
             continue  # a column that holds words
     x, *others = list(found) or [""]
     if not others:
-        raise ArgumentError(f"{path}: two columns of numbers are wanted")
+        raise ArgumentError(f"{path}: expected two columns of numbers")
     losses = [name for name in others if name.endswith("loss")]
     return {name: (found[x], found[name]) for name in losses or others}, x
 
@@ -199,9 +199,9 @@ def _maps(weights: Any, name: str) -> Array:
     """[rows of panels, panels, queries, keys] as float32."""
     array = as_array(weights, name)
     if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
-        raise ArgumentError(f"{name} is of {array.dtype}: real numbers are wanted")
+        raise ArgumentError(f"{name} is of {array.dtype}; expected real numbers")
     if array.ndim < 2:
-        raise ShapeError(f"{name} has the shape {array.shape}; the last two axes are queries and keys")
+        raise ShapeError(f"{name} has the shape {array.shape}; expected queries and keys as the last two axes")
     shape = (1,) * (3 - array.ndim) + array.shape
     if not array.size:
         raise ShapeError(f"{name} is empty: its shape is {array.shape}")
@@ -234,7 +234,7 @@ def heatmaps(weights: Any, path: Optional[Path] = None, *, labels: Labels = None
         panels[g]) for g in range(groups)))
     low, high = scale or (0.0, 0.0)
     if scale and not low < high:
-        raise ArgumentError(f"scale={scale}: the first number is below the second")
+        raise ArgumentError(f"scale={scale}: the first number must be below the second")
     described = c.Heatmaps(title=_text(title, "title"), n=groups, rows=lines, low=low, high=high, per_line=per_line,
                            colours=_choice(colours, COLOURS, "colours"))
     return _render(lambda picture, context, code: int(lib.heatmaps_render(picture, context, ctypes.byref(described), code)),
@@ -267,7 +267,7 @@ def explore(weights: Any, tokens: Labels = None, path: Optional[Path] = None, *,
     several attentions on one page; {name: (weights, tokens, keys)} gives each its own labels. NaN marks a masked key.
     """
     if format != "html" or (path is not None and not os.fspath(path).lower().endswith(".html")):
-        raise ArgumentError("explore makes a page: its path ends in .html, and its format is html")
+        raise ArgumentError("explore writes a page: its path must end in .html, and its format must be html")
     named = weights if isinstance(weights, _Mapping) else {"Attention": weights}
     kept: List[Any] = []
     maps = (c.ExplorerMap * max(1, len(named)))(*(_explorer_map(name, value, tokens, keys, kept)

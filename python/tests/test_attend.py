@@ -121,8 +121,8 @@ class Forward(unittest.TestCase):
                 (attn.ShapeError, "channels of q and k", lambda: attn.attend(q[..., :5], k, v)),
                 (attn.ShapeError, r"k \(2, 6, 2, 8\), v \(2, 7", lambda: attn.attend(q, k[:, :6], v)),
                 (attn.ShapeError, "do not divide", lambda: attn.attend(q[:, :, :3], k, v)),
-                (attn.ShapeError, "as many axes", lambda: attn.attend(q, k[0], v)),
-                (attn.ShapeError, "is wanted", lambda: attn.attend(q[None], k[None], v[None])),
+                (attn.ShapeError, "the same number of axes", lambda: attn.attend(q, k[0], v)),
+                (attn.ShapeError, "expected", lambda: attn.attend(q[None], k[None], v[None])),
                 (attn.ShapeError, r"does not broadcast to \[B,H,Tq,Tk\] = \[2, 4, 5, 7\]",
                  lambda: attn.attend(q, k, v, mask=np.ones((5, 6), bool))),
                 (attn.ArgumentError, "True where", lambda: attn.attend(q, k, v, mask=np.ones((5, 7)))),
@@ -406,13 +406,14 @@ class Newer(unittest.TestCase):
     """Softcap, sinks, a bias by an index and blocks, against plain NumPy; gradients against differences."""
 
     def formula(self, q, k, v, softcap=None, sinks=None, relative_bias=None, block_mask=None, causal=False,
-                normalization="softmax", top_k=0):
+                normalization="softmax", top_k=0, sigmoid_bias=None, bias=None):
         q, k, v = (np.asarray(x, float) for x in (q, k, v))
         (t, h), s, group = q.shape[1:3], k.shape[1], q.shape[2] // k.shape[2]
         scores = np.einsum("bihd,bjhd->bhij", q, k.repeat(group, 2)) * q.shape[3] ** -0.5
         i, j = np.arange(t)[:, None], np.arange(s)
         if softcap:
             scores = softcap * np.tanh(scores / softcap)
+        scores = scores if bias is None else scores + bias
         if relative_bias is not None:
             table, index = relative_bias
             rows = index[j - i + t - 1] if index.ndim == 1 else index
@@ -425,6 +426,10 @@ class Newer(unittest.TestCase):
         if top_k or normalization == "hardmax":
             order = np.argsort(np.argsort(-scores, -1, "stable"), -1, "stable")  # number of keys before each sequence
             scores = np.where(order < (top_k or 1), scores, -np.inf)
+        if normalization == "sigmoid":
+            b = -np.log(s) if sigmoid_bias is None else np.asarray(sigmoid_bias, float)
+            weights = 1 / (1 + np.exp(-(scores + (b[:, None, None] if b.ndim else b))))
+            return np.einsum("bhij,bjhd->bihd", weights, v.repeat(group, 2))
         if normalization == "none":
             return np.einsum("bhij,bjhd->bihd", np.where(np.isfinite(scores), scores, 0), v.repeat(group, 2))
         peak = np.maximum(scores.max(-1, keepdims=True), -1e30)
@@ -441,6 +446,10 @@ class Newer(unittest.TestCase):
                 {"normalization": "hardmax", "softcap": 2.0}, {"normalization": "none", "causal": True},
                 {"top_k": 3, "sinks": rng.standard_normal(h), "causal": True}, {"top_k": 2, "block_mask": (blocks, (4, 3))},
                 {"normalization": "hardmax", "block_mask": (blocks, (4, 3))}, {"normalization": "none", "softcap": 0.7},
+                {"normalization": "sigmoid"}, {"normalization": "sigmoid", "causal": True, "sigmoid_bias": -0.5},
+                {"normalization": "sigmoid", "sigmoid_bias": rng.standard_normal(h), "softcap": 2.0},
+                {"normalization": "sigmoid", "sigmoid_bias": rng.standard_normal(h), "bias": rng.standard_normal((t, s))},
+                {"normalization": "sigmoid", "block_mask": (blocks, (4, 3)), "bias": rng.standard_normal((h, 1, s))},
                 {"relative_bias": (rng.standard_normal((6, h)), rng.integers(0, 6, (t, s))), "softcap": 2.0,
                  "sinks": rng.standard_normal(h), "block_mask": (blocks, (4, 3))})
 
@@ -451,18 +460,26 @@ class Newer(unittest.TestCase):
             for dtype, bound in ((np.float32, 3e-6), (np.float64, 1e-12)):
                 got = attn.attend(*(x.astype(dtype) for x in (q, k, v)), **options)
                 self.assertLess(distance(got, self.formula(q, k, v, **options)), bound, list(options))
-            o, lse = attn.attend(q, k, v, return_lse=True, **options)
+            if options.get("normalization") == "sigmoid":
+                o, lse = attn.attend(q, k, v, **options), None
+            else:
+                o, lse = attn.attend(q, k, v, return_lse=True, **options)
             dout = rng.standard_normal(o.shape)
             found = attn.attend_backward(dout, q, k, v, o, lse, **options)
             given = {"q": q, "k": k, "v": v}
             if "sinks" in options:
                 given["sinks"] = options["sinks"]
+            if np.ndim(options.get("sigmoid_bias")):
+                given["sigmoid_bias"] = options["sigmoid_bias"]
+            if "bias" in options:
+                given["bias"] = options["bias"]
             if "relative_bias" in options:
                 given["bias"] = options["relative_bias"][0]
             self.assertEqual(set(found), set(given))
 
             def loss(name, x):
                 changed, more = {**given, name: x}, dict(options)
+                more.update({name: changed[name] for name in ("bias", "sigmoid_bias") if name in options and name in given})
                 if "sinks" in options:
                     more["sinks"] = changed["sinks"]
                 if "relative_bias" in options:
@@ -533,14 +550,19 @@ class Newer(unittest.TestCase):
     def test_refusals(self):
         q = np.ones((1, 4, 2, 3), np.float32)
         for words, options in (("softcap is 0", {"softcap": 0}), (r"\[H\] = \[2\]", {"sinks": np.ones(3)}),
-                               ("is wanted", {"relative_bias": 3}), ("rows,2", {"relative_bias": (np.ones(3), np.ones(7, int))}),
+                               ("expected", {"relative_bias": 3}), ("rows,2", {"relative_bias": (np.ones(3), np.ones(7, int))}),
                                ("by distance", {"relative_bias": (np.ones((3, 2)), np.ones(6, int))}),
-                               ("exclude", {"relative_bias": (np.ones((3, 2)), np.ones(7, int)), "bias": np.ones(4)}),
+                               ("cannot be used together", {"relative_bias": (np.ones((3, 2)), np.ones(7, int)), "bias": np.ones(4)}),
                                ("the rows 0 to 2", {"relative_bias": (np.ones((3, 2)), np.full(7, 3))}),
-                               ("softmax, hardmax, none are known", {"normalization": "sparsemax"}),
-                               ("top_k is .* no whole number", {"top_k": 2.5}), ("top_k -1 is negative", {"top_k": -1}),
-                               ("there is another normalization", {"normalization": "hardmax", "top_k": 2}),
-                               ("belong to a softmax", {"normalization": "none", "sinks": np.ones(2)}),
+                               ("expected one of softmax, hardmax, none, sigmoid", {"normalization": "sparsemax"}),
+                               ("top_k is .* not a whole number", {"top_k": 2.5}), ("top_k -1 is negative", {"top_k": -1}),
+                               ("needs the softmax normalization", {"normalization": "hardmax", "top_k": 2}),
+                               ("need the softmax normalization", {"normalization": "sigmoid", "sinks": np.ones(2)}),
+                               ("expected|does not|has", {"normalization": "sigmoid", "return_lse": True}),
+                               ("sigmoid_bias needs", {"sigmoid_bias": -1}),
+                               (r"\[H\] = \[2\]", {"normalization": "sigmoid", "sigmoid_bias": np.ones(3)}),
+                               ("not a finite", {"normalization": "sigmoid", "sigmoid_bias": float("nan")}),
+                               ("need the softmax normalization", {"normalization": "none", "sinks": np.ones(2)}),
                                ("the sizes of a block", {"block_mask": (np.ones((1, 1), bool), (0, 4))}),
                                ("does not broadcast", {"block_mask": (np.ones((3, 1), bool), (2, 2))})):
             with self.subTest(words=words), self.assertRaisesRegex(attn.Error, words):

@@ -13,9 +13,10 @@ import attn
 from attn import _errors, _library
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-CONSTANTS = {"ATTN_MAX_RANK": "MAX_RANK", "ATTN_MAX_DIMS": "MAX_DIMS", "ATTN_MAX_BANDS": "MAX_BANDS",
+CONSTANTS = {"ATTN_COCO_MEASURES": "COCO_MEASURES",
+             "ATTN_MAX_RANK": "MAX_RANK", "ATTN_MAX_DIMS": "MAX_DIMS", "ATTN_MAX_BANDS": "MAX_BANDS",
              "ATTN_MAX_WINDOWS": "MAX_WINDOWS", "ATTN_MAX_RELATIVE": "MAX_RELATIVE", "ATTN_MAX_PICKS": "MAX_PICKS",
-             **{f"ATTN_{n}": n for n in vars(_library) if n.startswith(("WITH_", "WANT_"))},
+             **{f"ATTN_{n}": n for n in vars(_library) if n.startswith(("WITH_", "WANT_", "PRECISION_", "ACTIVATION_"))},
              **{f"ATTN_{n}": n for n in ("F32", "BF16", "F64", "F16", "I32", "I64", "U8", "BOOL")},
              **{f"ATTN_ROLE_{n}": n for n in ("BATCH", "QUERY", "KEY", "CONTRACT", "VALUE")},
              **{f"ATTN_DIRECTION_{n}": n for n in ("FORWARD", "BACKWARD")},
@@ -38,7 +39,9 @@ class Headers(unittest.TestCase):
         for name, own in CONSTANTS.items():
             lines.append(f'printf("{name} %zu\\n", (size_t){name});')
             wanted[name] = getattr(_library, own)
-        headers = "".join(f'#include "attn/{h}.h"\n' for h in ("attn", "config", "encode", "io", "models", "plot", "tensor"))
+        headers = "".join(f'#include "attn/{h}.h"\n' for h in ("attn", "config", "encode", "io", "models", "plot", "product", "tensor",
+                                                                "train", "trainer",
+                                                               "translate", "classify", "detect", "generate", "image", "msa"))
         program = headers + "#include <stddef.h>\n#include <stdio.h>\nint main(void)\n{\n" + "\n".join(lines) + "}\n"
         with tempfile.TemporaryDirectory() as folder:
             source, binary = os.path.join(folder, "offsets.c"), os.path.join(folder, "offsets")
@@ -113,8 +116,12 @@ class Statuses(unittest.TestCase):
 
     def test_version(self):
         self.assertRegex(attn.__version__, r"^\d+\.\d+\.\d+$")
-        with open(os.path.join(ROOT, "python", "pyproject.toml")) as file:
-            self.assertIn(f'version = "{attn.__version__}"', file.read())
+        with open(os.path.join(ROOT, "pyproject.toml"), encoding="utf-8") as file:
+            text = file.read()
+        self.assertNotIn(attn.__version__, text, "attn.h alone has the version")
+        pattern = re.search(r"^regex = \'\'\'(.*)\'\'\'$", text, re.MULTILINE).group(1).replace("\\#", "#").replace("\\ ", " ")
+        with open(os.path.join(ROOT, "include", "attn", "attn.h"), encoding="utf-8") as file:
+            self.assertEqual(".".join(re.search(pattern, file.read()).groups()), attn.__version__)
 
 
 if __name__ == "__main__":

@@ -119,8 +119,8 @@ class Files(unittest.TestCase):
         for error, text, call in (
                 (attn.NotFoundError, "nothere", lambda: attn.load(self.path("nothere.pt"), {"dim": 6},
                                                                   architecture="self-attention")),
-                (attn.ArgumentError, "which architecture", lambda: attn.load(weights, {"dim": 6})),
-                (attn.ArgumentError, "does not say what model", lambda: attn.load(weights)),
+                (attn.ArgumentError, "the architecture is unknown", lambda: attn.load(weights, {"dim": 6})),
+                (attn.ArgumentError, "does not describe its model", lambda: attn.load(weights)),
                 (attn.FormatError, "bad.safetensors", lambda: damaged(good[:-10])),
                 (attn.FormatError, "bad.safetensors", lambda: damaged(good[:20])),
                 (attn.FormatError, "bad.safetensors", lambda: damaged(b"")),

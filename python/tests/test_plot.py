@@ -81,7 +81,7 @@ class Drawings(unittest.TestCase):
             history, array = os.path.join(folder, "history.tsv"), os.path.join(folder, "x.npy")
             np.save(array, np.stack([X, X, X], 1))
             for text, says in (("epoch\tnote\ttrain_loss\trate\n1\ta\t2\t.1\n2\tb\t\t.1\n3\tb\t1\t.1\n", None),
-                               ("a\tb\n1\n", "row 2 has 1 fields"), ("a\tb\n", "without rows"), ("a\tb\n1\tx\n", "two columns")):
+                               ("a\tb\n1\n", "row 2 has 1 fields"), ("a\tb\n", "the table has no rows"), ("a\tb\n1\tx\n", "two columns")):
                 with open(history, "w") as file:
                     file.write(text)
                 if says:
@@ -95,12 +95,12 @@ class Drawings(unittest.TestCase):
     def test_refusals(self):
         eye, plot = np.eye(3), attn.plot
         for call, kind, says in (
-                (lambda: plot.curves({}), attn.ArgumentError, "0 of them"),
+                (lambda: plot.curves({}), attn.ArgumentError, "curves: found 0"),
                 (lambda: plot.curves({"a": []}), attn.ArgumentError, "no point"),
-                (lambda: plot.curves({"a": [np.nan]}), attn.ArgumentError, "no point of them is finite"),
+                (lambda: plot.curves({"a": [np.nan]}), attn.ArgumentError, "no point is finite"),
                 (lambda: plot.curves({"a": (X, X[:2])}), attn.ShapeError, r"curve 'a': x has the shape \(8,\), y \(2,\)"),
                 (lambda: plot.curves({"a": 1j * X}), attn.ArgumentError, "complex"),
-                (lambda: plot.curves(np.ones((2, 2, 2))), attn.ShapeError, "curves are its columns"),
+                (lambda: plot.curves(np.ones((2, 2, 2))), attn.ShapeError, "a curve for each column"),
                 (lambda: plot.curves({"a": X}, styles={"b": "dots"}), attn.ArgumentError, "no curve 'b'"),
                 (lambda: plot.curves({"a": X}, styles={"a": "bold"}), attn.ArgumentError, "line, dashes, dots"),
                 (lambda: plot.curves({"a": -X}, log_y=True), attn.ArgumentError, "logarithmic"),
@@ -109,13 +109,13 @@ class Drawings(unittest.TestCase):
                 (lambda: plot.curves({"a": X}, format="html"), attn.UnsupportedError, "page"),
                 (lambda: plot.heatmaps(X), attn.ShapeError, "queries and keys"),
                 (lambda: plot.heatmaps(np.ones((0, 3))), attn.ShapeError, "empty"),
-                (lambda: plot.heatmaps(eye, labels=["a"]), attn.ShapeError, "labels: 1 texts, where 3 are wanted"),
+                (lambda: plot.heatmaps(eye, labels=["a"]), attn.ShapeError, "labels: found 1 texts, expected 3"),
                 (lambda: plot.heatmaps(eye, labels="abc"), attn.ShapeError, "one text"),
-                (lambda: plot.heatmaps(eye, titles=["a", "b"]), attn.ShapeError, "titles: 2 texts"),
+                (lambda: plot.heatmaps(eye, titles=["a", "b"]), attn.ShapeError, "titles: found 2 texts"),
                 (lambda: plot.heatmaps(eye, colours="green"), attn.ArgumentError, "heat, blues, reds, diverging"),
                 (lambda: plot.heatmaps(eye, scale=(1, 1)), attn.ArgumentError, "below the second"),
                 (lambda: plot.heatmaps(np.ones((1, 5000))), attn.ArgumentError, "5000"),
-                (lambda: plot.heatmaps(np.array([["a"]])), attn.ArgumentError, "numbers are wanted")):
+                (lambda: plot.heatmaps(np.array([["a"]])), attn.ArgumentError, "expected numbers")):
             with self.assertRaisesRegex(kind, says):
                 call()
         self.assertFalse(os.path.exists("x.gif"))
@@ -155,10 +155,10 @@ class Pages(unittest.TestCase):
                 (lambda: attn.plot.explore(X), attn.ShapeError, "queries and keys"),
                 (lambda: attn.plot.explore(-np.eye(2)), attn.ArgumentError, "a weight is -1"),
                 (lambda: attn.plot.explore([[np.inf]]), attn.ArgumentError, "a weight is inf"),
-                (lambda: attn.plot.explore(np.eye(2), ["a"]), attn.ShapeError, "tokens: 1 texts"),
-                (lambda: attn.plot.explore(np.ones((2, 3)), ["a", "b"], keys=["a"]), attn.ShapeError, "keys: 1 texts"),
-                (lambda: attn.plot.explore(np.eye(2), ["a", "\ud800"]), attn.ArgumentError, "no text"),
-                (lambda: attn.plot.explore(np.eye(2), path="x.png"), attn.ArgumentError, "ends in .html")):
+                (lambda: attn.plot.explore(np.eye(2), ["a"]), attn.ShapeError, "tokens: found 1 texts"),
+                (lambda: attn.plot.explore(np.ones((2, 3)), ["a", "b"], keys=["a"]), attn.ShapeError, "keys: found 1 texts"),
+                (lambda: attn.plot.explore(np.eye(2), ["a", "\ud800"]), attn.ArgumentError, "not a text"),
+                (lambda: attn.plot.explore(np.eye(2), path="x.png"), attn.ArgumentError, "must end in .html")):
             with self.assertRaisesRegex(kind, says):
                 call()
 

@@ -230,6 +230,43 @@ class Formula(unittest.TestCase):
             way(q, sinks).square().sum().backward()
         self.assertTrue(torch.isfinite(sinks.grad).all())
 
+    def test_sigmoid(self):
+        mask = torch.rand(7, 9) < 0.7
+
+        def formula(q, k, v, bias, b):
+            k, v = (x.repeat_interleave(2, 1) for x in (k, v))
+            scores = 1.5 * torch.tanh(q @ k.mT / 8**0.5 / 1.5) + bias + b[:, None, None]
+            return (scores.sigmoid() * mask) @ v
+
+        self.compare(lambda q, k, v, bias, b: attn.torch.flex_attention(
+            q, k, v, bias=bias, mask=mask, softcap=1.5, enable_gqa=True, normalization="sigmoid", sigmoid_bias=b),
+            formula, random(2, 4, 7, 8), random(2, 2, 9, 8), random(2, 2, 9, 8), random(4, 1, 9), random(4))
+        for b in (None, -0.5, random(4)):
+            self.compare(lambda q, k, v, b=b: attn.torch.flex_attention(
+                q, k, v, is_causal=True, normalization="sigmoid", sigmoid_bias=b),
+                lambda q, k, v, b=b: (q @ k.mT / 8**0.5 + (-math.log(9) if b is None else b if isinstance(b, float) else
+                                      b[:, None, None])).sigmoid().tril() @ v,
+                random(2, 4, 9, 8), random(2, 4, 9, 8), random(2, 4, 9, 8))
+        q, b = (random(*shape, dtype=torch.float64).requires_grad_() for shape in ((1, 4, 5, 8), (4,)))
+
+        def call(q, b):
+            return attn.torch.flex_attention(q, q, q, normalization="sigmoid", sigmoid_bias=b)
+
+        self.assertTrue(torch.autograd.gradcheck(call, (q, b)))
+        compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+        compiled(q, b).square().sum().backward()
+        self.assertTrue(torch.isfinite(b.grad).all())
+        for name, weights in (("none", lambda x: x), ("hardmax", lambda x: torch.nn.functional.one_hot(x.argmax(-1), 5).double())):
+            o = attn.torch.flex_attention(q, q, q, normalization=name)
+            self.assertLess(float((o - weights(q @ q.mT / 8**0.5) @ q).abs().max()), 1e-12)
+        for words, options in (("are known", {"normalization": "sparsemax"}), ("belongs to", {"sigmoid_bias": -1.0}),
+                               ("log-sum-exp", {"normalization": "sigmoid", "return_lse": True}),
+                               (r"\[H\]", {"normalization": "sigmoid", "sigmoid_bias": random(3)}),
+                               ("finite", {"normalization": "sigmoid", "sigmoid_bias": math.inf}),
+                               ("belong to a softmax", {"normalization": "sigmoid", "sinks": random(4)})):
+            with self.subTest(words=words), self.assertRaisesRegex(attn.Error, words):
+                attn.torch.flex_attention(q, q, q, **options)
+
     def test_block_mask(self):
         from torch.nn.attention import flex_attention as flex
 
@@ -479,7 +516,7 @@ class Formula(unittest.TestCase):
         for call, words in ((lambda: attn.torch.flex_attention(q, q, q, softcap=0.0), "softcap"),
                             (lambda: attn.torch.flex_attention(q, q, q, sinks=q), "sinks"),
                             (lambda: attn.torch.flex_attention(q, q, q, score_mod=max), "score_mod"),
-                            (lambda: attn.torch.flex_attention(q, q, q, bias=q, relative_bias=(q, q)), "at once"),
+                            (lambda: attn.torch.flex_attention(q, q, q, bias=q, relative_bias=(q, q)), "cannot be used together"),
                             (lambda: attn.torch.flex_attention(q, q, q, relative_bias=(q, q)), "a column"),
                             (lambda: attn.torch.flex_attention(q, q, q, relative_bias=(torch.ones(3, q.shape[1]), q)),
                              "by distance or"),
@@ -497,11 +534,11 @@ class Formula(unittest.TestCase):
                             (lambda: attn.torch.na2d(image, image, image, 3, key_mask=image[..., 0, 0] > 0, rpb=random(2, 5, 5).int()),
                              "int32"),
                             (lambda: attn.torch.varlen_attention(q[0].mT, q[0, :, :1], q[0, :, :1], *2 * [torch.zeros(
-                                1, dtype=torch.int32)], 1, 1), "1 and value 1; one number"),
+                                1, dtype=torch.int32)], 1, 1), "1 and value 1; all must have one number"),
                             (lambda: attn.torch.varlen_attention(q[0], q[0], q[0], *(torch.tensor([0, n], dtype=torch.int32) for n in (
                                 1, 2)), 2, 2, window=(1, 1)), "or a window"),
-                            (lambda: attn.torch.shifted_window_attention(image, image, image, 4), "divides the axis"),
-                            (lambda: attn.torch.shifted_window_attention(image, image, image, 3, 3), "a smaller shift"),
+                            (lambda: attn.torch.shifted_window_attention(image, image, image, 4), "divide the axis"),
+                            (lambda: attn.torch.shifted_window_attention(image, image, image, 3, 3), "exceed the shift"),
                             (lambda: attn.torch.shifted_window_attention(image, image, image, 3, 1, image[0, 0, 0]), "25,2"),
                             (lambda: attn.torch.na1d(image, image, image, 3), "axes"),
                             (lambda: attn.torch.axial_attention(image, image, image, 4), "axis"),
@@ -777,7 +814,7 @@ class Functions(unittest.TestCase):
                 (lambda: at.tied_row_attention(*[q[None]] * 3, mask=[1]), "mask"),
                 (lambda: at.t5_buckets(3.5, 4), "queries is of type float"),
                 (lambda: at.shifted_window_attention(q, q, q, 4, relative_bias=[1]), "relative_bias is of type list")):
-            with self.assertRaisesRegex(TypeError, words + ".* wanted"):
+            with self.assertRaisesRegex(TypeError, words + ".* expected"):
                 call()
 
 

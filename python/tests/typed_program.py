@@ -2,7 +2,7 @@
 """A user's program that calls every public function; tests/test_types.py checks it with mypy --strict."""
 from __future__ import annotations
 
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, List, Tuple
 
 import attn
 import numpy as np
@@ -64,6 +64,37 @@ def tables() -> Tuple[str, bool]:
     return "", False
 
 
+def applications(directory: str) -> str:
+    """What only finished models can do; the types are checked, and a directory that is none is refused."""
+    try:
+        opened = attn.open(directory + "/none", precision="bf16", threads=1)
+    except attn.NotFoundError:
+        return ""
+    if isinstance(opened, attn.Translator):
+        one: str = opened.translate("a", beam_size=2)
+        several: List[attn.Translation] = opened.translate_batch(["a"], num_hypotheses=2, beam_size=2)
+        return one + several[0].hypotheses[0] + "".join(opened.translate(iter(["a"])))
+    if isinstance(opened, attn.Classifier):
+        return opened("a.png", top_k=1)[0]["label"] + opened(["a.png"])[0][0]["label"]
+    if isinstance(opened, attn.Detector):
+        return f"{opened('a.png', threshold=0.7)[0]['box']['xmin']} {opened.coco(['a.png'], [1])[0]['bbox']}"
+    if isinstance(opened, attn.Generator):
+        drawn: Array = opened.draw(2, seed=1)
+        return f"{drawn.shape} {opened.complete(drawn[0], rows=1).shape}"
+    if isinstance(opened, attn.Alignments):
+        scores: List[float] = opened.score("a.a3m", ["A1G"])
+        embedded: attn.Embedding = opened.embed([("query", "MKV")])
+        return f"{scores} {opened.contacts('a.a3m').shape} {embedded.mean.shape}"
+    return opened.architecture.name
+
+
+def measures() -> float:
+    score: attn.Bleu = attn.bleu(["a b c d"], ["a b c d"])
+    found: attn.CocoScores = attn.coco_evaluate({"images": [], "annotations": [], "categories": []}, [])
+    categories: List[attn.CocoCategory] = found.categories
+    return score.score + attn.chrf(["a b"], [["a b"], ["b"]]) + len(categories)
+
+
 def pictures(directory: str) -> int:
     x = np.arange(4.0)
     one: attn.plot.Picture = attn.plot.curves({"a": x, "b": (x, x)}, styles={"b": "dots"}, log_y=False)
@@ -79,4 +110,4 @@ if __name__ == "__main__":
     x = np.ones((1, 3, 2, 4), np.float32)
     with tempfile.TemporaryDirectory() as place:
         print(every_overload(x, True)[0].shape, sorted(gradients(x)), sorted(neighborhoods(np.ones((1, 4, 4, 2, 4), np.float32))), models(place) > 0,
-              tables()[1] and pictures(place) > 0)
+              tables()[1] and pictures(place) > 0 and applications(place) == "" and measures() > 0)

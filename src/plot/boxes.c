@@ -121,8 +121,8 @@ attn_status attn__boxes_render(attn_bytes *picture, attn_context *context, const
     *picture = (attn_bytes){0};
     if (boxes->width < 1 || boxes->height < 1 || boxes->width > LARGEST || boxes->height > LARGEST)
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "a picture of %lld x %lld pixels cannot be drawn; sides are 1 to %d", (long long)boxes->width,
-                          (long long)boxes->height, (int)LARGEST);
+                          "a picture of %lld x %lld pixels cannot be drawn; sides must be 1 to %d",
+                          (long long)boxes->width, (long long)boxes->height, (int)LARGEST);
     double longer = (double)(boxes->width > boxes->height ? boxes->width : boxes->height);
     page p = {.boxes = boxes, .scale = fmin(fmax(longer / 2, LEAST), MOST) / longer};
     p.width = p.scale * (double)boxes->width;

@@ -154,7 +154,7 @@ attn_status attn__canvas_render(attn_bytes *picture, attn_context *context, attn
         return known;
     if (format == ATTN_PLOT_HTML)
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                          "there is no page to explore of this picture: take .png, .svg or .pdf");
+                          "this picture cannot be written as a page: use .png, .svg or .pdf");
     attn__sink out = {.context = context, .picture = picture};
     cairo_surface_t *surface = make_surface(&out, format, width, height);
     cairo_status_t status = draw_on(surface, &out, format, draw, user);

@@ -181,7 +181,8 @@ attn_status attn_contact_map_render(attn_bytes *picture, attn_context *context, 
     if (ATTN__CHECK_RESERVED(context, map, attn_contact_map) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
     if (map->n < 1 || map->n > MOST)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "a map of contacts has 1 to %d residues, this one %lld", MOST,
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "a map of contacts must have 1 to %d residues, but this one has %lld", MOST,
                           (long long)map->n);
     page p = {.map = map, .cell = SIDE / (double)map->n, .cutoff = map->cutoff > 0 ? map->cutoff : 8};
     p.best = attn__alloc(context, attn__size_mul(attn__size_mul((size_t)map->n, (size_t)map->n), sizeof *p.best));

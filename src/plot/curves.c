@@ -45,7 +45,7 @@ static attn_status refuse_point(attn_context *context, const attn_curve *curve, 
                                 double value)
 {
     return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                      "curves: %s of point %lld of \"%s\" is %g; a logarithmic axis takes numbers above 0", which,
+                      "curves: %s of point %lld of \"%s\" is %g; a logarithmic axis needs numbers above 0", which,
                       (long long)i + 1, curve->name ? curve->name : "", value);
 }
 
@@ -61,7 +61,8 @@ static attn_status check_curve(attn_context *context, const frame *f, const attn
     if (known != ATTN_OK)
         return known;
     if (curve->panel < 0 || curve->panel >= f->panels)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: \"%s\" is in panel %lld, from 0; there are %lld",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "curves: \"%s\" is in panel %lld (counted from 0), but there are %lld",
                           curve->name ? curve->name : "", (long long)curve->panel, (long long)f->panels);
     for (int64_t i = 0; i < curve->n; i++) {
         if (!is_drawn(curve, i))
@@ -89,16 +90,16 @@ static attn_status check(attn_context *context, const frame *f)
     const attn_curves *curves = f->curves;
     int64_t points = 0;
     if (curves->n < 1 || curves->n > MOST_CURVES)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: %lld of them; 1 to %d can be drawn",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: found %lld; 1 to %d can be drawn",
                           (long long)curves->n, MOST_CURVES);
     if (f->panels < 1 || f->panels > MOST_PANELS)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: %lld panels; 1 to %d can be drawn",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: found %lld panels; 1 to %d can be drawn",
                           (long long)f->panels, MOST_PANELS);
     attn_status status = check_size(context, curves);
     for (int64_t c = 0; c < curves->n && status == ATTN_OK; c++)
         status = check_curve(context, f, &curves->curves[c], &points);
     if (status == ATTN_OK && points == 0)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: no point of them is finite");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: no point is finite");
     return status;
 }
 
@@ -116,7 +117,7 @@ static attn_status find_hues(attn_context *context, frame *f)
             f->hue_of[c] = f->nhues++;
     }
     if (f->nhues > MOST_COLOURS)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: %d of different names; at most %d can be told apart",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: %d different names; at most %d can be told apart",
                           f->nhues, MOST_COLOURS);
     return ATTN_OK;
 }

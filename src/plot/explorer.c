@@ -62,7 +62,7 @@ static attn_status check_weights(attn_context *context, const attn_explorer_map 
             float weight = m->weights[i][j];
             if (weight < 0 || isinf(weight))
                 return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                                  "explorer: a weight is %g; a page shows weights from 0 up, and pictures show others",
+                                  "explorer: a weight is %g; a page can only show weights from 0 up (use a picture)",
                                   (double)weight);
         }
     }
@@ -92,8 +92,7 @@ static attn_status check_grid(attn_context *context, const attn_explorer *e, con
     if (m->where == ATTN_KEYS_PLACES || (fits && m->cols == keys && m->rows >= g.query_rows * g.query_cols))
         return ATTN_OK;
     return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                      "explorer: %lld x %lld weights for queries on a grid of %lld x %lld, each with "
-                      "%lld keys",
+                      "explorer: %lld x %lld weights do not fit queries on a grid of %lld x %lld, each with %lld keys",
                       (long long)m->rows, (long long)m->cols, (long long)g.query_rows, (long long)g.query_cols,
                       (long long)keys);
 }
@@ -101,7 +100,7 @@ static attn_status check_grid(attn_context *context, const attn_explorer *e, con
 static attn_status check(attn_context *context, const attn_explorer *e)
 {
     if (e->n < 1)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "explorer: nothing to show");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "explorer: there is nothing to show");
     if (e->png && (e->width < 1 || e->height < 1 || e->grid_rows < 1 || e->grid_cols < 1))
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "explorer: a picture without sizes");
     attn_status status = attn__check_choice(context, "the colours of a page", (int)e->colours, ATTN_COLOURS_DIVERGING);

@@ -28,7 +28,7 @@ static attn_status check_row(attn_context *context, const attn_panel_row *row, i
 attn_status attn__heatmaps_check(attn_context *context, const attn_heatmaps *maps)
 {
     if (maps->n < 1)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "heatmaps: nothing to draw");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "heatmaps: there is nothing to draw");
     attn_status status =
         attn__check_choice(context, "the colours of heatmaps", (int)maps->colours, ATTN_COLOURS_DIVERGING);
     for (int64_t i = 0; i < maps->n && status == ATTN_OK; i++)

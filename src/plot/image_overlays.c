@@ -195,10 +195,11 @@ static attn_status check(attn_context *context, const attn_overlays *overlays)
         const attn_overlay *o = &overlays->items[i];
         if (o->width < 1 || o->height < 1 || o->width > MOST || o->height > MOST || o->rows < 1 || o->cols < 1 ||
             o->rows > MOST || o->cols > MOST || (o->channels != 1 && o->channels != 3))
-            return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                              "overlays: a picture of %lld x %lld x %d under a map of %lld x %lld; sides are 1 to %d",
-                              (long long)o->width, (long long)o->height, o->channels, (long long)o->rows,
-                              (long long)o->cols, (int)MOST);
+            return attn__fail(
+                context, ATTN_ERROR_ARGUMENT,
+                "overlays: a picture of %lld x %lld x %d under a map of %lld x %lld; sides must be 1 to %d",
+                (long long)o->width, (long long)o->height, o->channels, (long long)o->rows, (long long)o->cols,
+                (int)MOST);
     }
     return ATTN_OK;
 }

@@ -16,7 +16,7 @@ static attn_status refuse(attn_bytes *picture, attn_context *context)
     ATTN__CALL(context);
     *picture = (attn_bytes){0};
     return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                      "this build of attn draws no pictures: it was made without cairo");
+                      "this build of attn cannot draw pictures: it was made without cairo");
 }
 
 attn_status attn_plot_format_from_path(attn_plot_format *format, attn_context *context, const char *path)
@@ -25,8 +25,7 @@ attn_status attn_plot_format_from_path(attn_plot_format *format, attn_context *c
     const char *dot = strrchr(path, '.');
     if (!dot || strcasecmp(dot, ".html") != 0)
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                          "%s: this build of attn writes pages (.html) and no pictures: it was made without cairo",
-                          path);
+                          "%s: this build of attn can write pages (.html) only: it was made without cairo", path);
     *format = ATTN_PLOT_HTML;
     return ATTN_OK;
 }

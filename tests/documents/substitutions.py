@@ -63,7 +63,7 @@ RULES = [
     Rule(r"cmake --build build && ", "", "building: done before"),
     Rule(r"build/tests/test_attend_random", "ATTN_TEST_PROBLEMS=50 build/tests/test_attend_random",
          "fifty random problems instead of two thousand"),
-    Rule(r"pip wheel python/", "python3 -m pip wheel -q --no-deps --no-index --disable-pip-version-check python/",
+    Rule(r"pip wheel \.", "ATTN_OFFLINE=1 sh scripts/wheel $ATTN_BUILD .",
          "pip: packs the library that is built, asks no network"),
     Rule(r"pip install attn-", "python3 -m pip install -q --no-deps --no-index --disable-pip-version-check "
          "--target site attn-", "pip: installs into the sandbox"),

@@ -12,10 +12,11 @@ multiples of the eager attention's difference from float32; weights that are rec
 keep their bits; and generation with a growing and with a static cache, token by token.  The eager
 function may compute weights with sinks, and no other call.
 
---every: a small config of each architecture of text that the installed transformers has: logits of
+--every: a small config of each architecture that the installed transformers has.  Of text: logits of
 a padded pass with and without weights, and of generation with a growing cache and with a static
-one, with and without weights.  What cannot be built so, or the eager function does not compute, is
-said and passed over.
+one, with and without weights.  Of pictures, videos, sound and series: all outputs of a pass with and
+without weights.  What cannot be built so, or the eager function does not compute, is said and passed
+over.
 """
 import copy
 import os
@@ -382,6 +383,7 @@ SMALL = {
     **dict.fromkeys(("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx"), 128),
     **dict.fromkeys(("n_group", "topk_group", "first_k_dense_replace", "n_shared_experts"), 1),
     "index_topk": 6, "index_head_dim": 16, "vocab_size": VOCABULARY, "vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 8,
+    "num_mel_bins": 16, "max_source_positions": 64, "context_length": 24, "prediction_length": 4,
     "num_kv_shared_layers": 0, "initializer_range": 0.2, "init_std": 0.2, "tie_word_embeddings": False}
 
 
@@ -389,7 +391,7 @@ def smaller(given, layers=2):
     """The arguments of a small config, from those of a default one."""
     found = {}
     for name, x in given.items():
-        if name in SMALL and x is not None:
+        if name in SMALL and not isinstance(x, (list, tuple, dict)) and (x is not None or name == "prediction_length"):
             found[name] = SMALL[name]
         elif name.endswith("token_id") and isinstance(x, int):
             found[name] = x % VOCABULARY
@@ -400,16 +402,49 @@ def smaller(given, layers=2):
         elif name in ("layer_types", "mlp_layer_types", "no_rope_layers") and isinstance(x, list):
             kinds = list(dict.fromkeys(x))
             found[name] = (kinds * layers)[:layers]
+        elif name == "image_size" and x is not None:
+            found[name] = type(x)([64] * len(x)) if isinstance(x, (list, tuple)) else 64
+        elif name == "patch_size" and isinstance(x, int):
+            found[name] = min(x, 8)
     if "kv_lora_rank" in found and "num_key_value_heads" in found:  # multi-head latent attention
         found["num_key_value_heads"] = SMALL["num_attention_heads"]
     return found
 
 
 def every():
-    """The names of architectures of text that the installed transformers has."""
+    """The names of the architectures that the installed transformers has."""
     from transformers.models.auto import modeling_auto as auto
-    return sorted({*auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
-                   *auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES, *auto.MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES})
+    text = {*auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+            *auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES, *auto.MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES}
+    return sorted(text) + sorted({*auto.MODEL_MAPPING_NAMES} - text)
+
+
+def senses(model):
+    """Inputs of a pass, of which the first that a model's eager function computes is taken; [] for a model of text."""
+    torch.manual_seed(2)
+    config, name = model.config, model.main_input_name
+    side = getattr(config, "image_size", None) or 64
+    height, width = (side[0], side[-1]) if isinstance(side, (list, tuple)) else (side, side)
+    channels, mels = getattr(config, "num_channels", 3) or 3, getattr(config, "num_mel_bins", None) or getattr(config, "feature_size", 16)
+    frames = getattr(config, "num_frames", None) or 4
+    shapes = {"pixel_values": [(2, channels, height, width), (2, frames, channels, height, width), (2, channels, 128, 128)],
+              "pixel_values_videos": [(2, frames, channels, height, width)],
+              "input_values": [(2, 4000), (2, 1, 4000)],
+              "input_features": [(2, mels, 128), (2, 128, mels), (2, 128, 160)],
+              "past_values": [(2, getattr(config, "context_length", 24)), (2, getattr(config, "context_length", 24), 1)]}.get(name, [])
+    found = [{name: torch.randn(shape)} for shape in shapes]
+    if name == "pixel_values":  # a model of pictures and text
+        found.append({**found[0], "input_ids": tokens(2, 9)})
+    return found
+
+
+def tensors_of(found):
+    """All tensors of an output that have real elements, in order."""
+    if isinstance(found, torch.Tensor):
+        return [found] if found.is_floating_point() and found.numel() else []
+    if isinstance(found, dict):
+        found = list(found.values())
+    return [x for part in found for x in tensors_of(part)] if isinstance(found, (list, tuple)) else []
 
 
 def built(name):
@@ -418,7 +453,12 @@ def built(name):
     config = hf.AutoConfig.for_model(name)
     small = smaller(config.to_dict())
     if config.sub_configs:
-        small = {**{part: smaller(x) for part, x in config.to_dict().items() if part in config.sub_configs and isinstance(x, dict)}, **small}
+        parts = {part: x for part, x in config.to_dict().items() if part in config.sub_configs and isinstance(x, dict)}
+        if any(x.get("model_type") == "timm_backbone" for x in parts.values()):  # which only the package timm builds
+            parts = {part: x for part, x in parts.items() if x.get("model_type") != "timm_backbone"}
+            small["backbone_config"] = hf.ResNetConfig(embedding_size=8, hidden_sizes=[8, 8, 16, 16], depths=[1, 1, 1, 1],
+                                                       out_features=["stage1", "stage2", "stage3", "stage4"])
+        small = {**{part: {**smaller(x), **{n: x[n] for n in ("model_type",) if n in x}} for part, x in parts.items()}, **small}
     config = still(hf.AutoConfig.for_model(name, **small))
     for text in (config.get_text_config(), config):
         if getattr(text, "pad_token_id", None) is None:
@@ -439,6 +479,8 @@ def built(name):
 def results_of(model, implementation, ids, mask, how):
     """Logits and weights of a pass, or logits of generation with a cache of this kind."""
     model.set_attn_implementation(implementation)
+    if isinstance(ids, dict):
+        return tensors_of(model(**ids, **({"output_attentions": True} if how == "weights" else {}))), []
     if how in ("pass", "weights"):
         more = {"decoder_input_ids": ids[:, :5]} if model.config.is_encoder_decoder else {}
         found = model(input_ids=ids, attention_mask=mask, output_attentions=how == "weights", **more)
@@ -448,6 +490,28 @@ def results_of(model, implementation, ids, mask, how):
                            disable_compile=True, output_logits=True, output_attentions=how.endswith("weights"),
                            return_dict_in_generate=True, cache_implementation="static" if how.startswith("static") else None)
     return [found.sequences.float(), *found.logits], []
+
+
+def computes(model, inputs):
+    """Whether the eager function computes a pass of these inputs."""
+    with torch.no_grad():
+        try:
+            return bool(results_of(model, "eager", inputs, None, "pass"))
+        except Exception:
+            return False
+
+
+def worst_of(found, wanted):
+    """The largest distance between two results of results_of."""
+    return max(distance(x, y) if x.shape == y.shape else 1.0 for x, y in zip(found[0], wanted[0]))
+
+
+def by_sdpa(model, ids, mask, how):
+    """The results by PyTorch's own function; None, if the model has none."""
+    try:
+        return results_of(model, "sdpa", ids, mask, how)
+    except Exception:
+        return None
 
 
 def row_of_every(name):
@@ -461,6 +525,8 @@ def row_of_every(name):
     ids, numbers, failed = tokens(2, 13), {}, []
     mask = padding(2, 13, not model.config.is_encoder_decoder and model.can_generate())
     hows = ["pass", "weights"] + (["dynamic", "static", "static weights"] if model.can_generate() else [])
+    if model.main_input_name != "input_ids":
+        ids, mask, hows = next((x for x in senses(model) if computes(model, x)), ids), None, ["pass", "weights"]
     for how in hows:
         with torch.no_grad():
             try:
@@ -475,14 +541,21 @@ def row_of_every(name):
             before = attn.torch.calls()
             try:
                 found = results_of(model, "attn", ids, mask, how)
-                worst = max(distance(x, y) if x.shape == y.shape else 1.0 for x, y in zip(found[0], wanted[0]))
+                worst = worst_of(found, wanted)
+                theirs = None if worst <= 1e-4 else by_sdpa(model, ids, mask, how)
+                if theirs and worst_of(found, theirs) <= 1e-4:
+                    numbers[how] = "as sdpa, not as eager"
+                    continue
                 if len(found[1]) != len(wanted[1]):
                     failed.append(f"{how}: {len(found[1])} weights of {len(wanted[1])}")
                 numbers[how] = f"{worst:.0e}" + ("" if attn.torch.calls() > before else " (no call)")
                 if not worst <= 1e-4:
                     failed.append(f"{how} {worst:.1e}")
             except Exception as error:
-                failed.append(f"{how}: {type(error).__name__}: {str(error)[:120]}")
+                if by_sdpa(model, ids, mask, how) is None:
+                    numbers[how] = "neither by sdpa"
+                else:
+                    failed.append(f"{how}: {type(error).__name__}: {str(error)[:120]}")
     print(f"{name:24} " + "  ".join(f"{how} {x}" for how, x in numbers.items()) + (f"  FAILED: {'; '.join(failed)}" if failed else ""),
           flush=True)
     return not failed

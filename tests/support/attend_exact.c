@@ -330,6 +330,15 @@ static long double weigh(const walk *w, row *r)
     }
     if (soft && most > -HUGE_VALL)
         sum += sunk ? expl(sink - most) : 0;
+    if (w->p->normalization == ATTN_NORMALIZATION_SIGMOID) {
+        long double keys = (long double)r->n;
+        if (is_packed(w))
+            keys = keys / w->p->dims[w->p->packed.key_dim].n * length_of(w, w->a->k_offsets);
+        long double b = w->p->own_sigmoid_bias ? (long double)w->p->sigmoid_bias : -logl(keys);
+        for (int64_t i = 0; i < r->n; i++)
+            r->weight[i] = r->taken[i] ? 1 / (1 + expl(-(r->x[i] + b))) : 0;
+        return 0;
+    }
     long double divisor = w->p->normalization == ATTN_NORMALIZATION_MEAN ? count : plain ? 1 : sum;
     for (int64_t i = 0; i < r->n; i++)
         r->weight[i] = divisor != 0 ? r->weight[i] / divisor : 0;

@@ -32,6 +32,7 @@ typedef struct key {
     double grad, grad_err;
     double cap_slope, cap_err; /* slope of the softcap and its error bound; without a softcap, 1 and 0 */
     bool beaten;               /* true if top_k masks the key, because k other keys precede it */
+    bool near;                 /* true if rounding may decide that the key is a hardmax's largest one */
     bool kink;                 /* true if the score is so close to a kink that rounding decides the slope */
     double *k, *v, *v_size;
     /* derivatives of the unscaled score with respect to q, k, w and w2 */
@@ -319,6 +320,21 @@ static bool is_hardmax(const row *r)
     return r->p->normalization == ATTN_NORMALIZATION_HARDMAX;
 }
 
+/* Sets the weights of a hardmax. If rounding may decide which key is the largest, each of these keys may have the
+ * weight 1. */
+static void choose_one(row *r, double max)
+{
+    int64_t n = 0;
+    for (int64_t j = 0; j < r->keys; j++)
+        n += r->key[j].state != WALK_ABSENT;
+    r->norm = 1, r->lse = max, r->norm_err = r->u.weight;
+    for (int64_t j = 0; j < r->keys; j++) {
+        key *k = &r->key[j];
+        k->p = k->state == WALK_ABSENT || k->near ? 0 : 1;
+        k->p_err = k->state == WALK_ABSENT || n == 1 ? 0 : 1;
+    }
+}
+
 static void softmax(row *r, double max)
 {
     double spread = 0;
@@ -338,8 +354,6 @@ static void softmax(row *r, double max)
         k->p_err = k->p * (r->u.weight + expm1(fmin(scores_wrong_by(r, k) + spread, 50)));
         if (is_subnormal(r, k->p, k->p_err))
             k->p_err = fmax(k->p_err, k->p);
-        if (is_hardmax(r))
-            k->p_err = 0;
     }
 }
 
@@ -355,8 +369,17 @@ static void keep_largest(row *r)
                       (r->key[i].score > of->score || (r->key[i].score == of->score && i < j));
         r->key[j].beaten = before >= k;
     }
+    double best = (double)-INFINITY;
+    for (int64_t j = 0; j < r->keys && is_hardmax(r); j++)
+        if (r->key[j].state == WALK_PRESENT && !r->key[j].beaten)
+            best = r->key[j].score - scores_wrong_by(r, &r->key[j]);
+    for (int64_t j = 0; j < r->keys; j++) {
+        const key *of = &r->key[j];
+        r->key[j].near =
+            is_hardmax(r) && of->beaten && r->p->dtype != ATTN_F64 && of->score + scores_wrong_by(r, of) >= best;
+    }
     for (int64_t j = 0; j < r->keys; j++)
-        if (r->key[j].beaten) {
+        if (r->key[j].beaten && !r->key[j].near) {
             r->key[j].state = r->p->mask_fill != 0 ? WALK_MASKED : WALK_ABSENT;
             r->key[j].score = r->p->mask_fill != 0 ? r->p->mask_fill : (double)-INFINITY;
         }
@@ -381,6 +404,35 @@ static void divide(row *r, double norm)
     }
 }
 
+/* Returns b of a sigmoid. */
+static double sigmoid_bias(const row *r)
+{
+    double n = (double)r->keys;
+    if (r->p->own_sigmoid_bias)
+        return r->p->sigmoid_bias;
+    if (r->p->flags & ATTN_WITH_PACKED) {
+        const int32_t *offsets = r->a->k_offsets + r->w.at[r->p->packed.batch_dim];
+        n = n / (double)r->p->dims[r->p->packed.key_dim].n * (double)(offsets[1] - offsets[0]);
+    }
+    return -log(n);
+}
+
+static void sigmoid(row *r)
+{
+    double b = sigmoid_bias(r);
+    r->norm = 1, r->lse = 0;
+    for (int64_t j = 0; j < r->keys; j++) {
+        key *k = &r->key[j];
+        if (k->state == WALK_ABSENT)
+            continue;
+        k->p = 1 / (1 + exp(-(k->score + b)));
+        double x_err = scores_wrong_by(r, k) + r->u.score * fabs(b);
+        k->p_err = k->p * (r->u.weight + expm1(fmin(x_err, 50)));
+        if (is_subnormal(r, k->p, k->p_err))
+            k->p_err = fmax(k->p_err, k->p);
+    }
+}
+
 static void normalize(row *r)
 {
     double max = (double)-INFINITY, sum = 0;
@@ -402,8 +454,12 @@ static void normalize(row *r)
     r->lse = (double)-INFINITY;
     if (r->empty)
         return;
-    if (r->p->normalization == ATTN_NORMALIZATION_SOFTMAX || is_hardmax(r))
+    if (is_hardmax(r) && !isnan(max))
+        choose_one(r, max);
+    else if (r->p->normalization == ATTN_NORMALIZATION_SOFTMAX || is_hardmax(r))
         softmax(r, max);
+    else if (r->p->normalization == ATTN_NORMALIZATION_SIGMOID)
+        sigmoid(r);
     else
         divide(r, r->p->normalization == ATTN_NORMALIZATION_MEAN   ? (double)n
                   : r->p->normalization == ATTN_NORMALIZATION_NONE ? 1
@@ -550,6 +606,9 @@ static void score_gradients(row *r)
             k->grad_err = p_err * (by_p_size + size) + k->p * (r->u.weight * by_p_size + delta_err);
         } else if (is_hardmax(r)) {
             k->grad = k->grad_err = 0;
+        } else if (r->p->normalization == ATTN_NORMALIZATION_SIGMOID) {
+            k->grad = k->p * (1 - k->p) * by_p;
+            k->grad_err = 2 * k->p_err * by_p_size + k->p * r->u.weight * by_p_size;
         } else if (r->p->normalization == ATTN_NORMALIZATION_SUM) {
             k->grad = (by_p - delta) / r->norm;
             k->grad_err = norm_err * (by_p_size + size) + (r->u.weight * by_p_size + delta_err) / r->norm;

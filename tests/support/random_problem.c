@@ -283,6 +283,19 @@ static void draw_normalization(attn__rng *g, attn_problem *p)
         p->normalization = ATTN_NORMALIZATION_NONE;
 }
 
+/* Draws a sigmoid, if the other features allow it. */
+static void draw_sigmoid(attn__rng *g, attn_problem *p)
+{
+    if (p->normalization == ATTN_NORMALIZATION_SUM || p->mask_fill != 0 || p->top_k ||
+        (p->flags & (ATTN_WITH_SINKS | ATTN_WITH_DLSE)) || !chance(g, 10))
+        return;
+    p->normalization = ATTN_NORMALIZATION_SIGMOID;
+    p->flags &= ~(unsigned)ATTN_WANT_LSE;
+    p->own_sigmoid_bias = chance(g, 50);
+    if (p->own_sigmoid_bias && chance(g, 80))
+        p->sigmoid_bias = 4 * attn__rng_uniform(g) - 3;
+}
+
 static void draw_features(attn__rng *g, random_problem *r, enum form form)
 {
     attn_problem *p = &r->forward;
@@ -451,6 +464,8 @@ void random_problem_make(random_problem *r, uint64_t number)
         draw_few_features(&few, r, form);
     attn__rng last = {.seed = 20201128, .stream = number};
     draw_normalization(&last, &r->forward);
+    attn__rng squash = {.seed = 20201129, .stream = number};
+    draw_sigmoid(&squash, &r->forward);
     draw_backward(&g, r);
     if ((r->forward.flags & ATTN_WITH_SINKS) && chance(&more, 80))
         r->backward.flags |= ATTN_WANT_DSINKS;

@@ -156,7 +156,8 @@ bool solver_check(attn_context *context, const char *solver, random_problem *r, 
 void solver_prepare_backward(attn_context *context, random_problem *r)
 {
     attn_problem p = r->forward;
-    p.flags = (p.flags & ~(unsigned)ATTN_WANT_WEIGHTS) | ATTN_WANT_LSE;
+    p.flags &= ~(unsigned)ATTN_WANT_WEIGHTS;
+    p.flags |= p.normalization == ATTN_NORMALIZATION_SIGMOID ? 0 : ATTN_WANT_LSE;
     solver_run(context, "reference", 0, &p, &r->arrays);
 }
 

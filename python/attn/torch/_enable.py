@@ -17,16 +17,17 @@ import torch
 from torch import Tensor
 
 from .._errors import ArgumentError, Error as AttnError, UnsupportedError
-from . import _engine, _ops, _sdpa, _weights, _wins
+from . import _engine, _flex, _linear, _ops, _sdpa, _weights, _wins
 
 _TAKEN = frozenset((torch.float32, torch.bfloat16, torch.float16))
 _lock = threading.Lock()
 # Counts the calls that attn took; next() needs no lock.  calls() reads it by next() too: _looks counts these reads.
 _counter, _looks = itertools.count(), 0
+_products = itertools.count()  # as _counter, of products of matrices
 _others: Counter[tuple[str, str]] = Counter()  # calls that attn did not take, by who computed them and why
 _open: list["enable"] = []
 _eager, _quick, _count_call = _ops.eager, _sdpa.quick, next
-_BY_PYTORCH, _WATCHED = "PyTorch", "a mode, a transform, a tracer or forward mode watches the call"
+_BY_PYTORCH, _WATCHED = "PyTorch", "the call runs under a mode, a transform, a tracer or forward mode"
 _flash_allowed = torch._C._get_flash_sdp_enabled  # not under sdpa_kernel(MATH), which requests PyTorch's formula
 
 
@@ -64,6 +65,11 @@ def _refusal(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tens
 
 
 _SLOWER = "PyTorch is faster for calls of this kind"
+UNTIMED = "float32 is not timed on ARM (always=True takes it)"
+
+
+def _slower(query: Tensor) -> str:
+    return UNTIMED if _wins.UNTIMED and query.dtype is torch.float32 else _SLOWER
 
 
 def _refusal_or_slower(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
@@ -71,7 +77,7 @@ def _refusal_or_slower(query: Tensor, key: Tensor, value: Tensor, attn_mask: Opt
     why = _refusal(query, key, value, attn_mask, is_causal, enable_gqa)
     if why is not None:
         return why
-    return None if _wins.wins(query, key, attn_mask, is_causal, _ops.records(query, key, value, attn_mask)) else _SLOWER
+    return None if _wins.wins(query, key, attn_mask, is_causal, _ops.records(query, key, value, attn_mask)) else _slower(query)
 
 
 _refuses: Optional[Callable[..., Optional[str]]] = None  # None while nothing is enabled
@@ -164,7 +170,7 @@ def _recorded(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Ten
         yield
     try:
         if not all(x is None or (_ops.plain(x) and not x.is_nested) for x in (query, key, value, attn_mask)):
-            raise ArgumentError("tensors that are not plain ones on the CPU")
+            raise ArgumentError("tensors that are not plain CPU tensors")
         asked = _sdpa._ask(query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa)
     except (AttnError, TypeError) as error:
         for block in blocks:
@@ -205,7 +211,7 @@ def _refusal_of_fused(query: Tensor, key: Tensor, value: Tensor, mask: Optional[
         return why
     if query.shape[-1] != value.shape[-1]:
         return "query and value differ in their channels"
-    return None if _refuses is _refusal or _wins.wins(query, key, mask, is_causal, backward) else _SLOWER
+    return None if _refuses is _refusal or _wins.wins(query, key, mask, is_causal, backward) else _slower(query)
 
 
 def _fused(beneath: _Beneath) -> Callable[..., tuple[Tensor, Tensor]]:
@@ -264,7 +270,7 @@ _KERNELS = ((_sdpa_operator, "AutogradCPU", _attention), (_sdpa_operator, "CPU",
 
 def _forget_dispatch() -> None:
     """PyTorch keeps, for its dispatcher in Python, which kernel an operator has, also when kernels come and go."""
-    for operator, _, _ in _KERNELS:
+    for operator, *_ in (*_KERNELS, *_linear.KERNELS):
         operator._dispatch_cache.clear()
 
 
@@ -279,6 +285,24 @@ def _hook_in() -> Any:
     return library
 
 
+def _hook_products_in() -> Any:
+    """Registers the kernels of products, as `_hook_in`."""
+    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    beneath = [_Beneath(operator, "CPU") for operator, _ in _linear.KERNELS]
+    for (operator, kernel), one in zip(_linear.KERNELS, beneath):
+        if _HAS_KERNELS:
+            library.impl(operator, kernel(one.kernel), "CPU", with_keyset=True)
+    _forget_dispatch()
+    return library
+
+
+def _hook_flex_in() -> Any:
+    """Registers the kernels of flex_attention's operator."""
+    hooks = _flex.Hooks(lambda: _refuses is not None, count, count_other)
+    hooks.register()
+    return hooks
+
+
 def _hook_out(library: Any) -> None:
     """Removes the kernels."""
     library._destroy()
@@ -288,29 +312,40 @@ def _hook_out(library: Any) -> None:
 # ---------------------------------------------------------------------------------------------------- the switch
 
 _hooks: Any = None
+_flex_hooks: Any = None
+_product_hooks: Any = None
 
 
 class enable:
-    """attn computes torch.nn.functional.scaled_dot_product_attention for tensors of float32, bfloat16 and float16 (which is
+    """attn computes attention and linear layers on the CPU in place of PyTorch, in calls for which it is the faster one.
+
+    attention: attn computes torch.nn.functional.scaled_dot_product_attention for tensors of float32, bfloat16 and float16 (which is
     converted to float32 and back) on the CPU, where attn is faster, also in calls from PyTorch's modules, TorchScript,
-    compiled graphs, calls under autocast.  Dropout's random numbers are attn's, seeded by PyTorch's generator.  Other calls
-    are PyTorch's as before; `calls(verbose=True)` lists them.
+    compiled graphs, calls under autocast.  Dropout's random numbers are attn's, seeded by PyTorch's generator.
+
+    linear: attn computes the products of matrices to which linear layers come in the forward and the backward pass (addmm,
+    mm, bmm, baddbmm), for tensors of float32, and of float16, which is converted to float32 and back.  Nothing of a weight is
+    kept between calls.
+
+    Other calls are PyTorch's as before; `calls(verbose=True)` lists them.
 
     As a call it holds until `disable()`; `with attn.torch.enable():` holds until the end of the block.  always=True takes
-    the slower calls too.
+    the slower calls too.  On ARM, where float32 was never timed, it takes bfloat16 and float16 alone unless always=True.
     """
 
-    def __init__(self, always: bool = False) -> None:
-        self.always, self.blocks = always, 0
+    def __init__(self, always: bool = False, attention: bool = True, linear: bool = True) -> None:
+        self.always, self.attention, self.linear, self.blocks = always, attention, linear, 0
         self._begin()
 
     def _begin(self) -> None:
-        global _hooks
+        global _hooks, _flex_hooks, _product_hooks
         with _lock:
             if self not in _open:
                 _open.append(self)
-            if _hooks is None:
-                _hooks = _hook_in()
+            if _hooks is None and self.attention:
+                _hooks, _flex_hooks = _hook_in(), _hook_flex_in()
+            if _product_hooks is None and self.linear:
+                _product_hooks = _hook_products_in()
             _choose()
 
     def __enter__(self) -> "enable":
@@ -330,24 +365,36 @@ class enable:
 def _choose() -> None:
     """The kernels stay registered when a block ends: PyTorch's table of kernels must not change while other threads use it."""
     global _refuses
-    _refuses = None if not _open else _refusal if any(one.always for one in _open) else _refusal_or_slower
+    attention = [one.always for one in _open if one.attention]
+    linear = [one.always for one in _open if one.linear]
+    _refuses = None if not attention else _refusal if any(attention) else _refusal_or_slower
+    _linear.choose(bool(linear), any(linear))
+    if _flex_hooks is not None:
+        _flex_hooks.switch()
 
 
 def disable() -> None:
     """PyTorch's own kernels again, and those of other packages, however often `enable` was called; in no other thread may
     attention run or a graph be compiled meanwhile."""
-    global _hooks
+    global _hooks, _flex_hooks, _product_hooks
     with _lock:
         _open.clear()
         _choose()
-        if _hooks is not None:
-            _hook_out(_hooks)
-        _hooks = None
+        for library in (_hooks, _product_hooks):
+            if library is not None:
+                _hook_out(library)
+        if _flex_hooks is not None:
+            _flex_hooks.remove()
+        _hooks = _flex_hooks = _product_hooks = None
 
 
 def count() -> None:
     """Counts a call that attn took."""
     _count_call(_counter)
+
+
+def _count_product() -> None:
+    _count_call(_products)
 
 
 def count_other(way: str, why: str) -> None:
@@ -361,12 +408,19 @@ def calls(verbose: Literal[False] = False) -> int: ...
 @overload
 def calls(verbose: Literal[True]) -> str: ...
 def calls(verbose: bool = False) -> Union[int, str]:
-    """How many calls attn has taken since the program began, under `enable` and from transformers (`register`).  Under
-    `enable` the forward passes of a compiled graph count.  verbose=True: text, with a line more for each kind of call that
-    PyTorch or a model's eager function computed, and why, the most frequent first."""
+    """How many calls of attention attn has taken since the program began, under `enable` and from transformers (`register`).
+    Under `enable` the forward passes of a compiled graph count.  verbose=True: text, with a line for the products of matrices
+    that attn has taken, and a line for each kind of call that PyTorch or a model's eager function computed, and why, the most
+    frequent first."""
     global _looks
     with _lock:
         _looks += 1
         taken = next(_counter) - _looks + 1
-        others = _others.most_common()
-    return "\n".join([f"{taken} by attn", *(f"{n} by {way}: {why}" for (way, why), n in others)]) if verbose else taken
+        products = next(_products) - _looks + 1
+        left = Counter({(_BY_PYTORCH, one.why): one.count() for one in list(_linear.Left.all.values())})
+        others = (_others + left).most_common()
+    by_attn = [f"{taken} by attn", *([f"{products} products of matrices by attn"] if products else [])]
+    return "\n".join([*by_attn, *(f"{n} by {way}: {why}" for (way, why), n in others)]) if verbose else taken
+
+
+_linear.count, _linear.count_other = _count_product, count_other

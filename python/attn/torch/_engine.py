@@ -18,6 +18,7 @@ from .. import _library as c
 from .._errors import ArgumentError
 from .._form import Problem
 from .._library import Context, lib
+from . import _openmp
 
 TYPES = {torch.float32: c.F32, torch.float64: c.F64, torch.bfloat16: c.BF16}
 _KEPT, _KEPT_BYTES = 256, 2**28  # plans of a thread, and their workspaces
@@ -33,7 +34,7 @@ _OPERANDS = ("q", "k", "v", "bias", "mask")
 
 def _nowhere(x: Tensor) -> int:
     if x.numel():
-        raise ArgumentError("a tensor without memory is not taken")  # PyTorch's ZeroTensor, for one
+        raise ArgumentError("a tensor without memory is not supported")  # PyTorch's ZeroTensor, for one
     return _EMPTY
 
 
@@ -175,6 +176,8 @@ def engine() -> _Engine:
     threads = _threads_now()
     found = _engines.by_threads.get(threads)
     if found is None:
+        if threads > 1:
+            _openmp.use()
         found = _engines.by_threads[threads] = _Engine(threads)
     return found
 
@@ -189,12 +192,12 @@ def meta(x: Optional[Tensor]) -> Any:
 
 def check_types(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], mask: Optional[Tensor]) -> None:
     if q.dtype not in TYPES:
-        raise ArgumentError(f"q is of {q.dtype}; float32, float64 and bfloat16 are taken")
+        raise ArgumentError(f"q is of {q.dtype}; expected float32, float64 or bfloat16")
     sums = sums_of(q.dtype)
     for name, x, wanted in (("k", k, q.dtype), ("v", v, q.dtype), ("the bias", bias, sums),
                             ("the mask", mask, torch.bool)):
         if x is not None and x.dtype != wanted:
-            raise ArgumentError(f"{name} is of {x.dtype}; {wanted} is wanted where q is of {q.dtype}")
+            raise ArgumentError(f"{name} is of {x.dtype}; expected {wanted} where q is of {q.dtype}")
 
 
 def sizes(problem: Problem, tensors: Sequence[Any]) -> tuple[_form.Form, dict[str, Any]]:
@@ -320,6 +323,10 @@ def run(plan: Plan, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], mas
     return o
 
 
+def has_lse(problem: Problem) -> bool:
+    return problem.normalization != c.SIGMOID
+
+
 def forward(problem: Problem, tensors: Sequence[Any], seed: Optional[Tensor],
             want_lse: bool, offsets: Sequence[Optional[Tensor]] = (None, None),
             sinks: Optional[Tensor] = None, index: Optional[Tensor] = None,
@@ -328,7 +335,7 @@ def forward(problem: Problem, tensors: Sequence[Any], seed: Optional[Tensor],
     key = (problem, want_lse, *map(meta, tensors), meta(sinks), meta(blocks))
     plan = mine.plans.get(key)
     if plan is None:
-        plan = forward_plan(problem, tensors, want_lse, sinks, blocks)
+        plan = forward_plan(problem, tensors, want_lse and has_lse(problem), sinks, blocks)
         mine.keep(key, plan)
     others = _others(problem, seed, offsets, sinks, index, blocks)
     into = _empty_like(plan.like).zero_() if plan.zeroed else None  # what follows the last sequence
@@ -337,7 +344,9 @@ def forward(problem: Problem, tensors: Sequence[Any], seed: Optional[Tensor],
     if not want_lse:
         return run(plan, *tensors, None, into, others), None
     lse = torch.empty(plan.rows, dtype=sums_of(tensors[0].dtype), device="cpu")
-    if plan.zeroed:
+    if not has_lse(problem):
+        lse.zero_()  # the operator has this output, and nothing reads it
+    elif plan.zeroed:
         lse.fill_(-math.inf)
     return run(plan, *tensors, _place(lse), into, others), lse
 
@@ -386,7 +395,7 @@ def forward_weights(problem: Problem, tensors: Sequence[Any], offsets: Sequence[
     # Zeros for what packed sequences do not have.
     weights = torch.zeros(shape, dtype=sums_of(tensors[0].dtype), device="cpu")
     if plan is None:
-        plan = forward_plan(problem, tensors, True, sinks, blocks, weights=(axes, weights.shape, weights.stride()), picks=picks)
+        plan = forward_plan(problem, tensors, has_lse(problem), sinks, blocks, weights=(axes, weights.shape, weights.stride()), picks=picks)
         mine.keep(key, plan)
     others = {"weights": _place(weights), **_others(problem, None, offsets, sinks, index, blocks)}
     lse = torch.empty(plan.rows, dtype=weights.dtype, device="cpu")

@@ -33,7 +33,7 @@ class Layer(torch.nn.Module):
                  dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
         if dtype not in (torch.float32, torch.float64):
-            raise ArgumentError(f"dtype is torch.float32 or torch.float64, not {dtype}")
+            raise ArgumentError(f"dtype must be torch.float32 or torch.float64, not {dtype}")
         self.attn_model = build(architecture, config, seed=seed, dtype=str(dtype).split(".")[1],
                                 threads=torch.get_num_threads())
         self.dtype = dtype
@@ -81,7 +81,7 @@ class Layer(torch.nn.Module):
     @_disable_dynamo  # for torch.compile: there are no operations of PyTorch to trace
     def forward(self, *inputs: Any, outputs: Optional[Sequence[str]] = None, **named: Any) -> Any:
         if _ops.in_transform() or _ops.in_forward_mode() or _ops.tracing():
-            raise UnsupportedError("an attn.torch.Layer has no rule for torch.func (vmap, grad, jvp, functionalize), forward mode and "
+            raise UnsupportedError("an attn.torch.Layer does not support torch.func (vmap, grad, jvp, functionalize), forward mode and "
                                    "torch.jit.trace; backward() and torch.autograd.grad go through it, and torch.compile around it")
         model = self.attn_model
         given = model._by_name(inputs, named)
@@ -112,7 +112,7 @@ class Layer(torch.nn.Module):
         memory = self._places[name][2]
         if x.device.type != "cpu" or x.dtype != self.dtype or tuple(x.shape) != memory.shape:
             raise ArgumentError(f"the parameter {name} is now of {x.dtype} with shape {tuple(x.shape)} on {x.device}; "
-                                f"{self.dtype} with shape {memory.shape} on cpu is wanted")
+                                f"expected {self.dtype} with shape {memory.shape} on cpu")
         return x.detach().numpy()
 
     def _run(self, given: Mapping[str, Any], wanted: Sequence[str], training: bool, keep: bool) -> list[Any]:

@@ -299,6 +299,12 @@ def mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_o
         return cast(Tensor, made(theirs.eager_mask))
     if _ops.watched():
         return cast(Optional[Tensor], made(theirs.sdpa_mask))
+    if q_length == 1 and attention_mask is None and function is theirs.causal_mask_function and not kv_offset \
+            and options.get("allow_is_causal_skip") and q_offset == kv_length - 1:
+        return None  # as below, in less time
+    if attention_mask is None and function is getattr(theirs, "bidirectional_mask_function", None) \
+            and options.get("allow_is_bidirectional_skip") and torch.device(options.get("device", "cpu")).type == "cpu":
+        return None  # all keys, which modules of encoders see without a mask
     whole = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
     if torch.device(options.get("device", "cpu")).type != "cpu":
         return cast(Tensor, made(theirs.sdpa_mask, **whole))

@@ -18,7 +18,8 @@ from . import _engine
 
 _library: Any = torch.library.Library  # without types of its own
 _DEFINED = _library("attn", "FRAGMENT")
-_ASKED = "str form, float scale, float dropout, int[] relations, int score, float softcap"
+_ASKED = ("str form, float scale, float dropout, int[] relations, int score, float softcap, "
+          "int normalization, float? sigmoid_bias")
 _READ = ("Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? mask, Tensor? seed, Tensor? q_offsets, "
          "Tensor? k_offsets, Tensor? sinks, Tensor? index, Tensor? blocks")
 _DEFINED.define(f"attend({_READ}, {_ASKED}) -> (Tensor, Tensor)", tags=(torch.Tag.pt2_compliant_tag,))
@@ -30,8 +31,9 @@ _DEFINED.define(f"attend_backward(Tensor dout, Tensor? dlse, {_READ}, Tensor o, 
 
 
 def _attend(q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any, k_offsets: Any, sinks: Any,
-            index: Any, blocks: Any, form: Any, scale: Any, dropout: Any, relations: Any, score: Any, softcap: Any) -> Any:
-    problem = Problem(form, scale, dropout, tuple(relations), score, softcap)
+            index: Any, blocks: Any, form: Any, scale: Any, dropout: Any, relations: Any, score: Any, softcap: Any,
+            normalization: Any, sigmoid_bias: Any) -> Any:
+    problem = Problem(form, scale, dropout, tuple(relations), score, softcap, normalization, sigmoid_bias)
     return _engine.forward(problem, (q, k, v, bias, mask), seed, True, (q_offsets, k_offsets), sinks, index, blocks)
 
 
@@ -42,7 +44,8 @@ def _on_one_device(q: Tensor, *rest: Optional[Tensor]) -> None:
 
 
 def _attend_fake(q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any, k_offsets: Any, sinks: Any,
-                 index: Any, blocks: Any, form: Any, scale: Any, dropout: Any, relations: Any, score: Any, softcap: Any) -> Any:
+                 index: Any, blocks: Any, form: Any, scale: Any, dropout: Any, relations: Any, score: Any, softcap: Any,
+                 normalization: Any, sigmoid_bias: Any) -> Any:
     tensors = (q, k, v, bias, mask)
     _on_one_device(*tensors, seed, q_offsets, k_offsets, sinks, index, blocks)
     _engine.check_types(*tensors)
@@ -54,15 +57,17 @@ def _attend_fake(q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offs
 
 def _attend_backward(dout: Any, dlse: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any,
                      k_offsets: Any, sinks: Any, index: Any, blocks: Any, o: Any, lse: Any, form: Any, scale: Any, dropout: Any,
-                     relations: Any, score: Any, softcap: Any, want: Any) -> Any:
-    problem = Problem(form, scale, dropout, tuple(relations), score, softcap)
+                     relations: Any, score: Any, softcap: Any, normalization: Any, sigmoid_bias: Any,
+                     want: Any) -> Any:
+    problem = Problem(form, scale, dropout, tuple(relations), score, softcap, normalization, sigmoid_bias)
     return _engine.backward(problem, dout, (q, k, v, bias, mask), o, lse, seed, want, (q_offsets, k_offsets), sinks,
                             index, blocks, dlse)
 
 
 def _attend_backward_fake(dout: Any, dlse: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any,
                           k_offsets: Any, sinks: Any, index: Any, blocks: Any, o: Any, lse: Any, form: Any, scale: Any,
-                          dropout: Any, relations: Any, score: Any, softcap: Any, want: Any) -> Any:
+                          dropout: Any, relations: Any, score: Any, softcap: Any, normalization: Any, sigmoid_bias: Any,
+                          want: Any) -> Any:
     return _engine.gradients_like((q, k, v, bias, sinks), want)
 
 
@@ -115,8 +120,26 @@ torch.library.register_autograd("attn::attend_backward", refuse_twice, setup_con
                                 lib=_DEFINED)
 
 
+def _computed(*inputs: Any) -> tuple[Tensor, Tensor]:
+    read = inputs[:_READS]
+    return cast(tuple[Tensor, Tensor], _engine.forward(Problem._make(inputs[_READS:]), read[:5], read[5], True, read[6:8],
+                                                       *read[8:]))
+
+
+class _Eager(torch.autograd.Function):
+    """The operator's rule without the dispatcher, which takes several times as long as a small call."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Any:
+        found = _computed(*inputs)
+        _keep(ctx, inputs, found)
+        return found
+
+    backward = staticmethod(_back)
+
+
 class _Direct(torch.autograd.Function):
-    """The operator's rule without the dispatcher, for calls that a plan is kept for.  Each input and each saved tensor
+    """As `_Eager`, for calls that a plan is kept for.  Each input and each saved tensor
     costs time, also one that is None; so there is no bias and no mask but `given`, and lse is no tensor."""
 
     @staticmethod
@@ -298,22 +321,34 @@ def attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Ten
            mask: Optional[Tensor] = None,
            offsets: tuple[Optional[Tensor], Optional[Tensor]] = (None, None),
            sinks: Optional[Tensor] = None, index: Optional[Tensor] = None,
-           blocks: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
-    """o and the log-sum-exp, through the operator.  Dropout's seed is from PyTorch's generator: torch.manual_seed fixes
-    what is dropped."""
+           blocks: Optional[Tensor] = None, seed: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
+    """o and the log-sum-exp, through the operator.  Dropout's seed, unless given, is from PyTorch's generator:
+    torch.manual_seed fixes what is dropped."""
     if in_forward_mode():
         raise UnsupportedError("attn: attention has no forward-mode derivative here; PyTorch's has one, under "
                                "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)")
     for name, x in zip(("query", "key", "value", "the bias", "the mask", "sinks"), (q, k, v, bias, mask, sinks)):
         if x is not None and _has_own_rules(x):
             raise UnsupportedError(f"attn: {name} is a {type(x).__module__}.{type(x).__name__}, whose rules attention would not "
-                                   "follow; a plain tensor is wanted")
+                                   "follow; expected a plain tensor")
     everything = problem.dropout == 1  # is dropped: the engine divides by 1 - dropout
     if everything:
         problem = problem._replace(dropout=0.0)
-    seed = torch.randint(2**62, (), dtype=torch.int64, device="cpu") if problem.dropout else None
-    o, lse = _way()(q, k, v, bias, mask, seed, *offsets, sinks, index, blocks, *problem)
+    if not problem.dropout:
+        seed = None
+    elif seed is None:
+        seed = new_seed()
+    read = q, k, v, bias, mask, seed, *offsets, sinks, index, blocks
+    if eager() and all(x is None or plain(x) for x in read):
+        o, lse = _Eager.apply(*read, *problem) if records(q, k, v, bias, sinks) else _computed(*read, *problem)
+    else:
+        o, lse = _way()(*read, *problem)
     return o * 0 if everything else o, lse
+
+
+def new_seed() -> Tensor:
+    """A seed of dropout, from PyTorch's generator."""
+    return torch.randint(2**62, (), dtype=torch.int64, device="cpu")
 
 
 def is_usual(x: Tensor) -> bool:

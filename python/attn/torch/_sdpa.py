@@ -93,7 +93,7 @@ def _nested(query: Any, key: Any, value: Any, mask: Optional[Tensor], dropout_p:
     for name, x in (("query", query), ("key", key), ("value", value)):
         if not x.is_nested or x.layout != torch.jagged or x.dim() not in (3, 4):
             kind = f"is nested, {x.layout} of {x.dim()} axes" if x.is_nested else f"is a tensor {tuple(x.shape)}"
-            raise ArgumentError(f"{name} {kind}; nested tensors of the jagged layout, [B,H,j,E] or [B,j,E], are wanted")
+            raise ArgumentError(f"{name} {kind}; expected nested tensors of the jagged layout, [B,H,j,E] or [B,j,E]")
         if x._ragged_idx != x.dim() - 2 or x.lengths() is not None:
             raise UnsupportedError(f"{name} is a nested tensor with gaps between its sequences, or whose axis of sequences is "
                                    "another than -2; x.contiguous() has no gaps")
@@ -211,7 +211,7 @@ def _ask(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor],
     relations = CAUSAL if is_causal else ()
     if attn_mask is not None and is_causal_bias(attn_mask):
         if is_causal:
-            raise ArgumentError("a CausalBias as attn_mask and is_causal=True exclude each other: one of them is wanted")
+            raise ArgumentError("a CausalBias as attn_mask and is_causal=True cannot be used together: give one of them")
         attn_mask, relations = None, band_of(attn_mask, query.shape[-2], key.shape[-2])
     _check(query, key, value, attn_mask, dropout_p, is_causal)
     form = _form_of(query, key, value, attn_mask, enable_gqa)
@@ -259,9 +259,9 @@ def _scale_of(scale: Optional[float], channels: int) -> tuple[int, float]:
     if scale is None:
         return (0, 0.0) if channels else (0, 1.0)
     if isinstance(scale, Tensor) and scale.requires_grad:
-        raise ArgumentError("scale requires a gradient, which attn does not compute; a number is wanted")
+        raise ArgumentError("scale requires a gradient, which attn does not compute; expected a number")
     if not -math.inf < scale < math.inf:
-        raise ArgumentError(f"scale is {scale}; a finite number is wanted")
+        raise ArgumentError(f"scale is {scale}; expected a finite number")
     return (0, float(scale)) if scale else (_CONSTANT, 1.0)
 
 
@@ -287,7 +287,7 @@ _TENSOR, _TENSOR_OR_NONE = ("a tensor", _is_tensor, False), ("a tensor or None",
 _BOOL, _WHOLE = ("a bool", _is_bool, False), ("a whole number", _is_whole, False)
 # Of each argument: the words for what it may be, the check of its type, and whether it may be None.
 _ARGUMENTS = {
-    **dict.fromkeys(("query", "key", "value", "cu_seqlens_q", "cu_seqlens_k"), _TENSOR),
+    **dict.fromkeys(("query", "key", "value", "q", "k", "v", "cu_seqlens_q", "cu_seqlens_k"), _TENSOR),
     **dict.fromkeys(("attn_mask", "bias", "mask", "sinks", "relative_bias", "rpb", "key_mask"), _TENSOR_OR_NONE),
     **dict.fromkeys(("is_causal", "enable_gqa", "return_weights"), _BOOL),
     **dict.fromkeys(("axis", "queries", "keys", "max_seqlen_q", "max_seqlen_k", "num_buckets", "max_distance"), _WHOLE),
@@ -301,9 +301,9 @@ def check_types(**given: Any) -> None:
         if fits(x) or (x is None and optional):
             continue
         if x is None:
-            raise TypeError(f"{name} is None; {wanted} is wanted")
+            raise TypeError(f"{name} is None; expected {wanted}")
         module, kind = type(x).__module__, type(x).__name__
-        raise TypeError(f"{name} is of type {kind if module == 'builtins' else f'{module}.{kind}'}; {wanted} is wanted")
+        raise TypeError(f"{name} is of type {kind if module == 'builtins' else f'{module}.{kind}'}; expected {wanted}")
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], dropout_p: float, causal: bool) -> None:
@@ -311,13 +311,13 @@ def _check(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], dr
         if x.device.type not in ("cpu", "meta"):
             raise ArgumentError(f"{name} is on {x.device}; attn computes on the CPU")
         if x.dim() < 2:
-            raise ShapeError(f"{name} has the shape {tuple(x.shape)}; at least 2 axes are wanted")
+            raise ShapeError(f"{name} has the shape {tuple(x.shape)}; expected at least 2 axes")
         if x.dtype not in _engine.TYPES and x.dtype != torch.float16:
-            raise ArgumentError(f"{name} is of {x.dtype}; float32, bfloat16, float16 and float64 are taken")
+            raise ArgumentError(f"{name} is of {x.dtype}; expected float32, bfloat16, float16 or float64")
         if x.dtype != query.dtype:
-            raise ArgumentError(f"{name} is of {x.dtype}, query of {query.dtype}: one type is wanted")
+            raise ArgumentError(f"{name} is of {x.dtype}, query of {query.dtype}; they must have one type")
     if not 0 <= dropout_p <= 1:
-        raise ArgumentError(f"dropout_p is {dropout_p}; a probability from 0 to 1 is wanted")
+        raise ArgumentError(f"dropout_p is {dropout_p}; expected a probability from 0 to 1")
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         raise ShapeError(f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}: query and key "
                          "have the same last axis, key and value the same length")
@@ -327,9 +327,9 @@ def _check(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], dr
         raise ShapeError(f"attn_mask has the shape {tuple(mask.shape)}, which does not broadcast to the scores of query "
                          f"{tuple(query.shape)} and key {tuple(key.shape)}")
     if causal:
-        raise ArgumentError("attn_mask and is_causal=True exclude each other: put the causal relation into attn_mask")
+        raise ArgumentError("attn_mask and is_causal=True cannot be used together: put the causal relation into attn_mask")
     if mask.dtype not in (torch.bool, torch.float32, query.dtype):
-        raise ArgumentError(f"attn_mask is of {mask.dtype}; bool, float32 or query's {query.dtype} is wanted")
+        raise ArgumentError(f"attn_mask is of {mask.dtype}; expected bool, float32 or query's {query.dtype}")
 
 
 def mask_fits(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> bool:
@@ -343,7 +343,7 @@ def mask_fits(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> bool:
 def _form_of(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], grouped: bool) -> str:
     n = max(query.dim(), key.dim(), value.dim()) - 2
     if n > len(_LEADING):
-        raise ShapeError(f"{n + 2} axes are more than the {len(_LEADING) + 2} that are taken")
+        raise ShapeError(f"{n + 2} axes are not supported; at most {len(_LEADING) + 2} are")
     leading = list(_LEADING[:n])
     heads = {"q": leading, "k": leading, "v": leading}
     if grouped:
@@ -358,7 +358,7 @@ def _form_of(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], 
     if mask is None:
         return text + ";"
     if mask.dim() > n + 2:
-        raise ShapeError(f"attn_mask has the shape {tuple(mask.shape)}, the scores have {n + 2} axes")
+        raise ShapeError(f"attn_mask has the shape {tuple(mask.shape)}, but the scores have {n + 2} axes")
     pairs = ("".join(heads["q"][n - (mask.dim() - 2):]) + "qk") if mask.dim() >= 2 else "qk"[2 - mask.dim():]
     return text + (";" + pairs if mask.dtype == torch.bool else pairs + ";")
 
@@ -366,7 +366,7 @@ def _form_of(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], 
 def _grouped(leading: list[str], query: Tensor, key: Tensor, value: Tensor) -> dict[str, list[str]]:
     """Heads of k and v that each serve several of q: X of them in both, U more in the one that has more."""
     if min(x.dim() for x in (query, key, value)) < 3:
-        raise ShapeError("enable_gqa: query, key and value have at least 3 axes, heads at -3")
+        raise ShapeError("enable_gqa: query, key and value must have at least 3 axes, with the heads at -3")
     hq, hk, hv = (x.shape[-3] for x in (query, key, value))
     fewer, more = min(hk, hv), max(hk, hv)
     if fewer == 0 or more % fewer or hq % more:

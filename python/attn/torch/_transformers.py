@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import sys
 import threading
 from typing import Any, Callable, NamedTuple, Optional, cast
@@ -14,26 +15,29 @@ from torch import Tensor
 from .. import _form
 from .._errors import ArgumentError, UnsupportedError
 from .._form import Problem
-from . import _distance, _enable, _engine, _masks, _ops, _sdpa, _variants, _weights
+from . import _distance, _enable, _engine, _masks, _ops, _sdpa, _variants, _weights, _wins
 from ._masks import Mask, Pattern
 
 _RESERVED = ("flash", "sdpa", "flex_attention", "eager", "/", "|")
 _lock = threading.Lock()
 _registered: set[str] = set()
+_always = False  # of the last register(): whether attn takes float32 where nobody has timed it
 
 
-def register(name: str = "attn") -> None:
+def register(name: str = "attn", always: bool = False) -> None:
     """Adds attn to the attention implementations of transformers: a model that is made or loaded
     with attn_implementation=name, or is given it by model.set_attn_implementation(name), attends by
     attn on the CPU.
 
     Masks that are lengths, windows, chunks or packed sequences are computed as such, without a mask
     of all pairs.  The model's own eager function computes the calls that attn does not take;
-    attn.torch.calls(verbose=True) lists them.  Raises ImportError without transformers.
+    attn.torch.calls(verbose=True) lists them.  On ARM, where float32 was never timed, float32 is
+    left to PyTorch's scaled_dot_product_attention, or to the model's own function where that cannot
+    compute a call; always=True takes it too.  Raises ImportError without transformers.
     """
     if not isinstance(name, str) or not name or any(word in name for word in _RESERVED):
-        raise ArgumentError(f"name is {name!r}; text without {', '.join(_RESERVED)} is wanted, "
-                            "since these have a meaning for transformers")
+        raise ArgumentError(f"name is {name!r}; expected text without {', '.join(_RESERVED)}, "
+                            "which have a meaning for transformers")
     transformers = _import()
     with _lock:
         known = transformers.AttentionInterface().keys()
@@ -42,6 +46,8 @@ def register(name: str = "attn") -> None:
         transformers.AttentionInterface.register(name, attention)
         transformers.AttentionMaskInterface.register(name, _masks.mask)
         _registered.add(name)
+        global _always
+        _always = always
 
 
 def _import() -> Any:
@@ -52,7 +58,7 @@ def _import() -> Any:
                           f"imported: {error}") from error
     if not hasattr(transformers, "AttentionMaskInterface"):
         raise UnsupportedError(f"transformers {transformers.__version__} has no "
-                               "AttentionMaskInterface; a later one is wanted")
+                               "AttentionMaskInterface; install a later version")
     return transformers
 
 
@@ -77,8 +83,9 @@ def attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor
               **options: Any) -> tuple[Tensor, Optional[Tensor]]:
     """The function that transformers calls: query [B,H,q,c], key [B,Hkv,k,c], value [B,Hkv,k,v];
     the result is [B,q,H,v], and the weights [B,H,q,k] where they are requested."""
-    if not dropout and position_bias is None and softcap is None and s_aux is None:
-        found = _shortly(module, query, key, value, attention_mask, scaling, is_causal, options)
+    untimed = _wins.UNTIMED and not _always and query.dtype is torch.float32
+    if not untimed and not dropout and softcap is None and s_aux is None:
+        found = _shortly(module, query, key, value, attention_mask, scaling, is_causal, position_bias, options)
         if found is not None:
             _enable.count()
             return found.transpose(1, 2), None
@@ -92,6 +99,10 @@ def attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor
     call = _Call(query, key, value, attention_mask, causal, dropout, scaling, position_bias,
                  softcap, s_aux, weights)
     why = _refusal(module, call, options)
+    if why is None and untimed:
+        if not weights and position_bias is None and softcap is None and s_aux is None:
+            return _by_pytorch(call)
+        why = _enable.UNTIMED if _eager_of(type(module)) is not None else None
     if why is not None:
         return _eagerly(module, call, options, why)
     if torch.compiler.is_compiling():
@@ -115,8 +126,8 @@ def _chosen(module: torch.nn.Module, indices: Optional[Tensor], blocks: Optional
         if not isinstance(size, int) or size < 1 or heads % blocks.shape[1]:
             raise UnsupportedError(
                 f"attn: block_indices has the shape {tuple(blocks.shape)} for {heads} heads, and "
-                f"{type(module).__name__}.indexer.block_size is {size}; a divisor of the heads and "
-                "the number of keys in a block are wanted")
+                f"{type(module).__name__}.indexer.block_size is {size}; the first must have a divisor of "
+                "the heads, the second must be the number of keys in a block")
         count = -(-keys // size)
         of_blocks = torch.zeros(*blocks.shape[:3], count + 1, dtype=torch.bool, device=query.device)
         of_blocks.scatter_(-1, blocks.long().masked_fill(blocks < 0, count), True)
@@ -146,8 +157,8 @@ def _recorded() -> bool:
 
 
 def _shortly(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, given: Any, scaling: Optional[float],
-             is_causal: Optional[bool], options: dict[str, Any]) -> Optional[Tensor]:
-    """The result for a call like an earlier one without a bias; None where the long way has to look."""
+             is_causal: Optional[bool], bias: Optional[Tensor], options: dict[str, Any]) -> Optional[Tensor]:
+    """The result for a call like an earlier one; None where the long way has to look."""
     if _engine.recorders.open or not _ops.unwatched() or _recorded():
         return None
     if options and not (_LONG.isdisjoint(options) and _others_of(type(module)).isdisjoint(options)):
@@ -172,8 +183,26 @@ def _shortly(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor,
             key, value = key[:, :, first:end], value[:, :, first:end]
         if pattern.keys is not None:
             mask = pattern.keys[:, None, None, first:end]
+    if bias is not None:
+        if causal or not _small(bias, queries, keys) or key.shape[2] != keys:
+            return None
+        bias = bias if bias.dtype is torch.float32 else bias.float()
+        bias = bias if mask is None else bias.where(mask, -math.inf)
+        mask = bias if queries == 1 or bias.numel() <= 2048 else bias.contiguous()  # as T5 has it, with heads adjacent
     found = _sdpa.quick(query, key, value, mask, causal, scaling, True, _refuses)
     return None if isinstance(found, str) else cast(Optional[Tensor], found)
+
+
+_SMALL = 2**16  # numbers of a bias that are copied in less time than it takes to look for a table behind them
+
+
+def _small(bias: Tensor, queries: int, keys: int) -> bool:
+    """Whether each call copies a bias of T5's shape, which is small and gets no gradient."""
+    return (_ops.plain(bias) and bias.dim() == 4 and bias.shape[2:] == (queries, keys) and bias.numel() <= _SMALL
+            and bias.dtype in _BIASES and not (bias.requires_grad and torch.is_grad_enabled()))
+
+
+_BIASES = frozenset((torch.float32, torch.bfloat16, torch.float16))
 
 
 def _may_have_sinks(module: torch.nn.Module) -> bool:
@@ -258,6 +287,18 @@ def _eagerly(module: torch.nn.Module, call: _Call, options: dict[str, Any],
     return found
 
 
+def _by_pytorch(call: _Call) -> tuple[Tensor, None]:
+    """The result of PyTorch's scaled_dot_product_attention."""
+    if not torch.compiler.is_compiling():
+        _enable.count_other("PyTorch", _enable.UNTIMED)
+    groups = call.query.shape[1] // call.key.shape[1]
+    key, value = (x if groups == 1 else x.repeat_interleave(groups, dim=1) for x in (call.key, call.value))
+    mask = None if call.causal else _dense(call)
+    o = torch.nn.functional.scaled_dot_product_attention(call.query, key, value, attn_mask=mask, dropout_p=call.dropout,
+                                                         is_causal=call.causal, scale=call.scaling)
+    return o.transpose(1, 2), None
+
+
 def _dense(call: _Call) -> Any:
     """The call's mask as an ordinary tensor, or None."""
     if call.causal:
@@ -295,7 +336,7 @@ def _of_tensors(call: _Call) -> Optional[str]:
         if not x.is_cpu and not x.is_meta:
             return f"{name} is on {x.device}"
         if x.is_nested or x.layout != torch.strided or _ops._has_own_rules(x):
-            return f"{name} is no plain tensor"
+            return f"{name} is not a plain tensor"
     q, k, v = _sdpa.autocast(call.query, call.key, call.value)
     if q.dtype not in _engine.TYPES and q.dtype != torch.float16:
         return f"query is of {q.dtype}"

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from .. import _form, _neighbors
+from .. import _library as c
 from .._errors import ArgumentError, ShapeError, UnsupportedError
 from .._form import Problem
 from .._neighbors import Sizes
@@ -23,7 +24,7 @@ def _check(tensors: dict[str, Tensor], axes: int, shape: str) -> None:
         if x.device.type not in ("cpu", "meta"):
             raise ArgumentError(f"{name} is on {x.device}; attn computes on the CPU")
         if x.dim() != axes:
-            raise ShapeError(f"{name} has the shape {tuple(x.shape)}; {shape} is wanted")
+            raise ShapeError(f"{name} has the shape {tuple(x.shape)}; expected {shape}")
 
 
 def _operands(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[Tensor, ...]:
@@ -43,9 +44,9 @@ def _attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Te
 
 
 def _scaled(form: str, q: Tensor, scale: Optional[float], relations: tuple[int, ...] = (),
-            softcap: float = 0.0) -> Problem:
+            softcap: float = 0.0, normalization: int = 0, sigmoid_bias: Optional[float] = None) -> Problem:
     score, scale = _sdpa._scale_of(scale, q.shape[-1])
-    return Problem(form, scale, 0.0, relations, score, softcap)
+    return Problem(form, scale, 0.0, relations, score, softcap, normalization, sigmoid_bias)
 
 
 # ------------------------------------------------------------------------------------------ neighbourhoods
@@ -75,7 +76,7 @@ def neighborhood_attention(query: Tensor, key: Tensor, value: Tensor, kernel_siz
     table, index, by_index = _by_position(rpb, query, kernel_size, stride, dilation, is_causal)
     if key_mask is not None and (key_mask.dtype != torch.bool or key_mask.shape[1:] != query.shape[1:-2]
                                  or key_mask.shape[:1] not in ((1,), query.shape[:1])):
-        raise ShapeError(f"key_mask is {key_mask.dtype} {tuple(key_mask.shape)}; bool {tuple(query.shape[:-2])} is wanted")
+        raise ShapeError(f"key_mask is {key_mask.dtype} {tuple(key_mask.shape)}; expected bool {tuple(query.shape[:-2])}")
 
     def computed(part: _neighbors.Part) -> Tensor:
         # Not on the default device, which may be another.
@@ -107,7 +108,7 @@ def _by_position(rpb: Optional[Tensor], query: Tensor, kernel_size: Sizes, strid
         (kernel_size, "kernel_size"), (dilation, "dilation"), (stride, "stride")))
     wanted = heads, *(2 * n - 1 for n in taps)
     if tuple(rpb.shape) != wanted or not rpb.is_floating_point():
-        raise ShapeError(f"rpb is {rpb.dtype} {tuple(rpb.shape)}; numbers {wanted} are wanted")
+        raise ShapeError(f"rpb is {rpb.dtype} {tuple(rpb.shape)}; expected numbers {wanted}")
     if max(shares) > 1:
         raise UnsupportedError(f"rpb together with stride={stride!r} is not supported: queries that share a window have no "
                                "relative positions")
@@ -136,7 +137,7 @@ def _index_of_rows(lengths: Sequence[int], taps: Sequence[int], steps: Sequence[
 
 def _with_axes(axes: int, query: Tensor, *rest: Any, **named: Any) -> Tensor:
     if isinstance(query, Tensor) and query.dim() != axes + 3:
-        raise ShapeError(f"query has the shape {tuple(query.shape)}; {axes + 3} axes are wanted: B, {axes} of positions, "
+        raise ShapeError(f"query has the shape {tuple(query.shape)}; expected {axes + 3} axes: B, {axes} of positions, "
                          "H, D")
     return neighborhood_attention(query, *rest, **named)
 
@@ -166,11 +167,11 @@ def axial_attention(query: Tensor, key: Tensor, value: Tensor, axis: int, is_cau
     query, key, value = _operands(query, key, value, axis=axis, is_causal=is_causal, scale=scale)
     rank = query.dim()
     if not 4 <= rank <= 8:
-        raise ShapeError(f"query has the shape {tuple(query.shape)}; [B,...,H,D] of 4 to 8 axes is wanted")
+        raise ShapeError(f"query has the shape {tuple(query.shape)}; expected [B,...,H,D] of 4 to 8 axes")
     _check({"key": key, "value": value}, rank, f"{rank} axes")
     at = axis + rank if axis < 0 else axis
     if not 1 <= at < rank - 2:
-        raise ArgumentError(f"axis is {axis}; one of the axes 1 to {rank - 3} is wanted")
+        raise ArgumentError(f"axis is {axis}; expected one of the axes 1 to {rank - 3}")
     letters = list("ABCDEFG"[:rank - 1])
 
     def named(position: str, channel: str) -> str:
@@ -192,7 +193,7 @@ def tied_row_attention(query: Tensor, key: Tensor, value: Tensor, scale: Optiona
     query, key, value = _operands(query, key, value, mask=mask, scale=scale)
     _check({"query": query, "key": key, "value": value}, 5, "[B,R,C,H,D]")
     if mask is not None and (mask.dtype != torch.bool or mask.dim() != 4):
-        raise ArgumentError(f"mask is {mask.dtype} {tuple(mask.shape)}; bool that broadcasts to [B,H,C,C] is wanted")
+        raise ArgumentError(f"mask is {mask.dtype} {tuple(mask.shape)}; expected bool that broadcasts to [B,H,C,C]")
     form = "AdqBc,AdkBc,AwkBv->AwqBv;AwqBv;;" + ("ABqk" if mask is not None else "")
     return _attend(_scaled(form, query, scale), query, key, value, None, mask)[0]
 
@@ -214,15 +215,15 @@ def shifted_window_attention(query: Tensor, key: Tensor, value: Tensor, window_s
     query, key, value = _operands(query, key, value, relative_bias=relative_bias, scale=scale)
     axes = query.dim() - 3
     if not 1 <= axes <= 3:
-        raise ShapeError(f"query has the shape {tuple(query.shape)}; [B,X,H,D] with one to three axes X is wanted")
+        raise ShapeError(f"query has the shape {tuple(query.shape)}; expected [B,X,H,D] with one to three axes X")
     _check({"key": key, "value": value}, query.dim(), f"query's {tuple(query.shape)}")
     if query.shape != key.shape or key.shape[:-1] != value.shape[:-1]:
         raise ShapeError(f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} differ")
     windows, shifts = _neighbors.per_axis(window_size, axes, "window_size"), _neighbors.per_axis(shift, axes, "shift", 0)
     for i, (n, window, moved) in enumerate(zip(query.shape[1:], windows, shifts)):
         if n % window or moved >= window:
-            raise ShapeError(f"axis {i} has {n} positions, window_size={window}, shift={moved}: a window that divides the axis and "
-                             "a smaller shift are wanted")
+            raise ShapeError(f"axis {i} has {n} positions, window_size={window}, shift={moved}; the window must divide the axis "
+                             "and exceed the shift")
     named = ["FqGrIs"[2 * i:2 * i + 2] for i in range(axes)], ["FkGlIm"[2 * i:2 * i + 2] for i in range(axes)]
     queries, keys = ("".join(letters) for letters in named)
     pairs = "" if relative_bias is None else "B" + queries[1::2] + keys[1::2]
@@ -240,7 +241,7 @@ def _window_bias(table: Tensor, windows: Sequence[int], heads: int) -> Tensor:
     """The bias of Swin's table, [H, window of queries..., window of keys...]."""
     rows = math.prod([2 * window - 1 for window in windows])
     if tuple(table.shape) != (rows, heads):
-        raise ShapeError(f"relative_bias has the shape {tuple(table.shape)}; [{rows},{heads}] is wanted for windows of "
+        raise ShapeError(f"relative_bias has the shape {tuple(table.shape)}; expected [{rows},{heads}] for windows of "
                          f"{tuple(windows)}")
     # Row q - k + window - 1 of an axis: with the table and the queries in reverse order, row q + k, which unfold reads.
     axes = range(len(windows))
@@ -371,7 +372,8 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, *, bias: Optional[
                    enable_gqa: bool = False, return_lse: bool = False, score_mod: Any = None, block_mask: Any = None,
                    softcap: Optional[float] = None,
                    sinks: Optional[Tensor] = None,
-                   relative_bias: Optional[tuple[Tensor, Tensor]] = None) -> Union[Tensor, tuple[Tensor, Tensor]]:
+                   relative_bias: Optional[tuple[Tensor, Tensor]] = None, normalization: str = "softmax",
+                   sigmoid_bias: Union[float, Tensor, None] = None) -> Union[Tensor, tuple[Tensor, Tensor]]:
     """The part of PyTorch's FlexAttention that the engine can describe, with gradients of query, key, value, bias,
     sinks and a table of relative positions.
 
@@ -384,7 +386,8 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, *, bias: Optional[
     a gradient, and with an index by distance [L + S - 1] (t5_buckets makes T5's) both need memory in proportion to L +
     S. block_mask: PyTorch's BlockMask; work is in proportion to its blocks.  Where it has partial blocks with a
     mask_mod of their own, that function is evaluated once for all pairs, one byte each.  return_lse: the log-sum-exp
-    [B, H, L] as well, with a gradient.  Refused: score_mod (a Python function of scores).
+    [B, H, L] as well, with a gradient.  normalization and sigmoid_bias: as attn.attend has them; a sigmoid_bias that is a
+    tensor [H] has a gradient.  Refused: score_mod (a Python function of scores).
     """
     if score_mod is not None:
         raise UnsupportedError("score_mod is not supported; bias, softcap, mask, is_causal and window say what scores may be")
@@ -397,16 +400,22 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, *, bias: Optional[
     by_index: tuple[int, ...] = ()
     if relative_bias is not None:
         if bias is not None:
-            raise UnsupportedError("bias and relative_bias at once are not supported")
+            raise UnsupportedError("bias and relative_bias cannot be used together")
         table, index, by_index = _indexed(relative_bias, shape[1], shape[2], shape[3], query.dtype)
     relations = _band(is_causal, window)
     if bias is not None and _sdpa.is_causal_bias(bias):
         bias, relations = None, relations + _sdpa.band_of(bias, *shape[2:])
     if mask is not None and _sdpa.is_causal_bias(mask):
         mask, relations = None, relations + _sdpa.band_of(mask, *shape[2:])
+    kind, sigmoid_bias = _normalization(normalization, sigmoid_bias, query, return_lse)
+    if isinstance(sigmoid_bias, Tensor):
+        if relative_bias is not None:
+            raise UnsupportedError("relative_bias and a sigmoid_bias of heads at once are not supported; add it to the table")
+        added, sigmoid_bias = sigmoid_bias[:, None, None], 0.0
+        bias = added if bias is None else _sdpa.as_sums(bias, query.dtype) + added
     bias = None if bias is None else _pairs(_sdpa.as_sums(bias, query.dtype), shape, "bias")
     if mask is not None and mask.dtype != torch.bool:
-        raise ArgumentError(f"mask is of {mask.dtype}; bool is wanted, and numbers to add go into bias")
+        raise ArgumentError(f"mask is of {mask.dtype}; expected bool (give numbers to add as bias)")
     mask = None if mask is None else _pairs(mask, shape, "mask")
     blocks = None
     if block_mask is not None:
@@ -420,7 +429,7 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, *, bias: Optional[
     pairs = f"A{heads}qk"
     added = f"1{heads}" if index is not None else pairs if bias is not None else ""
     form = f"A{heads}qc,A{kv}kc,A{kv}kv->A{heads}qv;Aq{heads}v;{added};{pairs if mask is not None else ''}"
-    o, lse = _attend(_scaled(form, query, scale, relations + by_index, softcap), query, key, value,
+    o, lse = _attend(_scaled(form, query, scale, relations + by_index, softcap, kind, sigmoid_bias), query, key, value,
                      table if index is not None else bias, mask, sinks, index, blocks)
     return (o, lse.reshape(query.shape[:3])) if return_lse else o
 
@@ -429,15 +438,15 @@ def _indexed(given: Sequence[Tensor], heads: int, queries: int, keys: int,
              dtype: torch.dtype) -> tuple[Tensor, Tensor, tuple[int, ...]]:
     """The table, the index and the relation of a relative bias."""
     if not isinstance(given, (tuple, list)) or len(given) != 2 or not all(isinstance(x, Tensor) for x in given):
-        raise ArgumentError("relative_bias is a table and an index, two tensors, or None")
+        raise ArgumentError("relative_bias must be a table and an index, two tensors, or None")
     table, index = given
     if table.dim() != 2 or table.shape[1] != heads or table.shape[0] < 1 or not table.is_floating_point():
-        raise ShapeError(f"the table of relative_bias is {table.dtype} {tuple(table.shape)}; numbers [rows,{heads}], a column "
-                         "for each head, are wanted")
+        raise ShapeError(f"the table of relative_bias is {table.dtype} {tuple(table.shape)}; expected real numbers "
+                         f"[rows,{heads}], a column for each head")
     by_distance = (max(queries + keys - 1, 0),)
     if tuple(index.shape) not in (by_distance, (queries, keys)) or index.dtype not in (torch.int32, torch.int64):
-        raise ShapeError(f"the index of relative_bias is {index.dtype} {tuple(index.shape)}; whole numbers {list(by_distance)} "
-                         f"by distance or {[queries, keys]} are wanted")
+        raise ShapeError(f"the index of relative_bias is {index.dtype} {tuple(index.shape)}; expected whole numbers "
+                         f"{list(by_distance)} by distance or {[queries, keys]}")
     if index.dtype == torch.int64:
         index = index.clamp(-1, 2**31 - 1).to(torch.int32)  # an invalid row stays invalid, and the engine refuses it
     return _sdpa.as_sums(table, dtype).contiguous(), index.contiguous(), _index_relation(index, queries, keys)
@@ -456,8 +465,8 @@ def t5_buckets(queries: int, keys: int, bidirectional: bool = True, num_buckets:
     _sdpa.check_types(queries=queries, keys=keys, num_buckets=num_buckets, max_distance=max_distance)
     each = num_buckets // 2 if bidirectional else num_buckets
     if queries < 1 or keys < 1 or each < 2 or max_distance <= each // 2:
-        raise ArgumentError(f"t5_buckets({queries}, {keys}, {bidirectional}, {num_buckets}, {max_distance}): lengths from 1 up, at "
-                            "least two buckets for each direction and a max_distance above half of them are wanted")
+        raise ArgumentError(f"t5_buckets({queries}, {keys}, {bidirectional}, {num_buckets}, {max_distance}): the lengths must be "
+                            "at least 1, each direction needs two buckets or more, and max_distance must exceed half of them")
     ahead = torch.arange(1 - queries, keys, device="cpu")
     distance = ahead.abs() if bidirectional else (-ahead).clamp(min=0)
     single = each // 2
@@ -467,11 +476,33 @@ def t5_buckets(queries: int, keys: int, bidirectional: bool = True, num_buckets:
     return (found + each * (ahead > 0) if bidirectional else found).to(torch.int32)
 
 
+def _normalization(name: Any, sigmoid_bias: Any, query: Tensor, return_lse: bool) -> tuple[int, Any]:
+    """The number of the normalization, and sigmoid_bias as a number, a tensor [H] or None."""
+    if not isinstance(name, str) or name not in c.NORMALIZATIONS:
+        raise ArgumentError(f"normalization is {name!r}; {', '.join(c.NORMALIZATIONS)} are known")
+    if name != "sigmoid":
+        if sigmoid_bias is not None:
+            raise ArgumentError(f"sigmoid_bias belongs to normalization=\"sigmoid\"; it is {name!r}")
+    elif return_lse:
+        raise UnsupportedError("the log-sum-exp of a sigmoid: its weights have no sum over the keys")
+    elif isinstance(sigmoid_bias, Tensor):
+        heads = query.shape[1]
+        if sigmoid_bias.shape != (heads,) or not sigmoid_bias.is_floating_point():
+            raise ShapeError(f"sigmoid_bias is {sigmoid_bias.dtype} {tuple(sigmoid_bias.shape)}; a number, or numbers [H] = "
+                             f"[{heads}], is wanted")
+        sigmoid_bias = _sdpa.as_sums(sigmoid_bias, query.dtype)
+    elif sigmoid_bias is not None:
+        if not isinstance(sigmoid_bias, (int, float)) or not math.isfinite(sigmoid_bias):
+            raise ArgumentError(f"sigmoid_bias is {sigmoid_bias!r}; a finite number, a tensor [H] or None is wanted")
+        sigmoid_bias = float(sigmoid_bias)
+    return c.NORMALIZATIONS[name], sigmoid_bias
+
+
 def _softcap(softcap: Optional[float]) -> float:
     if softcap is None:
         return 0.0
     if not isinstance(softcap, (int, float)) or not 1e-30 <= softcap <= 1e30:
-        raise ArgumentError(f"softcap is {softcap!r}; a number between 1e-30 and 1e30, or None, is wanted")
+        raise ArgumentError(f"softcap is {softcap!r}; expected a number between 1e-30 and 1e30, or None")
     return float(softcap)
 
 
@@ -479,8 +510,8 @@ def _sinks(sinks: Optional[Tensor], query: Tensor) -> Optional[Tensor]:
     if sinks is None:
         return None
     if tuple(sinks.shape) != (query.shape[1],) or not sinks.is_floating_point():
-        raise ShapeError(f"sinks is {sinks.dtype} {tuple(sinks.shape)}; numbers [{query.shape[1]}], one for each head, are "
-                         "wanted")
+        raise ShapeError(f"sinks is {sinks.dtype} {tuple(sinks.shape)}; expected real numbers [{query.shape[1]}], one for "
+                         "each head")
     return _sdpa.as_sums(sinks, query.dtype).contiguous()
 
 
@@ -490,7 +521,8 @@ def _blocks(given: Any, shape: Sequence[int]) -> tuple[tuple[int, int], Tensor, 
     from torch.nn.attention import flex_attention as flex
 
     if not isinstance(given, flex.BlockMask):
-        raise ArgumentError(f"block_mask is of {type(given).__name__}; a BlockMask of torch.nn.attention.flex_attention is wanted")
+        raise ArgumentError(f"block_mask is of {type(given).__name__}; expected a BlockMask of "
+                            "torch.nn.attention.flex_attention")
     blocks, lengths = given.to_dense() != 0, tuple(given.seq_lengths)
     fits = all(n in (1, m) for n, m in zip(blocks.shape[:2], shape[:2])) and lengths == tuple(shape[2:])
     if not fits or blocks.dim() != 4 or blocks.device.type not in ("cpu", "meta"):
@@ -522,7 +554,7 @@ def _band(is_causal: bool, window: Optional[tuple[Optional[int], Optional[int]]]
     except (TypeError, ValueError):
         left = right = -1
     if any(side is not None and side < 0 for side in (left, right)):
-        raise ArgumentError(f"window is {window!r}; two whole numbers from 0 up, or None for no limit, are wanted")
+        raise ArgumentError(f"window is {window!r}; expected two whole numbers from 0 up, or None for no limit")
     right = 0 if is_causal else right
     if left is None and right is None:
         return ()
@@ -533,11 +565,11 @@ def _corner(is_causal: Union[bool, str], queries: Tensor, keys: Tensor, banded: 
     """The corner of the bands of packed sequences.  Other packages differ in what True means where lengths differ."""
     if isinstance(is_causal, str):
         if is_causal not in ("top-left", "bottom-right"):
-            raise ArgumentError(f"is_causal is True, False, \"top-left\" or \"bottom-right\", not {is_causal!r}")
+            raise ArgumentError(f"is_causal must be True, False, \"top-left\" or \"bottom-right\", not {is_causal!r}")
         return is_causal
     known = queries is keys or "meta" in (queries.device.type, keys.device.type)
     if banded and not known and (torch.compiler.is_compiling() or not torch.equal(queries, keys)):
-        raise ArgumentError("is_causal=True or a window, but cu_seqlens_q and cu_seqlens_k are not the same: say "
+        raise ArgumentError("with is_causal=True or a window, different cu_seqlens_q and cu_seqlens_k need "
                             "is_causal=\"top-left\" or \"bottom-right\" (flash-attn's)")
     return "top-left"
 
@@ -562,14 +594,14 @@ def varlen_attention(query: Tensor, key: Tensor, value: Tensor, cu_seqlens_q: Te
     heads, kv, divides = query.shape[1], key.shape[1], enable_gqa and key.shape[1] > 0 and query.shape[1] % key.shape[1] == 0
     if value.shape[1] != kv or (kv != heads and not divides):
         raise ShapeError(f"query has {heads} heads, key {kv} and value {value.shape[1]}; " + (
-            "a number for key and value that divides that of query" if enable_gqa else "one number, or enable_gqa=True,")
-            + " is wanted")
+            "key and value must have one number that divides that of query" if enable_gqa
+            else "all must have one number, or enable_gqa=True"))
     q, k, v = [_engine.own_positions(x).transpose(0, 1).unsqueeze(0) for x in (query, key, value)]
     _sdpa._check(q, k, v, None, 0.0, False)
     offsets = []
     for name, x in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
         if x.dtype != torch.int32 or x.dim() != 1 or x.shape[0] < 1 or x.device.type not in ("cpu", "meta"):
-            raise ArgumentError(f"{name} is {x.dtype} {tuple(x.shape)} on {x.device}; int32 [S + 1] on the CPU is wanted")
+            raise ArgumentError(f"{name} is {x.dtype} {tuple(x.shape)} on {x.device}; expected int32 [S + 1] on the CPU")
         offsets.append(x.contiguous())
     if offsets[0].shape != offsets[1].shape:
         raise ShapeError(f"cu_seqlens_q {tuple(offsets[0].shape)} and cu_seqlens_k {tuple(offsets[1].shape)} differ")

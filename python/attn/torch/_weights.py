@@ -125,7 +125,7 @@ def _numbers(given: Any, name: str) -> Optional[tuple[int, ...]]:
     except TypeError:
         found = ()
     if not found:
-        raise ArgumentError(f"{name} is {given!r}; None for all, or a list of whole numbers that is not empty, is wanted")
+        raise ArgumentError(f"{name} is {given!r}; expected None for all, or a list of whole numbers that is not empty")
     return found
 
 
@@ -160,7 +160,7 @@ class record_weights(list):  # type: ignore[type-arg]  # of tensors
         self.layers, self.heads, self.rows = (_numbers(given, name) for given, name in (
             (layers, "layers"), (heads, "heads"), (rows, "rows")))
         if self.layers is not None and min(self.layers) < 0:
-            raise ArgumentError(f"layers is {list(self.layers)}; numbers of calls, from 0 up, are wanted")
+            raise ArgumentError(f"layers is {list(self.layers)}; expected numbers of calls, from 0 up")
         self.missed: list[str] = []
         self.calls = 0  # that were made, recorded or not
 

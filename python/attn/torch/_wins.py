@@ -3,7 +3,8 @@
 
 Where products run on AVX2, PyTorch's fused attention uses MKL, and each side wins somewhere.  With AVX-512 and AMX
 PyTorch wins where few queries meet many keys.  The limits below are measured (`bench/peers/torch_calls.py` prints the
-tables).  With NEON attn takes all calls.  In bfloat16 and float16 attn is faster, except
+tables).  On ARM nobody has timed the two in float32, so
+float32 is left to PyTorch there.  In bfloat16 and float16 attn is faster, except
 for few queries and many keys in float16, where converting the keys takes longest, and for masks of float16 that need a
 gradient.  AMX is not measured
 in these types, and has the limits of float32.
@@ -11,6 +12,8 @@ in these types, and has the limits of float32.
 from __future__ import annotations
 
 import math
+import platform
+import re
 from typing import Optional
 
 import torch
@@ -28,6 +31,7 @@ def _isa() -> str:
 
 
 _ISA = _isa()
+UNTIMED = platform.machine().lower() in ("aarch64", "arm64")  # float32 is PyTorch's, unless always=True
 _AMX = _ISA == "amx"
 _MEASURED, _WIDE = _ISA == "avx2", _ISA.startswith(("avx512", "amx"))
 
@@ -51,6 +55,8 @@ def wins(query: Tensor, key: Tensor, mask: Optional[Tensor], causal: bool, recor
     """Whether attn is not the slower one; `records`: a backward pass follows."""
     queries, keys, channels = query.shape[-2], key.shape[-2], query.shape[-1]
     longest = max(queries, keys)
+    if UNTIMED and query.dtype is torch.float32:
+        return False
     if query.dtype is torch.float16:
         few = 4 < queries <= 16 and keys > 1024 and query.shape[-3] == key.shape[-3]
         learned = mask is not None and mask.requires_grad and (longest > 128 or longest * channels > 8192)
@@ -67,3 +73,45 @@ def wins(query: Tensor, key: Tensor, mask: Optional[Tensor], causal: bool, recor
     if queries <= 16 and keys > 2 * queries:
         return query.shape[-3] != key.shape[-3] or keys >= _fewest_keys(queries, channels)
     return causal or channels <= 96 or longest <= (1024 if channels <= 128 else 256)
+
+
+# --------------------------------------------------------------------------------------------------- products
+
+
+def _amd_family() -> int:
+    """The family of an AMD processor: 25 has Zen 3 and Zen 4, 26 has Zen 5.  0 for all others."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            text = file.read(4096)
+    except OSError:
+        return 0
+    found = re.search(r"^cpu family\s*: (\d+)", text, re.M)
+    return int(found[1]) if found and "AuthenticAMD" in text else 0
+
+
+_FAMILY = _amd_family()
+_HALF_OF_MKL = _FAMILY >= 26 and _WIDE  # MKL's way for AMD uses half of the multipliers of a Zen 5
+FEWEST_ROWS = 3  # of a product that attn is faster for: with fewer, packing takes longer than what it gains
+
+# The least number of multiply-adds of a product that attn is faster for.
+LEAST_WORK = math.inf if _FAMILY == 0 else 1 << 20
+
+
+def product_wins(batch: int, m: int, n: int, k: int, half: bool, precision: str = "highest") -> bool:
+    """Whether attn is not the slower one for products [m,k] [k,n] on AMD; elsewhere it was not measured
+    (`bench/peers/torch_products.py`).  Where PyTorch multiplies float32 by MKL at half of the machine's rate, attn gains from
+    three rows on, unless the product takes less time than to call attn from Python.  Where MKL reaches the machine's rate,
+    attn gains in large products alone, and with set_float32_matmul_precision("medium"), by which PyTorch multiplies by oneDNN,
+    in none.  float16 is converted, which PyTorch's own product is slower than from 16 rows on."""
+    work = batch * m * n * k
+    if _FAMILY == 0 or m < FEWEST_ROWS or n < 16:
+        return False
+    if half:
+        return m >= 16 and k >= 64 and work >= 1 << 20
+    if _HALF_OF_MKL:
+        return work >= 1 << 20 and k >= (64 if batch == 1 else 16) and (batch == 1 or m >= 16)
+    if precision != "highest":
+        return False
+    if batch > 1:
+        return min(m, n, k) >= 32 and work >= 8e6
+    return m >= 16 and n >= 64 and k >= 64 and work >= 7e7

@@ -117,8 +117,9 @@ attn_status attn_vit_convert(attn_context *context, const char *path, const attn
     if (status == ATTN_OK)
         (void)attn__config_sides(attn_model_config(model), "img_size", sides);
     if (status == ATTN_OK && channels != 1 && channels != 3)
-        status = attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: pictures of %lld channels; a classifier reads 1 or 3",
-                            path, (long long)channels);
+        status = attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                            "%s: the model reads pictures of %lld channels; a classifier must read 1 or 3", path,
+                            (long long)channels);
     if (status == ATTN_OK)
         status = attn__vit_pixels(&beside, sides, scale, &pixels);
     if (status == ATTN_OK)
@@ -164,7 +165,7 @@ attn_status attn_weights_convert(attn_context *context, const char *path, const 
     if (status == ATTN_OK)
         status = attn_weights_read(&list, path, &how, metadata, report);
     if (status == ATTN_OK && list.n == 0)
-        status = attn__fail(context, ATTN_ERROR_FORMAT, "%s: no tensors in it", path);
+        status = attn__fail(context, ATTN_ERROR_FORMAT, "%s: the file has no tensors", path);
     if (status == ATTN_OK)
         status = attn_safetensors_write(&list, to, attn_config_size(metadata) > 0 ? metadata : NULL);
     if (tensors)
@@ -196,7 +197,8 @@ static attn_status check_target(attn_context *context, const char *directory, co
     free(there);
     attn_status status = attn__adapter_is_in(&adapted, context, to);
     return status != ATTN_OK ? status
-           : same || adapted ? attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: there is an adapter in it", to)
+           : same || adapted ? attn__fail(context, ATTN_ERROR_ARGUMENT,
+                                          "%s: the directory holds a low-rank adapter; choose another directory", to)
                              : ATTN_OK;
 }
 

@@ -125,8 +125,10 @@ static attn_status check_target(attn_context *context, const char *to)
 {
     bool adapted = false;
     attn_status status = attn__adapter_is_in(&adapted, context, to);
-    return status == ATTN_OK && adapted ? attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: there is an adapter in it", to)
-                                        : status;
+    return status == ATTN_OK && adapted
+               ? attn__fail(context, ATTN_ERROR_ARGUMENT,
+                            "%s: the directory holds a low-rank adapter; choose another directory", to)
+               : status;
 }
 
 static attn_status copy_others(attn_context *context, const char *directory, const char *to)
@@ -186,7 +188,7 @@ attn_status attn_model_quantize(attn_context *context, const char *directory, co
     attn_model *model = NULL;
     store s = {context, precision, {.context = context, .owns = true}, {.context = context, .owns = true}, NULL};
     if (precision != ATTN_PRECISION_BF16 && precision != ATTN_PRECISION_INT8)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "weights are stored as bf16 or int8, not %s",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "weights can be stored as bf16 or int8, not as %s",
                           attn_precision_name(precision));
     attn_status status = check_target(context, to);
     if (status == ATTN_OK)

@@ -39,8 +39,8 @@ attn_status attn__detr_check(attn_context *context, const attn_checkpoint *weigh
 {
     const char *tensor, *what = attn__detr_other(weights, &tensor);
     return what ? attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                             "%s: this is %s: it has the tensor %s; attn has DETR for detection alone", path, what,
-                             tensor)
+                             "%s: this is %s (it has the tensor %s); only DETR for object detection is supported", path,
+                             what, tensor)
                 : ATTN_OK;
 }
 
@@ -66,18 +66,24 @@ static attn_status take_arguments(attn_config *config, const attn_config *saved)
         "resnet18", "resnet34", "resnet50", "resnet101"                                                                \
     }
 static const attn__plain_setting plain[] = {
-    {"model_type", {"detr"}, "models of the type detr are loaded here"},
-    {"activation_function", {"relu"}, "DETR has relu"},
-    {"auxiliary_loss", {"false"}, "transformers then norms the decoder's states after each block, which attn does not"},
-    {"position_embedding_type", {"sine", "learned"}, "positions are sine or learned"},
-    {"backbone", RESNETS, "the backbones are these ResNets of torchvision"},
-    {"backbone_config.backbone", RESNETS, "the backbones are these ResNets of torchvision"},
-    {"backbone_config.model_type", {"resnet", "timm_backbone"}, "the backbones are ResNets"},
-    {"backbone_config.hidden_act", {"relu"}, "ResNets here have relu"},
-    {"backbone_config.downsample_in_first_stage", {"false"}, "the first stage of ResNets here keeps the size"},
-    {"backbone_config.downsample_in_bottleneck", {"false"}, "ResNets here halve the size in the 3 x 3 convolution"},
-    {"backbone_config.output_stride", {"32", "16"}, "a cell has 32 or 16 pixels (dilation)"},
-    {"backbone_kwargs.output_stride", {"32", "16"}, "a cell has 32 or 16 pixels (dilation)"}};
+    {"model_type", {"detr"}, "only models of the type detr are supported"},
+    {"activation_function", {"relu"}, "only relu is supported"},
+    {"auxiliary_loss",
+     {"false"},
+     "with it transformers norms the decoder's states after each block, which is not supported"},
+    {"position_embedding_type", {"sine", "learned"}, "only sine and learned positions are supported"},
+    {"backbone", RESNETS, "only these ResNets of torchvision are supported"},
+    {"backbone_config.backbone", RESNETS, "only these ResNets of torchvision are supported"},
+    {"backbone_config.model_type", {"resnet", "timm_backbone"}, "only ResNets are supported"},
+    {"backbone_config.hidden_act", {"relu"}, "only relu is supported"},
+    {"backbone_config.downsample_in_first_stage",
+     {"false"},
+     "only ResNets whose first stage keeps the size are supported"},
+    {"backbone_config.downsample_in_bottleneck",
+     {"false"},
+     "only ResNets that halve the size in the 3 x 3 convolution are supported"},
+    {"backbone_config.output_stride", {"32", "16"}, "only cells of 32 or 16 pixels (dilation) are supported"},
+    {"backbone_kwargs.output_stride", {"32", "16"}, "only cells of 32 or 16 pixels (dilation) are supported"}};
 
 static attn_status check_hugging_face(attn_context *context, const attn_config *config, const char *settings)
 {
@@ -86,11 +92,12 @@ static attn_status check_hugging_face(attn_context *context, const attn_config *
         return status;
     int64_t encoder = attn_config_int(config, "encoder_attention_heads", 8),
             decoder = attn_config_int(config, "decoder_attention_heads", 8);
-    return encoder == decoder ? ATTN_OK
-                              : attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                                           "%s: %lld encoder_attention_heads and %lld decoder_attention_heads; here "
-                                           "both have as many",
-                                           settings, (long long)encoder, (long long)decoder);
+    return encoder == decoder
+               ? ATTN_OK
+               : attn__fail(
+                     context, ATTN_ERROR_UNSUPPORTED,
+                     "%s: encoder_attention_heads is %lld and decoder_attention_heads is %lld; they must be equal",
+                     settings, (long long)encoder, (long long)decoder);
 }
 
 /* As in transformers, "dilation" counts for a backbone of timm only, and a backbone with settings of its own has its

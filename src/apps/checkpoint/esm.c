@@ -75,15 +75,17 @@ static attn_status check_architecture(attn_context *context, const char *path, c
     const char *name = attn_config_text(arguments, "args.arch", NULL);
     size_t length = strlen(path), ending = sizeof regression_ending - 1;
     if (!name && length > ending && strcmp(path + length - ending, regression_ending) == 0)
-        return attn__fail(context, ATTN_ERROR_FORMAT,
-                          "%s: no args.arch in it: the contact regression alone; the model is the "
-                          "other file, without %s in its name",
-                          path, regression_ending);
+        return attn__fail(
+            context, ATTN_ERROR_FORMAT,
+            "%s: the file has no args.arch: it holds the contact regression alone; the model is the other file, "
+            "without %s in its name",
+            path, regression_ending);
     if (!name)
-        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: no args.arch in it: not one of ESM's checkpoints", path);
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: the file has no args.arch: it is not a checkpoint of ESM",
+                          path);
     if (strcmp(name, "msa_transformer") != 0)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: a checkpoint of \"%.60s\", not of msa_transformer",
-                          path, name);
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                          "%s: the architecture is \"%.60s\"; expected msa_transformer", path, name);
     return ATTN_OK;
 }
 
@@ -104,7 +106,8 @@ static attn_status check_tied(attn_context *context, const char *path, const att
     const attn_tensor *tokens = attn_named_find(early, "embed_tokens.weight");
     if (head && tokens && attn_tensor_size(head) == attn_tensor_size(tokens) &&
         memcmp(attn_tensor_data(head), attn_tensor_data(tokens), (size_t)attn_tensor_size(head) * sizeof(float)) != 0)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: lm_head.weight is not embed_tokens.weight", path);
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                          "%s: lm_head.weight and embed_tokens.weight differ; they must be equal", path);
     return ATTN_OK;
 }
 

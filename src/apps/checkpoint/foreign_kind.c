@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char INSTEAD[] = "attn loads MarianMT's directories and OPUS-MT's archives, unpacked";
+static const char INSTEAD[] = "attn translate supports MarianMT's directories and OPUS-MT's unpacked archives";
 
 static bool has(attn_context *context, const char *directory, const char *name)
 {
@@ -75,7 +75,7 @@ static attn_status refuse_type(attn_context *context, const char *directory)
     attn_config *config = attn__model_config_try(context, directory);
     const char *type = config ? attn_config_text(config, "model_type", "") : "";
     attn_status status = attn__call_status(context) == ATTN_ERROR_MEMORY ? ATTN_ERROR_MEMORY : ATTN_OK;
-    snprintf(what, sizeof what, "a model of Hugging Face of the type \"%.60s\", which is no translator that attn loads",
+    snprintf(what, sizeof what, "a model of Hugging Face of the type \"%.60s\", which attn translate does not support",
              type);
     if (status == ATTN_OK && *type && !attn_config_get(config, "architecture") && strcmp(type, "marian") != 0)
         status = refuse(context, directory, what);
@@ -90,12 +90,13 @@ attn_status attn__foreign_type_refuse(attn_context *context, const char *setting
     if (own)
         return attn__fail(context, ATTN_ERROR_FORMAT, "%s: there is no architecture \"%.80s\"", settings, own);
     if (!type)
-        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: there is no setting \"architecture\"", settings);
-    return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                      "%s: the model_type is \"%.60s\"; of Hugging Face's models, attn classify reads vit, attn detect "
-                      "reads detr, attn translate reads marian, and attn embed reads bert, roberta, xlm-roberta, camembert, "
-                      "distilbert, modernbert and esm; the other commands read what attn train wrote",
-                      settings, type);
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: the setting \"architecture\" is missing", settings);
+    return attn__fail(
+        context, ATTN_ERROR_UNSUPPORTED,
+        "%s: the model_type is \"%.60s\"; of Hugging Face's models, attn classify reads vit, attn detect "
+        "reads detr, attn translate reads marian, and attn embed reads bert, roberta, xlm-roberta, camembert, "
+        "distilbert, modernbert and esm; the other commands read what attn train wrote",
+        settings, type);
 }
 
 attn_status attn__foreign_translator_refuse(attn_context *context, const char *path)

@@ -22,16 +22,17 @@ static attn_status check_architecture(attn__foreign *f, attn_context *context, c
     const char *file = f->names->file, *name = attn_name_map_architecture(f->names);
     const char *own = attn_config_text(f->config, "architecture", name);
     if (!own)
-        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: no line \"arch NAME\"; attn list has the names", file);
+        return attn__fail(context, ATTN_ERROR_FORMAT,
+                          "%s: the line \"arch NAME\" is missing; attn list prints the names", file);
     if (name && strcmp(name, own) != 0)
-        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: of the architecture \"%.60s\", but %s says \"%.60s\"", file,
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: the architecture is \"%.60s\", but %s says \"%.60s\"", file,
                           name, f->settings, own);
     if (!attn_architecture_find(own))
         return attn__fail(context, ATTN_ERROR_FORMAT,
-                          "%s: there is no architecture \"%.60s\"; attn list has their names",
+                          "%s: there is no architecture \"%.60s\"; attn list prints the names",
                           name ? file : f->settings, own);
     if (wanted && strcmp(own, wanted) != 0)
-        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: of the architecture \"%.60s\", not %s", file, own, wanted);
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: the architecture is \"%.60s\", not %s", file, own, wanted);
     return name ? attn_config_set_text(f->config, "architecture", name) : ATTN_OK;
 }
 
@@ -49,7 +50,7 @@ static attn_status check_heads(const attn__foreign *foreign, attn_context *conte
         missing = missing ? missing : a->keys[i].name;
     }
     return missing ? attn__fail(context, ATTN_ERROR_FORMAT,
-                                "%s: the number of heads is in no tensor; the file needs a line \"set %s=N\"",
+                                "%s: no tensor shows the number of heads; add the line \"set %s=N\" to this file",
                                 foreign->names->file, missing)
                    : ATTN_OK;
 }

@@ -37,8 +37,9 @@ static attn_status check_kind(const attn_translator *t, const char *path)
                  {"static_position_embeddings", true}};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         if (attn_config_bool(t->config, flags[i].key, flags[i].wanted) != flags[i].wanted)
-            return attn__fail(t->context, ATTN_ERROR_UNSUPPORTED, "%s: \"%s\" is %s, which no MarianMT model is", path,
-                              flags[i].key, flags[i].wanted ? "false" : "true");
+            return attn__fail(t->context, ATTN_ERROR_UNSUPPORTED,
+                              "%s: \"%s\" is %s, which is not supported for a MarianMT model", path, flags[i].key,
+                              flags[i].wanted ? "false" : "true");
     }
     return ATTN_OK;
 }
@@ -54,7 +55,7 @@ static attn_status set_activation(const attn_translator *t, const char *path, at
             return attn_config_set_text(to, "activation", names[i][1]);
     return attn__fail(
         t->context, ATTN_ERROR_UNSUPPORTED,
-        "%s: activation_function is \"%.40s\", which is none of swish, silu, relu, gelu, gelu_new, quick_gelu", path,
+        "%s: activation_function is \"%.40s\", which is not one of swish, silu, relu, gelu, gelu_new, quick_gelu", path,
         name);
 }
 
@@ -117,8 +118,8 @@ static attn_status check_vocabularies(const attn_translator *t, const attn_confi
     if (source == attn_vocab_size(t->source) && target == attn_vocab_size(t->target))
         return ATTN_OK;
     return attn__fail(t->context, ATTN_ERROR_FORMAT,
-                      "%s: the model has %lld and %lld pieces, its vocabularies have %lld and %lld", path,
-                      (long long)source, (long long)target, (long long)attn_vocab_size(t->source),
+                      "%s: the model has %lld source and %lld target pieces, but its vocabularies have %lld and %lld",
+                      path, (long long)source, (long long)target, (long long)attn_vocab_size(t->source),
                       (long long)attn_vocab_size(t->target));
 }
 
@@ -177,8 +178,8 @@ static attn_status check_equal(const attn_translator *t, const attn_checkpoint *
                 (size_t)attn_tensor_size(a) * attn_dtype_size(attn_tensor_dtype(a))) != 0))
         status = attn__fail(
             t->context, ATTN_ERROR_FORMAT,
-            "%s: the output layer's table and the decoder's are to be one (\"tie_word_embeddings\") and hold "
-            "other numbers: which one is meant is not clear; leave one out",
+            "%s: \"tie_word_embeddings\" is on, but the output layer's table and the decoder's embedding differ; "
+            "leave one of the two out",
             attn_checkpoint_path(weights));
     attn_tensor_destroy(a);
     attn_tensor_destroy(b);
@@ -230,8 +231,8 @@ static attn_status check_sines(const attn_translator *t, const attn_checkpoint *
     if (status == ATTN_OK && !same)
         return attn__fail(
             t->context, ATTN_ERROR_UNSUPPORTED,
-            "%s: \"%s\" are not the %lld x %lld sines and cosines of a MarianMT model's positions; other ones "
-            "are not supported",
+            "%s: \"%s\" does not hold the %lld x %lld sines and cosines of a MarianMT model's positions; other "
+            "positions are not supported",
             attn_checkpoint_path(weights), entry->name, (long long)t->max_tokens, (long long)width);
     return status;
 }

@@ -74,7 +74,7 @@ static attn_status check_fixed(const reading *r, const json_t *from, const fixed
             known = known || is_value(value, rules[i].values[j]);
         if (!known)
             return attn__fail(r->context, ATTN_ERROR_UNSUPPORTED,
-                              "%s: this value of \"%s\" is not supported, only \"%s\"", r->file, rules[i].key,
+                              "%s: this value of \"%s\" is not supported; expected \"%s\"", r->file, rules[i].key,
                               rules[i].values[0]);
     }
     return ATTN_OK;
@@ -86,7 +86,8 @@ static attn_status read_size(const reading *r, const char *key, int64_t *size)
     *size = json_integer_value(value);
     return json_is_integer(value) && *size >= 0 && *size <= INT32_MAX
                ? ATTN_OK
-               : attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"%s\" is missing or no size", r->file, key);
+               : attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"%s\" is missing or not a positive integer", r->file,
+                            key);
 }
 
 static bool is_on(const json_t *from, const char *key)
@@ -102,7 +103,7 @@ static attn_status find_file(const reading *r, const char *key, size_t i, char *
 {
     const char *name = json_string_value(json_array_get(json_object_get(r->decoder, key), i));
     if (!name || !*name)
-        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"%s\" names no file number %zu", r->file, key, i + 1);
+        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"%s\" has no file number %zu", r->file, key, i + 1);
     const char *slash = strrchr(name, '/');
     return attn__path(r->context, path, r->directory, slash ? slash + 1 : name);
 }
@@ -117,7 +118,7 @@ static attn_status find_shortlist(reading *r)
         return ATTN_OK;
     if ((first && json_integer_value(first) < 1) || (best && json_integer_value(best) < 1))
         return attn__fail(r->context, ATTN_ERROR_FORMAT,
-                          "%s: \"shortlist\": a file and two numbers from 1 on belong there", r->file);
+                          "%s: \"shortlist\" must be a file and two numbers of at least 1", r->file);
     r->archive->shortlist_first = json_integer_value(first);
     r->archive->shortlist_best = json_integer_value(best);
     return find_file(r, "shortlist", 0, r->archive->shortlist);
@@ -128,7 +129,7 @@ static attn_status find_files(reading *r)
     attn__archive *a = r->archive;
     const json_t *vocabularies = json_object_get(r->decoder, "vocabs");
     if (json_array_size(json_object_get(r->decoder, "models")) > 1)
-        return refuse(r, "models", "several models are not translated with together");
+        return refuse(r, "models", "translating with several models together is not supported");
     attn_status status = find_file(r, "models", 0, a->weights);
     if (status == ATTN_OK)
         status = find_file(r, "vocabs", 0, a->vocabularies[0]);
@@ -179,7 +180,7 @@ static attn_status set_search(reading *r)
     const json_t *factor = json_object_get(r->decoder, "max-length-factor");
     attn_status status = check_fixed(r, r->decoder, rules, sizeof rules / sizeof *rules);
     if (status == ATTN_OK && power && !json_is_number(power) && !json_is_boolean(power))
-        status = attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"normalize\" is no number", r->file);
+        status = attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"normalize\" is not a number", r->file);
     if (status == ATTN_OK)
         status =
             attn_config_set_real(r->config, "length_penalty",
@@ -187,7 +188,8 @@ static attn_status set_search(reading *r)
     if (status == ATTN_OK && json_is_integer(beam))
         status = attn_config_set_int(r->config, "num_beams", json_integer_value(beam));
     if (status == ATTN_OK && factor && !(json_is_number(factor) && json_number_value(factor) > 0))
-        status = attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"max-length-factor\" is no number above 0", r->file);
+        status =
+            attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"max-length-factor\" is not a number above 0", r->file);
     if (status == ATTN_OK)
         status = attn_config_set_real(r->config, "max_length_factor", factor ? json_number_value(factor) : 3);
     if (status == ATTN_OK) /* probabilities are computed without <pad>, because Marian's softmax does not include it */
@@ -242,11 +244,11 @@ static attn_status read_model(reading *r)
         i++;
     if (!attn_checkpoint_at(weights, i, &entry))
         status = attn__fail(r->context, ATTN_ERROR_FORMAT,
-                            "%s: no \"special:model.yml\" in it, where Marian keeps a model's settings",
+                            "%s: \"special:model.yml\" is missing, where Marian keeps a model's settings",
                             r->archive->weights);
     else if (entry.count > MOST_BYTES)
-        status = attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: special:model.yml has %lld bytes", r->archive->weights,
-                            (long long)entry.count);
+        status = attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: special:model.yml has %lld bytes, too many",
+                            r->archive->weights, (long long)entry.count);
     else
         status = parse_settings(r, weights, i, entry.count);
     attn_checkpoint_close(weights);
@@ -276,7 +278,7 @@ static attn_status check_model(const reading *r)
     if (!json_object_get(r->model, "type"))
         return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"type\" is missing", r->file);
     if (is_on(r->model, "tied-embeddings-src") && !is_on(r->model, "tied-embeddings-all"))
-        return refuse(r, "tied-embeddings-src", "supported with tied-embeddings-all only");
+        return refuse(r, "tied-embeddings-src", "this setting is supported only with tied-embeddings-all");
     return check_fixed(r, r->model, rules, sizeof rules / sizeof *rules);
 }
 
@@ -321,14 +323,15 @@ static attn_status set_vocabularies(const reading *r, bool all)
     attn_status status = ATTN_OK;
     for (size_t i = 0; i < 2 && status == ATTN_OK; i++) {
         n[i] = json_integer_value(json_array_get(sizes, i));
-        status = n[i] > 0 && n[i] < INT32_MAX ? attn_config_set_int(r->config, keys[i], n[i] + 1)
-                                              : attn__fail(r->context, ATTN_ERROR_FORMAT,
-                                                           "%s: \"dim-vocabs\" is missing or not two sizes", r->file);
+        status = n[i] > 0 && n[i] < INT32_MAX
+                     ? attn_config_set_int(r->config, keys[i], n[i] + 1)
+                     : attn__fail(r->context, ATTN_ERROR_FORMAT,
+                                  "%s: \"dim-vocabs\" is missing or not two positive integers", r->file);
     }
     if (status == ATTN_OK && all && n[0] != n[1])
-        status =
-            attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"tied-embeddings-all\" with vocabularies of %lld and %lld",
-                       r->file, (long long)n[0], (long long)n[1]);
+        status = attn__fail(r->context, ATTN_ERROR_FORMAT,
+                            "%s: \"tied-embeddings-all\" needs vocabularies of one size, found %lld and %lld", r->file,
+                            (long long)n[0], (long long)n[1]);
     /* <pad> gets the same id on both sides, because transformers requires it */
     int64_t pad = n[0] < n[1] ? n[0] : n[1];
     if (status == ATTN_OK)
@@ -346,7 +349,7 @@ static attn_status set_activation(const reading *r)
     for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
         if (strcmp(name, names[i][0]) == 0)
             return attn_config_set_text(r->config, "activation_function", names[i][1]);
-    return refuse(r, "transformer-ffn-activation", "none of swish, relu, gelu");
+    return refuse(r, "transformer-ffn-activation", "expected swish, relu or gelu");
 }
 
 /* Sets the settings that have the same value for all models in this form. */

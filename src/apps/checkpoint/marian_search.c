@@ -26,7 +26,7 @@ static double number_of(const attn_config *how, const char *key, double otherwis
 static attn_status ban(attn_translator *t, int64_t token, const char *key, const char *path)
 {
     if (token < 0 || token > INT32_MAX)
-        return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"%s\" holds %lld, which is no token", path, key,
+        return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"%s\" holds %lld, which is not a token", path, key,
                           (long long)token);
     int32_t *more = attn__grow(t->context, t->search.banned, t->search.nbanned, sizeof *more);
     if (!more)
@@ -45,15 +45,15 @@ static attn_status read_bad_words(attn_translator *t, const attn_config *how, co
     const attn_config_value *value = attn_config_get(how, "bad_words_ids");
     attn_status status = ATTN_OK;
     if (value && value->type != ATTN_CONFIG_TYPE_NULL && !(value->type == ATTN_CONFIG_TYPE_INTS && value->n == 0))
-        return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"bad_words_ids\" is no list of lists", path);
+        return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"bad_words_ids\" is not a list of lists", path);
     for (int n = 0; status == ATTN_OK; n++) {
         snprintf(key, sizeof key, "bad_words_ids.%d", n);
         value = attn_config_get(how, key);
         if (!value)
             break;
         if (value->type != ATTN_CONFIG_TYPE_INTS || value->n != 1)
-            return attn__fail(t->context, ATTN_ERROR_UNSUPPORTED, "%s: \"%s\": only single tokens can be banned", path,
-                              key);
+            return attn__fail(t->context, ATTN_ERROR_UNSUPPORTED,
+                              "%s: \"%s\" bans a sequence of tokens; only single tokens are supported", path, key);
         if (value->integers[0] != end)
             status = ban(t, value->integers[0], key, path);
     }
@@ -69,7 +69,7 @@ static attn_status read_suppressed(attn_translator *t, const attn_config *how, c
     if (!value || value->type == ATTN_CONFIG_TYPE_NULL)
         return ATTN_OK;
     if (value->type != ATTN_CONFIG_TYPE_INTS)
-        return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"%s\" is no list of tokens", path, key);
+        return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"%s\" is not a list of tokens", path, key);
     for (int64_t i = 0; i < value->n && status == ATTN_OK; i++)
         status = value->integers[i] < 0 ? ATTN_OK : ban(t, value->integers[i], key, path);
     return status;
@@ -157,7 +157,7 @@ static attn_status check_start(const attn_translator *t, const attn_config *how,
         return ATTN_OK;
     return attn__fail(
         t->context, ATTN_ERROR_UNSUPPORTED,
-        "%s: no \"decoder_start_token_id\", so that decoding starts with \"bos_token_id\", %g; only <pad>, "
+        "%s: \"decoder_start_token_id\" is missing, so that decoding starts with \"bos_token_id\", %g; only <pad>, "
         "%d, is supported",
         path, bos, (int)start);
 }
@@ -181,10 +181,10 @@ static attn_status check_numbers(const attn_translator *t, const attn_config *ho
         double x = number_of(how, keys[i].key, (double)NAN);
         if (x >= keys[i].min && x <= 1e9 && (!keys[i].whole || value->type == ATTN_CONFIG_TYPE_INT))
             continue;
-        return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"%s\" is no number%s", path, keys[i].key,
+        return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"%s\" is not a number%s", path, keys[i].key,
                           !keys[i].whole    ? keys[i].min < 0 ? "" : " above 0"
-                          : keys[i].min > 0 ? " from 1 on"
-                                            : " from 0 on");
+                          : keys[i].min > 0 ? " of at least 1"
+                                            : " of at least 0");
     }
     return ATTN_OK;
 }
@@ -209,7 +209,7 @@ static attn_status set_lengths(attn_translator *t, const attn_config *how, const
     longest = number_of(how, "max_new_tokens", longest - 1) + 1;
     if (longest == 1)
         return attn__fail(t->context, ATTN_ERROR_FORMAT,
-                          "%s: \"max_length\" is 1, which the token that decoding starts with fills; give 2 or more",
+                          "%s: \"max_length\" is 1, but the token that decoding starts with counts too; give 2 or more",
                           path);
     t->max_output = longest >= 2 && longest - 1 <= (double)t->max_tokens ? (int64_t)longest - 1 : t->max_tokens;
     double shortest = number_of(how, "min_new_tokens", 0);

@@ -58,16 +58,16 @@ static attn_status read_file(reading *r)
 
 static attn_status fail_piece(const reading *r, int64_t id)
 {
-    return attn__fail(r->context, ATTN_ERROR_FORMAT,
-                      "%s: id %" PRId64 ": an empty piece, one too long, or one that is there before", r->path, id);
+    return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: id %" PRId64 ": the piece is empty, too long or a duplicate",
+                      r->path, id);
 }
 
 static attn_status place_piece(reading *r, const char *piece, const json_t *value)
 {
     json_int_t id = json_integer_value(value);
     if (!json_is_integer(value) || id < 0 || id >= r->n)
-        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"%.60s\": an id from 0 to %" PRId64 " belongs there",
-                          r->path, piece, r->n - 1);
+        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"%.60s\": expected an id from 0 to %" PRId64, r->path,
+                          piece, r->n - 1);
     if (r->words[id].text)
         return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"%.60s\" and \"%.60s\" have the same id, %" PRId64,
                           r->path, r->words[id].text, piece, (int64_t)id);
@@ -157,9 +157,9 @@ static attn_status set_specials(const reading *r, attn_vocab *vocab, const attn_
     int32_t eos = attn__words_find(&vocab->words, last, strlen(last));
     if (pad < 0 || pad >= r->n || start < 0 || start >= r->n || end < 0 || end >= r->n || unknown < 0)
         return attn__fail(r->context, ATTN_ERROR_FORMAT,
-                          "%s: %" PRId64 " pieces, %.60s %s; config.json has pad_token_id %" PRId64
+                          "%s: %" PRId64 " pieces, %.60s %s; config.json gives pad_token_id %" PRId64
                           ", decoder_start_token_id %" PRId64 " and eos_token_id %" PRId64,
-                          r->path, r->n, name, unknown < 0 ? "not among them" : "among them", pad, start, end);
+                          r->path, r->n, name, unknown < 0 ? "is not among them" : "is among them", pad, start, end);
     if (eos >= 0 && eos != end)
         return attn__fail(r->context, ATTN_ERROR_UNSUPPORTED,
                           "%s: the tokenizer ends sentences with %.60s, id %" PRId32
@@ -181,7 +181,7 @@ static attn_status add_pad(reading *r, const attn_config *config)
     const int64_t id = attn_config_int(config, "pad_token_id", r->n);
     if (r->n < 2 || r->words[0].length != 4 || memcmp(r->words[0].text, "</s>", 4) != 0 || r->words[1].length != 5 ||
         memcmp(r->words[1].text, "<unk>", 5) != 0)
-        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: ids 0 and 1 are not </s> and <unk>", r->path);
+        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: ids 0 and 1 must be </s> and <unk>", r->path);
     if (id < 2 || id > r->n)
         return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: %" PRId64 " pieces, fewer than the model says", r->path,
                           r->n);

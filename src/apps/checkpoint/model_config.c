@@ -93,9 +93,10 @@ attn_status attn__model_of_directory(attn_model **model, attn_context *context, 
     *model = NULL;
     attn_status status = attn__model_weights_path(context, weights, directory);
     if (status == ATTN_OK)
-        status = architecture ? attn__model_of_config(model, context, architecture, file, weights, NULL)
-                              : attn__fail(context, ATTN_ERROR_FORMAT, "%s: no config.json that names an architecture",
-                                           directory);
+        status = architecture
+                     ? attn__model_of_config(model, context, architecture, file, weights, NULL)
+                     : attn__fail(context, ATTN_ERROR_FORMAT,
+                                  "%s: the directory has no config.json that names an architecture", directory);
     attn_config_destroy(file);
     return status;
 }

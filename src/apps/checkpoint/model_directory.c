@@ -82,7 +82,7 @@ attn_status attn__directory_lock(attn_context *context, const char *directory, c
         return attn__fail(context, ATTN_ERROR_IO, "%s: cannot be opened: %s", path, strerror(errno));
     if (flock(file, LOCK_EX | LOCK_NB) != 0) {
         close(file);
-        return attn__fail(context, ATTN_ERROR_BUSY, "%s: another training is at work in this directory", directory);
+        return attn__fail(context, ATTN_ERROR_BUSY, "%s: another training is running in this directory", directory);
     }
     status = remove_leftovers(context, directory, own_files);
     if (status != ATTN_OK)

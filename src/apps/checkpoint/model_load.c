@@ -18,8 +18,8 @@ static attn_status check_wish(attn_context *context, const char *path, const att
     if (!o->config && !o->names && !attn__is_directory(path))
         return attn__fail(
             context, ATTN_ERROR_ARGUMENT,
-            "%s: a file of weights does not say what model they are of: give a config or a names file, or "
-            "the directory of config.json",
+            "%s: a file of weights alone does not describe its model: give a config, a names file or the directory "
+            "of config.json",
             path);
     return ATTN_OK;
 }
@@ -34,7 +34,7 @@ static attn_status load(attn_model **model, attn_context *context, const char *p
         return status;
     if (!attn_config_text(from->config, "architecture", NULL))
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "%s: which architecture?  There is no setting \"architecture\" in %s", path,
+                          "%s: the architecture is unknown: the setting \"architecture\" is missing in %s", path,
                           o->config ? "the config" : from->settings);
     /* the error names no file, because the architecture was given by the caller */
     if ((o->architecture || o->config) && !attn__foreign_architecture(from))

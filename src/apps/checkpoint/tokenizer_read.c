@@ -82,20 +82,20 @@ static attn_status read_sequence(reader *r, const json_t *list, const char *part
 }
 
 /* Reads {"String": ".."} or {"Regex": ".."}. */
-static attn_status read_pattern(reader *r, const json_t *json, const char *part, attn__token_pattern **pattern)
+static attn_status read_pattern(reader *r, const json_t *json, const char *part, attn__regex **pattern)
 {
     const json_t *of = json_object_get(json, "pattern");
     const json_t *literal = json_object_get(of, "String"), *regex = json_object_get(of, "Regex");
     const json_t *text = literal ? literal : regex;
     if (!json_is_string(text))
         return bad(r, part, "no pattern");
-    return attn__token_pattern_create(pattern, r->t->context, json_string_value(text), json_string_length(text),
-                                      literal != NULL, r->name, part);
+    return attn__regex_create(pattern, r->t->context, json_string_value(text), json_string_length(text),
+                              literal != NULL, r->name, part);
 }
 
 /* ------------------------------------------------------------------------------------------------ normalizers */
 
-static attn_status add_normalizer(reader *r, attn__normalizer normalizer)
+static attn_status add_normalizer(reader *r, attn__normalize_step normalizer)
 {
     attn_status status = attn__tokenizer_add_normalizer(r->t, &normalizer);
     if (status != ATTN_OK)
@@ -107,7 +107,7 @@ attn_status attn__tokenizer_add_bert_normalizer(attn__tokenizer *t, bool clean, 
 {
     const struct {
         bool wanted;
-        attn__normalizer normalizer;
+        attn__normalize_step normalizer;
     } steps[] = {
         {clean, {.kind = ATTN__NORMALIZE_BERT_CLEAN}}, {chinese, {.kind = ATTN__NORMALIZE_BERT_CHINESE}},
         {accents, {.kind = ATTN__NORMALIZE_FORM}},     {accents, {.kind = ATTN__NORMALIZE_BERT_ACCENTS}},
@@ -131,43 +131,43 @@ static attn_status read_bert_normalizer(reader *r, const json_t *json)
 static attn_status read_form(reader *r, const json_t *json)
 {
     const char *type = text_of(json, "type", "");
-    return add_normalizer(r, (attn__normalizer){.kind = ATTN__NORMALIZE_FORM,
-                                                .compatibility = strchr(type, 'K') != NULL,
-                                                .composed = strcmp(type, "NFC") == 0 || strcmp(type, "NFKC") == 0});
+    return add_normalizer(r, (attn__normalize_step){.kind = ATTN__NORMALIZE_FORM,
+                                                    .compatibility = strchr(type, 'K') != NULL,
+                                                    .composed = strcmp(type, "NFC") == 0 || strcmp(type, "NFKC") == 0});
 }
 
 static attn_status read_lowercase(reader *r, const json_t *json)
 {
     (void)json;
-    return add_normalizer(r, (attn__normalizer){.kind = ATTN__NORMALIZE_LOWERCASE});
+    return add_normalizer(r, (attn__normalize_step){.kind = ATTN__NORMALIZE_LOWERCASE});
 }
 
 static attn_status read_strip_accents(reader *r, const json_t *json)
 {
     (void)json;
-    return add_normalizer(r, (attn__normalizer){.kind = ATTN__NORMALIZE_STRIP_ACCENTS});
+    return add_normalizer(r, (attn__normalize_step){.kind = ATTN__NORMALIZE_STRIP_ACCENTS});
 }
 
 static attn_status read_nmt(reader *r, const json_t *json)
 {
     (void)json;
-    return add_normalizer(r, (attn__normalizer){.kind = ATTN__NORMALIZE_NMT});
+    return add_normalizer(r, (attn__normalize_step){.kind = ATTN__NORMALIZE_NMT});
 }
 
 static attn_status read_byte_normalizer(reader *r, const json_t *json)
 {
     (void)json;
-    return add_normalizer(r, (attn__normalizer){.kind = ATTN__NORMALIZE_BYTE_LEVEL});
+    return add_normalizer(r, (attn__normalize_step){.kind = ATTN__NORMALIZE_BYTE_LEVEL});
 }
 
 static attn_status read_strip(reader *r, const json_t *json)
 {
-    return add_normalizer(r, (attn__normalizer){.kind = ATTN__NORMALIZE_STRIP,
-                                                .left = flag(json, "strip_left", true),
-                                                .right = flag(json, "strip_right", true)});
+    return add_normalizer(r, (attn__normalize_step){.kind = ATTN__NORMALIZE_STRIP,
+                                                    .left = flag(json, "strip_left", true),
+                                                    .right = flag(json, "strip_right", true)});
 }
 
-static attn_status set_content(reader *r, attn__normalizer *n, const json_t *text)
+static attn_status set_content(reader *r, attn__normalize_step *n, const json_t *text)
 {
     const char *content = json_string_value(text);
     if (!content)
@@ -179,7 +179,7 @@ static attn_status set_content(reader *r, attn__normalizer *n, const json_t *tex
 
 static attn_status read_replace(reader *r, const json_t *json)
 {
-    attn__normalizer n = {.kind = ATTN__NORMALIZE_REPLACE};
+    attn__normalize_step n = {.kind = ATTN__NORMALIZE_REPLACE};
     attn_status status = set_content(r, &n, json_object_get(json, "content"));
     if (status == ATTN_OK)
         status = read_pattern(r, json, "normalizer Replace", &n.pattern);
@@ -191,7 +191,7 @@ static attn_status read_replace(reader *r, const json_t *json)
 
 static attn_status read_prepend(reader *r, const json_t *json)
 {
-    attn__normalizer n = {.kind = ATTN__NORMALIZE_PREPEND};
+    attn__normalize_step n = {.kind = ATTN__NORMALIZE_PREPEND};
     attn_status status = set_content(r, &n, json_object_get(json, "prepend"));
     return status == ATTN_OK ? add_normalizer(r, n) : status;
 }
@@ -220,7 +220,7 @@ static size_t decode_base64(const char *text, size_t n, uint8_t *out)
 }
 
 /* Reads the rules of SentencePiece: the size of the trie in bytes, the trie, and texts that end with a zero byte. */
-static attn_status take_charsmap(reader *r, attn__normalizer *n, const uint8_t *bytes, size_t size)
+static attn_status take_charsmap(reader *r, attn__normalize_step *n, const uint8_t *bytes, size_t size)
 {
     size_t trie = size >= 4 ? attn__read_u32(bytes) : SIZE_MAX;
     if (trie == SIZE_MAX || trie % 4 != 0 || trie == 0 || trie > size - 4)
@@ -248,7 +248,7 @@ static attn_status read_precompiled(reader *r, const json_t *json)
         return bad(r, "normalizer Precompiled", "no charsmap");
     if (n == 0)
         return ATTN_OK;
-    attn__normalizer normalizer = {.kind = ATTN__NORMALIZE_PRECOMPILED};
+    attn__normalize_step normalizer = {.kind = ATTN__NORMALIZE_PRECOMPILED};
     uint8_t *bytes = attn__alloc(r->t->context, n);
     if (!bytes)
         return ATTN_ERROR_MEMORY;
@@ -296,7 +296,7 @@ static attn_status add_splitter(reader *r, attn__splitter splitter)
 {
     attn_status status = attn__tokenizer_add_splitter(r->t, &splitter);
     if (status != ATTN_OK)
-        attn__token_pattern_destroy(splitter.pattern);
+        attn__regex_destroy(splitter.pattern);
     return status;
 }
 
@@ -322,8 +322,7 @@ static attn_status read_byte_level(reader *r, const json_t *json)
         status = add_splitter(r, (attn__splitter){.kind = ATTN__SPLIT_SPACE_BEFORE});
     if (status == ATTN_OK && flag(json, "use_regex", true)) {
         attn__splitter split = {.kind = ATTN__SPLIT_PATTERN, .behavior = ATTN__SPLIT_ISOLATED};
-        status = attn__token_pattern_create(&split.pattern, r->t->context, gpt2, sizeof gpt2 - 1, false, r->name,
-                                            "ByteLevel");
+        status = attn__regex_create(&split.pattern, r->t->context, gpt2, sizeof gpt2 - 1, false, r->name, "ByteLevel");
         if (status == ATTN_OK)
             status = add_splitter(r, split);
     }
@@ -370,8 +369,8 @@ static attn_status read_delimiter(reader *r, const json_t *json)
 {
     const char *delimiter = text_of(json, "delimiter", "");
     attn__splitter s = {.kind = ATTN__SPLIT_PATTERN, .behavior = ATTN__SPLIT_REMOVED};
-    attn_status status = attn__token_pattern_create(&s.pattern, r->t->context, delimiter, strlen(delimiter), true,
-                                                    r->name, "pre_tokenizer CharDelimiterSplit");
+    attn_status status = attn__regex_create(&s.pattern, r->t->context, delimiter, strlen(delimiter), true, r->name,
+                                            "pre_tokenizer CharDelimiterSplit");
     return status == ATTN_OK ? add_splitter(r, s) : status;
 }
 

@@ -79,20 +79,21 @@ attn_status attn__vit_heads(const attn__vit_config *v, int64_t width, int64_t *h
         *heads = timm_heads(saved_architecture(v), width);
     return *heads > 0
                ? ATTN_OK
-               : attn__fail(v->context, ATTN_ERROR_ARGUMENT,
-                            "%s: no tensor shows the number of heads, and no config.json beside it says it: give "
-                            "it with --heads (num_heads). timm's own models have 3 for 192 channels, 6 for 384, 12 "
-                            "for 768 and 16 for more; these are %" PRId64 " channels",
-                            v->weights, width);
+               : attn__fail(
+                     v->context, ATTN_ERROR_ARGUMENT,
+                     "%s: no tensor shows the number of heads, and no config.json beside it gives it: set --heads "
+                     "(num_heads). timm's own models have 3 for 192 channels, 6 for 384, 12 for 768 and 16 for more; "
+                     "these are %" PRId64 " channels",
+                     v->weights, width);
 }
 
 /* ----------------------------------------------------------------------------------------------- shapes */
 
 /* Properties of a model that no tensor shows. In a plain ViT of timm, each has the fixed value given here. */
 static const attn__plain_setting forms[] = {
-    {"global_pool", {"token"}, "only the class token is read by the classifier here"},
-    {"act_layer", {"gelu"}, "timm's Vision Transformers here have gelu"},
-    {"norm_layer", {"layernorm"}, "timm's Vision Transformers here have layernorm"}};
+    {"global_pool", {"token"}, "only classifiers of the class token are supported"},
+    {"act_layer", {"gelu"}, "only gelu is supported"},
+    {"norm_layer", {"layernorm"}, "only layernorm is supported"}};
 enum { FORMS = sizeof forms / sizeof *forms };
 
 /* Parts of timm's architecture names. A name with such a part belongs to another form of model, which the second
@@ -104,8 +105,8 @@ static attn_status check_architecture(const attn__vit_config *v, const char *pat
     for (size_t i = 0; i < sizeof named_forms / sizeof *named_forms; i++)
         if (strstr(name, named_forms[i][0]))
             return attn__fail(v->context, ATTN_ERROR_UNSUPPORTED,
-                              "%s: the architecture \"%.80s\" has %s; here are gelu and the class token only", path,
-                              name, named_forms[i][1]);
+                              "%s: the architecture \"%.80s\" has %s; only gelu and the class token are supported",
+                              path, name, named_forms[i][1]);
     return ATTN_OK;
 }
 
@@ -113,8 +114,7 @@ static attn_status check_architecture(const attn__vit_config *v, const char *pat
  * ATTN_ERROR_UNSUPPORTED. */
 static attn_status timm_is_plain(const attn__vit_config *v)
 {
-    static const attn__plain_setting pool = {
-        "args.gp", {"token"}, "only the class token is read by the classifier here"};
+    static const attn__plain_setting pool = {"args.gp", {"token"}, "only classifiers of the class token are supported"};
     const char *own = attn_config_text(v->config, "architecture", ""), *trained = saved_architecture(v);
     attn_status status = attn__plain_check(v->context, v->config, v->path, "", forms, FORMS);
     if (status == ATTN_OK)
@@ -193,7 +193,7 @@ attn_status attn__vit_picture(const attn__vit_config *v, int64_t grid, int64_t s
     *size = whole ? (int64_t)height : 0;
     if (!whole || height < width || height > width || (v->hugging_face && *size != grid * side))
         return attn__fail(v->context, ATTN_ERROR_SHAPE,
-                          "%s: \"%s\" says pictures of %g x %g pixels, but the tensors have positions for %" PRId64
+                          "%s: \"%s\" gives pictures of %g x %g pixels, but the tensors have positions for %" PRId64
                           " x %" PRId64 " patches of %" PRId64 " pixels: square pictures of %" PRId64,
                           v->path, key, height, width, grid, grid, side, grid * side);
     return ATTN_OK;
@@ -205,10 +205,11 @@ static attn_status check_pixels(const attn__vit_config *v, const attn__pixels *p
 {
     for (int i = 0; i < 3; i++)
         if (!(pixels->mean[i] >= 0 && pixels->mean[i] <= 1 && pixels->std[i] >= 1e-6f && pixels->std[i] <= 1))
-            return attn__fail(v->context, ATTN_ERROR_UNSUPPORTED,
-                              "%s: what is said beside it of pixels, (x - %g) / %g for x of 0 to 1, is not of 0 to 1; "
-                              "--mean and --std say it otherwise",
-                              v->weights, (double)pixels->mean[i], (double)pixels->std[i]);
+            return attn__fail(
+                v->context, ATTN_ERROR_UNSUPPORTED,
+                "%s: its pixels are scaled by (x - %g) / %g for x from 0 to 1; the mean must be from 0 to 1 and the "
+                "deviation above 0 and at most 1; give --mean and --std",
+                v->weights, (double)pixels->mean[i], (double)pixels->std[i]);
     return ATTN_OK;
 }
 
@@ -231,7 +232,7 @@ static int64_t length_of(const attn_config *p, const char *key, const char *name
 
 static attn_status refuse_fitting(const attn__vit_config *v, const char *what)
 {
-    return attn__fail(v->context, ATTN_ERROR_UNSUPPORTED, "%s: preprocessor_config.json %s, which cannot be followed",
+    return attn__fail(v->context, ATTN_ERROR_UNSUPPORTED, "%s: preprocessor_config.json %s, which is not supported",
                       v->weights, what);
 }
 
@@ -291,9 +292,10 @@ attn_status attn__vit_pixels(const attn__vit_config *v, const int64_t sides[2], 
     }
     pixels->fitting.filter = strcmp(filter, "bilinear") == 0 ? ATTN_IMAGE_FILTER_BILINEAR : ATTN_IMAGE_FILTER_BICUBIC;
     if (strcmp(filter, "bilinear") != 0 && strcmp(filter, "bicubic") != 0)
-        return attn__fail(v->context, ATTN_ERROR_UNSUPPORTED,
-                          "%s: its pictures are to be resized by %.40s interpolation; bilinear and bicubic are there",
-                          v->weights, filter);
+        return attn__fail(
+            v->context, ATTN_ERROR_UNSUPPORTED,
+            "%s: its pictures are resized by %.40s interpolation; only bilinear and bicubic are supported", v->weights,
+            filter);
     attn_status status = prepared ? read_fitting(v, sides, &pixels->fitting) : ATTN_OK;
     return status == ATTN_OK ? check_pixels(v, pixels) : status;
 }

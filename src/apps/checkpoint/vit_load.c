@@ -96,8 +96,8 @@ static attn_status measure(checkpoint *c, attn_config *config)
     attn_checkpoint_close(weights);
     for (int i = 0; status == ATTN_OK && needed[i][0]; i++)
         if (attn_config_int(config, needed[i][0], 0) < 1)
-            status = attn__fail(c->context, ATTN_ERROR_SHAPE, "%s: tensor %s is missing, or has another number of axes",
-                                c->path, needed[i][1]);
+            status = attn__fail(c->context, ATTN_ERROR_SHAPE,
+                                "%s: tensor %s is missing, or has the wrong number of axes", c->path, needed[i][1]);
     return status;
 }
 
@@ -106,7 +106,8 @@ static attn_status measure_patch(checkpoint *c)
     const attn_tensor *weight = tensor_for(c, "patch_embedding.conv.weight");
     if (!weight || attn_tensor_rank(weight) != 4)
         return attn__fail(c->context, ATTN_ERROR_SHAPE,
-                          "%s: tensor patch_embedding.conv.weight is missing, or has another number of axes", c->path);
+                          "%s: tensor patch_embedding.conv.weight is missing, or has the wrong number of axes",
+                          c->path);
     for (int i = 0; i < 2; i++)
         c->patch[i] = attn_tensor_length(weight, 2 + i);
     return ATTN_OK;
@@ -131,21 +132,23 @@ static attn_status measure_grid(checkpoint *c, attn_config *config)
     const attn_tensor *places = tensor_for(c, "pos_embedding");
     if (!places || attn_tensor_rank(places) != 3)
         return attn__fail(c->context, ATTN_ERROR_SHAPE,
-                          "%s: tensor pos_embedding is missing, or has another number of axes", c->path);
+                          "%s: tensor pos_embedding is missing, or has the wrong number of axes", c->path);
     int64_t patches = attn_tensor_length(places, 1) - 1;
     if (is_oblong(c, patches))
         return attn__config_set_sides(config, "patch_size", c->patch);
     if (c->patch[0] != c->patch[1])
         return attn__fail(c->context, ATTN_ERROR_SHAPE,
-                          "%s: patches of %" PRId64 " x %" PRId64 " pixels, and no config.json says pictures whose "
-                          "patches are the %" PRId64 " of the positions",
+                          "%s: patches of %" PRId64 " x %" PRId64
+                          " pixels, and no config.json gives the size of pictures that have the %" PRId64
+                          " patches of the positions",
                           c->path, c->patch[0], c->patch[1], patches);
     c->grid[0] = c->grid[1] = (int64_t)sqrt((double)patches + 0.5);
     if (c->grid[0] < 1 || c->grid[0] * c->grid[1] != patches)
-        return attn__fail(c->context, ATTN_ERROR_UNSUPPORTED,
-                          "%s: %" PRId64 " positions are no class token and a square of "
-                          "patches, and no config.json says other sides",
-                          c->path, patches + 1);
+        return attn__fail(
+            c->context, ATTN_ERROR_UNSUPPORTED,
+            "%s: %" PRId64
+            " positions are not a class token and a square of patches, and no config.json gives other sides",
+            c->path, patches + 1);
     return ATTN_OK;
 }
 
@@ -169,8 +172,7 @@ static attn_status choose(checkpoint *c, const attn_vit_options *o, attn_config 
     int64_t classes = attn_config_int(config, "num_classes", 0), heads = o->num_heads;
     c->has_head = classes > 0 && (!o->num_classes || o->num_classes == classes);
     if (classes < 1 && !o->num_classes)
-        return attn__fail(c->context, ATTN_ERROR_ARGUMENT, "%s has no classifier: num_classes would begin one",
-                          c->path);
+        return attn__fail(c->context, ATTN_ERROR_ARGUMENT, "%s has no classifier; num_classes adds a new one", c->path);
     attn_status status = attn__vit_agrees(c->beside, config);
     if (status == ATTN_OK && heads == 0)
         status = attn__vit_heads(c->beside, width, &heads);
@@ -197,8 +199,8 @@ static attn_status make_config(checkpoint *c, const attn_vit_options *o, attn_co
 
 static attn_status misshapen(const checkpoint *c, const char *name)
 {
-    return attn__fail(c->context, ATTN_ERROR_SHAPE, "%s: tensor %s has not the shape that the others ask for", c->path,
-                      name);
+    return attn__fail(c->context, ATTN_ERROR_SHAPE, "%s: the shape of tensor %s does not match the other tensors",
+                      c->path, name);
 }
 
 /* Resizes a map of positions with PyTorch's bicubic interpolation. */

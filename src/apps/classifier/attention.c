@@ -146,10 +146,10 @@ static attn_status add_layers(attn__attention *a, const attn_classifier *c)
         const attn_tensor *of_grid = attn_named_find(&a->outputs, windows[i]);
         status = of_grid ? add_windows(a, of_grid, shifted) : ATTN_OK;
     }
-    return status == ATTN_OK && a->n == 0
-               ? attn__fail(a->context, ATTN_ERROR_UNSUPPORTED, "the architecture \"%s\" gives no weights to draw",
-                            attn_model_architecture(c->model)->name)
-               : status;
+    return status == ATTN_OK && a->n == 0 ? attn__fail(a->context, ATTN_ERROR_UNSUPPORTED,
+                                                       "the architecture \"%s\" has no attention weights to draw",
+                                                       attn_model_architecture(c->model)->name)
+                                          : status;
 }
 
 /* ----------------------------------------------------------------------------------------------- running */
@@ -162,7 +162,7 @@ static attn_prediction guess_of(const attn_classifier *c, const float *logits)
         best = logits[i] > logits[best] ? i : best;
     for (int64_t i = 0; i < c->nclasses; i++)
         sum += exp((double)logits[i] - (double)logits[best]);
-    return (attn_prediction){(int32_t)best, 1 / sum};
+    return (attn_prediction){.label = (int32_t)best, .probability = 1 / sum};
 }
 
 static attn_status run_model(attn__attention *a, attn_classifier *c, const attn_image *fitted, attn_prediction *guess)

@@ -115,7 +115,7 @@ static attn_status check_kind(const attn_classifier *c, const char *path)
     const char *name = attn_config_text(c->config, "architecture", "");
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         if (strcmp(name, others[i].architecture) == 0)
-            return attn__fail(c->context, ATTN_ERROR_UNSUPPORTED, "%s: \"%s\" is no classifier; it %s", path, name,
+            return attn__fail(c->context, ATTN_ERROR_UNSUPPORTED, "%s: \"%s\" is not a classifier; it %s", path, name,
                               others[i].what);
     }
     return ATTN_OK;
@@ -153,8 +153,9 @@ static attn_status read_inputs(attn_classifier *c, const char *path)
         return attn__fail(c->context, ATTN_ERROR_FORMAT, "%s: \"resize_to\" is %lld, less than the input's %lld x %lld",
                           path, (long long)side, (long long)c->shape.width, (long long)c->shape.height);
     if (c->shape.channels == 2 || c->nclasses < 1)
-        return attn__fail(c->context, ATTN_ERROR_FORMAT, "%s: %lld channels and %lld classes", path,
-                          (long long)c->shape.channels, (long long)c->nclasses);
+        return attn__fail(c->context, ATTN_ERROR_FORMAT,
+                          "%s: found %lld channels and %lld classes; expected 1 or 3 channels, and at least 1 class",
+                          path, (long long)c->shape.channels, (long long)c->nclasses);
     return ATTN_OK;
 }
 

@@ -29,8 +29,8 @@ typedef struct source {
 
 static attn_status fail(const source *s, const char *what, int64_t its, int64_t own)
 {
-    return attn__fail(s->context, ATTN_ERROR_SHAPE, "%s: a model for %s %" PRId64 ", but the pictures have %" PRId64,
-                      s->path, what, its, own);
+    return attn__fail(s->context, ATTN_ERROR_SHAPE,
+                      "%s: the model is for %s %" PRId64 ", but the pictures have %" PRId64, s->path, what, its, own);
 }
 
 static attn_status check_channels(const source *s, const attn_config *config)
@@ -92,7 +92,8 @@ static attn_status load_own(const source *s, attn_model **model)
 {
     attn_config *file = attn__model_config_try(s->context, s->path);
     attn_status status =
-        file ? load_by(s, file, NULL, model) : attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: no config.json", s->path);
+        file ? load_by(s, file, NULL, model)
+             : attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: the directory has no config.json", s->path);
     attn_config_destroy(file);
     return status;
 }
@@ -112,9 +113,9 @@ static attn_status load_foreign(const source *s, attn_model **model)
     attn__foreign foreign;
     attn_status status = attn__foreign_begin(&foreign, s->context, s->path, &(attn__foreign_wish){.names = s->names});
     if (status == ATTN_OK && !classifies_pictures(attn__foreign_architecture(&foreign)))
-        status =
-            attn__fail(s->context, ATTN_ERROR_UNSUPPORTED, "%s: the architecture \"%s\" is no classifier of pictures",
-                       s->names, attn__foreign_architecture(&foreign)->name);
+        status = attn__fail(s->context, ATTN_ERROR_UNSUPPORTED,
+                            "%s: the architecture \"%s\" is not a classifier of pictures", s->names,
+                            attn__foreign_architecture(&foreign)->name);
     if (status == ATTN_OK)
         status = load_by(s, foreign.config, foreign.names, model);
     attn__foreign_end(&foreign);

@@ -20,18 +20,20 @@ static const attn_setting keys[] = {
         "reversible"),
     ATTN__TEXT("compat", "none", compats,
                "d2l: the choices of Dive into Deep Learning for its Vision Transformer (see docs/images.md)"),
-    ATTN__RUN_BEGIN("a checkpoint: a classifier's directory, or a Vision Transformer of timm or Hugging Face; what "
-                    "the model is then comes from there",
-                    "augmentation, dropout"),
+    ATTN__RUN_BEGIN(
+        "a checkpoint: a classifier's directory, or a Vision Transformer of timm or Hugging Face, which then sets "
+        "the kind and sizes of the model",
+        "augmentation, dropout"),
     /* data */
     ATTN__RUN_IMAGES(4096, "true", "2"),
     /* model */
     ATTN__INTS("patch", "4", 1, 64, "pixels along a side of a patch, or height and width (vit, axial, axial-image)"),
     ATTN__INT("width", "96", 1, 65536, "channels of a token (vit, axial, axial-image) or of the first stage (sasa)"),
     ATTN__INT("depth", "6", 1, 64, "blocks (vit, axial, axial-image) or layers (sasa: 26, 38 or 50)"),
-    ATTN__BOOL("reversible", "true",
-               "train in memory that does not grow with depth; another function than the plain stack (axial-image)"),
-    ATTN__INT("heads", "0", 0, 1024, "attention heads (vit, sasa, axial); 0: 4, or those that --from says"),
+    ATTN__BOOL(
+        "reversible", "true",
+        "train in memory that does not grow with depth; computes another function than the plain stack (axial-image)"),
+    ATTN__INT("heads", "0", 0, 1024, "attention heads (vit, sasa, axial); 0: 4, or those of the checkpoint of --from"),
     ATTN__INT("window", "7", 1, 63, "pixels along a side of a window, odd (sasa)"),
     ATTN__INT("mlp", "0", 0, 1048576, "width of the feed-forward layers (vit); 0: twice the model's"),
     ATTN__REAL("dropout", "0", 0, 0.95, "share of activations dropped in training"),
@@ -114,7 +116,7 @@ static attn_status set_image_size(attn_config *config, attn_context *context, co
     const attn_setting *key = key_of(a, "img_size");
     if (key && key->type == ATTN_CONFIG_TYPE_INT && shape.width != shape.height)
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                          "images of %lld x %lld pixels are not square, which %s wants; --size says what they become",
+                          "images of %lld x %lld pixels are not square, which %s needs; --size resizes them",
                           (long long)shape.width, (long long)shape.height, a->name);
     return key ? attn__config_set_sides(config, key->name, (int64_t[]){shape.height, shape.width}) : ATTN_OK;
 }

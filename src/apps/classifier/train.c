@@ -23,7 +23,7 @@ static attn_status prepare_data(training *t)
     const attn_image_filter filter = d2l ? ATTN_IMAGE_FILTER_BILINEAR : ATTN_IMAGE_FILTER_BICUBIC;
     attn_status status = attn__image_training_check(&t->run);
     if (status == ATTN_OK && d2l && strcmp(attn_config_text(t->run.settings, "model", ""), "vit") != 0)
-        status = attn__fail(t->run.context, ATTN_ERROR_ARGUMENT, "compat is d2l, whose model of images is vit, not %s",
+        status = attn__fail(t->run.context, ATTN_ERROR_ARGUMENT, "compat=d2l supports the model vit only, not %s",
                             attn_config_text(t->run.settings, "model", ""));
     if (status == ATTN_OK)
         status = attn__image_training_read(&t->data, &t->run, false, filter);

@@ -26,7 +26,7 @@ attn_tensor *attn__classifier_logits(attn_model *model, attn_tape *tape, attn_im
         logits = attn_named_find(&outputs, "logits");
         if (!logits)
             attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                       "the architecture \"%s\" is no classifier: it gives no \"logits\"",
+                       "the architecture \"%s\" is not a classifier: it has no output \"logits\"",
                        attn_model_architecture(model)->name);
     }
     attn_named_clear(&inputs);
@@ -130,7 +130,7 @@ static attn_status choose(attn_classifier *c, const attn__image_source *source, 
     attn_status status = part == ATTN_SPLIT_ALL ? attn__image_source_whole(source, set)
                                                 : attn__image_source_split(source, c->config, train, valid, test);
     if (status == ATTN_OK && attn_image_set_size(*set) == 0)
-        status = attn__fail(c->context, ATTN_ERROR_ARGUMENT, "there are no images in this part of the data");
+        status = attn__fail(c->context, ATTN_ERROR_ARGUMENT, "this part of the data has no images");
     return status;
 }
 
@@ -204,7 +204,7 @@ static attn_status rank(attn_context *context, const float *logits, int64_t clas
             if (!taken && (next < 0 || logits[i] > logits[next]))
                 next = i;
         }
-        guesses[k] = (attn_prediction){(int32_t)next, exp((double)logits[next] - all)};
+        guesses[k] = (attn_prediction){.label = (int32_t)next, .probability = exp((double)logits[next] - all)};
     }
     return attn__classifier_check(context, all);
 }
@@ -233,7 +233,7 @@ attn_status attn_classifier_classify(attn_classifier *c, const attn_image *image
 {
     ATTN__CALL(c->context);
     if (top < 1 || top > c->nclasses)
-        return attn__fail(c->context, ATTN_ERROR_ARGUMENT, "the %lld likeliest of %lld classes are asked for",
+        return attn__fail(c->context, ATTN_ERROR_ARGUMENT, "%lld classes are requested, but the model has %lld",
                           (long long)top, (long long)c->nclasses);
     size_t size = (size_t)(c->shape.width * c->shape.height * c->shape.channels);
     attn_tape *tape;

@@ -34,7 +34,7 @@ static const char *kind_of(const json_t *value)
     case JSON_INTEGER:
         return "an integer";
     case JSON_REAL:
-        return "a number that is no integer of 64 bits";
+        return "a number that is not a 64-bit integer";
     default:
         return "true, false or null";
     }
@@ -188,8 +188,8 @@ static attn_status visit_annotations(void *user, const char *key, int64_t index,
         list++;
     if (!key[0])
         return attn__fail(r->text->context, ATTN_ERROR_FORMAT,
-                          "%s: a list, as results are; annotations are an object with \"images\", \"annotations\" and "
-                          "\"categories\"",
+                          "%s: found a list, as COCO's results are; expected annotations, an object with \"images\", "
+                          "\"annotations\" and \"categories\"",
                           r->text->name);
     if (list == LISTS)
         return ATTN_OK;
@@ -210,7 +210,7 @@ static attn_status check_given(const reader *r)
 {
     for (int i = 0; i < LISTS; i++) {
         if (!r->given[i])
-            return attn__fail(r->text->context, ATTN_ERROR_FORMAT, "%s: no annotations of COCO: \"%s\" is missing",
+            return attn__fail(r->text->context, ATTN_ERROR_FORMAT, "%s: not COCO's annotations: \"%s\" is missing",
                               r->text->name, lists[i]);
     }
     return ATTN_OK;
@@ -288,7 +288,8 @@ static attn_status visit_result(void *user, const char *key, int64_t index, cons
     if (key[0])
         return attn__fail(
             context, ATTN_ERROR_FORMAT,
-            "%s: an object, as annotations are; results are a list of {image_id, category_id, bbox, score}",
+            "%s: found an object, as COCO's annotations are; expected results, a list of {image_id, category_id, "
+            "bbox, score}",
             r->text->name);
     if (!value)
         return ATTN_OK;

@@ -136,8 +136,9 @@ attn_status attn__boxed_data_read(attn__boxed_data *data, attn_context *context,
         valid = path;
     data->train = (attn__boxed_part){.set = data->set, .folder = images ? images : data->set->folder};
     if (data->set->nimages < 1 || data->set->ncategories < 1)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: %lld pictures and %lld categories; nothing can be learned",
-                          path, (long long)data->set->nimages, (long long)data->set->ncategories);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "%s: %lld pictures and %lld categories: there is nothing to learn", path,
+                          (long long)data->set->nimages, (long long)data->set->ncategories);
     status = count_up(&data->train, context);
     if (status == ATTN_OK)
         status = valid ? attn__boxes_read(&data->valid_set, context, valid, "val", NULL)

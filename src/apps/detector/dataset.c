@@ -62,15 +62,15 @@ static attn_status find_in_yaml(char **found, attn_context *context, const char 
     }
     const char *text = json_string_value(entry);
     if (folder && entry && !json_is_null(entry) && !text)
-        status = attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: \"%s\" must be one folder; lists are not read", file,
-                            part);
+        status = attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: \"%s\" must be one folder; lists are not supported",
+                            file, part);
     if (status == ATTN_OK && text && *text) {
         *found = folder_of_entry(context, folder, json_string_value(json_object_get(root, "path")), text, &status);
         if (status == ATTN_OK && !*found)
             status = attn__fail(context, ATTN_ERROR_NOT_FOUND, "%s: \"%s\": there is no %s", file, part, text);
         else if (status == ATTN_OK && !attn__is_directory(*found))
-            status = attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: \"%s\": %s is no folder; lists are not read",
-                                file, part, text);
+            status = attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                                "%s: \"%s\": %s is not a folder; lists are not supported", file, part, text);
     }
     attn__free(context, folder);
     json_decref(root);

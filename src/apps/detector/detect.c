@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-int64_t attn__detector_queries(const attn__detector *d)
+int64_t attn_detector_queries(const attn_detector *d)
 {
     return attn_config_int(attn_model_config(d->model), "num_queries", 0);
 }
@@ -41,25 +41,25 @@ attn_status attn__detector_run(attn_model *model, attn_tape *tape, attn_tensor *
 
 /* Returns the likeliest class of a query. The last class, "no object", is left out. The score is the probability of
  * the class among all classes. */
-static attn__found best_class(const float *logits, int64_t outputs)
+static attn_detection best_class(const float *logits, int64_t outputs)
 {
-    attn__found found = {0};
+    attn_detection found = {0};
     double largest = (double)logits[0], sum = 0;
     for (int64_t i = 1; i < outputs; i++) {
         largest = fmax(largest, (double)logits[i]);
-        found.class = i < outputs - 1 && logits[i] > logits[found.class] ? i : found.class;
+        found.label = i < outputs - 1 && logits[i] > logits[found.label] ? i : found.label;
     }
     for (int64_t i = 0; i < outputs; i++)
         sum += exp((double)logits[i] - largest);
-    found.score = exp((double)logits[found.class] - largest) / sum;
+    found.score = exp((double)logits[found.label] - largest) / sum;
     return found;
 }
 
 /* Sorts detections by falling score. Insertion sort is used, because it is stable and fast for few elements. */
-static void sort(attn__found *found, int64_t n)
+static void sort(attn_detection *found, int64_t n)
 {
     for (int64_t i = 1; i < n; i++) {
-        attn__found one = found[i];
+        attn_detection one = found[i];
         int64_t j = i;
         for (; j > 0 && found[j - 1].score < one.score; j--)
             found[j] = found[j - 1];
@@ -68,7 +68,7 @@ static void sort(attn__found *found, int64_t n)
 }
 
 attn_status attn__found_of(attn_context *context, const attn_tensor *logits, const attn_tensor *boxes, int64_t i,
-                           int64_t width, int64_t height, attn__found *found)
+                           int64_t width, int64_t height, attn_detection *found)
 {
     int64_t queries = attn_tensor_length(logits, 1), outputs = attn_tensor_length(logits, 2);
     const float *l = (const float *)attn_tensor_data(logits) + i * queries * outputs;
@@ -88,7 +88,7 @@ attn_status attn__found_of(attn_context *context, const attn_tensor *logits, con
     return ATTN_OK;
 }
 
-attn_status attn__detector_detect(attn__detector *d, const attn_image *image, attn__found *found)
+attn_status attn_detector_detect(attn_detector *d, const attn_image *image, attn_detection *found)
 {
     attn_image prepared;
     attn__set_outputs outputs;

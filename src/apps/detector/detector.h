@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * detector.h - object detection with DETR. A detector is a model with class names and rules for preparing pictures. The
- * header also declares its directory and its detections.
+ * detector.h - what is behind detect.h: a detector is a model with class names and rules for preparing pictures, in a
+ * directory.
  */
 #ifndef ATTN_APPS_DETECTOR_H
 #define ATTN_APPS_DETECTOR_H
 
 #include "apps/checkpoint/foreign_model.h"
-#include "attn/classify.h"
+#include "attn/detect.h"
 #include "attn/image.h"
 #include "attn/models.h"
 #include "attn/plot.h"
@@ -48,59 +48,24 @@ typedef struct attn__classes {
     const char *const *names;
 } attn__classes;
 
-typedef struct attn__detector {
+struct attn_detector {
     attn_context *context;
     attn_model *model;
     attn_config *config; /* settings of config.json with defaults filled in; it owns the strings in `classes` */
     attn_tape *tape;
     attn__picture_view view;
     attn__classes classes;
-} attn__detector;
+};
 
-/* One detected box, in pixels of the picture. The box may extend beyond the picture. */
-typedef struct attn__found {
-    double score;
-    int64_t class; /* index of the model's output for the class */
-    int64_t query; /* index of the query that predicted the box */
-    double left, top, right, bottom;
-} attn__found;
-
-/* Loads a directory of attn or of Hugging Face, or a checkpoint of DETR's authors. `names` is a names file for other
- * checkpoints. If it is NULL, the built-in names file that fits the tensors is used. `class_names` is a text file with
- * one class name per line. If it is NULL, the names in the checkpoint are used. The caller destroys the detector.
- * ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY: a file cannot be read.
- * ATTN_ERROR_UNSUPPORTED: the model is no detector. */
-attn_status attn__detector_load(attn__detector **detector, attn_context *context, const char *path, const char *names,
-                                const char *class_names);
-void attn__detector_destroy(attn__detector *detector); /* Frees the detector, which may be NULL. */
 /* Reports whether the config.json of a directory is that of a detector. If the file cannot be read, returns false. */
 bool attn__detector_is_at(attn_context *context, const char *directory);
-/* Returns the number of boxes that the model predicts for each picture, one per query. Only boxes with a high score
- * are objects. */
-int64_t attn__detector_queries(const attn__detector *detector);
-/* Writes the predicted boxes to found[queries], sorted by falling score. Boxes with equal scores are in the order of
- * their queries. Grey pictures are converted to colour. ATTN_ERROR_UNSUPPORTED: the model's outputs are not finite.
- * ATTN_ERROR_MEMORY: there is no memory. */
-attn_status attn__detector_detect(attn__detector *detector, const attn_image *image, attn__found *found);
-
-/* Which boxes to draw, and which attention to draw. */
-typedef struct attn__detector_view {
-    double threshold; /* boxes with a lower score are not drawn */
-    /* view: block, head and cell to draw; block 0 means the last block of the decoder, or all blocks of the encoder */
-    attn_classifier_view view;
-} attn__detector_view;
-/* Draws one panel for each box, which shows the weights of the box's query over the picture. If the view gives a cell,
- * draws the encoder's weights of that cell instead. ATTN_PLOT_HTML gives an interactive page of the encoder's weights
- * of all cells. ATTN_ERROR_ARGUMENT: no box has the minimum score, or the block, head or cell does not exist. */
-attn_status attn__detector_show(attn__detector *detector, const attn_image *image, const attn__detector_view *view,
-                                attn_plot_format format, attn_bytes *picture);
 
 /* --------------------------------------------------------------------------------- between this folder's files */
 
 /* Computes the predicted boxes of picture i of a batch from logits [B,Q,C+1] and boxes [B,Q,4]. The picture has this
  * width and height. */
 attn_status attn__found_of(attn_context *context, const attn_tensor *logits, const attn_tensor *boxes, int64_t i,
-                           int64_t width, int64_t height, attn__found *found);
+                           int64_t width, int64_t height, attn_detection *found);
 /* Prepares a picture as input of the model. The caller frees `prepared`, even on failure. */
 attn_status attn__view_prepare(const attn__picture_view *view, attn_context *context, const attn_image *image,
                                attn_image *prepared);
@@ -116,7 +81,7 @@ attn_status attn__detector_run(attn_model *model, attn_tape *tape, attn_tensor *
 attn_status attn__detector_describe(attn_config *config, const attn__classes *classes, const attn__picture_view *view);
 attn_status attn__detector_read(const attn_config *config, attn_context *context, const char *path,
                                 attn__classes *classes, attn__picture_view *view);
-/* Opens the files that attn__detector_load reads, without making the model. Returns the config, in which classes and
+/* Opens the files that attn_detector_load reads, without making the model. Returns the config, in which classes and
  * view are filled in, and the names of the tensors. attn__foreign_end must be called afterwards, even on failure. The
  * classes are valid until that call. */
 attn_status attn__detector_open(attn__foreign *foreign, attn_context *context, const char *path, const char *names,

@@ -193,17 +193,18 @@ static attn_status read_view(attn__picture_view *view, attn_context *context, co
     for (size_t i = 0; i < sizeof sides / sizeof *sides && status == ATTN_OK; i++) {
         const attn_config_value *value = attn_config_get(p, sides[i]);
         if (value && value->type != ATTN_CONFIG_TYPE_NULL)
-            status = attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                                "%s: \"%s\" is set; pictures here are resized by their short and long side "
-                                "(\"shortest_edge\", \"longest_edge\") and not padded to a size",
-                                path, sides[i]);
+            status = attn__fail(
+                context, ATTN_ERROR_UNSUPPORTED,
+                "%s: \"%s\" is set, which is not supported; pictures must be resized by their short and long side "
+                "(\"shortest_edge\", \"longest_edge\") without padding",
+                path, sides[i]);
     }
     const char *filter = attn__preparation_filter(p, "bilinear");
     bool resized = attn_config_bool(p, "do_resize", true);
     if (status == ATTN_OK && resized && strcmp(filter, "bilinear") != 0)
-        status = attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                            "%s: \"resample\" is %s interpolation; pictures are resized by bilinear interpolation here",
-                            path, filter);
+        status =
+            attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                       "%s: \"resample\" is %s interpolation; only bilinear interpolation is supported", path, filter);
     view->size = attn_config_int(p, "size.shortest_edge", attn_config_int(p, "size", view->size));
     view->longest = attn_config_int(p, "size.longest_edge", attn_config_int(p, "max_size", view->longest));
     if (!resized)
@@ -226,8 +227,8 @@ static attn_status detect_names(attn_context *context, const char *path, const c
     attn_checkpoint_close(plain);
     if (status == ATTN_OK && (!*names || strncmp(*names, "detr-", strlen("detr-")) != 0))
         status = attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                            "%s: its tensors are not named as those of a DETR%s%s; --names FILE brings other names",
-                            path, *names ? " but as by the names file " : "", *names ? *names : "");
+                            "%s: the tensor names are not those of a DETR%s%s; --names FILE renames tensors", path,
+                            *names ? " but those of the names file " : "", *names ? *names : "");
     return status;
 }
 
@@ -255,7 +256,8 @@ attn_status attn__detector_open(attn__foreign *foreign, attn_context *context, c
     if (status != ATTN_OK)
         return status;
     if (kind && strcmp(kind, architecture) != 0)
-        status = attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: \"%.60s\" is no detector; detr is", path, kind);
+        status =
+            attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: \"%.60s\" is not a detector; expected detr", path, kind);
     else if (own && !kind && strcmp(attn_config_text(own, "model_type", "detr"), "detr") != 0)
         status = attn__foreign_type_refuse(context, path, own);
     else if (!kind && !names)
@@ -267,36 +269,45 @@ attn_status attn__detector_open(attn__foreign *foreign, attn_context *context, c
                              : status;
 }
 
-static attn_status load(attn__detector *d, const char *path, const char *names, const char *class_names)
+static attn_status load(attn_detector *d, const char *path, const attn_detector_options *o)
 {
     attn__foreign from;
-    attn_status status = attn__detector_open(&from, d->context, path, names, class_names, &d->classes, &d->view);
+    attn_status status = attn__detector_open(&from, d->context, path, o->names, o->class_names, &d->classes, &d->view);
     if (status == ATTN_OK)
         status = attn__foreign_model(&d->model, d->context, &from, NULL);
     d->config = from.config;
     from.config = NULL;
     attn__foreign_end(&from);
+    if (status == ATTN_OK && o->size > 0)
+        attn__view_resize(&d->view, o->size);
     return status == ATTN_OK ? attn_tape_create(&d->tape, d->context) : status;
 }
 
-attn_status attn__detector_load(attn__detector **detector, attn_context *context, const char *path, const char *names,
-                                const char *class_names)
+attn_status attn_detector_load(attn_detector **detector, attn_context *context, const char *path,
+                               const attn_detector_options *options)
 {
+    static const attn_detector_options defaults = {0};
     ATTN__CALL(context);
     *detector = NULL;
-    attn__detector *made = attn__alloc_zero(context, sizeof *made);
+    if (ATTN__CHECK_RESERVED(context, options, attn_detector_options) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
+    options = options ? options : &defaults;
+    if (options->size < 0)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "a picture's short side of %lld pixels is negative",
+                          (long long)options->size);
+    attn_detector *made = attn__alloc_zero(context, sizeof *made);
     if (!made)
         return ATTN_ERROR_MEMORY;
     made->context = context;
-    attn_status status = load(made, path, names, class_names);
+    attn_status status = load(made, path, options);
     if (status == ATTN_OK)
         *detector = made;
     else
-        attn__detector_destroy(made);
+        attn_detector_destroy(made);
     return status;
 }
 
-void attn__detector_destroy(attn__detector *d)
+void attn_detector_destroy(attn_detector *d)
 {
     if (!d)
         return;
@@ -304,6 +315,16 @@ void attn__detector_destroy(attn__detector *d)
     attn_model_destroy(d->model);
     attn_config_destroy(d->config);
     attn__free(d->context, d);
+}
+
+const char *attn_detector_class_name(const attn_detector *d, int64_t i)
+{
+    return i >= 0 && i < d->classes.n ? d->classes.names[i] : NULL;
+}
+
+int64_t attn_detector_class_id(const attn_detector *d, int64_t i)
+{
+    return i >= 0 && i < d->classes.n ? d->classes.ids[i] : -1;
 }
 
 bool attn__detector_is_at(attn_context *context, const char *directory)

@@ -12,16 +12,17 @@
 
 static const attn_setting keys[] = {
     ATTN__TEXT("backbone", "resnet18", attn__resnet_names, "the convolutions before the Transformer"),
-    ATTN__RUN_BEGIN("a checkpoint: a detector's directory, Hugging Face's, or a .pth of DETR's authors; what "
-                    "the model is then comes from there",
-                    "augmentation, dropout"),
+    ATTN__RUN_BEGIN(
+        "a checkpoint: a detector's directory, Hugging Face's, or a .pth of DETR's authors, which then sets the "
+        "sizes of the model",
+        "augmentation, dropout"),
     /* data */
     ATTN__TEXT("images", "", NULL, "the folder of the pictures; default: that of the annotations"),
     ATTN__TEXT("valid_data", "", NULL, "annotations to validate on; default: those of a share of the pictures"),
     ATTN__REAL("valid", "0.1", 0, 0.9, "share of the pictures kept for validation"),
     ATTN__INT("size", "", 0, 65536,
               "pixels of a picture's short side; 0: as it is; default: as the checkpoint of --from has it, else 0"),
-    ATTN__INT("longest", "", 0, 1e6, "about the most pixels of the long side; 0: any; default: as size"),
+    ATTN__INT("longest", "", 0, 1e6, "most pixels of the long side, approximately; 0: any; default: as size"),
     ATTN__BOOL("flip", "true", "mirror every other picture left to right"),
     ATTN__BOOL("crop", "true", "resize pictures by 0.6 to 1, every other one after cutting a part out"),
     /* model */

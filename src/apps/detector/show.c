@@ -15,10 +15,10 @@
 enum { SIDE = 168, MOST = 40 };
 
 typedef struct drawing {
-    attn__detector *d;
-    const attn__detector_view *view;
+    attn_detector *d;
+    const attn_detector_view *view;
     attn__attention attention;
-    attn__found *found;
+    attn_detection *found;
     int64_t rows, cols; /* number of rows and columns of the feature map */
     attn_image small;   /* the picture, resized to the drawn size */
     attn_image framed[MOST];
@@ -38,7 +38,7 @@ static attn_status find_grid(drawing *w, int64_t places, const attn_image *prepa
         if (w->rows * w->cols == places)
             return ATTN_OK;
     }
-    return attn__fail(w->d->context, ATTN_ERROR_UNSUPPORTED, "%lld places are no grid over %lld x %lld pixels",
+    return attn__fail(w->d->context, ATTN_ERROR_UNSUPPORTED, "%lld places do not form a grid over %lld x %lld pixels",
                       (long long)places, (long long)prepared->width, (long long)prepared->height);
 }
 
@@ -94,15 +94,16 @@ static attn_status choose(const drawing *w, int64_t blocks, int64_t heads, int64
 {
     const attn_classifier_view *v = &w->view->view;
     if (v->layer > blocks || v->head > heads)
-        return attn__fail(w->d->context, ATTN_ERROR_ARGUMENT,
-                          "block %lld and head %lld of the decoder: there are %lld and %lld, from 1",
-                          (long long)v->layer, (long long)v->head, (long long)blocks, (long long)heads);
+        return attn__fail(
+            w->d->context, ATTN_ERROR_ARGUMENT,
+            "block %lld or head %lld of the decoder does not exist: it has %lld blocks of %lld heads, counted from 1",
+            (long long)v->layer, (long long)v->head, (long long)blocks, (long long)heads);
     *block = v->layer > 0 ? v->layer - 1 : blocks - 1;
     return ATTN_OK;
 }
 
 /* Draws a box as a white rectangle with dark rims, because these are visible on any background. */
-static void frame(attn_image *image, const attn__found *f, double scale)
+static void frame(attn_image *image, const attn_detection *f, double scale)
 {
     const double at[] = {f->left * scale, f->top * scale, f->right * scale, f->bottom * scale};
     for (int64_t y = 0; y < image->height; y++) {
@@ -120,7 +121,7 @@ static void frame(attn_image *image, const attn__found *f, double scale)
 static attn_status add_box(drawing *w, const attn_tensor *weights, int64_t block, double scale)
 {
     const attn_classifier_view *v = &w->view->view;
-    const attn__found *f = &w->found[w->n];
+    const attn_detection *f = &w->found[w->n];
     int64_t heads = attn_tensor_length(weights, 2), queries = attn_tensor_length(weights, 3), n = w->rows * w->cols;
     int64_t from = v->head > 0 ? v->head - 1 : 0, to = v->head > 0 ? v->head : heads;
     float *map = w->maps + w->n * n;
@@ -134,7 +135,7 @@ static attn_status add_box(drawing *w, const attn_tensor *weights, int64_t block
     if (status != ATTN_OK)
         return status;
     frame(framed, f, scale);
-    snprintf(w->titles[w->n], sizeof *w->titles, "%.100s %.2f", w->d->classes.names[f->class], f->score);
+    snprintf(w->titles[w->n], sizeof *w->titles, "%.100s %.2f", w->d->classes.names[f->label], f->score);
     w->panels[w->n] = (attn_overlay){.title = w->titles[w->n],
                                      .width = framed->width,
                                      .height = framed->height,
@@ -152,14 +153,14 @@ static attn_status add_box(drawing *w, const attn_tensor *weights, int64_t block
 static attn_status draw_boxes(drawing *w, const attn_image *image, attn_plot_format format, attn_bytes *picture)
 {
     const attn_tensor *weights = attn_named_find(&w->attention.outputs, "cross_weights");
-    int64_t block = 0, heads = attn_tensor_length(weights, 2), most = attn__detector_queries(w->d);
+    int64_t block = 0, heads = attn_tensor_length(weights, 2), most = attn_detector_queries(w->d);
     char title[80];
     attn_status status = choose(w, attn_tensor_length(weights, 0), heads, &block);
     most = most < MOST ? most : MOST;
     if (status == ATTN_OK && w->found[0].score < w->view->threshold)
         status = attn__fail(w->d->context, ATTN_ERROR_ARGUMENT,
                             "no box has a score of %g; the best is \"%.60s\" with %.3f: a lower --threshold shows it",
-                            w->view->threshold, w->d->classes.names[w->found[0].class], w->found[0].score);
+                            w->view->threshold, w->d->classes.names[w->found[0].label], w->found[0].score);
     if (status != ATTN_OK)
         return status;
     w->maps = attn__alloc_zero(w->d->context, attn__size_mul((size_t)(most * w->rows * w->cols), sizeof *w->maps));
@@ -192,7 +193,7 @@ static attn_status draw(drawing *w, const attn_image *image, attn_plot_format fo
 {
     attn_context *context = w->d->context;
     bool places = format == ATTN_PLOT_HTML || w->view->view.query_row > 0;
-    w->found = attn__alloc(context, attn__size_mul((size_t)attn__detector_queries(w->d), sizeof *w->found));
+    w->found = attn__alloc(context, attn__size_mul((size_t)attn_detector_queries(w->d), sizeof *w->found));
     attn_status status = w->found ? fit(w, image) : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK)
         status = run(w, image);
@@ -206,8 +207,8 @@ static attn_status draw(drawing *w, const attn_image *image, attn_plot_format fo
     return status;
 }
 
-attn_status attn__detector_show(attn__detector *d, const attn_image *image, const attn__detector_view *view,
-                                attn_plot_format format, attn_bytes *picture)
+attn_status attn_detector_render_attention(attn_detector *d, const attn_image *image, const attn_detector_view *view,
+                                           attn_plot_format format, attn_bytes *picture)
 {
     ATTN__CALL(d->context);
     *picture = (attn_bytes){0};

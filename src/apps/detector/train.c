@@ -74,10 +74,10 @@ enum { NUMBERS = 6 };
  * which pads no picture. Each rank writes only the values of its own pictures. The sum
  * over all ranks then has the values of all pictures. The result is thus the same for any number of ranks. */
 typedef struct results {
-    attn__found *found; /* [queries] detections of one picture */
-    double *numbers;    /* [pictures,queries,NUMBERS] values of the detections, followed by `losses` */
-    double *losses;     /* [pictures] */
-    int64_t n;          /* number of detections */
+    attn_detection *found; /* [queries] detections of one picture */
+    double *numbers;       /* [pictures,queries,NUMBERS] values of the detections, followed by `losses` */
+    double *losses;        /* [pictures] */
+    int64_t n;             /* number of detections */
 } results;
 
 static attn_status keep(const training *t, const attn__set_outputs *out, int64_t index, results *r)
@@ -88,8 +88,8 @@ static attn_status keep(const training *t, const attn__set_outputs *out, int64_t
     attn_status status =
         attn__found_of(t->run.context, out->logits, out->boxes, 0, image->width, image->height, r->found);
     for (int64_t q = 0; q < t->data.queries && status == ATTN_OK; q++, to += NUMBERS) {
-        const attn__found *f = &r->found[q];
-        int64_t category = attn__box_set_category(set, t->start.classes.ids[f->class]);
+        const attn_detection *f = &r->found[q];
+        int64_t category = attn__box_set_category(set, t->start.classes.ids[f->label]);
         const double of[NUMBERS] = {
             f->left, f->top, f->right - f->left, f->bottom - f->top, f->score, (double)(category + 1)};
         memcpy(to, of, sizeof of);
@@ -197,7 +197,8 @@ static attn_status prepare_data(training *t)
     run->fingerprint = attn__boxed_data_fingerprint(&t->data);
     status = attn__run_check_data(run);
     if (status == ATTN_OK && attn_config_real(s, "label_smoothing", 0) > 0)
-        status = attn__fail(run->context, ATTN_ERROR_ARGUMENT, "label_smoothing: the loss of boxes has none");
+        status = attn__fail(run->context, ATTN_ERROR_ARGUMENT,
+                            "label_smoothing must be 0: the loss of boxes does not support it");
     return status;
 }
 
@@ -206,7 +207,7 @@ static attn_status check_stages(const attn__run *run)
 {
     const attn_config_value stages = {.type = ATTN_CONFIG_TYPE_INT,
                                       .integer = attn__resnet_stages(attn_model_config(run->model))};
-    return attn__run_refuse(run, "stages", &stages, "is of a model with another value");
+    return attn__run_refuse(run, "stages", &stages, "has another value");
 }
 
 static attn_status prepare_model(training *t)

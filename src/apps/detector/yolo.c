@@ -373,13 +373,13 @@ static attn_status add_images(attn__box_set *set, const folders *f)
     }
     attn_entries_free(set->context, &files);
     if (status == ATTN_OK && set->nimages == 0)
-        return attn__fail(set->context, ATTN_ERROR_FORMAT, "%s: has no images", f->images);
+        return attn__fail(set->context, ATTN_ERROR_FORMAT, "%s: the folder has no images", f->images);
     if (status == ATTN_OK && !attn__is_directory(f->labels))
         return attn__fail(set->context, ATTN_ERROR_NOT_FOUND,
-                          "%s: has no boxes: neither annotations.json nor a folder %s", f->base, f->labels);
+                          "%s: the folder has no boxes: neither annotations.json nor a folder %s", f->base, f->labels);
     if (status == ATTN_OK && labelled == 0)
         return attn__fail(set->context, ATTN_ERROR_NOT_FOUND,
-                          "%s: none of the %lld images of %s has a text file of its name here", f->labels,
+                          "%s: the folder has no text file named like any of the %lld images of %s", f->labels,
                           (long long)set->nimages, f->images);
     return status;
 }

@@ -55,7 +55,7 @@ static attn_status join(const attn_encoder *encoder, const char **text, size_t *
     return ATTN_OK;
 }
 
-static attn_status copy(const attn_encoder *encoder, const attn__encoded *from, attn_encoder_text *to)
+static attn_status copy(const attn_encoder *encoder, const attn__encoding *from, attn_encoder_text *to)
 {
     size_t size = attn__size_mul((size_t)from->n, sizeof *to->ids);
     bool typed = false, segments = attn_config_int(attn_model_config(encoder->model), "segments", 0) > 1;
@@ -75,7 +75,7 @@ static attn_status copy(const attn_encoder *encoder, const attn__encoded *from, 
 static attn_status split_words(const attn_encoder *encoder, const char *text, size_t length, attn_encoder_text *tokens)
 {
     attn__encode_options how = {.special = true};
-    attn__encoded found = {0};
+    attn__encoding found = {0};
     char *joined = NULL;
     if (!encoder->tokenizer)
         return attn__fail(
@@ -93,7 +93,7 @@ static attn_status split_words(const attn_encoder *encoder, const char *text, si
     if (status == ATTN_OK)
         status = copy(encoder, &found, tokens);
     tokens->skip = encoder->prompt_tokens;
-    attn__encoded_free(encoder->context, &found);
+    attn__encoding_free(encoder->context, &found);
     attn__free(encoder->context, joined);
     return status;
 }

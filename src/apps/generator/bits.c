@@ -128,7 +128,7 @@ static attn_status measure_part(attn_generator *g, const attn__image_source *sou
                                                                : all;
         score->images = attn_image_set_size(set);
         if (score->images == 0)
-            status = attn__fail(g->context, ATTN_ERROR_ARGUMENT, "there are no images in this part of the data");
+            status = attn__fail(g->context, ATTN_ERROR_ARGUMENT, "this part of the data has no images");
         if (status == ATTN_OK)
             status = measure_baseline(g, train, set, score);
         if (status == ATTN_OK)

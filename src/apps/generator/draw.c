@@ -89,7 +89,8 @@ attn_status attn_generator_draw(attn_generator *g, int64_t n, const attn_generat
     int64_t rows = g->shape.height * g->shape.channels * frames;
     options = options ? options : &plain;
     if (n < 1)
-        return attn__fail(g->context, ATTN_ERROR_ARGUMENT, "%lld images are asked for; 1 or more wanted", (long long)n);
+        return attn__fail(g->context, ATTN_ERROR_ARGUMENT, "%lld images are requested; expected 1 or more",
+                          (long long)n);
     for (int64_t i = 0; i < n * frames; i++)
         images[i] = (attn_image){0};
     attn_status status = ATTN_OK;
@@ -154,8 +155,8 @@ static attn_status draw_rest(attn_generator *g, attn_image *images, given_part g
 static attn_status check_given(const attn_generator *g, int64_t frames, int64_t rows)
 {
     if (frames < 1 || frames > g->shape.frames)
-        return attn__fail(g->context, ATTN_ERROR_ARGUMENT, "%lld frames are given; videos have %lld", (long long)frames,
-                          (long long)g->shape.frames);
+        return attn__fail(g->context, ATTN_ERROR_ARGUMENT, "%lld frames are given, but the model's videos have %lld",
+                          (long long)frames, (long long)g->shape.frames);
     if (rows < 0 || rows > g->shape.height)
         return attn__fail(g->context, ATTN_ERROR_ARGUMENT, "--rows %lld: images have only %lld rows", (long long)rows,
                           (long long)g->shape.height);

@@ -50,7 +50,7 @@ static attn_status read_inputs(attn_generator *g, const char *path)
         return attn__foreign_type_refuse(g->context, path, g->config);
     if (strcmp(name, "axial-transformer") != 0)
         return attn__fail(g->context, ATTN_ERROR_UNSUPPORTED,
-                          "%s: \"%.80s\" is no model that draws images; axial-transformer is", path, name);
+                          "%s: \"%.80s\" is not a model that draws images; expected axial-transformer", path, name);
     attn_status status = attn__keys_resolve(&checked, g->context, &table, g->config, &of_file);
     if (status != ATTN_OK)
         return status;
@@ -111,6 +111,11 @@ bool attn_generator_is_at(attn_context *context, const char *directory)
 attn_model *attn_generator_model(const attn_generator *g)
 {
     return g->model;
+}
+
+int64_t attn_generator_frames(const attn_generator *g)
+{
+    return g->shape.frames;
 }
 
 attn_image_shape attn_generator_shape(const attn_generator *g)

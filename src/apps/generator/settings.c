@@ -14,18 +14,18 @@ static const attn_setting keys[] = {
     ATTN__TEXT("model", "axial-transformer", models, "the distribution over images (Ho et al. 2019)"),
     ATTN__TEXT("compat", "none", compats,
                "paper: as many blocks as the axial transformer of Ho et al. 2019 has: 16, 8 and 4 of one axis"),
-    ATTN__RUN_BEGIN("a model: a directory of attn's; what the model is then comes from there", "augmentation, dropout"),
+    ATTN__RUN_BEGIN("a model: a directory of attn's, which then sets the sizes of the model", "augmentation, dropout"),
     /* data */
     ATTN__BOOL("video", "false", "folders are videos, their pictures the frames, in the order of their names"),
     ATTN__RUN_IMAGES(1024, "false", "0"),
-    ATTN__INT("levels", "256", 2, 256, "values that a sample is rounded down to"),
+    ATTN__INT("levels", "256", 2, 256, "number of values that a sample can have; it is rounded down to one of them"),
     /* model */
-    ATTN__INT("dim", "64", 1, 65536, "channels inside"),
+    ATTN__INT("dim", "64", 1, 65536, "channels of the model"),
     ATTN__INT("heads", "4", 1, 1024, "attention heads; divides dim"),
     ATTN__INT("exterior_blocks", "2", 0, 64,
-              "blocks over the earlier channels and frames; of no use for grey pictures"),
-    ATTN__INT("outer_blocks", "4", 0, 64, "blocks over the rows above, rows and columns in turn"),
-    ATTN__INT("inner_blocks", "4", 0, 64, "blocks over the pixels to the left"),
+              "blocks that attend to earlier channels and frames; grey pictures need none"),
+    ATTN__INT("outer_blocks", "4", 0, 64, "blocks that attend to the rows above, along rows and columns in turn"),
+    ATTN__INT("inner_blocks", "4", 0, 64, "blocks that attend to the pixels to the left"),
     ATTN__REAL("dropout", "0", 0, 0.95, "share of activations dropped in training"),
     /* These are settings of the training. Labels are not smoothed, because the loss counts bits. Smoothed labels
      * would give the bits of another distribution. */

@@ -20,8 +20,8 @@ static const char about[] = "Exterior blocks read the planes before this one, ou
 
 static attn_status refuse(const attn__generator_look *s, const char *what, int64_t asked, int64_t most)
 {
-    return attn__fail(s->g->context, ATTN_ERROR_ARGUMENT, "%s %lld is asked for; there are %lld, from 1", what,
-                      (long long)asked, (long long)most);
+    return attn__fail(s->g->context, ATTN_ERROR_ARGUMENT, "%s %lld does not exist: there are %lld, counted from 1",
+                      what, (long long)asked, (long long)most);
 }
 
 /* Checks the view and fills in its defaults. n is the number of given frames of a video. */
@@ -38,7 +38,7 @@ static attn_status resolve(attn__generator_look *s, int64_t n)
     if (s->view.frame < 0 || s->view.frame > shape.frames)
         return refuse(s, "frame", s->view.frame, shape.frames);
     if (s->view.frame > n)
-        return attn__fail(s->g->context, ATTN_ERROR_ARGUMENT, "frame %lld is asked for; %lld are given",
+        return attn__fail(s->g->context, ATTN_ERROR_ARGUMENT, "frame %lld is requested, but %lld are given",
                           (long long)s->view.frame, (long long)n);
     s->view.frame = s->view.frame ? s->view.frame : n < shape.frames ? n : shape.frames;
     s->view.channel = s->view.channel ? s->view.channel : shape.channels;

@@ -21,7 +21,8 @@ static attn_status prepare_data(training *t)
     attn_status status = attn__image_training_check(&t->run);
     if (status == ATTN_OK && smoothing > 0)
         status = attn__fail(t->run.context, ATTN_ERROR_ARGUMENT,
-                            "label_smoothing is %g; the loss of images is in bits, which only 0 gives", smoothing);
+                            "label_smoothing is %g; it must be 0, because the loss of images is measured in bits",
+                            smoothing);
     if (status == ATTN_OK)
         status = attn__image_training_read(&t->data, &t->run, true, ATTN_IMAGE_FILTER_BICUBIC);
     t->levels = attn_config_int(t->run.settings, "levels", 256);
@@ -93,16 +94,16 @@ static attn_status model_from(attn__run *run, const char *path, attn_image_shape
                             attn_config_int(its, "channels", 0), attn_config_int(its, "frames", 1)};
     int64_t levels = attn_config_int(its, "levels", 0), asked = attn_config_int(run->settings, "levels", 0);
     if (own.frames != shape.frames)
-        status = attn__fail(run->context, ATTN_ERROR_SHAPE, "%s: a model of %lld frames; these data have %lld", path,
-                            (long long)own.frames, (long long)shape.frames);
+        status = attn__fail(run->context, ATTN_ERROR_SHAPE, "%s: the model has %lld frames, but the data have %lld",
+                            path, (long long)own.frames, (long long)shape.frames);
     else if (own.height != shape.height || own.width != shape.width || own.channels != shape.channels ||
              levels != asked)
-        status =
-            attn__fail(run->context, ATTN_ERROR_SHAPE,
-                       "%s: a model of pictures of %lld x %lld, %lld channels and %lld levels; these have %lld x "
-                       "%lld, %lld and %lld",
-                       path, (long long)own.height, (long long)own.width, (long long)own.channels, (long long)levels,
-                       (long long)shape.height, (long long)shape.width, (long long)shape.channels, (long long)asked);
+        status = attn__fail(
+            run->context, ATTN_ERROR_SHAPE,
+            "%s: the model draws pictures of %lld x %lld pixels with %lld channels and %lld levels, but the data "
+            "have %lld x %lld, %lld and %lld",
+            path, (long long)own.height, (long long)own.width, (long long)own.channels, (long long)levels,
+            (long long)shape.height, (long long)shape.width, (long long)shape.channels, (long long)asked);
     if (status == ATTN_OK)
         status = attn__model_copy(&run->model, model, over);
     if (status == ATTN_OK)

@@ -78,7 +78,7 @@ attn_status attn_msa_load(attn_msa **msa, attn_context *context, const char *pat
     attn_msa_load_options o = options ? *options : (attn_msa_load_options){0};
     attn_status status = start(msa, context);
     if (status == ATTN_OK && !attn_file_exists(path))
-        status = attn__fail(context, ATTN_ERROR_NOT_FOUND, "there is no %s", path);
+        status = attn__fail(context, ATTN_ERROR_NOT_FOUND, "%s: no such file or directory", path);
     if (status == ATTN_OK)
         status = o.names                  ? attn__msa_load_foreign(*msa, path, &o)
                  : ends_with(path, ".pt") ? attn__msa_load_checkpoint(*msa, path, &o)
@@ -210,10 +210,11 @@ attn_status attn__msa_load_directory(attn_msa *msa, const char *path, const attn
     attn_named_list rest = {.context = msa->context};
     attn_status status = find_files(msa->context, path, weights, config);
     if (status == ATTN_OK && !attn_file_exists(config))
-        status = attn__fail(msa->context, ATTN_ERROR_FORMAT,
-                            "%s is no model: a published checkpoint's name ends in .pt, and a "
-                            "directory that attn made has config.json and model.safetensors in it",
-                            path);
+        status =
+            attn__fail(msa->context, ATTN_ERROR_FORMAT,
+                       "%s is not a model: expected a published checkpoint (.pt), or a directory with config.json and "
+                       "model.safetensors",
+                       path);
     if (status == ATTN_OK)
         status = attn_config_read(&file, msa->context, config);
     if (status == ATTN_OK && !attn_config_text(file, "architecture", NULL))

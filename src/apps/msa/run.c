@@ -19,7 +19,8 @@ static int64_t layer_at(const attn_msa *msa, const attn_msa_options *options, in
     layer += layer < 0 ? layers + 1 : 0;
     if (layer >= 0 && layer <= layers)
         return layer;
-    attn__fail(msa->context, ATTN_ERROR_ARGUMENT, "representation of layer %lld; allowed: 0 to %lld, -%lld to -1",
+    attn__fail(msa->context, ATTN_ERROR_ARGUMENT,
+               "the representation of layer %lld is requested; allowed: 0 to %lld, -%lld to -1",
                (long long)options->layers[i], (long long)layers, (long long)layers + 1);
     return -1;
 }
@@ -156,21 +157,21 @@ attn_status attn_msa_estimate(const attn_msa *msa, int64_t batch, int64_t rows, 
     int64_t wide = attn_tensor_length(m->layer[0].fc1.weight, 0);
     n.hidden = fmin(n.tokens, (double)attn__tokens_hidden(msa->context, narrow, (int64_t)n.tokens, m->dim, wide));
     if (n.o->contacts && !msa->has_regression)
-        return attn__fail(msa->context, ATTN_ERROR_ARGUMENT,
-                          "contacts need the contact regression: of ESM's checkpoints a second file (its name ends in "
-                          "-contact-regression.pt; put it beside the checkpoint, or name it), of other models one "
-                          "fitted to structures (attn train contacts)");
+        return attn__fail(
+            msa->context, ATTN_ERROR_ARGUMENT,
+            "contacts need the contact regression: for ESM's checkpoints a second file (its name ends in "
+            "-contact-regression.pt; put it beside the checkpoint, or name it), for other models one fitted to "
+            "structures (attn train contacts)");
     if (n.o->nlayers > m->layers + 1)
-        return attn__fail(msa->context, ATTN_ERROR_ARGUMENT, "%lld representations of %lld layers",
+        return attn__fail(msa->context, ATTN_ERROR_ARGUMENT, "%lld representations are requested of %lld layers",
                           (long long)n.o->nlayers, (long long)m->layers);
     if (n.o->map_layer < 0 || n.o->map_layer > m->layers)
         return attn__fail(msa->context, ATTN_ERROR_ARGUMENT,
-                          "attention maps of layer %lld; allowed: 1 to %lld, 0 for all", (long long)n.o->map_layer,
-                          (long long)m->layers);
+                          "the attention maps of layer %lld are requested; allowed: 1 to %lld, 0 for all",
+                          (long long)n.o->map_layer, (long long)m->layers);
     if (m->untied && (n.o->row_maps || n.o->contacts))
-        return attn__fail(
-            msa->context, ATTN_ERROR_UNSUPPORTED,
-            "row attentions and contacts are those of tied rows; \"tied\" is false in this model's config");
+        return attn__fail(msa->context, ATTN_ERROR_UNSUPPORTED,
+                          "row attentions and contacts need tied rows, but \"tied\" is false in this model's config");
     for (int64_t i = 0; i < n.o->nlayers; i++)
         if (layer_at(msa, n.o, i) < 0)
             return ATTN_ERROR_ARGUMENT;

@@ -24,14 +24,16 @@
 static const char *const orders[] = {"row-column", "column-row", NULL};
 
 static const attn_setting keys[] = {
-    ATTN__RUN_BEGIN("a model: ESM-MSA-1b's .pt, or a directory of attn's; what the model is then comes from there",
+    ATTN__RUN_BEGIN("a model: ESM-MSA-1b's .pt, or a directory of attn's, which then sets the sizes of the model",
                     "what is hidden, dropout"),
     /* data */
-    ATTN__REAL("valid", "0.1", 0, 0.9,
-               "share of the alignments kept for validation; if not 0, at least one of several"),
+    ATTN__REAL(
+        "valid", "0.1", 0, 0.9,
+        "share of the alignments kept for validation; if not 0, at least one alignment is kept when there are several"),
     ATTN__INT("steps", "100", 1, 1e9, "steps of an epoch; each draws new parts of the alignments"),
     ATTN__INT("max_tokens", "4096", 4, 1 << 24, "residues of an alignment that a step sees: rows times columns"),
-    ATTN__INT("max_columns", "256", 1, 1023, "of a longer alignment a stretch is seen"),
+    ATTN__INT("max_columns", "256", 1, 1023,
+              "most columns that a step sees; of a longer alignment it sees a random stretch"),
     ATTN__INT("depth", "0", 0, 1024, "rows of an alignment in a step at most; 0: as many as max-tokens permits"),
     ATTN__REAL("mask", "0.15", 0.001, 0.9, "share of the residues that are hidden"),
     /* model */
@@ -134,7 +136,7 @@ static attn_status read_all(training *t)
     if (status != ATTN_OK)
         return status;
     if (t->names.n == 0)
-        return attn__fail(context, ATTN_ERROR_NOT_FOUND, "%s: no files in it", t->run.data);
+        return attn__fail(context, ATTN_ERROR_NOT_FOUND, "%s: the folder has no files", t->run.data);
     t->alignments = attn__alloc_zero(context, attn__size_mul((size_t)t->names.n, sizeof *t->alignments));
     if (!t->alignments)
         return ATTN_ERROR_MEMORY;
@@ -143,8 +145,9 @@ static attn_status read_all(training *t)
     for (int64_t i = 0; i < t->names.n && status == ATTN_OK; i++)
         status = read_one(t, t->names.names[i]);
     if (status == ATTN_OK && t->n == 0)
-        status = attn__fail(context, ATTN_ERROR_FORMAT, "%s: none of its %lld files is an alignment; the first is %s",
-                            t->run.data, (long long)t->passed_over, t->passed_first);
+        status =
+            attn__fail(context, ATTN_ERROR_FORMAT, "%s: none of its %lld files is an alignment; the first file is %s",
+                       t->run.data, (long long)t->passed_over, t->passed_first);
     t->train = t->n - count_valid(t);
     return status;
 }

@@ -41,8 +41,7 @@ attn_status attn__run_check_directory(const attn__run *run)
             return status;
         if (attn_file_exists(path))
             return attn__fail(run->context, ATTN_ERROR_ARGUMENT,
-                              "%s is there already: go on with that training (--resume) or choose another directory",
-                              path);
+                              "%s exists already: resume its training (--resume) or choose another directory", path);
     }
     return ATTN_OK;
 }
@@ -171,8 +170,8 @@ static attn_status check_names(const attn__run *run, const char *path)
         bool known = strcmp(key, "data") == 0 || strcmp(key, "fingerprint") == 0 ||
                      attn__key_find(run->kind->keys, name_of_today(key));
         if (!known)
-            return attn__fail(run->context, ATTN_ERROR_FORMAT, "%s: \"%.60s\" is no setting that this attn knows", path,
-                              key);
+            return attn__fail(run->context, ATTN_ERROR_FORMAT, "%s: \"%.60s\" is not a setting of this version of attn",
+                              path, key);
     }
     return ATTN_OK;
 }
@@ -223,7 +222,8 @@ attn_status attn__run_check_data(const attn__run *run)
     uint64_t then = strtoull(attn_config_text(run->stored, "fingerprint", ""), NULL, 16);
     if (then == run->fingerprint)
         return ATTN_OK;
-    return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "%s: not the data that the training in %s began with",
+    return attn__fail(run->context, ATTN_ERROR_ARGUMENT,
+                      "%s: these are not the data that the training in %s began with",
                       run->data ? run->data : run->no_path, run->directory);
 }
 
@@ -263,7 +263,7 @@ static attn_status restore_counters(attn__run *run, const attn_config *metadata,
 {
     const char *text = attn_config_text(metadata, "training", NULL);
     if (!text)
-        return attn__fail(run->context, ATTN_ERROR_FORMAT, "%s: its metadata lacks \"training\"", path);
+        return attn__fail(run->context, ATTN_ERROR_FORMAT, "%s: its metadata have no \"training\"", path);
     attn_config *counters;
     attn_status status = attn_config_parse(&counters, run->context, text, strlen(text), path);
     if (status != ATTN_OK)
@@ -281,15 +281,13 @@ static attn_status check_settings(const attn__run *run, const attn_config *then,
         const char *key = attn_config_key(then, i);
         const attn_config_value *now = attn_config_get(run->settings, name_of_today(key));
         if (!now)
-            return attn__fail(run->context, ATTN_ERROR_FORMAT,
-                              "%s: it was made with a setting \"%.60s\", which is not among "
-                              "those of training.json, or not known to this attn",
-                              path, key);
+            return attn__fail(
+                run->context, ATTN_ERROR_FORMAT,
+                "%s: the checkpoint has a setting \"%.60s\" that training.json or this version of attn does not have",
+                path, key);
         if (!attn_config_value_equal(attn_config_get(then, key), now))
             return attn__fail(run->context, ATTN_ERROR_FORMAT,
-                              "%s: it was made with another \"%.60s\" than training.json "
-                              "says",
-                              path, key);
+                              "%s: its setting \"%.60s\" differs from that of training.json", path, key);
     }
     return ATTN_OK;
 }
@@ -305,10 +303,10 @@ static attn_status compare_sum(const attn__run *run, const attn_config *metadata
     snprintf(hex, sizeof hex, "%016" PRIx64, sum);
     if (strcmp(hex, attn_config_text(metadata, "sum", "")) == 0)
         return ATTN_OK;
-    return attn__fail(run->context, ATTN_ERROR_FORMAT,
-                      "%s: its sum is not that of what it holds and of the files beside it: one "
-                      "of them was damaged or changed",
-                      path);
+    return attn__fail(
+        run->context, ATTN_ERROR_FORMAT,
+        "%s: its checksum does not match its content and the files beside it: one of them was damaged or changed",
+        path);
 }
 
 /* Checks the checksum and the settings of a checkpoint. Checkpoints of earlier versions are not checked, because

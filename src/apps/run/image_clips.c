@@ -34,8 +34,8 @@ static attn_status check_count(const attn__clip *clip, const char *name, const c
 {
     if (clip->n > 1)
         return ATTN_OK;
-    return attn__fail(clip->context, ATTN_ERROR_FORMAT, "%s: %lld %s; a video has 2 or more", name, (long long)clip->n,
-                      clip->n == 1 ? "frame" : of);
+    return attn__fail(clip->context, ATTN_ERROR_FORMAT, "%s: found %lld %s; a video needs 2 or more", name,
+                      (long long)clip->n, clip->n == 1 ? "frame" : of);
 }
 
 /* ------------------------------------------------------------------------------------------------ folders */
@@ -74,11 +74,11 @@ static attn_status check_alike(const attn__clip *clip, const char *folder, const
     const attn_image *first = &clip->frames[0], *last = &clip->frames[clip->n - 1];
     if (last->channels != first->channels)
         return attn__fail(clip->context, ATTN_ERROR_FORMAT,
-                          "%s/%s is %s, the first frame is %s; --channels 1 or 3 says what all become", folder, name,
+                          "%s/%s is %s, but the first frame is %s; --channels 1 or 3 converts all", folder, name,
                           last->channels == 1 ? "grey" : "in colour", first->channels == 1 ? "grey" : "in colour");
     if (last->width != first->width || last->height != first->height)
         return attn__fail(clip->context, ATTN_ERROR_FORMAT,
-                          "%s/%s has %lld x %lld pixels, the first frame %lld x %lld; --size says what all become",
+                          "%s/%s has %lld x %lld pixels, but the first frame has %lld x %lld; --size resizes all",
                           folder, name, (long long)last->width, (long long)last->height, (long long)first->width,
                           (long long)first->height);
     return ATTN_OK;
@@ -125,8 +125,9 @@ bool attn__is_array(const char *path)
 
 static attn_status refuse_type(const attn__clip *clip, const char *name, const attn_tensor *array)
 {
-    return attn__fail(clip->context, ATTN_ERROR_FORMAT, "%s: numbers of type %s; bytes (u1) or real numbers are read",
-                      name, attn_dtype_name(attn_tensor_dtype(array)));
+    return attn__fail(clip->context, ATTN_ERROR_FORMAT,
+                      "%s: the numbers are of type %s; expected bytes (u1) or real numbers", name,
+                      attn_dtype_name(attn_tensor_dtype(array)));
 }
 
 /* Converts element i of an array to a sample of 8 bits. */
@@ -143,8 +144,8 @@ static attn_status read_sample(const attn__clip *clip, const char *name, const a
     double value = dtype == ATTN_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
     if (!(value >= 0 && value <= 1))
         return attn__fail(clip->context, ATTN_ERROR_FORMAT,
-                          "%s: number %lld is %g; real numbers are samples of 0 to 1, and bytes those of 0 to 255",
-                          name, (long long)i, value);
+                          "%s: number %lld is %g; real numbers must be from 0 to 1, and bytes (u1) from 0 to 255", name,
+                          (long long)i, value);
     *sample = (unsigned char)lrint(255 * value);
     return ATTN_OK;
 }
@@ -154,20 +155,21 @@ static attn_status check_array(const attn__clip *clip, const attn_tensor *array,
     int rank = attn_tensor_rank(array);
     attn_dtype dtype = attn_tensor_dtype(array);
     if (rank != 4 && rank != 5)
-        return attn__fail(clip->context, ATTN_ERROR_FORMAT,
-                          "%s: an array of %d axes; videos have 5 (videos, frames, channels, height, width), one has 4",
-                          name, rank);
+        return attn__fail(
+            clip->context, ATTN_ERROR_FORMAT,
+            "%s: the array has %d axes; expected 5 (videos, frames, channels, height, width), or 4 for one video", name,
+            rank);
     if (dtype != ATTN_U8 && dtype != ATTN_BOOL && dtype != ATTN_F32 && dtype != ATTN_F64)
         return refuse_type(clip, name, array);
     int64_t channels = attn_tensor_length(array, rank - 3), videos = rank == 5 ? attn_tensor_length(array, 0) : 1;
     if (channels != 1 && channels != 3)
         return attn__fail(clip->context, ATTN_ERROR_FORMAT,
-                          "%s: %lld channels on axis %d; a frame has 1 or 3: (videos, frames, channels, height, width)",
+                          "%s: %lld channels on axis %d; expected 1 or 3 in (videos, frames, channels, height, width)",
                           name, (long long)channels, rank - 3);
     if (attn_tensor_size(array) == 0)
         return attn__fail(clip->context, ATTN_ERROR_FORMAT, "%s: the array is empty", name);
     if (number >= videos)
-        return attn__fail(clip->context, ATTN_ERROR_ARGUMENT, "%s: video %lld is asked for; there are %lld", name,
+        return attn__fail(clip->context, ATTN_ERROR_ARGUMENT, "%s: video %lld is requested, but there are %lld", name,
                           (long long)number + 1, (long long)videos);
     return ATTN_OK;
 }
@@ -230,7 +232,7 @@ attn_status attn__read_array(attn__image_source *s, const char *path, const attn
     attn_status status = attn_npy_read(&array, s->context, path);
     if (status == ATTN_OK && attn_tensor_rank(array) != 5)
         status = attn__fail(s->context, ATTN_ERROR_FORMAT,
-                            "%s: an array of %d axes; videos have 5: (videos, frames, channels, height, width)", path,
+                            "%s: the array has %d axes; expected 5 (videos, frames, channels, height, width)", path,
                             attn_tensor_rank(array));
     int64_t n = status == ATTN_OK ? attn_tensor_length(array, 0) : 0;
     for (int64_t i = 0; i < n && status == ATTN_OK; i++) {

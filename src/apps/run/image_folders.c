@@ -31,7 +31,7 @@ static uint64_t key_of(const char *class_name, const char *name)
 }
 
 /* Description of the folders that are read, for error messages. */
-#define KNOWN_FOLDERS "train/CLASS/ is read, beside it test/, val/, valid/ or validation/, or CLASS/ alone"
+#define KNOWN_FOLDERS "expected train/CLASS/ with test/, val/, valid/ or validation/ beside it, or CLASS/ alone"
 
 typedef struct walk {
     attn__image_source *source;
@@ -111,9 +111,9 @@ static attn_status add_class(walk *w, const char *folder, const char *class_name
         }
     }
     if (status == ATTN_OK && count == 0)
-        status =
-            attn__fail(context, ATTN_ERROR_FORMAT,
-                       "%s: no .png, .jpg, .jpeg, .jfif, .webp, .bmp, .ppm, .pgm or .pnm files; " KNOWN_FOLDERS, path);
+        status = attn__fail(
+            context, ATTN_ERROR_FORMAT,
+            "%s: there are no .png, .jpg, .jpeg, .jfif, .webp, .bmp, .ppm, .pgm or .pnm files; " KNOWN_FOLDERS, path);
     attn_entries_free(context, &names);
     attn__free(context, path);
     return status;
@@ -164,9 +164,9 @@ static attn_status compare_classes(attn__image_source *s, const attn_entries *cl
         int order = !known ? 1 : !here ? -1 : strcmp(known, here);
         if (order < 0)
             return attn__fail(s->context, ATTN_ERROR_FORMAT,
-                              "%s: the class folder \"%.80s\" is missing, which training has", folder, known);
+                              "%s: the class folder \"%.80s\" is missing, which the training part has", folder, known);
         if (order > 0)
-            return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s/%s: a class that training does not have", folder,
+            return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s/%s: the training part has no such class", folder,
                               here);
     }
     return ATTN_OK;
@@ -180,7 +180,8 @@ static attn_status read_part(attn__image_source *s, const char *folder, const at
     attn_status status = classes_of(&classes, s->context, folder, wish->unlabelled && !wish->videos);
     if (status == ATTN_OK && classes.n == 0)
         status = attn__fail(s->context, ATTN_ERROR_FORMAT,
-                            wish->videos ? "%s: no folders of frames in it" : "%s: no class folders; " KNOWN_FOLDERS,
+                            wish->videos ? "%s: there are no folders of frames"
+                                         : "%s: there are no class folders; " KNOWN_FOLDERS,
                             folder);
     if (status == ATTN_OK && s->nclasses > 0 && !wish->unlabelled)
         status = compare_classes(s, &classes, folder);
@@ -252,9 +253,9 @@ static attn_status refuse_alone(const attn__image_source *s, const char *path, c
     attn_entries inside = {0};
     attn_status status = classes_of(&inside, s->context, held, false);
     if (status == ATTN_OK && inside.n > 0)
-        status = attn__fail(s->context, ATTN_ERROR_FORMAT,
-                            "%s: there is %s/ with class folders in it, but no train/ beside it", path,
-                            strrchr(held, '/') + 1);
+        status =
+            attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: there is %s/ with class folders, but no train/ beside it",
+                       path, strrchr(held, '/') + 1);
     attn_entries_free(s->context, &inside);
     return status;
 }

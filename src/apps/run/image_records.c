@@ -69,8 +69,8 @@ static attn_status name_classes(attn__image_source *s, const char *folder, const
     classes = classes > most ? classes : most;
     classes = classes > wish->nclasses ? classes : wish->nclasses;
     if (status == ATTN_OK && s->nclasses > 0 && s->nclasses < classes)
-        return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: %lld classes are named, labels reach to %lld", folder,
-                          (long long)s->nclasses, (long long)classes - 1);
+        return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: there are %lld class names, but labels up to %lld",
+                          folder, (long long)s->nclasses, (long long)classes - 1);
     for (int64_t i = 0; status == ATTN_OK && s->nclasses < classes; i++) {
         char text[24];
         int length = snprintf(text, sizeof text, "%lld", (long long)i);

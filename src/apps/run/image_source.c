@@ -33,14 +33,14 @@ static attn_status refuse_shape(attn__image_source *source, const attn_image_sha
 {
     if (image->frames != shape->frames)
         return attn__fail(source->context, ATTN_ERROR_FORMAT,
-                          "%s has %lld frames, %s %lld; all videos must have as many", name, (long long)image->frames,
-                          first, (long long)shape->frames);
+                          "%s has %lld frames, but %s has %lld; all videos must have the same number", name,
+                          (long long)image->frames, first, (long long)shape->frames);
     if (image->channels != shape->channels)
-        return attn__fail(
-            source->context, ATTN_ERROR_FORMAT, "%s is %s, %s is %s; --channels 1 or 3 says what all become", name,
-            image->channels == 1 ? "grey" : "in colour", first, shape->channels == 1 ? "grey" : "in colour");
+        return attn__fail(source->context, ATTN_ERROR_FORMAT, "%s is %s, but %s is %s; --channels 1 or 3 converts all",
+                          name, image->channels == 1 ? "grey" : "in colour", first,
+                          shape->channels == 1 ? "grey" : "in colour");
     return attn__fail(source->context, ATTN_ERROR_FORMAT,
-                      "%s has %lld x %lld pixels, %s %lld x %lld; --size says what all become", name,
+                      "%s has %lld x %lld pixels, but %s has %lld x %lld; --size resizes all", name,
                       (long long)image->width, (long long)image->height, first, (long long)shape->width,
                       (long long)shape->height);
 }
@@ -93,8 +93,8 @@ attn_status attn__image_source_add(attn__image_source *source, attn_image_set **
     attn_status status = ATTN_OK;
     if (wish->shape.frames > 0 && wish->shape.frames != clip->n)
         return attn__fail(source->context, ATTN_ERROR_FORMAT,
-                          wish->shape.frames > 1 ? "%s has %lld frames; the model draws videos of %lld"
-                                                 : "%s has %lld frames; the model draws pictures, of %lld",
+                          wish->shape.frames > 1 ? "%s has %lld frames, but the model draws videos of %lld"
+                                                 : "%s has %lld frames, but the model draws pictures, of %lld",
                           name, (long long)clip->n, (long long)wish->shape.frames);
     for (int64_t i = 0; i < clip->n && status == ATTN_OK; i++)
         status = put_frame(source, wish, &clip->frames[i], i, &one, &pixels, clip->n);
@@ -117,8 +117,9 @@ static attn_status check_parts(const attn__image_source *s, const char *path)
         return ATTN_OK;
     attn_image_shape b = attn_image_set_shape(s->test);
     if (a.frames != b.frames)
-        return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: videos for training have %lld frames, for testing %lld",
-                          path, (long long)a.frames, (long long)b.frames);
+        return attn__fail(s->context, ATTN_ERROR_FORMAT,
+                          "%s: videos for training have %lld frames, but those for testing have %lld", path,
+                          (long long)a.frames, (long long)b.frames);
     if (a.width != b.width || a.height != b.height || a.channels != b.channels)
         return attn__fail(s->context, ATTN_ERROR_FORMAT,
                           "%s: images for training have %lld x %lld pixels in %lld channels, those for testing "
@@ -131,20 +132,19 @@ static attn_status check_parts(const attn__image_source *s, const char *path)
 static attn_status check_classes(const attn__image_source *s, const attn__image_wish *wish, const char *path)
 {
     if (wish->nclasses > 0 && s->nclasses != wish->nclasses)
-        return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: %lld classes; the classifier knows %lld", path,
-                          (long long)s->nclasses, (long long)wish->nclasses);
+        return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: the data have %lld classes, but the classifier has %lld",
+                          path, (long long)s->nclasses, (long long)wish->nclasses);
     for (int64_t i = 0; !wish->unlabelled && i < s->nclasses; i++) {
         if (attn__utf8_first_invalid(s->classes[i], strlen(s->classes[i])) != SIZE_MAX)
             return attn__fail(s->context, ATTN_ERROR_FORMAT,
-                              "%s: class %lld is \"%.80s\", which is no UTF-8 and could not stand in config.json", path,
-                              (long long)i, s->classes[i]);
+                              "%s: class %lld is \"%.80s\", which is not UTF-8 and cannot be written to config.json",
+                              path, (long long)i, s->classes[i]);
     }
     for (int64_t i = 0; wish->classes && i < s->nclasses; i++) {
         if (strcmp(s->classes[i], wish->classes[i]) != 0)
             return attn__fail(s->context, ATTN_ERROR_FORMAT,
-                              "%s: class %lld is \"%.80s\"; the classifier knows it as "
-                              "\"%.80s\"",
-                              path, (long long)i, s->classes[i], wish->classes[i]);
+                              "%s: class %lld is \"%.80s\", but the classifier calls it \"%.80s\"", path, (long long)i,
+                              s->classes[i], wish->classes[i]);
     }
     return ATTN_OK;
 }
@@ -162,12 +162,13 @@ static attn_status read_folder(attn__image_source *source, const char *path, con
     for (size_t i = wish->videos ? 2 : 0; status == ATTN_OK && !found && i < sizeof kinds / sizeof *kinds; i++)
         status = kinds[i](source, path, &names, wish, &found);
     if (status == ATTN_OK && !found)
-        status = attn__fail(source->context, ATTN_ERROR_FORMAT,
-                            wish->videos ? "%s: no videos, which are folders of pictures: VIDEO/, or train/VIDEO/ and "
-                                           "test/VIDEO/"
-                                         : "%s: no images: neither IDX files (train-images..., train-labels...), nor "
-                                           "CIFAR's *.bin, nor folders of images, one a class",
-                            path);
+        status = attn__fail(
+            source->context, ATTN_ERROR_FORMAT,
+            wish->videos
+                ? "%s: there are no videos; expected folders of pictures, VIDEO/, or train/VIDEO/ and test/VIDEO/"
+                : "%s: there are no images: neither IDX files (train-images..., train-labels...), nor CIFAR's *.bin, "
+                  "nor folders of images, one a class",
+            path);
     attn_entries_free(source->context, &names);
     return status;
 }

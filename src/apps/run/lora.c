@@ -146,11 +146,11 @@ static attn_status make_adapters(attn__run *run)
     for (int64_t i = 0; status == ATTN_OK && i < run->lora->n; i++) {
         const attn_named *p = parameter_at(run, run->lora->items[i].parameter);
         if (!p->tensor->linear)
-            status = attn__fail(run->context, ATTN_ERROR_ARGUMENT, "lora_on: \"%s\" is no weight of a linear layer",
-                                p->name);
+            status = attn__fail(run->context, ATTN_ERROR_ARGUMENT,
+                                "lora_on: \"%s\" is not the weight of a linear layer", p->name);
         else if (!attn__run_lora_is_base(run, run->lora->items[i].parameter))
             status = attn__fail(run->context, ATTN_ERROR_ARGUMENT,
-                                "lora_on: \"%s\" begins anew or is trained whole: it needs no adapter", p->name);
+                                "lora_on: \"%s\" is initialized anew or trained whole: it needs no adapter", p->name);
     }
     for (int64_t i = 0; status == ATTN_OK && i < run->lora->n; i++)
         status = make_factors(run, &run->lora->items[i]);
@@ -163,15 +163,13 @@ attn_status attn__run_lora_begin(attn__run *run)
     bool asked = attn_config_get(run->settings, "lora") != NULL;
     for (int i = 0; !asked && i < 3; i++)
         if (attn_config_get(run->settings, with[i]))
-            return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "%s: it goes with lora, the rank of the adapters",
-                              with[i]);
+            return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "%s needs lora, the rank of the adapters", with[i]);
     if (!asked)
         return ATTN_OK;
     if (!attn_config_get(run->settings, "from"))
-        return attn__fail(run->context, ATTN_ERROR_ARGUMENT,
-                          "lora: there is nothing to adapt; from names a checkpoint");
+        return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "lora needs from, the checkpoint to adapt");
     if (!attn_config_get(run->settings, "lora_on"))
-        return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "lora: lora_on must say which linear layers get adapters");
+        return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "lora needs lora_on, the linear layers that get adapters");
     size_t n = (size_t)attn_model_parameters(run->model)->n;
     run->lora = attn__alloc_zero(run->context, sizeof *run->lora);
     if (!run->lora)

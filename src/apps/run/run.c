@@ -120,7 +120,7 @@ static attn_status job_validate(void *user, attn_tape *tape, double *loss)
      * sums. A difference would be a fault of the machine or of MPI, which should be found early. */
     if (status == ATTN_OK && attn__ranks_many(run->context))
         status = attn__ranks_same(run->context, attn__run_sum_tensors(attn_model_parameters(run->model)),
-                                  "has come to other parameters than rank 0");
+                                  "has other parameters than rank 0");
     return status;
 }
 
@@ -176,7 +176,7 @@ static attn_status choose_precision(attn__run *run)
     if (!attn_precision_find(&precision, attn_config_text(run->settings, "precision", "")))
         precision = run->resume ? ATTN_PRECISION_F32 : run->context->precision;
     if (precision == ATTN_PRECISION_INT8)
-        return attn__fail(run->context, ATTN_ERROR_UNSUPPORTED, "int8 has no gradients; train in f32 or bf16");
+        return attn__fail(run->context, ATTN_ERROR_UNSUPPORTED, "int8 has no gradients: train in f32 or bf16");
     run->model->precision = precision;
     if (precision == ATTN_PRECISION_FMA)
         run->context->isa = attn__isa_without_amx(run->context->isa);
@@ -224,8 +224,7 @@ static attn_status check_given(const attn__run *run)
         for (int64_t j = 0; !open && status == ATTN_OK && j < attn_config_size(model); j++) {
             const char *key = attn_config_key(model, j);
             if (is_setting_of(setting, key))
-                status =
-                    attn__run_refuse(run, setting, attn_config_get(model, key), "is of a model with another value");
+                status = attn__run_refuse(run, setting, attn_config_get(model, key), "has another value");
         }
     }
     return status;
@@ -251,7 +250,7 @@ static attn_status prepare(attn__run *run)
                              ? attn__run_read_settings(run)
                              : attn__keys_resolve(&run->settings, run->context, run->kind->keys, run->given, NULL);
     if (status == ATTN_OK && attn_config_get(run->settings, "names") && !attn_config_get(run->settings, "from"))
-        status = attn__fail(run->context, ATTN_ERROR_ARGUMENT, "names: it goes with from, which names a checkpoint");
+        status = attn__fail(run->context, ATTN_ERROR_ARGUMENT, "names needs from, which gives a checkpoint");
     if (status == ATTN_OK)
         status = run->kind->prepare(run);
     if (status == ATTN_OK)

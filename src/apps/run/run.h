@@ -172,12 +172,12 @@ extern const char *const attn__run_optimizers[], *const attn__run_schedules[], *
 #define ATTN__RUN_BEGIN(checkpoints, random)                                                                           \
     ATTN__TEXT("from", "", NULL, "warm start from " checkpoints),                                                      \
         ATTN__TEXT("names", "", NULL,                                                                                  \
-                   "a names file for a checkpoint of foreign names, or a built-in one; it says what the model is"),    \
-        ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, " random ", split")
+                   "a names file for a checkpoint of another program, or a built-in one; it gives the architecture"),  \
+        ATTN__INT("seed", "1", 0, 9e15, "seed of everything random: first weights, order, " random ", split")
 
 /* Settings for the data of a training on images. */
 #define ATTN__RUN_IMAGES(most, flip, shift)                                                                            \
-    ATTN__INTS("size", "0", 0, most, "height and width that images are brought to; 0: as they are"),                   \
+    ATTN__INTS("size", "0", 0, most, "height and width to which images are resized; 0: as they are"),                  \
         ATTN__INT("channels", "0", 0, 3, "1: grey, 3: colour; 0: as they are"),                                        \
         ATTN__REAL("valid", "0.05", 0, 0.9, "share of the training images kept for validation"),                       \
         ATTN__REAL("test", "0.1", 0, 0.9, "share of the images kept for testing, where the data has no test part"),    \
@@ -190,7 +190,7 @@ extern const char *const attn__run_optimizers[], *const attn__run_schedules[], *
     ATTN__INT("epochs", epochs, 0, 1e6, "passes over the data"),                                                       \
         ATTN__INT("batch", batch, 1, 65536, things " in a step"),                                                      \
         ATTN__TEXT("precision", "default", attn__run_precisions,                                                       \
-                   "of products of matrices; parameters stay f32; default: ATTN_PRECISION, else f32"),                 \
+                   "number format of matrix products; parameters stay f32; default: ATTN_PRECISION, else f32"),        \
         ATTN__TEXT("optimizer", optimizer, attn__run_optimizers, "adam, adamw or sgd with momentum"),                  \
         ATTN__REAL("rate", rate, 1e-12, 100, "highest learning rate"),                                                 \
         ATTN__TEXT("schedule", schedule, attn__run_schedules, "how the rate falls after the warm-up"),                 \
@@ -199,14 +199,14 @@ extern const char *const attn__run_optimizers[], *const attn__run_schedules[], *
         ATTN__INT("warmup", warmup, 0, 1e9,                                                                            \
                   "steps in which the rate rises from 0; the default is at most a tenth of the run"),                  \
         ATTN__REAL("weight_decay", decay, 0, 10, "pull of the weights towards 0"),                                     \
-        ATTN__REAL("momentum", "0.9", 0, 0.9999, "of sgd"),                                                            \
+        ATTN__REAL("momentum", "0.9", 0, 0.9999, "momentum of sgd"),                                                   \
         ATTN__REAL("clip", "1", 0, 1e9, "largest global norm of the gradient; 0: no limit"),                           \
         ATTN__REAL("label_smoothing", smoothing, 0, 0.9, "share of each label spread over all " labels),               \
         ATTN__INT("patience", "0", 0, 1e6, "stop after this many epochs without a better validation loss; 0: never"),  \
         ATTN__TEXT("keep", "best", attn__run_keeps,                                                                    \
-                   "which parameters are the model's: those best on the validation part, or the last"),                \
+                   "which parameters the model gets: those best on the validation part, or the last"),                 \
         ATTN__INT("accumulate", "", 1, 65536,                                                                          \
-                  "gradient accumulation: batches per step, in the memory of one; default 1"),                         \
+                  "batches per step, whose gradients are accumulated in the memory of one batch; default 1"),          \
         ATTN__TEXT("freeze", "", NULL,                                                                                 \
                    "parameters that stay as they are: a pattern for their whole names, 'blks\\..*'"),                  \
         ATTN__INT(                                                                                                     \
@@ -217,9 +217,9 @@ extern const char *const attn__run_optimizers[], *const attn__run_schedules[], *
         ATTN__REAL("lora_alpha", "", 1e-6, 1e6,                                                                        \
                    "an adapter's product is multiplied by this over the rank; default: the rank"),                     \
         ATTN__TEXT("lora_whole", "", NULL,                                                                             \
-                   "further parameters to train whole: a pattern; those that begin anew always are"),                  \
+                   "further parameters to train whole: a pattern; newly initialized ones are always trained"),         \
         ATTN__TEXT("rates", "", NULL,                                                                                  \
                    "PATTERN=X PATTERN=X: parameters of these names learn at X times the rate; a later one wins"),      \
-        ATTN__INT("save_every", "0", 0, 1e9, "steps between checkpoints inside an epoch; 0: at its end only")
+        ATTN__INT("save_every", "0", 0, 1e9, "steps between checkpoints within an epoch; 0: only at its end")
 
 #endif

@@ -45,8 +45,8 @@ static const attn__run_kind *need(attn_context *context, const char *name)
     for (int i = 0; !kind && i < KINDS; i++)
         snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", i ? ", " : "", kinds[i]->about->kind);
     if (!kind)
-        attn__fail(context, ATTN_ERROR_NOT_FOUND, "no kind of training is called \"%s\"; kinds: %s", name ? name : "",
-                   all);
+        attn__fail(context, ATTN_ERROR_NOT_FOUND, "unknown kind of training \"%s\"; expected one of %s",
+                   name ? name : "", all);
     return kind;
 }
 
@@ -61,12 +61,13 @@ attn_status attn_train(attn_context *context, const attn_trainer_job *job)
     if (!job->directory)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "attn_trainer_job: directory is NULL");
     if (!kind->in_memory && (job->text || job->left_out))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: sentence pairs (text, left_out) are for translate",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: sentence pairs (text, left_out) apply to translate only",
                           job->kind);
     if (job->data && job->text)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "attn_trainer_job: data and text are both given");
     if (!job->data && !job->text && !job->resume)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: no data; wanted: %s", job->kind, kind->about->data);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: no data are given; expected %s", job->kind,
+                          kind->about->data);
     return attn__run_train(context, kind, job);
 }
 

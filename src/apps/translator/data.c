@@ -228,10 +228,11 @@ static attn_status choose_judged(training *t)
     n = n < all ? n : all;
     if (n == 0)
         return !scored ? ATTN_OK
-                       : attn__fail(t->run.context, ATTN_ERROR_ARGUMENT,
-                                    "no sentence is left to judge translations by: the validation part has %lld pairs, "
-                                    "valid_sentences is %lld",
-                                    (long long)all, (long long)attn_config_int(settings, "valid_sentences", 0));
+                       : attn__fail(
+                             t->run.context, ATTN_ERROR_ARGUMENT,
+                             "no sentence is left to evaluate translations on: the validation part has %lld pairs, and "
+                             "valid_sentences is %lld",
+                             (long long)all, (long long)attn_config_int(settings, "valid_sentences", 0));
     attn_status status = attn__pairs_create(&t->judged, t->run.context, n);
     for (int64_t i = 0; i < n && status == ATTN_OK; i++)
         attn__pairs_copy(t->judged, t->valid, (int64_t)((double)i * (double)all / (double)n));

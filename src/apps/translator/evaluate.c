@@ -32,7 +32,7 @@ static attn_status refuse_empty(const attn_translator *t, const char *data, attn
                                         [ATTN_SPLIT_TEST] = "test"};
     if (t->compat == ATTN_COMPAT_D2L && part == ATTN_SPLIT_TEST)
         return attn__fail(t->context, ATTN_ERROR_ARGUMENT,
-                          "%s: the book's split has no test part: ask for the part \"valid\"", data);
+                          "%s: the split of Dive into Deep Learning has no test part: use the part \"valid\"", data);
     return attn__fail(t->context, ATTN_ERROR_ARGUMENT, "%s: none of its %" PRId64 " pairs is in the part \"%s\"", data,
                       pairs, names[part]);
 }

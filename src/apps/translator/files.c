@@ -124,7 +124,7 @@ static attn_status check_kind(const attn_translator *t, const attn__foreign *fro
     const attn_architecture *architecture = attn__foreign_architecture(from);
     return architecture && architecture->seq2seq
                ? ATTN_OK
-               : attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"architecture\" is \"%s\", which is no translator",
+               : attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"architecture\" is \"%s\", which is not a translator",
                             from->settings, attn_config_text(t->config, "architecture", ""));
 }
 
@@ -134,8 +134,8 @@ static attn_status check_vocabularies(const attn_translator *t, const char *dire
     int64_t target = attn_config_int(t->config, "tgt_vocab_size", -1);
     if (source != attn_vocab_size(t->source) || target != attn_vocab_size(t->target))
         return attn__fail(t->context, ATTN_ERROR_FORMAT,
-                          "%s: its vocabularies have %lld and %lld tokens, config.json says %lld and %lld", directory,
-                          (long long)attn_vocab_size(t->source), (long long)attn_vocab_size(t->target),
+                          "%s: its vocabularies have %lld and %lld tokens, but config.json gives %lld and %lld",
+                          directory, (long long)attn_vocab_size(t->source), (long long)attn_vocab_size(t->target),
                           (long long)source, (long long)target);
     if (attn_vocab_special(t->target, ATTN_SPECIAL_BOS) < 0)
         return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: the target vocabulary has no <bos>", directory);

@@ -31,7 +31,7 @@ static attn_status take_vocabulary(const attn__translator_training *t, const cha
     for (size_t i = 0; i < sizeof making / sizeof *making && status == ATTN_OK; i++)
         status = attn__run_refuse(&t->run, making[i], NULL, why);
     if (status == ATTN_OK && attn__setting_compat(t->run.settings) != t->from->compat)
-        status = attn__fail(t->run.context, ATTN_ERROR_ARGUMENT, "%s: another --compat than the training's", path);
+        status = attn__fail(t->run.context, ATTN_ERROR_ARGUMENT, "%s: its compat differs from --compat", path);
     return status == ATTN_OK ? attn_config_set_text(t->run.settings, "vocabulary", its) : status;
 }
 
@@ -62,8 +62,7 @@ static attn_status take_settings(const attn__translator_training *t, const char 
     attn_config *settings = t->run.settings;
     if (attn__marian_is(t->from->config) && attn_config_get(settings, "lora"))
         return attn__fail(t->run.context, ATTN_ERROR_UNSUPPORTED,
-                          "%s is a MarianMT directory, which has no place for adapters: --lora does not go with it",
-                          path);
+                          "%s is a MarianMT directory, which cannot store adapters: leave out --lora", path);
     const attn_config_value *marks = attn_config_get(t->from->config, "space_before_marks");
     int64_t longest = attn_config_int(attn_model_config(t->from->model), "max_len", t->from->max_tokens);
     attn_status status = marks ? attn__run_refuse(&t->run, "space_before_marks", marks, "has another value") : ATTN_OK;

@@ -125,7 +125,7 @@ static void take_forced(void *user, const char *token, size_t length)
         id == attn_vocab_special(vocab, ATTN_SPECIAL_EOS))
         b->status = attn__fail(
             b->t->context, ATTN_ERROR_ARGUMENT,
-            "line %lld: its translation cannot begin with \"%.*s\", which is no word of the target vocabulary",
+            "line %lld: its translation cannot begin with \"%.*s\", which is not a word of the target vocabulary",
             (long long)s->line + 1, (int)(length < 64 ? length : 64), token);
     else if (s->nprefix == b->room)
         b->status = attn__fail(b->t->context, ATTN_ERROR_ARGUMENT,

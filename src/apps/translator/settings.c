@@ -20,29 +20,29 @@ static const attn_setting keys[] = {
     ATTN__TEXT("model", "transformer", models, "the kind of model"),
     ATTN__TEXT("compat", "none", compats,
                "d2l: the choices of Dive into Deep Learning, right or wrong (see docs/translate.md)"),
-    ATTN__RUN_BEGIN("a translator: a directory of attn's or one in MarianMT's form; model and vocabularies are "
-                    "its own then",
-                    "dropout"),
+    ATTN__RUN_BEGIN(
+        "a translator: a directory of attn's or one in MarianMT's form, whose model and vocabularies are then used",
+        "dropout"),
     /* data */
     ATTN__INT("max_examples", "0", 0, 1e9, "read at most this many pairs; 0: all"),
     ATTN__TEXT("vocabulary", "auto", vocabularies,
                "pieces of words, by a unigram model or by merged pairs, or whole words; auto: unigram from 4,000 pairs "
                "on, else word"),
     ATTN__INT("vocabulary_size", "8000", 300, 1e6, "most pieces in a vocabulary of pieces"),
-    ATTN__REAL(
-        "character_coverage", "0.9995", 0.98, 1,
-        "share of the texts' characters that are pieces of their own; rarer ones are spelled as bytes (vocabulary "
-        "of pieces)"),
+    ATTN__REAL("character_coverage", "0.9995", 0.98, 1,
+               "share of the texts' characters that get pieces of their own; rarer characters are spelled as bytes "
+               "(vocabulary of pieces)"),
     ATTN__BOOL("joint_vocabulary", "true", "one vocabulary of pieces for both sides"),
     ATTN__INT("min_frequency", "2", 1, 1e9, "words seen less often are unknown (vocabulary of words)"),
     ATTN__INT("max_words", "0", 0, 1e9, "most words in each vocabulary of words; 0: no limit"),
     ATTN__INT("max_tokens", "64", 2, 1000, "longer sentences are cut"),
     ATTN__REAL("valid", "0.05", 0, 0.9, "share of the source sentences kept for validation"),
     ATTN__REAL("test", "0.05", 0, 0.9, "share of the source sentences kept for testing"),
-    ATTN__REAL("max_ratio", "0", 0, 1e6,
-               "do not train on pairs one side of which has more than this many times the characters of the other; 0: "
-               "train on all"),
-    ATTN__BOOL("unique", "false", "train on only one of equal pairs"),
+    ATTN__REAL(
+        "max_ratio", "0", 0, 1e6,
+        "leave out of training each pair with more than this many times as many characters on one side as on the "
+        "other; 0: none"),
+    ATTN__BOOL("unique", "false", "train on equal pairs only once"),
     ATTN__TEXT(
         "mix", "", NULL,
         "FILE=SHARE: add pairs of another file (its training part), so many that they are this share of the training "
@@ -53,7 +53,7 @@ static const attn_setting keys[] = {
         "them: \"0-0 1-2\", source-target. The attention of the decoder's last layer (the mean of its heads) learns "
         "to follow them"),
     ATTN__REAL("guided_alignment_weight", "", 0, 1e6,
-               "weight of the loss of this attention beside that of the tokens; default 0.1"),
+               "weight of the alignments' loss beside that of the tokens; default 0.1"),
     ATTN__BOOL("space_before_marks", "true",
                "translations keep the space before ! ? ; :, as French has it (vocabulary of words)"),
     /* model */
@@ -66,20 +66,19 @@ static const attn_setting keys[] = {
     ATTN__INT("num_layers", "2", 1, 100, "layers of encoder and decoder each (bahdanau)"),
     ATTN__TEXT(
         "tie", "", ties,
-        "which share one table (transformer): none; decoder: its embedding and the output layer; all: the "
+        "which layers share one table (transformer): none; decoder: its embedding and the output layer; all: the "
         "encoder's embedding too; default: all with one vocabulary of pieces, decoder with two, none with words"),
     ATTN__TEXT("norm", "", norms,
                "where norms stand (transformer): post, behind the residual connections, or pre, before the layers; "
                "default: pre with a vocabulary of pieces, post with words"),
     ATTN__REAL("dropout", "0.1", 0, 0.95, "share of activations dropped in training"),
     /* training */
-    ATTN__INT("average", "1", 1, 100,
-              "the model is the average of the parameters at the ends of this many last epochs"),
+    ATTN__INT("average", "1", 1, 100, "average the parameters at the ends of this many last epochs"),
     ATTN__INT(
         "valid_sentences", "", 0, 1e9,
         "sentences of the validation part that are translated after each epoch, for BLEU and chrF; default 500 with "
         "a vocabulary of pieces, else 0"),
-    ATTN__TEXT("best_by", "loss", judges, "the measure that says which epoch is best, for --keep and --patience"),
+    ATTN__TEXT("best_by", "loss", judges, "the measure by which the best epoch is chosen, for --keep and --patience"),
     ATTN__INT("batch_tokens", "0", 0, 1e6,
               "tokens in a step, padding included, of the longer side, in place of --batch; 0: sentences are counted"),
     ATTN__RUN_KEYS("sentences", "words", "10", "64", "adam", "0.0007", "inverse-sqrt", "1000", "0", "0.1"),

@@ -15,7 +15,7 @@ attn_status attn__shortlist_fits(const attn_translator *t, const attn_translator
 {
     const attn_lexicon *lexicon = options->shortlist;
     if (lexicon && (lexicon->source != t->source || lexicon->target != t->target))
-        return attn__fail(t->context, ATTN_ERROR_ARGUMENT, "the shortlist's lexicon is that of another translator");
+        return attn__fail(t->context, ATTN_ERROR_ARGUMENT, "the shortlist's lexicon belongs to another translator");
     return ATTN_OK;
 }
 

@@ -250,7 +250,7 @@ static attn_status add_all(picture *p, const attn_named_list *weights, unsigned 
     if (status == ATTN_OK && kinds & ATTN_SHOW_CROSS)
         status = add_kind(p, weights, "cross", "Encoder-decoder attention", &p->said, &p->source, false);
     if (status == ATTN_OK && p->n == 0)
-        return attn__fail(p->t->context, ATTN_ERROR_ARGUMENT, "this model has no attention of the kinds asked for");
+        return attn__fail(p->t->context, ATTN_ERROR_ARGUMENT, "this model has no attention of the requested kinds");
     return status;
 }
 

@@ -150,10 +150,9 @@ static attn_status run_prepare(attn__run *run)
         run->no_path = t->data.name = in_memory[1];
     if (run->resume && !run->data && !t->data.text) {
         if (strcmp(attn_config_text(run->stored, "data", ""), in_memory[1]) == 0)
-            return attn__fail(
-                run->context, ATTN_ERROR_ARGUMENT,
-                "the sentence pairs of the training in %s were in memory (text): they must be given again",
-                run->directory);
+            return attn__fail(run->context, ATTN_ERROR_ARGUMENT,
+                              "the sentence pairs of the training in %s were given in memory (text): give them again",
+                              run->directory);
         t->data.text = attn_phrasebook(&t->data.size);
     }
     t->data.path = run->data;

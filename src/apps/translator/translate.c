@@ -453,12 +453,13 @@ static attn_status translate_sorted(attn_translator *t, const attn__sentence *se
 static attn_status check_options(const attn_translator *t, const attn_translator_options *o)
 {
     if (o->nbest > o->beam)
-        return attn__fail(t->context, ATTN_ERROR_ARGUMENT,
-                          "%lld translations of a line are asked for with a beam of %lld", (long long)o->nbest,
-                          (long long)o->beam);
+        return attn__fail(
+            t->context, ATTN_ERROR_ARGUMENT,
+            "%lld translations of a line are requested, but the beam is %lld; it must be at least as large",
+            (long long)o->nbest, (long long)o->beam);
     if (o->mbr && o->beam < 2)
-        return attn__fail(t->context, ATTN_ERROR_ARGUMENT,
-                          "mbr chooses among the hypotheses of a beam; the beam is %lld", (long long)o->beam);
+        return attn__fail(t->context, ATTN_ERROR_ARGUMENT, "mbr needs a beam of 2 or more; the beam is %lld",
+                          (long long)o->beam);
     return attn__shortlist_fits(t, o);
 }
 

@@ -53,7 +53,7 @@ static attn_overlay *add_panel(drawing *d, const attn_image *picture, int64_t ro
 
 static attn_status refuse(const attn__attention *a, const char *what, int64_t asked, int64_t most)
 {
-    return attn__fail(a->context, ATTN_ERROR_ARGUMENT, "%s %lld is asked for; there are %lld, from 1", what,
+    return attn__fail(a->context, ATTN_ERROR_ARGUMENT, "%s %lld does not exist: there are %lld, counted from 1", what,
                       (long long)asked, (long long)most);
 }
 
@@ -75,7 +75,7 @@ attn_status attn__view_check(const attn__attention *a, const attn_classifier_vie
     if (v->query_col < 0 || v->query_col > b->cols || (v->query_col == 0) != (v->query_row == 0))
         return refuse(a, "the query's column", v->query_col, b->cols);
     if (v->layer == 0 && v->head > 0 && b->before > 0)
-        return attn__fail(a->context, ATTN_ERROR_ARGUMENT, "a head is of one layer: --layer says which, 1 to %lld",
+        return attn__fail(a->context, ATTN_ERROR_ARGUMENT, "a head belongs to one layer: give --layer, from 1 to %lld",
                           (long long)a->n);
     if (v->layer > 0 && b->blind)
         return attn__fail(a->context, ATTN_ERROR_ARGUMENT, "layer %lld: %s", (long long)v->layer, b->blind);

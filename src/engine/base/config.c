@@ -175,7 +175,7 @@ attn_status attn_config_set(attn_config *config, const char *key, const attn_con
 {
     ATTN__CALL(config->context);
     if (!key || !*key || value->n < 0 || value->type < ATTN_CONFIG_TYPE_NULL || value->type > ATTN_CONFIG_TYPE_REALS)
-        return attn__fail(config->context, ATTN_ERROR_ARGUMENT, "a setting without a name or of no known type");
+        return attn__fail(config->context, ATTN_ERROR_ARGUMENT, "a setting has no name or an unknown type");
     attn_config_value copy;
     if (!copy_value(config->context, &copy, value))
         return ATTN_ERROR_MEMORY;

@@ -101,6 +101,26 @@ void *attn__grow(attn_context *context, void *items, int64_t n, size_t size)
     return attn__realloc(context, items, attn__size_mul(2 * (size_t)n + FIRST, size));
 }
 
+void *attn__context_scratch(attn_context *context, size_t size)
+{
+    if (context->scratch.data && context->scratch.size >= size)
+        return context->scratch.data;
+    attn__free(context, context->scratch.data);
+    context->scratch.data = attn__alloc(context, size);
+    context->scratch.size = context->scratch.data ? size : 0;
+    return context->scratch.data;
+}
+
+void attn__context_scratch_end(attn_context *context)
+{
+    const size_t kept = (size_t)1 << 26;
+    if (context->scratch.size <= kept)
+        return;
+    attn__free(context, context->scratch.data);
+    context->scratch.data = NULL;
+    context->scratch.size = 0;
+}
+
 char *attn__strdup(attn_context *context, const char *text)
 {
     size_t size = strlen(text) + 1;
@@ -204,8 +224,9 @@ attn_status attn__result_status(attn_context *context, const void *result)
     if (result)
         return ATTN_OK;
     attn_status status = attn__call_status(context);
-    return status != ATTN_OK ? status
-                             : attn__fail(context, ATTN_ERROR_INTERNAL, "a result is missing, and no error says why");
+    return status != ATTN_OK
+               ? status
+               : attn__fail(context, ATTN_ERROR_INTERNAL, "the result is missing, and no error was reported");
 }
 
 attn_status attn__check_choice(attn_context *context, const char *what, int value, int last)
@@ -225,8 +246,8 @@ attn_status attn__check_reserved(attn_context *context, const void *reserved, si
 attn_status attn__fail_memory(attn_context *context, size_t size)
 {
     if (size == SIZE_MAX)
-        return attn__fail(context, ATTN_ERROR_MEMORY, "out of memory: the size asked for overflows");
-    return attn__fail(context, ATTN_ERROR_MEMORY, "out of memory: %zu bytes asked for", size);
+        return attn__fail(context, ATTN_ERROR_MEMORY, "out of memory: the requested size overflows");
+    return attn__fail(context, ATTN_ERROR_MEMORY, "out of memory: %zu bytes requested", size);
 }
 
 attn_status attn_context_status(const attn_context *context)
@@ -345,7 +366,7 @@ static attn_status check_options(const attn_context_options *o)
     /* Both functions must be given or none, because memory must be freed by the allocator that allocated it. */
     if (!o->allocator.alloc != !o->allocator.release)
         return attn__fail(NULL, ATTN_ERROR_ARGUMENT,
-                          "attn_context_create: the allocator has only one of alloc and release");
+                          "attn_context_create: the allocator must have both alloc and release");
     if (o->threads < 0 || o->threads > ATTN__MAX_THREADS)
         return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_context_create: %d threads: it must be 0 to %d", o->threads,
                           ATTN__MAX_THREADS);
@@ -400,6 +421,7 @@ void attn_context_destroy(attn_context *context)
         context->leave_ranks(context);
     if (context->release_wisdom)
         context->release_wisdom(context, context->wisdom);
+    attn__free(context, context->scratch.data);
     context->allocator.release(context->allocator.user, context, sizeof *context);
 }
 

@@ -44,6 +44,10 @@ struct attn_context {
     int verbose;
     atomic_size_t held, peak;
     atomic_uint_least64_t allocations;
+    struct {
+        void *data;
+        size_t size;
+    } scratch; /* of attn__context_scratch */
     /* State of a higher layer, the planner's wisdom, and the function that frees this state. */
     void *wisdom;
     void (*release_wisdom)(attn_context *context, void *wisdom);
@@ -118,6 +122,12 @@ void *attn__realloc(attn_context *context, void *memory, size_t size);
 void *attn__grow(attn_context *context, void *items, int64_t n, size_t size);
 char *attn__strdup(attn_context *context, const char *text);
 void attn__free(attn_context *context, void *memory); /* `memory` may be NULL; thread-safe */
+
+/* Returns at least `size` bytes of scratch memory, aligned to 64 bytes, not cleared. The memory stays valid until the next
+ * call or attn__context_scratch_end. Returns NULL and records ATTN_ERROR_MEMORY if there is no memory. */
+void *attn__context_scratch(attn_context *context, size_t size);
+/* Ends the use of the scratch memory. A few megabytes of it are kept for the next call. */
+void attn__context_scratch_end(attn_context *context);
 
 /* Multiply or add two sizes. If the result is too large for size_t, they return SIZE_MAX. */
 size_t attn__size_mul(size_t a, size_t b);

@@ -142,7 +142,7 @@ static attn_status check_list(const work *w, const attn_setting *key, const attn
 {
     bool bounded = key->min < key->max;
     if (bounded && value->n == 0)
-        return attn__fail(w->context, w->options.refusal, "%s%s is an empty list", w->prefix, key->name);
+        return attn__fail(w->context, w->options.refusal, "%s%s must not be an empty list", w->prefix, key->name);
     for (int64_t i = 0; bounded && i < value->n; i++) {
         double number = value->type == ATTN_CONFIG_TYPE_INTS ? (double)value->integers[i] : value->reals[i];
         if (!(number >= key->min && number <= key->max))
@@ -247,7 +247,7 @@ static attn_status resolve_key(const work *w, const attn_setting *key, attn_conf
     if (!value || value->type == ATTN_CONFIG_TYPE_NULL) {
         const char *otherwise = default_of(w, key);
         return otherwise ? set_default(to, key, otherwise)
-                         : attn__fail(w->context, w->options.refusal, "%sthe key \"%s\" is needed (%s)", w->prefix,
+                         : attn__fail(w->context, w->options.refusal, "%sthe key \"%s\" is missing (%s)", w->prefix,
                                       key->name, key->doc);
     }
     attn_status status = check_value(w, key, value);

@@ -2,6 +2,7 @@
 #include "base/pool.h"
 
 #include "base/clock.h"
+#include "base/context.h"
 #include "base/float_mode.h"
 #include "base/system.h"
 
@@ -166,6 +167,25 @@ static void begin_anew(void)
     pthread_cond_init(&left, NULL);
 }
 
+static void forget_openmp(void);
+
+/* Prepares the pool of a forked child, which has none of the threads of its parent. */
+static void begin_anew_in_child(void)
+{
+    begin_anew();
+    forget_openmp();
+}
+
+/* Registers the fork handler. Registering it twice is harmless. Returns false if the system refused. */
+static bool heed_forks(void)
+{
+    static atomic_bool heeds;
+    if (!atomic_load(&heeds) && !attn__heed_forks(begin_anew_in_child))
+        return false;
+    atomic_store(&heeds, true);
+    return true;
+}
+
 static bool start(worker *w)
 {
     atomic_store(&w->offer, NULL);
@@ -179,13 +199,11 @@ static bool start(worker *w)
  * start is tried for a second, because a refused start may take longer than a whole region. */
 static void grow(int count)
 {
-    static atomic_bool heeds_forks;
     const double again = 1;
     /* The fork handler is registered before the lock is taken. Otherwise a fork in another thread would leave the
-     * lock held in the child. Registering the handler twice is harmless. */
-    if (!atomic_load(&heeds_forks) && !attn__heed_forks(begin_anew))
+     * lock held in the child. */
+    if (!heed_forks())
         return;
-    atomic_store(&heeds_forks, true);
     pthread_mutex_lock(&making);
     int have = atomic_load(&worker_count);
     bool may = refused_at <= 0 || attn__seconds_since(refused_at) > again;
@@ -197,6 +215,99 @@ static void grow(int count)
             refused_at = attn__now();
     }
     pthread_mutex_unlock(&making);
+}
+
+/* ---------------------------------------------------------------------------------------------- OpenMP */
+
+/* The runtimes that were ever set. They stay in this list, because a region may still use a runtime that was replaced. */
+enum { RUNTIMES = 8 };
+static attn_openmp runtimes[RUNTIMES];
+static int runtime_count;
+static pthread_mutex_t setting = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic(const attn_openmp *) openmp; /* NULL: regions run on the pool's own threads */
+static atomic_bool forked;                  /* this process is a child without the threads of the runtimes */
+
+static void forget_openmp(void)
+{
+    pthread_mutex_init(&setting, NULL);
+    /* A runtime whose threads were lost in the fork would wait for them forever. */
+    atomic_store(&forked, atomic_load(&forked) || runtime_count > 0);
+    atomic_store(&openmp, NULL);
+}
+
+/* Finds the runtime in the list, or adds it. Returns NULL if the list is full. The caller holds the lock. */
+static const attn_openmp *keep_runtime(const attn_openmp *runtime)
+{
+    for (int i = 0; i < runtime_count; i++)
+        if (runtimes[i].parallel == runtime->parallel && runtimes[i].max_threads == runtime->max_threads &&
+            runtimes[i].thread_number == runtime->thread_number)
+            return &runtimes[i];
+    if (runtime_count == RUNTIMES)
+        return NULL;
+    runtimes[runtime_count] = *runtime;
+    return &runtimes[runtime_count++];
+}
+
+attn_status attn_set_openmp(const attn_openmp *runtime)
+{
+    ATTN__CALL(NULL);
+    if (!runtime) {
+        atomic_store(&openmp, NULL);
+        return ATTN_OK;
+    }
+    if (!runtime->parallel || !runtime->max_threads || !runtime->thread_number)
+        return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "openmp: %s is NULL",
+                          !runtime->parallel      ? "parallel"
+                          : !runtime->max_threads ? "max_threads"
+                                                  : "thread_number");
+    if (!heed_forks())
+        return attn__fail(NULL, ATTN_ERROR_MEMORY, "out of memory: no handler of forks");
+    pthread_mutex_lock(&setting);
+    const attn_openmp *kept = atomic_load(&forked) ? NULL : keep_runtime(runtime);
+    if (kept)
+        atomic_store(&openmp, kept);
+    pthread_mutex_unlock(&setting);
+    if (!kept)
+        return attn__fail(NULL, ATTN_ERROR_UNSUPPORTED, "openmp: %s",
+                          atomic_load(&forked) ? "this process was forked from one that used the runtime's threads"
+                                               : "more than 8 runtimes");
+    return ATTN_OK;
+}
+
+typedef struct team {
+    const attn_openmp *runtime;
+    void (*work)(void *user, int thread);
+    void *user;
+    int threads;
+    attn__float_mode mode;
+} team;
+
+/* Runs in each thread of the OpenMP team, which may have more threads than the region wants. */
+static void join_team(void *user)
+{
+    const team *t = user;
+    int thread = t->runtime->thread_number();
+    if (thread >= t->threads)
+        return;
+    attn__float_mode before = attn__float_mode_get();
+    attn__float_mode_set(t->mode);
+    inside = true;
+    t->work(t->user, thread);
+    inside = false;
+    attn__float_mode_set(before);
+}
+
+/* Runs the region on the threads of the OpenMP runtime. Returns false if the runtime has fewer threads. The team always
+ * has the runtime's default size, which is the size of the application's own teams. libgomp would end and start threads
+ * to change the size. */
+static bool run_team(int threads, void (*work)(void *user, int thread), void *user)
+{
+    const attn_openmp *runtime = atomic_load(&openmp);
+    if (!runtime || runtime->max_threads() < threads)
+        return false;
+    team t = {runtime, work, user, threads, attn__float_mode_get()};
+    runtime->parallel(join_team, &t, 0, 0);
+    return true;
 }
 
 /* --------------------------------------------------------------------------------------------- regions */
@@ -255,6 +366,8 @@ void attn__pool_run(int threads, void (*work)(void *user, int thread), void *use
         work(user, 0);
         return;
     }
+    if (run_team(threads, work, user))
+        return;
     region r; /* not initialized as a whole, because `workers` is kilobytes large */
     r.work = work;
     r.user = user;

@@ -546,6 +546,18 @@ void attn__gemm_pack_b(const attn__gemm_problem *problem, attn__isa isa, int thr
     pack_b_round(&p, threads, 0, problem->k, first, end, packed);
 }
 
+/* Returns the index of element (k, j) in one panel of B (kernel.h). */
+static int64_t place_in_panel(const attn__gemm_kernel *kernel, int64_t k, int64_t j)
+{
+    int64_t step = kernel->k_step, wide = kernel->columns, group = step;
+    if (kernel->squares) {
+        wide = kernel->lanes;
+        group = (int64_t)sizeof(int32_t) / kernel->b_size;
+    }
+    int64_t square = k / step * kernel->columns * step + j / wide * wide * step;
+    return square + k % step / group * wide * group + j % wide * group + k % group;
+}
+
 void attn__gemm_packed_column(const attn__gemm_problem *problem, attn__isa isa, const void *packed, int64_t column,
                               void *to)
 {
@@ -554,8 +566,23 @@ void attn__gemm_packed_column(const attn__gemm_problem *problem, attn__isa isa, 
     for (int64_t k = 0; k < problem->k; k++) {
         int64_t k0 = k / p.k_panel * p.k_panel, nk = k_panel_at(&p, k0, problem->k);
         int64_t panel = k0 * n_round + column / columns * columns * packed_k(&p, nk);
-        memcpy(at(to, k, size), at(packed, panel + (k - k0) * columns + column % columns, size), (size_t)size);
+        const void *from = at(packed, panel + place_in_panel(p.kernel, k - k0, column % columns), size);
+        memcpy(at(to, k, size), from, (size_t)size);
+        if (p.kernel->adds_128)
+            ((uint8_t *)to)[k] ^= 0x80;
     }
+}
+
+uint64_t attn__gemm_packed_layout(attn_dtype dtype, attn__isa isa)
+{
+    enum { BITS = 8 };
+    const attn__gemm_kernel *kernel = attn__gemm_kernel_for(dtype, isa);
+    uint64_t layout = (uint64_t)packed_k_panel(kernel, attn__caches_here());
+    const int parts[] = {(int)dtype, kernel->columns, kernel->k_step, kernel->b_size,
+                         kernel->squares + 2 * kernel->adds_128};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        layout = layout << BITS | (uint64_t)parts[i];
+    return layout;
 }
 
 /* ----------------------------------------------------------------------------------------------- blocks */

@@ -131,8 +131,12 @@ int attn__gemm_packed_size(attn_dtype dtype, attn__isa isa);
 size_t attn__gemm_packed_bytes(const attn__gemm_problem *problem, attn__isa isa);
 void attn__gemm_pack_b(const attn__gemm_problem *problem, attn__isa isa, int threads, int64_t first, int64_t end,
                        void *packed);
-/* Copies one column of B from its panels. The column has k elements of the product's type, F32 or F64. */
+/* Copies one column of B from its panels. The k elements have the type of packed elements: float, double, int8, and for
+ * BF16 bf16 or, if attn__gemm_packed_size is 4, float. */
 void attn__gemm_packed_column(const attn__gemm_problem *problem, attn__isa isa, const void *packed, int64_t column,
                               void *to);
+/* Returns a number that tells the orders of packed elements apart. Products can read weights that were packed by a
+ * kernel, and on a machine, with the same number. */
+uint64_t attn__gemm_packed_layout(attn_dtype dtype, attn__isa isa);
 
 #endif

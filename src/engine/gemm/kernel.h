@@ -62,9 +62,11 @@ typedef struct attn__gemm_kernel {
     attn__cpu_extra needs;
     attn__cpu_extra gains_by; /* CPU feature that makes this kernel faster than f32 kernels */
     int rows, columns, lanes;
-    bool in_place;       /* a tile can also read A and B without packing */
-    int k_step;          /* numbers along k that a panel interleaves; k is padded to a multiple of k_step */
-    int k_block;         /* length of a K block, a multiple of k_step; each K block has one sum */
+    bool in_place; /* a tile can also read A and B without packing */
+    int k_step;    /* numbers along k that a panel interleaves; k is padded to a multiple of k_step */
+    bool squares;  /* B's panels are squares of `lanes` columns by k_step, which interleave groups of 4 bytes along k */
+    bool adds_128; /* B's panels hold int8 numbers plus 128 */
+    int k_block;   /* length of a K block, a multiple of k_step; each K block has one sum */
     int a_size, b_size;  /* bytes of one packed element of A and of B */
     void (*begin)(void); /* called by each thread before its tiles; may be NULL */
     void (*end)(void);   /* called by each thread after its tiles; may be NULL */

@@ -63,12 +63,18 @@ static void Q(pack)(const attn__gemm_pack *p)
     }
 }
 
+#ifdef q_excess
+#define Q_ADDS_128 true
+#else
+#define Q_ADDS_128 false
+#endif
 const attn__gemm_kernel Q_KERNEL = {.isa = VF_ISA,
                                     .needs = Q_NEEDS,
                                     .rows = Q_ROWS,
                                     .columns = Q_VECTORS * VF_LANES,
                                     .lanes = VF_LANES,
                                     .k_step = Q_STEP,
+                                    .adds_128 = Q_ADDS_128,
                                     .k_block = 1024,
                                     .a_size = 4 / Q_STEP,
                                     .b_size = sizeof(int8_t),
@@ -77,6 +83,7 @@ const attn__gemm_kernel Q_KERNEL = {.isa = VF_ISA,
 
 #undef Q
 #undef Q_KERNEL
+#undef Q_ADDS_128
 #undef Q_NEEDS
 #undef Q_ROWS
 #undef Q_VECTORS

@@ -2,10 +2,13 @@
  * Packs weights as slices, as int8 or as panels. */
 #include "gemm/weights.h"
 
+#include "base/bf16.h"
 #include "base/integers.h"
 #include "base/system.h"
 #include "gemm/int8_product.h"
 #include "gemm/sliced.h"
+
+#include <string.h>
 
 /* Returns how many rows are packed at once if rows are released after packing or converted to integers. Otherwise all
  * rows are packed at once. */
@@ -72,13 +75,18 @@ static void pack_panels(attn__weights *w, const attn__gemm_operand *x, bool drop
     }
 }
 
+void attn__weights_place(attn__weights *w, attn__isa isa, void *data)
+{
+    w->data = data;
+    w->scales = w->dtype == ATTN_I32 ? (float *)(void *)((char *)data + panels_bytes(w, isa)) : NULL;
+}
+
 bool attn__weights_pack(attn__weights *w, const attn__gemm_operand *x, bool drop, attn__isa isa, int threads,
                         void *workspace)
 {
     if (w->slices)
         return attn__sliced_pack(attn__slices_for(isa), x, w->n, w->k, threads, w->data);
-    if (w->dtype == ATTN_I32)
-        w->scales = (float *)(void *)((char *)w->data + panels_bytes(w, isa));
+    attn__weights_place(w, isa, w->data);
     pack_panels(w, x, drop, isa, threads, workspace);
     return true;
 }
@@ -86,5 +94,19 @@ bool attn__weights_pack(attn__weights *w, const attn__gemm_operand *x, bool drop
 void attn__weights_row(const attn__weights *w, attn__isa isa, int64_t row, void *to)
 {
     attn__gemm_problem problem = problem_of(w);
-    attn__gemm_packed_column(&problem, isa, w->data, row, to);
+    int64_t k = w->k, size = attn__gemm_packed_size(w->dtype, isa);
+    float *wide = to;
+    bool is_double = w->dtype == ATTN_F64;
+    /* narrow numbers are copied to the end of the row, and then converted from its beginning on */
+    char *narrow = is_double ? to : (char *)to + k * ((int64_t)sizeof(float) - size);
+    attn__gemm_packed_column(&problem, isa, w->data, row, narrow);
+    for (int64_t i = 0; i < k && size < (int64_t)sizeof(float); i++) {
+        if (w->dtype == ATTN_I32) {
+            wide[i] = (float)((const int8_t *)narrow)[i] * w->scales[row];
+        } else {
+            uint16_t number;
+            memcpy(&number, narrow + i * size, sizeof number);
+            wide[i] = attn__from_bf16(number);
+        }
+    }
 }

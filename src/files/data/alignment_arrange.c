@@ -158,21 +158,23 @@ static attn_status check_lengths(const attn__records *records, attn_alignment_fo
     for (int64_t i = 0; i < records->n; i++) {
         const attn__record *r = &records->items[i];
         if (r->length == 0 && format == ATTN_ALIGNMENT_A3M && r->capacity > 0)
-            return attn__fail(records->context, ATTN_ERROR_FORMAT,
-                              "%s:%" PRId64
-                              ": sequence '%.60s' has lower case alone, which a3m takes for insertions; read "
-                              "as FASTA they would be columns",
-                              records->source, r->line, r->name);
+            return attn__fail(
+                records->context, ATTN_ERROR_FORMAT,
+                "%s:%" PRId64
+                ": sequence '%.60s' has only lower-case residues, which are insertions in a3m; --format fasta reads "
+                "them as columns",
+                records->source, r->line, r->name);
         if (r->length == 0)
             return attn__fail(records->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": sequence '%.60s' is empty",
                               records->source, r->line, r->name);
         if (r->length != first->length)
-            return attn__fail(records->context, ATTN_ERROR_FORMAT,
-                              "%s:%" PRId64 ": sequence '%.60s' has %zu columns, the first one %zu%s", records->source,
-                              r->line, r->name, r->length, first->length,
-                              format == ATTN_ALIGNMENT_A3M
-                                  ? ": not aligned (in a3m lower case, '.' and '*' are insertions and do not count)"
-                                  : ": the sequences are not aligned");
+            return attn__fail(
+                records->context, ATTN_ERROR_FORMAT,
+                "%s:%" PRId64 ": sequence '%.60s' has %zu columns, the first one %zu%s", records->source, r->line,
+                r->name, r->length, first->length,
+                format == ATTN_ALIGNMENT_A3M
+                    ? "; in a3m all must have the same number (lower case, '.' and '*' are insertions and do not count)"
+                    : "; the sequences must be aligned");
     }
     return ATTN_OK;
 }
@@ -197,14 +199,15 @@ static attn_status check_marks(const attn__records *records)
 {
     if (records->marks.length == 0 || records->marks.length == records->items[0].length)
         return ATTN_OK;
-    return attn__fail(records->context, ATTN_ERROR_FORMAT, "%s: the line #=GC RF has %zu columns, the sequences %zu",
-                      records->source, records->marks.length, records->items[0].length);
+    return attn__fail(records->context, ATTN_ERROR_FORMAT,
+                      "%s: the line #=GC RF has %zu columns, but the sequences have %zu", records->source,
+                      records->marks.length, records->items[0].length);
 }
 
 static attn_status check(attn__records *records, attn_alignment_format format)
 {
     if (records->n == 0)
-        return attn__fail(records->context, ATTN_ERROR_FORMAT, "%s: no sequence in it", records->source);
+        return attn__fail(records->context, ATTN_ERROR_FORMAT, "%s: the file has no sequences", records->source);
     if (format != ATTN_ALIGNMENT_A3M)
         drop_final_stops(records);
     attn_status status = number_query(records, format);
@@ -255,7 +258,7 @@ static attn_status arrange(attn_alignment **alignment, attn__records *records, a
     for (size_t c = 0; c < records->items[0].length; c++)
         columns += is_column(records, format, query_columns, c);
     if (columns == 0)
-        return attn__fail(records->context, ATTN_ERROR_FORMAT, "%s: no column is left of the query '%.60s'",
+        return attn__fail(records->context, ATTN_ERROR_FORMAT, "%s: the query '%.60s' has no columns left",
                           records->source, records->items[0].name);
     attn_alignment *a = attn__alignment_create(records->context, format, records->n, columns);
     if (!a)
@@ -283,8 +286,8 @@ static attn_status check_nul(const attn__records *records, const char *text, siz
     while (at <= (size_t)(nul - text) && attn__next_line(text, size, &at, &line, &length))
         lines++;
     return attn__fail(records->context, ATTN_ERROR_FORMAT,
-                      "%s:%" PRId64 ": a NUL byte; a database of several alignments has one behind each of them: take "
-                      "one alignment out of it (ffindex_get)",
+                      "%s:%" PRId64
+                      ": found a NUL byte, as behind each alignment of a database: extract one alignment (ffindex_get)",
                       records->source, lines);
 }
 

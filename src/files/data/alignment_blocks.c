@@ -106,7 +106,7 @@ static attn_status take_sequence(reading *r, const char *line, size_t length)
         rest++;
     r->inside = true;
     if (rest >= length)
-        return attn__fail(r->records->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": a name without a sequence",
+        return attn__fail(r->records->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": this name has no sequence",
                           r->records->source, r->line);
     attn__record *record = NULL;
     if (r->first && r->records->n < r->most) {
@@ -161,11 +161,12 @@ static attn_status check_end(reading *r, const char *text, size_t size, size_t a
         if (attn__is_stockholm(line, length))
             return attn__fail(r->records->context, ATTN_ERROR_FORMAT,
                               "%s:%" PRId64
-                              ": a second alignment begins; a file holds one here: divide it at the lines //",
+                              ": a second alignment begins, but a file must hold only one: split it at the lines //",
                               r->records->source, r->line);
         if (!is_blank(line, length))
             return attn__fail(r->records->context, ATTN_ERROR_FORMAT,
-                              "%s:%" PRId64 ": text behind the alignment's end //", r->records->source, r->line);
+                              "%s:%" PRId64 ": found text behind the end of the alignment, //", r->records->source,
+                              r->line);
     }
     return ATTN_OK;
 }
@@ -190,9 +191,10 @@ static attn_status check_names(const attn__records *records)
     attn_status status = ATTN_OK;
     for (int64_t i = 1; i < records->n && status == ATTN_OK; i++) {
         if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0)
-            status = attn__fail(records->context, ATTN_ERROR_FORMAT,
-                                "%s:%" PRId64 ": a second sequence of the name '%.60s'; the first is in line %" PRId64,
-                                records->source, sorted[i]->line, sorted[i]->name, sorted[i - 1]->line);
+            status =
+                attn__fail(records->context, ATTN_ERROR_FORMAT,
+                           "%s:%" PRId64 ": found a second sequence of the name '%.60s'; the first is in line %" PRId64,
+                           records->source, sorted[i]->line, sorted[i]->name, sorted[i - 1]->line);
     }
     attn__free(records->context, sorted);
     return status;

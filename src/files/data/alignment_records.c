@@ -43,9 +43,9 @@ static attn_status fail_character(const attn__records *records, char c, int64_t 
 {
     unsigned char code = (unsigned char)c;
     if (code > ' ' && code < 127)
-        return attn__fail(records->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": '%c' at column %zu is no residue",
+        return attn__fail(records->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": '%c' at column %zu is not a residue",
                           records->source, line, c, column + 1);
-    return attn__fail(records->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": byte 0x%02x at column %zu is no residue",
+    return attn__fail(records->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": byte 0x%02x at column %zu is not a residue",
                       records->source, line, code, column + 1);
 }
 
@@ -137,10 +137,12 @@ static attn_status check_pir_end(const reading *r)
 {
     return r->next == PLAIN
                ? ATTN_OK
-               : attn__fail(r->records->context, ATTN_ERROR_FORMAT,
-                            "%s:%" PRId64 ": no '*' ends the sequence whose header is PIR's (>P1;name, then "
-                            "a line of description); in FASTA the name must not begin so",
-                            r->records->source, r->line);
+               : attn__fail(
+                     r->records->context, ATTN_ERROR_FORMAT,
+                     "%s:%" PRId64
+                     ": the sequence has a header of PIR (>P1;name, then a line of description), but no '*' ends it; "
+                     "in FASTA a name must not begin like this",
+                     r->records->source, r->line);
 }
 
 static attn_status take_header(reading *r, const char *line, size_t length)
@@ -197,8 +199,8 @@ static attn_status take_line(reading *r, const char *line, size_t length)
         return attn__fail(
             r->records->context, ATTN_ERROR_FORMAT,
             "%s:%" PRId64
-            ": neither '>' nor \"# STOCKHOLM\" nor \"CLUSTAL\" before the first sequence; PIR, a3m, FASTA, a2m, "
-            "Stockholm and Clustal are read",
+            ": expected '>', \"# STOCKHOLM\" or \"CLUSTAL\" before the first sequence; PIR, a3m, FASTA, a2m, "
+            "Stockholm and Clustal are supported",
             r->records->source, r->line);
     return take_residues(r, line, length);
 }

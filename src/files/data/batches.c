@@ -127,7 +127,7 @@ static attn_status check(const attn_corpus *corpus, const attn_batches_options *
         return fail_option(corpus, "size", o->size);
     if (o->tokens < 0 || o->tokens > INT32_MAX || (o->tokens > 0 && o->mixed_lengths))
         return o->mixed_lengths ? attn__fail(corpus->context, ATTN_ERROR_ARGUMENT,
-                                             "batches: tokens are counted where lengths are not mixed only")
+                                             "batches: tokens and mixed_lengths cannot be used together")
                                 : fail_option(corpus, "tokens", o->tokens);
     if (o->multiple < 0 || o->multiple > INT32_MAX)
         return fail_option(corpus, "multiple", o->multiple);

@@ -62,7 +62,8 @@ attn_status attn_vocab_encode(const attn_vocab *vocab, const char *text, const a
     int64_t steps = options && options->steps ? options->steps : d2l ? 9 : 128;
     sink s = {ids, capacity, 0};
     if (steps < 1)
-        return attn__fail(vocab->context, ATTN_ERROR_ARGUMENT, "encoding into %" PRId64 " steps", steps);
+        return attn__fail(vocab->context, ATTN_ERROR_ARGUMENT, "encode: at least 1 step is needed, not %" PRId64,
+                          steps);
     /* One place is reserved for <eos>, so that a truncated sentence still has an end. With D2L compatibility no
      * place is reserved, so truncation can remove <eos>. */
     encoding e = {.vocab = vocab, .sink = &s, .most = d2l ? steps : steps - 1};
@@ -79,8 +80,9 @@ attn_status attn_vocab_encode(const attn_vocab *vocab, const char *text, const a
     if (unknown)
         *unknown = e.unknown;
     if (s.n > capacity)
-        return attn__fail(vocab->context, ATTN_ERROR_ARGUMENT, "a sentence of %" PRId64 " ids for a buffer of %" PRId64,
-                          s.n, capacity);
+        return attn__fail(vocab->context, ATTN_ERROR_ARGUMENT,
+                          "encode: the sentence has %" PRId64 " ids, but the buffer has room for %" PRId64, s.n,
+                          capacity);
     return ATTN_OK;
 }
 

@@ -73,7 +73,7 @@ attn_status attn_pairs_filter(attn_pairs **kept, attn_pairs_filtered *counts, co
     *kept = NULL;
     *counts = (attn_pairs_filtered){0};
     if (options->max_ratio != 0 && !(options->max_ratio >= 1))
-        return attn__fail(all->context, ATTN_ERROR_ARGUMENT, "filter: a ratio of %g, which must be at least 1",
+        return attn__fail(all->context, ATTN_ERROR_ARGUMENT, "filter: the ratio is %g; it must be at least 1",
                           options->max_ratio);
     bool *dropped = attn__alloc_zero(all->context, attn__size_add((size_t)all->n, 1));
     attn_status status = !dropped ? ATTN_ERROR_MEMORY : options->unique ? find_duplicates(all, dropped) : ATTN_OK;
@@ -98,7 +98,8 @@ attn_status attn_pairs_mix(attn_pairs **mixed, const attn_pairs *own, const attn
     *mixed = NULL;
     n = n < other->n ? n : other->n;
     if (n < 0)
-        return attn__fail(own->context, ATTN_ERROR_ARGUMENT, "mix: %lld pairs", (long long)n);
+        return attn__fail(own->context, ATTN_ERROR_ARGUMENT,
+                          "mix: the number of pairs is %lld; it must not be negative", (long long)n);
     int64_t *order = attn__alloc(own->context, attn__size_mul((size_t)other->n, sizeof *order));
     if (!order)
         return ATTN_ERROR_MEMORY;

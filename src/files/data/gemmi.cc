@@ -201,7 +201,7 @@ void check(const std::string &line, int64_t number, bool right, size_t begin, si
 {
     if (!right)
         throw Refusal(std::to_string(number) + ": columns " + std::to_string(begin + 1) + " to " + std::to_string(end) +
-                      " are no " + what + ": '" + line.substr(begin, end - begin) + "'");
+                      " are not " + what + ": '" + line.substr(begin, end - begin) + "'");
 }
 
 /* Writes the number of an atom in five columns, above 99999 in hybrid-36. */
@@ -211,7 +211,7 @@ std::string serial_of(int64_t n)
     if (n < 100000)
         return text.insert(0, 5 - text.size(), ' ');
     if (n >= 100000 + 26 * 36 * 36 * 36 * 36)
-        throw Refusal(" more than 43 million atoms");
+        throw Refusal(" more than 43 million atoms are not supported");
     text.clear();
     for (int64_t rest = n - 100000 + 10 * 36 * 36 * 36 * 36; rest > 0; rest /= 36)
         text.insert(0, 1, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"[rest % 36]);
@@ -222,9 +222,9 @@ std::string serial_of(int64_t n)
 void take_atom(std::string &line, int64_t number, int64_t serial, std::string &out)
 {
     if (line.size() < 54)
-        throw Refusal(std::to_string(number) + ": an atom's record of less than 54 columns");
+        throw Refusal(std::to_string(number) + ": an atom's record has less than 54 columns");
     line.resize(66, ' ');
-    check(line, number, is_residue_number(line), 22, 26, "residue number");
+    check(line, number, is_residue_number(line), 22, 26, "a residue number");
     for (size_t i = 30; i < 54; i += 8)
         check(line, number, is_decimal(line, i, i + 8), 30, 54, "coordinates");
     if (!is_decimal(line, 54, 60))
@@ -313,7 +313,7 @@ double coordinate_of(Row &row, int column)
 {
     const double value = gemmi::cif::as_number(row[column]);
     if (!std::isfinite(value))
-        throw Refusal(" _atom_site: an atom's coordinate is no number: '" + row[column].substr(0, 40) + "'");
+        throw Refusal(" _atom_site: an atom's coordinate is not a number: '" + row[column].substr(0, 40) + "'");
     return value;
 }
 
@@ -323,7 +323,7 @@ int64_t number_of(const std::string &text, char *insertion)
     char *end = nullptr;
     const long number = std::strtol(text.c_str(), &end, 10);
     if (end == text.c_str() || (*end && end[1]) || number < -1000000000 || number > 1000000000)
-        throw Refusal(" _atom_site: a residue number is no number: '" + text.substr(0, 40) + "'");
+        throw Refusal(" _atom_site: a residue number is not a number: '" + text.substr(0, 40) + "'");
     if (*end && *insertion == ' ')
         *insertion = *end;
     return number;

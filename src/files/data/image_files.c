@@ -22,13 +22,13 @@ static int64_t big_endian(const unsigned char *p)
 static attn_status check_head(attn_context *context, const attn_named_bytes *file, const unsigned char *p)
 {
     if (file->size < 4 || p[0] != 0 || p[1] != 0)
-        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: byte 0: no IDX file, which begins with two zero bytes",
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: byte 0: not an IDX file, which begins with two zero bytes",
                           file->name);
     if (p[2] != TYPE_U8)
         return refuse(context, ATTN_ERROR_UNSUPPORTED, file, 2, "elements of type", p[2], TYPE_U8);
     if (p[3] < 1 || p[3] > 4)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: byte 3: %d dimensions; 1 to 4 are read", file->name,
-                          p[3]);
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: byte 3: %d dimensions; 1 to 4 are supported",
+                          file->name, p[3]);
     if (file->size < 4 + 4 * (size_t)p[3])
         return attn__fail(context, ATTN_ERROR_FORMAT, "%s: byte %zu: the header is cut off", file->name, file->size);
     return ATTN_OK;
@@ -50,7 +50,7 @@ attn_status attn_idx_parse(attn_idx *idx, attn_context *context, const attn_name
     }
     if (n != file->size - head)
         return attn__fail(context, ATTN_ERROR_FORMAT,
-                          "%s: byte %zu: the header tells of %zu elements, %zu bytes follow it", file->name, head, n,
+                          "%s: byte %zu: the header gives %zu elements, but %zu bytes follow it", file->name, head, n,
                           file->size - head);
     idx->elements = p + head;
     idx->n = (int64_t)n;
@@ -67,7 +67,7 @@ static attn_status check_pair(attn_context *context, const attn_named_bytes *ima
     if (l->rank != 1)
         return refuse(context, ATTN_ERROR_FORMAT, labels, 3, "labels of dimension", l->rank, 1);
     if (i->dims[0] != l->dims[0])
-        return attn__fail(context, ATTN_ERROR_FORMAT, "%s has %lld images, %s has %lld labels", images->name,
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s has %lld images, but %s has %lld labels", images->name,
                           (long long)i->dims[0], labels->name, (long long)l->dims[0]);
     return ATTN_OK;
 }
@@ -77,8 +77,9 @@ static attn_status check_label(attn_context *context, const attn_named_bytes *fi
 {
     return classes <= 0 || label < classes
                ? ATTN_OK
-               : attn__fail(context, ATTN_ERROR_FORMAT, "%s: byte %zu: label %d; there are %lld classes, from 0",
-                            file->name, offset, label, (long long)classes);
+               : attn__fail(context, ATTN_ERROR_FORMAT,
+                            "%s: byte %zu: label %d; there are %lld classes, counted from 0", file->name, offset, label,
+                            (long long)classes);
 }
 
 attn_status attn_image_set_of_idx(attn_image_set **set, attn_context *context, const attn_named_bytes *images,
@@ -121,8 +122,8 @@ attn_status attn_image_set_add_cifar(attn_image_set *set, attn_context *context,
     attn_image_shape shape = attn_image_set_shape(set);
     unsigned char pixels[3 * PLANE];
     if (shape.width != 32 || shape.height != 32 || shape.channels != 3)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: its images are 32 x 32 in colour, the set's are not",
-                          file->name);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "%s: its images are 32 x 32 in colour, but those of the set are not", file->name);
     if (file->size == 0 || file->size % RECORD != 0)
         return attn__fail(context, ATTN_ERROR_FORMAT, "%s: byte %zu: not a whole number of records of %d bytes",
                           file->name, file->size, (int)RECORD);

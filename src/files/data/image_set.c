@@ -45,12 +45,12 @@ attn_status attn_image_set_create(attn_image_set **set, attn_context *context, a
     *set = NULL;
     s.frames = s.frames ? s.frames : 1;
     if (s.frames < 1 || s.frames > MOST_FRAMES)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "videos of %lld frames; at most %d are read",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "videos of %lld frames; at most %d are supported",
                           (long long)s.frames, (int)MOST_FRAMES);
     if (s.width < 1 || s.height < 1 || s.width > MOST_SIDE || s.height > MOST_SIDE ||
         (s.channels != 1 && s.channels != 3))
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "images of %lld x %lld pixels with %lld channels; sides are 1 to %d, channels 1 or 3",
+                          "images of %lld x %lld pixels with %lld channels; sides must be 1 to %d, and channels 1 or 3",
                           (long long)s.width, (long long)s.height, (long long)s.channels, (int)MOST_SIDE);
     *set = attn__alloc_zero(context, sizeof **set);
     if (!*set)
@@ -113,7 +113,7 @@ attn_status attn_image_set_add(attn_image_set *set, const unsigned char *pixels,
 {
     ATTN__CALL(set->context);
     if (label < 0 || label == INT32_MAX || set->is_a_part)
-        return attn__fail(set->context, ATTN_ERROR_ARGUMENT, "an image with label %d added to a set%s", label,
+        return attn__fail(set->context, ATTN_ERROR_ARGUMENT, "cannot add an image with label %d to a set%s", label,
                           set->is_a_part ? " that is a part of another" : "");
     attn_status status = reserve(set, set->n + 1);
     unsigned char *copy = status == ATTN_OK ? pixels_new(set) : NULL;

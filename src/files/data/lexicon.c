@@ -115,7 +115,7 @@ static int32_t token(const reader *r, const attn_vocab *vocab, const char *text,
 {
     int32_t id = attn__words_find(&vocab->words, text, strlen(text));
     if (id < 0)
-        attn__fail(r->lexicon->context, ATTN_ERROR_FORMAT, "%s:%lld: \"%.64s\" is no token of the %s vocabulary",
+        attn__fail(r->lexicon->context, ATTN_ERROR_FORMAT, "%s:%lld: \"%.64s\" is not a token of the %s vocabulary",
                    r->name, (long long)r->number, text, side);
     return id;
 }
@@ -125,11 +125,11 @@ static int32_t token(const reader *r, const attn_vocab *vocab, const char *text,
 static attn_status take_line(reader *r)
 {
     if (!split(r))
-        return refuse(r, "wanted are three fields: a token of the target, one of the source, a probability");
+        return refuse(r, "expected three fields: a target token, a source token and a probability");
     char *end;
     double probability = attn__real_of_text(r->field[2], &end);
     if (*end || end == r->field[2] || !(probability >= 0 && probability <= 1))
-        return attn__fail(r->lexicon->context, ATTN_ERROR_FORMAT, "%s:%lld: \"%.64s\" is no probability", r->name,
+        return attn__fail(r->lexicon->context, ATTN_ERROR_FORMAT, "%s:%lld: \"%.64s\" is not a probability", r->name,
                           (long long)r->number, r->field[2]);
     if (strcmp(r->field[0], "NULL") == 0 || strcmp(r->field[1], "NULL") == 0)
         return ATTN_OK;
@@ -142,8 +142,9 @@ static attn_status take_line(reader *r)
 static attn_status read_line(reader *r, const char *line, size_t length)
 {
     if (length > MOST_LINE)
-        return attn__fail(r->lexicon->context, ATTN_ERROR_FORMAT, "%s:%lld: a line of %zu bytes; at most %d are taken",
-                          r->name, (long long)r->number, length, MOST_LINE);
+        return attn__fail(r->lexicon->context, ATTN_ERROR_FORMAT,
+                          "%s:%lld: the line has %zu bytes; at most %d are supported", r->name, (long long)r->number,
+                          length, MOST_LINE);
     if (memchr(line, '\0', length))
         return refuse(r, "a byte 0");
     size_t bad = attn__utf8_first_invalid(line, length);
@@ -169,7 +170,7 @@ attn_status attn_lexicon_parse(attn_lexicon **lexicon, attn_context *context, co
         status = read_line(&r, line, length);
     }
     if (status == ATTN_OK && r.lexicon->n == 0)
-        status = attn__fail(context, ATTN_ERROR_FORMAT, "%s: a lexicon without entries", name);
+        status = attn__fail(context, ATTN_ERROR_FORMAT, "%s: the lexicon has no entries", name);
     if (status != ATTN_OK) {
         attn_lexicon_destroy(r.lexicon);
         return status;

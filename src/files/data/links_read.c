@@ -54,7 +54,7 @@ static attn_status take_text(reader *r, const char *text, size_t length)
     int shown = (int)(length < 60 ? length : 60);
     if (!take_number(&at, end, &words[0]) || at == end || *at++ != '-' || !take_number(&at, end, &words[1]) || at < end)
         return attn__fail(r->pairs->context, ATTN_ERROR_FORMAT,
-                          "%s:%lld: \"%.*s\" is no pair of word numbers, source-target, as 0-0", r->name,
+                          "%s:%lld: \"%.*s\" is not a pair of word numbers, source-target, such as 0-0", r->name,
                           (long long)r->i + 1, shown, text);
     for (int side = 0; side < 2; side++) {
         if (words[side] >= r->side[side].n)
@@ -113,8 +113,8 @@ attn_status attn__pairs_link(attn_pairs *pairs, const attn_pairs *kept, attn_com
         lines++;
     if (lines != pairs->lines && lines != pairs->n)
         return attn__fail(pairs->context, ATTN_ERROR_FORMAT,
-                          "%s: %lld lines of word alignments for %lld sentence pairs", name, (long long)lines,
-                          (long long)pairs->lines);
+                          "%s: found %lld lines of word alignments for %lld sentence pairs; expected one for each",
+                          name, (long long)lines, (long long)pairs->lines);
     reader r = {.pairs = pairs,
                 .kept = kept,
                 .compat = compat,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The functions of tokenizer.h in a build without utf8proc. No tokenizer exists in it, so that they are never called. */
+ * The functions of tokenizer.h in a build without utf8proc. No tokenizer exists in it, so they are never called. */
 #include "data/tokenizer.h"
 
 void attn__tokenizer_destroy(attn__tokenizer *tokenizer)
@@ -8,13 +8,13 @@ void attn__tokenizer_destroy(attn__tokenizer *tokenizer)
 }
 
 attn_status attn__tokenizer_encode(const attn__tokenizer *tokenizer, const char *text, size_t size, const char *second,
-                                   size_t second_size, const attn__encode_options *options, attn__encoded *tokens)
+                                   size_t second_size, const attn__encode_options *options, attn__encoding *tokens)
 {
     (void)tokenizer, (void)text, (void)size, (void)second, (void)second_size, (void)options, (void)tokens;
     return ATTN_ERROR_UNSUPPORTED;
 }
 
-void attn__encoded_free(attn_context *context, attn__encoded *tokens)
+void attn__encoding_free(attn_context *context, attn__encoding *tokens)
 {
     (void)context, (void)tokens;
 }

@@ -116,8 +116,9 @@ static attn_status take_side(reader *r, const char *from, size_t length, const c
 static attn_status check_line(const reader *r, const char *line, size_t length)
 {
     if (length > r->max_line)
-        return attn__fail(r->pairs->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": a line of %zu bytes, more than %zu",
-                          r->name, r->line, length, r->max_line);
+        return attn__fail(r->pairs->context, ATTN_ERROR_FORMAT,
+                          "%s:%" PRId64 ": the line has %zu bytes; at most %zu are supported", r->name, r->line, length,
+                          r->max_line);
     size_t bad = attn__utf8_first_invalid(line, length);
     const char *zero = memchr(line, 0, length);
     if (bad != SIZE_MAX || zero)
@@ -343,7 +344,7 @@ static attn_status read_lines(reader *r)
             status = pass_over(r, take_line(r, line, length));
     }
     if (status == ATTN_OK && r->pairs->n == 0)
-        status = attn__fail(r->pairs->context, ATTN_ERROR_FORMAT, "%s: no sentence pairs in it", r->name);
+        status = attn__fail(r->pairs->context, ATTN_ERROR_FORMAT, "%s: there are no sentence pairs", r->name);
     return status;
 }
 

@@ -159,14 +159,15 @@ static attn_status refuse(const attn_structure *s, const char *source, const cha
         used += (size_t)snprintf(seen + used, sizeof seen - used, "%s '%s'", used ? "," : "", chain->name);
     }
     if (!wanted || (wanted[0] && !used))
-        return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: no residues of a protein in it", source);
+        return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: the file has no residues of a protein", source);
     if (!wanted[0])
-        return attn__fail(s->context, ATTN_ERROR_NOT_FOUND, "%s: no chain without a name; there are%s", source,
-                          used ? seen : " none");
+        return attn__fail(s->context, ATTN_ERROR_NOT_FOUND, "%s: there is no chain without a name; the chains are%s",
+                          source, used ? seen : " none");
     if (nameless)
         return attn__fail(s->context, ATTN_ERROR_NOT_FOUND,
-                          "%s: no chain '%.40s'; its one chain has no name: leave the chain out", source, wanted);
-    return attn__fail(s->context, ATTN_ERROR_NOT_FOUND, "%s: no chain '%.40s'; there are%s", source, wanted, seen);
+                          "%s: there is no chain '%.40s'; its only chain has no name: give no chain", source, wanted);
+    return attn__fail(s->context, ATTN_ERROR_NOT_FOUND, "%s: there is no chain '%.40s'; the chains are%s", source,
+                      wanted, seen);
 }
 
 static void free_chain(attn_context *context, const attn__chain *chain)
@@ -230,12 +231,13 @@ static attn_status open_file(attn__gemmi **file, attn_context *context, const ch
     case ATTN__GEMMI_OK:
         return ATTN_OK;
     case ATTN__GEMMI_NO_MEMORY:
-        return attn__fail(context, ATTN_ERROR_MEMORY, "%s: gemmi found no memory", name);
+        return attn__fail(context, ATTN_ERROR_MEMORY, "%s: gemmi ran out of memory", name);
     case ATTN__GEMMI_ABSENT:
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                          "%s: this build of attn has no gemmi, which structures need: install gemmi-dev and "
-                          "tao-pegtl-dev and build again",
-                          name);
+        return attn__fail(
+            context, ATTN_ERROR_UNSUPPORTED,
+            "%s: structures need gemmi, which this build of attn does not have: install gemmi-dev and tao-pegtl-dev "
+            "and build again",
+            name);
     default:
         return attn__fail(context, ATTN_ERROR_FORMAT, "%s:%s", name, message);
     }

@@ -53,9 +53,9 @@ static attn_status judge(const attn_structure *s, const fit *f, int64_t n)
         return ATTN_OK;
     return attn__fail(
         s->context, ATTN_ERROR_FORMAT,
-        "%s%s is another protein: %lld of the query's %lld residues can be aligned with its %lld, %.0f %% "
-        "of these are the same, and chance gives %.2g alignments as good; the same protein has half of the "
-        "shorter aligned, half of that the same, and chance gives at most %g",
+        "%s%s is another protein: %lld of the query's %lld residues align with its %lld, %.0f %% of these are "
+        "identical, and %.2g alignments as good are expected by chance; for the same protein at least half of the "
+        "shorter sequence must align, half of that be identical, and at most %g be expected",
         f->chain->name[0] ? "chain " : "the chain without a name", f->chain->name, (long long)f->aligned, (long long)n,
         (long long)chain, f->aligned ? 100 * (double)f->equal / (double)f->aligned : 0, expected, MOST_EXPECTED);
 }

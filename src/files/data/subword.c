@@ -24,7 +24,7 @@ static attn_status status_of(attn_context *context, attn__spm_result result, att
     if (result == ATTN__SPM_OK)
         return ATTN_OK;
     if (result == ATTN__SPM_NO_MEMORY)
-        return attn__fail(context, ATTN_ERROR_MEMORY, "%s: SentencePiece found no memory", name);
+        return attn__fail(context, ATTN_ERROR_MEMORY, "%s: SentencePiece ran out of memory", name);
     return attn__fail(context, refused, "%s: SentencePiece says: %s", name, message);
 }
 
@@ -84,10 +84,12 @@ attn_status attn__subword_train(attn__subword **subword, attn_context *context, 
     *subword = NULL;
     attn__spm_result result = attn__spm_train(texts, n, kind, size, coverage, &needed, keep, &model, message);
     if (result == ATTN__SPM_REFUSED && needed > 0)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "vocabulary: %" PRId64 " pieces are fewer than the characters of the texts need: "
-                          "vocabulary_size %" PRId64 " is enough, or a lower character_coverage than %g",
-                          size, needed, coverage > 0 ? coverage : 0.9995);
+        return attn__fail(
+            context, ATTN_ERROR_ARGUMENT,
+            "vocabulary: %" PRId64
+            " pieces are too few for the characters of the texts: set vocabulary_size to at least %" PRId64
+            ", or character_coverage below %g",
+            size, needed, coverage > 0 ? coverage : 0.9995);
     attn_status status = status_of(context, result, ATTN_ERROR_ARGUMENT, "vocabulary", message);
     if (status == ATTN_OK)
         status = model.bytes ? attn__subword_parse(subword, context, model.bytes, model.size, "vocabulary")
@@ -143,9 +145,10 @@ attn_status attn__subword_decode(const attn__subword *subword, const char *const
 
 static attn_status absent(attn_context *context)
 {
-    return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                      "this build of attn has no SentencePiece, which subwords need: install libsentencepiece-dev and "
-                      "build again, or use vocabulary=word");
+    return attn__fail(
+        context, ATTN_ERROR_UNSUPPORTED,
+        "subwords need SentencePiece, which this build of attn does not have: install libsentencepiece-dev and build "
+        "again, or use vocabulary=word");
 }
 
 attn_status attn__subword_parse(attn__subword **subword, attn_context *context, const char *bytes, size_t size,

@@ -12,14 +12,14 @@
 typedef struct attn__tokenizer attn__tokenizer;
 
 /* The tokens of one text or pair of texts. Begin with {0}; the arrays are used again by the next call, and
- * attn__encoded_free frees them. */
-typedef struct attn__encoded {
+ * attn__encoding_free frees them. */
+typedef struct attn__encoding {
     int64_t n, capacity;
     int32_t *ids;
     int32_t *types;         /* of the token's segment, mostly 0 for the first text and 1 for the second one */
     uint32_t (*offsets)[2]; /* begin and end of the token in its text, in bytes; 0 and 0 for a special token */
     int8_t *texts;          /* 0 or 1: the text that has the token; -1: the token was added by the template */
-} attn__encoded;
+} attn__encoding;
 
 typedef struct attn__encode_options {
     bool special;       /* true: the tokens of the template are added, such as [CLS] and [SEP] */
@@ -43,8 +43,8 @@ void attn__tokenizer_destroy(attn__tokenizer *tokenizer); /* NULL is allowed */
  * ATTN_ERROR_ARGUMENT: a text has 2^31 bytes or more, or the limit is smaller than the template.
  * ATTN_ERROR_FORMAT: a token is unknown, and the model has no unknown token. May also return ATTN_ERROR_MEMORY. */
 attn_status attn__tokenizer_encode(const attn__tokenizer *tokenizer, const char *text, size_t size, const char *second,
-                                   size_t second_size, const attn__encode_options *options, attn__encoded *tokens);
-void attn__encoded_free(attn_context *context, attn__encoded *tokens);
+                                   size_t second_size, const attn__encode_options *options, attn__encoding *tokens);
+void attn__encoding_free(attn_context *context, attn__encoding *tokens);
 
 /* Returns the largest id plus 1, which is the number of rows that an embedding needs. */
 int64_t attn__tokenizer_size(const attn__tokenizer *tokenizer);

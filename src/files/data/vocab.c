@@ -113,7 +113,7 @@ static attn_status read_token(reader *r, const char *line, size_t length)
     if (attn__utf8_first_invalid(line, length) != SIZE_MAX)
         return fail_line(r, "invalid UTF-8");
     if (attn__words_find(&r->words, line, length) >= 0)
-        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": \"%.*s\" stands on line %d too", r->name,
+        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": \"%.*s\" is on line %d too", r->name,
                           r->words.n + 1, (int)length, line, attn__words_find(&r->words, line, length) + 1);
     return attn__words_count(&r->words, line, length, 0);
 }
@@ -122,7 +122,7 @@ static attn_status read_tokens(reader *r, const char *text, size_t size)
 {
     attn_status status = ATTN_OK;
     if (size == 0)
-        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: an empty vocabulary", r->name);
+        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: the vocabulary is empty", r->name);
     for (size_t at = 0; at < size && status == ATTN_OK;) {
         const char *line = text + at, *end = memchr(line, '\n', size - at);
         if (!end)
@@ -133,7 +133,7 @@ static attn_status read_tokens(reader *r, const char *text, size_t size)
     for (int i = 0; i < ATTN__SPECIALS && status == ATTN_OK; i++) {
         const char *name = attn__special_names[i];
         if (i != ATTN_SPECIAL_BOS && attn__words_find(&r->words, name, strlen(name)) < 0)
-            status = attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: no %s in it", r->name, name);
+            status = attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: the vocabulary has no %s", r->name, name);
     }
     return status;
 }

@@ -26,7 +26,8 @@ static attn_status check_specials(const attn_vocab *vocab, const char *name)
 {
     for (int i = 0; i < ATTN__SPECIALS; i++)
         if (i != ATTN_SPECIAL_BOS && vocab->special[i] < 0)
-            return attn__fail(vocab->context, ATTN_ERROR_FORMAT, "%s: no piece %s in it", name, attn__special_names[i]);
+            return attn__fail(vocab->context, ATTN_ERROR_FORMAT, "%s: the vocabulary has no piece %s", name,
+                              attn__special_names[i]);
     return ATTN_OK;
 }
 

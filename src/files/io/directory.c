@@ -64,7 +64,7 @@ static attn_status fail_open(attn_context *context, const char *path)
 {
     attn_status status = errno == ENOENT || errno == ENOTDIR ? ATTN_ERROR_NOT_FOUND : ATTN_ERROR_IO;
     if (errno == ENOTDIR)
-        return attn__fail(context, status, "%s: not a directory, where one is wanted", path);
+        return attn__fail(context, status, "%s: expected a directory, found a file", path);
     return attn__fail(context, status, "%s: cannot be opened as a folder: %s", path, strerror(errno));
 }
 
@@ -77,8 +77,8 @@ static attn_status read_names(attn_entries *entries, attn_context *context, DIR 
         const struct dirent *entry = readdir(open);
         if (!entry)
             return errno == 0 ? ATTN_OK
-                              : attn__fail(context, ATTN_ERROR_IO, "%s: the directory cannot be read to its end: %s",
-                                           path, strerror(errno));
+                              : attn__fail(context, ATTN_ERROR_IO, "%s: the directory cannot be read: %s", path,
+                                           strerror(errno));
         const char *name = entry->d_name;
         bool itself = strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
         bool shown = name[0] != '.' && strcmp(name, "__MACOSX") != 0;

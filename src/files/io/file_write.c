@@ -223,7 +223,8 @@ attn_status attn_directory_create(attn_context *context, const char *path)
     char *partial = attn__strdup(context, path);
     if (!partial)
         return ATTN_ERROR_MEMORY;
-    attn_status status = *path ? ATTN_OK : attn__fail(context, ATTN_ERROR_ARGUMENT, "a directory without a name");
+    attn_status status =
+        *path ? ATTN_OK : attn__fail(context, ATTN_ERROR_ARGUMENT, "the name of the directory is empty");
     for (char *p = partial; *p && status == ATTN_OK; p++) {
         bool last = p[1] == '\0';
         if (!last && (p[1] != '/' || *p == '/'))

@@ -64,7 +64,7 @@ attn_status attn__json_parse(json_t **root, const attn__input *text, int depth, 
     enum { MAX_TEXT = 1 << 28 };
     *root = NULL;
     if (text->size > MAX_TEXT)
-        return attn__fail(text->context, ATTN_ERROR_FORMAT, "%s: holds %zu bytes; no more than %d of JSON are read",
+        return attn__fail(text->context, ATTN_ERROR_FORMAT, "%s: the JSON has %zu bytes; at most %d are supported",
                           text->name, text->size, MAX_TEXT);
     attn_status status = offset ? ATTN_OK : attn__check_downloaded(text->context, text->name, text->data, text->size);
     if (status == ATTN_OK)
@@ -180,7 +180,7 @@ static attn_status next_member(const attn__input *text, frame *f, char *key, jso
     }
     size_t length = strlen(name);
     if (f->prefix + length + 2 > MAX_KEY)
-        return fail_key(text, name, "longer than 1024 bytes with its objects' names");
+        return fail_key(text, name, "is longer than 1024 bytes with its objects' names");
     memcpy(key + f->prefix, name, length + 1);
     return ATTN_OK;
 }

@@ -211,7 +211,7 @@ static attn_status read_text(stream *s)
     attn_status status = first == '[' ? read_list(s) : read_members(s, '}', read_member);
     s->key[0] = '\0';
     if (status == ATTN_OK && peek(s) >= 0)
-        return fail(s, s->at, "text behind the end");
+        return fail(s, s->at, "found text behind the end");
     return status;
 }
 

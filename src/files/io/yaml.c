@@ -46,7 +46,7 @@ static attn_status next(reading *r)
         return ATTN_OK;
     if (r->parser.error == YAML_MEMORY_ERROR)
         return attn__fail_memory(r->text->context, r->text->size);
-    return fail_at(r, &r->parser.problem_mark, r->parser.problem ? r->parser.problem : "no YAML");
+    return fail_at(r, &r->parser.problem_mark, r->parser.problem ? r->parser.problem : "not valid YAML");
 }
 
 /* ------------------------------------------------------------------------------------------ characters */
@@ -103,8 +103,8 @@ static attn_status stand_in_all(const attn__input *text, char **out, size_t *siz
     for (size_t i = 0; i + 3 < text->size; i++)
         if (memcmp(from + i, "\xf4\x8f", 2) == 0 && text->data[i + 2] >= 0xb8)
             return attn__fail(text->context, ATTN_ERROR_UNSUPPORTED,
-                              "%s: byte %zu: a character from U+10FE00 on, for private use, is not read", text->name,
-                              i);
+                              "%s: byte %zu: characters from U+10FE00 up, for private use, are not supported",
+                              text->name, i);
     *out = attn__alloc(text->context, attn__size_add(attn__size_mul(text->size, 4), 1));
     if (!*out)
         return ATTN_ERROR_MEMORY;
@@ -175,7 +175,7 @@ static attn_status place(reading *r, json_t *value)
         json_decref(value);
     attn__free(r->text->context, r->key[in]);
     r->key[in] = NULL;
-    return twice    ? refuse(r, "a key that was given before")
+    return twice    ? refuse(r, "this key is given twice")
            : failed ? attn__fail_memory(r->text->context, r->text->size)
                     : ATTN_OK;
 }
@@ -219,8 +219,8 @@ static attn_status take_alias(reading *r)
         return refuse(r, "nested too deep");
     const bool is_key = json_is_object(r->open[r->depth - 1]) && !r->key[r->depth - 1];
     if (is_key)
-        return refuse(r, "a key that is no scalar");
-    return value ? place(r, json_incref(value)) : refuse(r, "an alias of an anchor that is not complete before it");
+        return refuse(r, "a key must be a scalar");
+    return value ? place(r, json_incref(value)) : refuse(r, "the anchor of this alias must be complete before it");
 }
 
 static attn_status begin(reading *r, json_t *value, const yaml_char_t *anchor)
@@ -231,7 +231,7 @@ static attn_status begin(reading *r, json_t *value, const yaml_char_t *anchor)
     }
     if (r->depth > 0 && json_is_object(r->open[r->depth - 1]) && !r->key[r->depth - 1]) {
         json_decref(value);
-        return refuse(r, "a key that is no scalar");
+        return refuse(r, "a key must be a scalar");
     }
     attn_status status = r->depth > 0 ? place(r, value)
                          : value      ? ATTN_OK
@@ -269,7 +269,7 @@ static attn_status take_scalar(reading *r)
         return status == ATTN_OK ? place(r, value) : status;
     }
     if (strcmp(text, "<<") == 0 && r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE)
-        return refuse(r, "a merge key (<<), which is not read");
+        return refuse(r, "merge keys (<<) are not supported");
     r->key[r->depth - 1] = attn__strdup(r->text->context, text);
     return r->key[r->depth - 1] ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
@@ -294,7 +294,7 @@ static attn_status walk(reading *r, json_t **root)
     attn_status status = ATTN_OK;
     do {
         if (is_tagged(&r->event))
-            status = refuse(r, "a tag, which is not read");
+            status = refuse(r, "tags are not supported");
         else if (r->event.type == YAML_MAPPING_START_EVENT)
             status = begin(r, json_object(), r->event.data.mapping_start.anchor);
         else if (r->event.type == YAML_SEQUENCE_START_EVENT)
@@ -320,12 +320,13 @@ static attn_status read_document(reading *r, json_t **root)
            (r->event.type == YAML_STREAM_START_EVENT || r->event.type == YAML_DOCUMENT_START_EVENT))
         status = next(r);
     if (status == ATTN_OK && r->event.type != YAML_MAPPING_START_EVENT)
-        return refuse(r, "must be a mapping, lines of KEY: VALUE");
+        return refuse(r, "expected a mapping, lines of KEY: VALUE");
     if (status == ATTN_OK)
         status = walk(r, root);
     if (status == ATTN_OK && r->event.type == YAML_DOCUMENT_END_EVENT)
         status = next(r);
-    return status == ATTN_OK && r->event.type != YAML_STREAM_END_EVENT ? refuse(r, "a second document") : status;
+    return status == ATTN_OK && r->event.type != YAML_STREAM_END_EVENT ? refuse(r, "a second document is not supported")
+                                                                       : status;
 }
 
 static attn_status parse(json_t **root, const attn__input *text, int depth, size_t values, bool texts)

@@ -88,7 +88,7 @@ static attn_status open_module(attn_context *context, const attn__ranks_ops **op
     *ops = entry ? entry() : NULL;
     if (*ops && (*ops)->version == ATTN__RANKS_VERSION)
         return ATTN_OK;
-    return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: of another version of attn", path);
+    return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: belongs to another version of attn", path);
 }
 
 attn_status attn_ranks_join(attn_context *context)
@@ -108,6 +108,6 @@ attn_status attn_ranks_join(attn_context *context)
     int found = attn_ranks_size(context);
     attn_ranks_leave(context);
     return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                      "mpirun started %ld processes, of which %s finds %d: it is not of that MPI", size, ops->name,
+                      "mpirun started %ld processes, but %s finds %d: it belongs to another MPI", size, ops->name,
                       found);
 }

@@ -115,13 +115,13 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     const attn_config_value *shape = attn_config_get(config, "axial_pos_emb_shape");
     if (index != CHANNELS && index != CHANNELS - 4) {
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
-                   "axial-image-transformer: dim_index is %d; its convolutions want the channels at axis 1",
+                   "axial-image-transformer: dim_index is %d; its convolutions need the channels at axis 1",
                    (int)index);
         return;
     }
     if (shape && shape->n != 2) {
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
-                   "axial-image-transformer: axial_pos_emb_shape has %d numbers; height and width wanted",
+                   "axial-image-transformer: axial_pos_emb_shape has %d numbers; expected 2, height and width",
                    (int)shape->n);
         return;
     }
@@ -187,7 +187,7 @@ static void run_stack(const void *self, const attn__call *call, const char *name
     attn_tensor *weights = NULL;
     attn_tensor *x = attn__call_input(call, "x");
     if (x && attn_tensor_rank(x) != 4) {
-        attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE, "%s: x (b,dim,h,w) wanted, %d axes found", name,
+        attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE, "%s: expected x (b,dim,h,w), found %d axes", name,
                    attn_tensor_rank(x));
         return;
     }
@@ -214,8 +214,8 @@ static const attn_setting keys[] = {
     KEY_DEPTH,
     KEYS_HEADS,
     {"dim_index", ATTN_CONFIG_TYPE_INT, "1", -ATTN_MAX_RANK, ATTN_MAX_RANK, NULL,
-     "the axis of the channels: 1, where convolutions want them"},
-    ATTN__KEY_FLAG("reversible", "true", "train with memory that does not grow with depth; another function"),
+     "the axis of the channels: 1, where convolutions need them"},
+    ATTN__KEY_FLAG("reversible", "true", "train in memory that does not grow with depth; computes another function"),
     {"axial_pos_emb_shape", ATTN_CONFIG_TYPE_INTS, "", 0, 0, NULL,
      "height and width of learned positions; default none"},
     ATTN__KEY_RESIZE,
@@ -259,7 +259,7 @@ static const attn_setting sequence_keys[] = {
     ATTN__KEY_COUNT("dim", NULL, "channels"),
     KEY_DEPTH,
     KEYS_HEADS,
-    ATTN__KEY_FLAG("reversible", "true", "false: the original's Sequential, another function"),
+    ATTN__KEY_FLAG("reversible", "true", "false: the original's Sequential, which computes another function"),
     ATTN__KEY_DROPOUT,
     ATTN__KEY_INIT,
 };
@@ -331,7 +331,7 @@ static const attn_port block_outputs[] = {ATTN__PORT("out", "(b,2*dim,h,w)", "bo
 
 const attn__kind attn__kind_reversible_block = {
     .about = {.name = "reversible-block",
-              .summary = "a function of each half of the channels, added to the other half",
+              .summary = "adds a function of each half of the channels to the other half",
               .source = "Gomez et al. 2017, arXiv:1707.04585; lucidrains/axial-attention",
               ATTN__PORTS(block_keys, block_inputs, block_outputs)},
     .size = sizeof(one_block),

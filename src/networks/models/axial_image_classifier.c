@@ -18,7 +18,7 @@ static const attn_setting keys[] = {
     ATTN__KEY_COUNT("dim", "32", "channels of a patch; heads divides it"),
     {"depth", ATTN_CONFIG_TYPE_INT, "4", 1, ATTN__MAX_BLOCKS, NULL, "blocks of attention and convolutions"},
     ATTN__KEY_COUNT("heads", "4", "attention heads"),
-    ATTN__KEY_FLAG("reversible", "true", "train with memory that does not grow with depth; another function"),
+    ATTN__KEY_FLAG("reversible", "true", "train in memory that does not grow with depth; computes another function"),
     ATTN__KEY_DROPOUT,
     ATTN__KEY_COUNT("num_classes", "10", "classes"),
     ATTN__KEY_INIT,

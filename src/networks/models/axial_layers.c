@@ -64,8 +64,9 @@ static const attn_setting self_keys[] = {
                    "weights are called query, key and value"),
     ATTN__KEY_INIT,
 };
-static const attn_port self_inputs[] = {ATTN__PORT("x", "(b,t,dim)", ""),
-                                        ATTN__PORT_OPTIONAL("kv", "(b,s,dim)", "what is attended to; default x")};
+static const attn_port self_inputs[] = {
+    ATTN__PORT("x", "(b,t,dim)", ""),
+    ATTN__PORT_OPTIONAL("kv", "(b,s,dim)", "the input of keys and values; default x")};
 static const attn_port self_outputs[] = {
     ATTN__PORT("out", "(b,t,dim)", "without project as many channels as the heads have"),
     ATTN__PORT_OPTIONAL("weights", "(b,h,t,s)", "attention weights")};
@@ -134,7 +135,7 @@ static void axial_forward(const void *self, const attn__call *call)
 
 static const attn_setting axial_keys[] = {
     ATTN__KEY_COUNT("dim", NULL, "channels"),
-    {"num_dimensions", ATTN_CONFIG_TYPE_INT, "2", 1, MOST_AXES, NULL, "axes that are attended along"},
+    {"num_dimensions", ATTN_CONFIG_TYPE_INT, "2", 1, MOST_AXES, NULL, "number of axes to attend along"},
     ATTN__KEY_COUNT("heads", "8", "heads; divides dim where dim_heads is not given"),
     ATTN__KEY_COUNT("dim_heads", "", "channels of a head; default dim / heads"),
     {"dim_index", ATTN_CONFIG_TYPE_INT, "-1", -ATTN_MAX_RANK, ATTN_MAX_RANK, NULL,
@@ -187,7 +188,7 @@ static void positions_forward(const void *self, const attn__call *call)
 
 static const attn_setting positions_keys[] = {
     ATTN__KEY_COUNT("dim", NULL, "channels"),
-    {"shape", ATTN_CONFIG_TYPE_INTS, NULL, 0, 0, NULL, "lengths of the axes but batch and channels"},
+    {"shape", ATTN_CONFIG_TYPE_INTS, NULL, 0, 0, NULL, "lengths of the axes except batch and channels"},
     {"emb_dim_index", ATTN_CONFIG_TYPE_INT, "1", -ATTN_MAX_RANK, ATTN_MAX_RANK, NULL,
      "the axis of the channels, from the end if negative"},
     ATTN__KEY_RESIZE,
@@ -272,7 +273,7 @@ static void channel_norm_forward(const void *self, const attn__call *call)
 
 static const attn_setting channel_norm_keys[] = {
     ATTN__KEY_COUNT("dim", NULL, "channels"),
-    {"eps", ATTN_CONFIG_TYPE_REAL, "1e-5", 1e-30, 1, NULL, "is added to the standard deviation"},
+    {"eps", ATTN_CONFIG_TYPE_REAL, "1e-5", 1e-30, 1, NULL, "added to the standard deviation"},
 };
 static const attn_port channel_norm_inputs[] = {ATTN__PORT("x", "(b,dim,h,w)", "")};
 static const attn_port channel_norm_outputs[] = {ATTN__PORT("out", "(b,dim,h,w)", "")};

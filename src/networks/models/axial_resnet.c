@@ -18,7 +18,8 @@ static const int blocks_of[][STAGES] = {{1, 2, 4, 1}, {3, 4, 6, 3}};
 
 static const attn_setting keys[] = {
     {"depth", ATTN_CONFIG_TYPE_INT, "26", 0, 0, depths, "layers"},
-    {"s", ATTN_CONFIG_TYPE_REAL, "0.5", 0.03125, 8, NULL, "width over that of the large model: 0.5 S, 0.75 M, 1 L"},
+    {"s", ATTN_CONFIG_TYPE_REAL, "0.5", 0.03125, 8, NULL,
+     "width as a multiple of the large model's: 0.5 S, 0.75 M, 1 L"},
     ATTN__KEY_COUNT("groups", "8", "heads"),
     ATTN__KEY_COUNT("img_size", "224", "pixels of each side, a multiple of 32"),
     ATTN__KEY_COUNT("in_channels", "3", "channels of an image"),
@@ -81,7 +82,7 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     int64_t in = (int64_t)(64 * s), size = attn_config_int(config, "img_size", 224), length = size / 4;
     int depth = attn_config_int(config, "depth", 26) == 50;
     if (size % 32 != 0) {
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "axial-resnet: img_size %lld is no multiple of 32",
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "axial-resnet: img_size %lld is not a multiple of 32",
                    (long long)size);
         return;
     }

@@ -248,18 +248,18 @@ static bool options_fit(const sampler *s)
     const attn_tensor *noise = s->options.noise, *known = s->options.known;
     int64_t size = attn_tensor_size(s->x);
     if (!(s->options.temperature > 0)) {
-        attn__fail(s->context, ATTN_ERROR_ARGUMENT, "temperature is %g; more than 0 wanted", s->options.temperature);
+        attn__fail(s->context, ATTN_ERROR_ARGUMENT, "temperature is %g; it must be above 0", s->options.temperature);
         return false;
     }
     if (noise && (attn_tensor_size(noise) != size * s->m->levels ||
                   (attn_tensor_dtype(noise) != ATTN_F32 && attn_tensor_dtype(noise) != ATTN_F64))) {
-        attn__fail(s->context, ATTN_ERROR_SHAPE, "noise: %lld real numbers wanted, one for each level of each number",
+        attn__fail(s->context, ATTN_ERROR_SHAPE, "noise: expected %lld real numbers, one for each level of each number",
                    (long long)size * s->m->levels);
         return false;
     }
     if (known && (attn_tensor_size(known) != size ||
                   (attn_tensor_dtype(known) != ATTN_U8 && attn_tensor_dtype(known) != ATTN_BOOL))) {
-        attn__fail(s->context, ATTN_ERROR_SHAPE, "known: %lld bytes wanted, one for each number of the images",
+        attn__fail(s->context, ATTN_ERROR_SHAPE, "known: expected %lld bytes, one for each number of the images",
                    (long long)size);
         return false;
     }

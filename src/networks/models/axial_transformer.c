@@ -113,8 +113,8 @@ bool attn__axial_transformer_takes(const attn__axial_transformer *m, attn_contex
     }
     if (!x || attn_tensor_dtype(x) != ATTN_I32 || !fits) {
         attn__fail(context, ATTN_ERROR_SHAPE,
-                   "axial-transformer: images of integers [b,%" PRId64 ",%" PRId64 ",%" PRId64 "] wanted (%" PRId64
-                   " frames of %" PRId64 " channels), or with frames and channels apart; %d axes found",
+                   "axial-transformer: expected images of integers [b,%" PRId64 ",%" PRId64 ",%" PRId64 "] (%" PRId64
+                   " frames of %" PRId64 " channels), or with frames and channels on axes of their own; found %d axes",
                    m->slices, m->height, m->width, m->frames, m->channels, rank);
         return false;
     }
@@ -145,7 +145,8 @@ static bool slices_fit(const attn__axial_transformer *m, attn_context *context, 
     }
     if (!fits) {
         attn__fail(context, ATTN_ERROR_ARGUMENT,
-                   "axial-transformer: one slice for each of %" PRId64 " images wanted, integers of 0 to %" PRId64,
+                   "axial-transformer: expected one slice for each of %" PRId64
+                   " images, an integer from 0 to %" PRId64,
                    batch, m->slices - 1);
     }
     return fits;
@@ -275,7 +276,7 @@ const attn__axial_transformer *attn__axial_transformer_of(const attn_model *mode
     extern const attn__kind attn__kind_axial_transformer;
     if (model->kind == &attn__kind_axial_transformer)
         return model->self;
-    attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s is no distribution over images; axial-transformer is",
+    attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s is not a distribution over images; expected axial-transformer",
                model->kind->about.name);
     return NULL;
 }
@@ -343,17 +344,18 @@ static const attn_setting keys[] = {
     ATTN__KEY_COUNT("height", NULL, "rows of an image"),
     ATTN__KEY_COUNT("width", NULL, "columns of an image"),
     ATTN__KEY_COUNT("channels", NULL, "numbers a pixel: 3 for colours"),
-    {"frames", ATTN_CONFIG_TYPE_INT, "1", 1, 4096, NULL, "images of a video"},
+    {"frames", ATTN_CONFIG_TYPE_INT, "1", 1, 4096, NULL, "frames of a video"},
     {"levels", ATTN_CONFIG_TYPE_INT, "256", 1, 65536, NULL, "values that a number can have"},
-    ATTN__KEY_COUNT("dim", NULL, "channels inside"),
+    ATTN__KEY_COUNT("dim", NULL, "channels of the model"),
     ATTN__KEY_COUNT("heads", NULL, "heads; divides dim"),
     {"exterior_blocks", ATTN_CONFIG_TYPE_INT, "8", 0, ATTN__MAX_BLOCKS, NULL,
-     "blocks over earlier channels and frames, rows and columns in turn"},
+     "blocks that attend to earlier channels and frames, along rows and columns in turn"},
     {"outer_blocks", ATTN_CONFIG_TYPE_INT, "8", 0, ATTN__MAX_BLOCKS, NULL,
-     "blocks over the rows above, rows and columns in turn"},
-    {"inner_blocks", ATTN_CONFIG_TYPE_INT, "8", 0, ATTN__MAX_BLOCKS, NULL, "blocks over the pixels to the left"},
+     "blocks that attend to the rows above, along rows and columns in turn"},
+    {"inner_blocks", ATTN_CONFIG_TYPE_INT, "8", 0, ATTN__MAX_BLOCKS, NULL,
+     "blocks that attend to the pixels to the left"},
     {"residual_init", ATTN_CONFIG_TYPE_REAL, "1e-10", 1e-30, 1, NULL,
-     "how large logits and what blocks add start, beside an ordinary start"},
+     "factor of the initial logits and of the initial outputs of blocks"},
     ATTN__KEY_DROPOUT,
     ATTN__KEY_INIT,
 };

@@ -45,15 +45,16 @@ static attn_status check_prefixes(const attn__beam *beam, int64_t vocabulary)
     for (int64_t i = 0; o->prefix && i < beam->batch; i++) {
         if (o->nprefix[i] < 0 || (o->nprefix[i] > 0 && o->nprefix[i] >= limit(beam, i))) {
             return attn__fail(beam->context, ATTN_ERROR_ARGUMENT,
-                              "sentence %lld begins with %lld tokens, and there is room for %lld and the end",
+                              "sentence %lld begins with %lld tokens, but there is room for only %lld and the end",
                               number(beam, i), (long long)o->nprefix[i], (long long)limit(beam, i) - 1);
         }
         for (int64_t j = 0; j < o->nprefix[i]; j++) {
             int32_t token = o->prefix[i][j];
             if (token < 0 || token >= vocabulary || token == o->eos) {
-                return attn__fail(beam->context, ATTN_ERROR_ARGUMENT,
-                                  "sentence %lld begins with token %d, which is the end or not one of %lld",
-                                  number(beam, i), (int)token, (long long)vocabulary);
+                return attn__fail(
+                    beam->context, ATTN_ERROR_ARGUMENT,
+                    "sentence %lld begins with token %d, which is the end token or not one of the %lld tokens",
+                    number(beam, i), (int)token, (long long)vocabulary);
             }
         }
     }
@@ -73,7 +74,7 @@ attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t b
                          .unscored = options->unscored && width == 1};
     beam->wanted = options->nbest > 0 ? options->nbest : 1;
     if (beam->wanted > width) {
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%lld hypotheses are asked for, and the beam holds only %lld",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%lld hypotheses are requested, but the beam holds only %lld",
                           (long long)beam->wanted, (long long)width);
     }
     attn_status status = attn__check_choice(context, "the rule of lengths", (int)options->rule, ATTN_LENGTH_POWER);
@@ -498,8 +499,7 @@ static attn_status take_sentence(const attn__beam *beam, int64_t sentence, attn_
     if (status == ATTN_OK && results[0].log_prob == -INFINITY) {
         return attn__fail(
             beam->context, ATTN_ERROR_ARGUMENT,
-            "sentence %lld has no translation: all tokens that could follow are banned or have no share of "
-            "the probability",
+            "sentence %lld has no translation: all tokens that could follow are banned or have the probability 0",
             number(beam, sentence));
     }
     if (status == ATTN_OK && !isfinite(results[0].log_prob)) {

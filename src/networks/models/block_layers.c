@@ -80,7 +80,7 @@ typedef struct decoder_block {
 
 static const attn_port decoder_inputs[] = {
     ATTN__PORT("x", "(b,t,num_hiddens)", ""),
-    ATTN__PORT("enc_outputs", "(b,s,num_hiddens)", "what the encoder gave"),
+    ATTN__PORT("enc_outputs", "(b,s,num_hiddens)", "the encoder's output"),
     {"valid_lens", "(b)", true, true, "the encoder's places at or past the length take no part; left out: all do"},
 };
 static const attn_port decoder_outputs[] = {
@@ -240,7 +240,7 @@ static void batch_norm_forward(const void *self, const attn__call *call)
 
 static const attn_setting batch_norm_keys[] = {
     ATTN__KEY_COUNT("num_features", NULL, "channels"),
-    {"eps", ATTN_CONFIG_TYPE_REAL, "1e-5", 1e-30, 1, NULL, "is added to the variance"},
+    {"eps", ATTN_CONFIG_TYPE_REAL, "1e-5", 1e-30, 1, NULL, "added to the variance"},
     {"momentum", ATTN_CONFIG_TYPE_REAL, "0.1", 0, 1, NULL, "share of the batch in the running statistics"},
 };
 static const attn_port batch_norm_inputs[] = {ATTN__PORT("x", "(b,num_features,spatial...)", "")};

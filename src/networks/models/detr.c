@@ -112,7 +112,7 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     m->queries = attn_config_int(config, "num_queries", 0);
     m->in_channels = attn_config_int(config, "in_channels", 0);
     if (m->hidden % 4 != 0) {
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "detr: hidden_dim is %lld, no multiple of 4",
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "detr: hidden_dim is %lld; it must be a multiple of 4",
                    (long long)m->hidden);
         return;
     }
@@ -160,7 +160,7 @@ static bool read_mask(scene *s, attn_tape *tape, const attn_tensor *x, const att
     const int64_t *n = attn_tensor_shape(x), places[2] = {s->batch, s->rows * s->cols};
     if (attn_tensor_rank(mask) != 3 || attn_tensor_length(mask, 0) != n[0] || attn_tensor_length(mask, 1) != n[2] ||
         attn_tensor_length(mask, 2) != n[3]) {
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "detr: mask [%lld,%lld,%lld] wanted, as x has",
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "detr: expected mask [%lld,%lld,%lld], as x has",
                    (long long)n[0], (long long)n[2], (long long)n[3]);
         return false;
     }
@@ -198,7 +198,7 @@ static bool see(const detr *m, attn_tape *tape, attn_tensor *x, const attn_tenso
         x && attn_tensor_rank(x) == 4 && attn_tensor_length(x, 1) == m->in_channels && attn_tensor_size(x) > 0;
     if (!images && x) {
         char found[ATTN__SHAPE_TEXT];
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "detr: x [b,%lld,h,w] wanted, found %s",
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "detr: expected x [b,%lld,h,w], found %s",
                    (long long)m->in_channels, attn__shape_text(x, found));
     }
     attn_tensor *map = images ? attn__resnet_forward(&m->backbone, tape, x) : NULL;

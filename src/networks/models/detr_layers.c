@@ -65,8 +65,8 @@ static void key_content_forward(const void *self, const attn__call *call)
 }
 
 static const attn_port detr_inputs[] = {
-    ATTN__PORT("x_q", "(b,n_q,d)", "what asks"),
-    ATTN__PORT_OPTIONAL("x_kv", "(b,n_kv,d)", "what is asked; default x_q"),
+    ATTN__PORT("x_q", "(b,n_q,d)", "the input of queries"),
+    ATTN__PORT_OPTIONAL("x_kv", "(b,n_kv,d)", "the input of keys and values; default x_q"),
     ATTN__PORT_OPTIONAL("p_q", "(1,n_q,d) or (b,n_q,d)", "positions, added for the queries"),
     ATTN__PORT_OPTIONAL("p_kv", "(1,n_kv,d) or (b,n_kv,d)", "positions, added for the keys, not for the values"),
 };

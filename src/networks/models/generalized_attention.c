@@ -16,13 +16,13 @@ static const attn_setting keys[] = {
     ATTN__KEY_COUNT("d_head", "", "channels of a head; default d / M, rounded down"),
     {"factors", ATTN_CONFIG_TYPE_TEXTS, "", 0, 0, factors, "the terms of the scores, a list; default: all four"},
     ATTN__KEY_COUNT("position_dim", "", "channels of the sines, a multiple of 4; default d, rounded down to one"),
-    {"position_magnitude", ATTN_CONFIG_TYPE_REAL, "1", 1e-6, 1e6, NULL, "what distances are multiplied by"},
+    {"position_magnitude", ATTN_CONFIG_TYPE_REAL, "1", 1e-6, 1e6, NULL, "factor of the distances"},
     ATTN__KEY_INIT,
 };
 static const attn_port inputs[] = {ATTN__PORT("x", "(b,d,h,w)", "an image")};
 static const attn_port outputs[] = {
     ATTN__PORT("out", "(b,d,h,w)", "x + gamma * attention; gamma starts at 0"),
-    ATTN__PORT_OPTIONAL("weights", "(b,M,h,w,h,w)", "attention weights; with key-only alone (b,M,1,1,h,w)"),
+    ATTN__PORT_OPTIONAL("weights", "(b,M,h,w,h,w)", "attention weights; if key-only is the only term (b,M,1,1,h,w)"),
 };
 
 /* Returns the factors of a config as a combination of bits. The bits ATTN_FACTOR_... have the same order as the

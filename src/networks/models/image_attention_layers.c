@@ -44,7 +44,7 @@ static const attn_setting local_keys[] = {
      "what the halves for rows and columns are halves of: each head's channels; whole: all channels, so that the first "
      "heads see only rows and the last ones only columns (leaderj1001's)"},
     {"scores", ATTN_CONFIG_TYPE_TEXT, "dot", 0, 0, scores,
-     "dot: q.k over a head; channel: each channel is a head of its own (leaderj1001's; wants relative_span whole)"},
+     "dot: q.k over a head; channel: each channel is a head of its own (leaderj1001's; needs relative_span whole)"},
     ATTN__KEY_INIT,
 };
 

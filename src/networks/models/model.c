@@ -107,12 +107,12 @@ attn_status attn_model_create(attn_model **model, attn_context *context, const c
     if (ATTN__CHECK_RESERVED(context, options, attn_model_options) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
     if (o.dtype != ATTN_F32 && o.dtype != ATTN_F64) {
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: parameters are f32 or f64, not %s", architecture,
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: parameters must be f32 or f64, not %s", architecture,
                           attn_dtype_name(o.dtype));
     }
     if ((unsigned)o.precision > ATTN_PRECISION_INT8 || (o.dtype == ATTN_F64 && o.precision)) {
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: no precision \"%s\" of %s", architecture,
-                          attn_precision_name(o.precision), attn_dtype_name(o.dtype));
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: the precision \"%s\" is not supported for %s parameters",
+                          architecture, attn_precision_name(o.precision), attn_dtype_name(o.dtype));
     }
     if (o.precision == ATTN_PRECISION_FMA && context->isa == ATTN_ISA_AMX) {
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
@@ -169,7 +169,7 @@ attn_precision attn_model_precision(const attn_model *model)
 bool attn__model_begin(const attn_model *model, attn_tape *tape)
 {
     if (model->precision == ATTN_PRECISION_INT8 && tape->options.record) {
-        attn__fail(model->context, ATTN_ERROR_UNSUPPORTED, "%s: int8 has no gradients; train in f32 or bf16",
+        attn__fail(model->context, ATTN_ERROR_UNSUPPORTED, "%s: int8 has no gradients: train in f32 or bf16",
                    model->kind->about.name);
         return false;
     }

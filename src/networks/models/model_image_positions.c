@@ -48,7 +48,7 @@ static bool size_of(const attn__call *call, int64_t shape[3])
 {
     attn_tensor *x = attn__call_input(call, "x");
     if (x && attn_tensor_rank(x) != 4) {
-        attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE, "positions: x (b,c,h,w) wanted, %d axes found",
+        attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE, "positions: expected x (b,c,h,w), found %d axes",
                    attn_tensor_rank(x));
     }
     if (!x || attn_tensor_rank(x) != 4)
@@ -71,7 +71,8 @@ static void sine_build(void *self, attn_nn_builder *builder, const attn_config *
                                                : scale > 0 ? scale
                                                            : two_pi};
     if (scale > 0 && !normalize)
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "sine-position-encoding: scale %g without normalize", scale);
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "sine-position-encoding: scale is %g, but normalize is false",
+                   scale);
 }
 
 static void sine_forward(const void *self, const attn__call *call)

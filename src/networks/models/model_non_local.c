@@ -12,7 +12,7 @@ static const attn_setting keys[] = {
     ATTN__KEY_COUNT("in_channels", NULL, "channels"),
     ATTN__KEY_COUNT("inter_channels", "", "channels inside; default in_channels / 2"),
     {"dimension", ATTN_CONFIG_TYPE_INT, "3", 1, 3, NULL, "1: signals, 2: images, 3: videos"},
-    ATTN__KEY_FLAG("sub_sample", "true", "keys are the largest of 2 (2 x 2; frames of a video are kept)"),
+    ATTN__KEY_FLAG("sub_sample", "true", "max-pool the keys over 2 (2 x 2) positions; the frames of a video are kept"),
     ATTN__KEY_FLAG("bn_layer", "true", "batch norm behind the last convolution"),
     ATTN__KEY_PAIRWISE,
     ATTN__KEY_INIT,

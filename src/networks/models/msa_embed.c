@@ -35,13 +35,13 @@ bool attn__msa_sizes_fit(const attn__msa *msa, attn_context *context, int64_t ba
                    (long long)rows, (long long)cols);
     } else if (cols > msa->max_positions) {
         attn__fail(context, ATTN_ERROR_SHAPE,
-                   "%lld tokens a row; the model has positions for %lld, <cls> and %lld residues", (long long)cols,
-                   (long long)msa->max_positions, (long long)msa->max_positions - 1);
+                   "a row has %lld tokens, but the model has positions for %lld, <cls> and %lld residues",
+                   (long long)cols, (long long)msa->max_positions, (long long)msa->max_positions - 1);
     } else if (msa->msa_positions && rows > attn_tensor_length(msa->msa_positions, 1)) {
-        attn__fail(context, ATTN_ERROR_SHAPE,
-                   "%lld rows; the model was trained on, and has positions for, at most %lld: "
-                   "take a part of the alignment",
-                   (long long)rows, (long long)attn_tensor_length(msa->msa_positions, 1));
+        attn__fail(
+            context, ATTN_ERROR_SHAPE,
+            "the alignment has %lld rows, but the model has positions for at most %lld: take a part of the alignment",
+            (long long)rows, (long long)attn_tensor_length(msa->msa_positions, 1));
     } else {
         return true;
     }
@@ -53,7 +53,7 @@ bool attn__msa_tokens_check(const attn__msa *msa, attn_tape *tape, const attn_te
     attn_context *context = attn_tape_context(tape);
     *tokens = (attn__msa_tokens){.ids = ids};
     if (!ids || attn_tensor_rank(ids) != 3 || attn_tensor_dtype(ids) != ATTN_I32) {
-        attn__fail(context, ATTN_ERROR_SHAPE, "tokens: I32 [alignments,rows,columns] wanted");
+        attn__fail(context, ATTN_ERROR_SHAPE, "tokens: expected i32 [alignments,rows,columns]");
         return false;
     }
     tokens->batch = attn_tensor_length(ids, 0);

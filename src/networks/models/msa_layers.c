@@ -242,7 +242,7 @@ static const attn_setting network_keys[] = {
 };
 static const attn_setting residual_keys[] = {
     {"layer", ATTN_CONFIG_TYPE_TEXT, "row", 0, 0, residual_layers,
-     "what is normalized before and added behind: row attention, column attention or the feed-forward network"},
+     "the layer of the block: row attention, column attention or the feed-forward network"},
     ATTN__KEY_COUNT("embedding_dim", "768", "channels"),
     ATTN__KEY_COUNT("num_attention_heads", "8", "heads of an attention; divides embedding_dim"),
     NETWORK_KEYS,

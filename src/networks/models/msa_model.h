@@ -17,7 +17,7 @@ extern const char *const attn__msa_orders[];
     ATTN__KEY_FLAG("tied", "true", "one map for all rows; false: each row has its own, with its own padding")
 /* clang-format off */
 #define ATTN__MSA_KEY_ORDER                                                                                            \
-    {"order", ATTN_CONFIG_TYPE_TEXT, "row-column", 0, 0, attn__msa_orders, "which attention of a layer precedes"}
+    {"order", ATTN_CONFIG_TYPE_TEXT, "row-column", 0, 0, attn__msa_orders, "which attention of a layer comes first"}
 /* clang-format on */
 
 typedef struct attn__msa {

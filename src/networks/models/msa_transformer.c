@@ -173,7 +173,7 @@ static const attn_setting keys[] = {
     ATTN__KEY_INIT,
 };
 static const attn_port inputs[] = {
-    ATTN__PORT_IDS("tokens", "(batch,rows,cols)", "each row <cls> and the aligned residues; <pad> behind"),
+    ATTN__PORT_IDS("tokens", "(batch,rows,cols)", "each row: <cls>, the aligned residues, then <pad>"),
 };
 static const attn_port outputs[] = {
     ATTN__PORT("logits", "(batch,rows,cols,vocab)", "of the masked-language head"),

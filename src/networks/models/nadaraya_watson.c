@@ -24,9 +24,9 @@ static const attn_setting keys[] = {
      "of the distance over sigma; epanechnikov is the triangle max(0, 1 - |u|), as the book has it"},
     {"sigma", ATTN_CONFIG_TYPE_REALS, "1", 1e-30, 1e30, NULL, "width of the kernel; a list: one for each coordinate"},
     {"empty", ATTN_CONFIG_TYPE_TEXT, "error", 0, 0, empties,
-     "what a query without any training point in its kernel's reach gives: an error, NaN or zero"},
+     "result of a query whose kernel reaches no training point: an error, NaN or zero"},
     {"task", ATTN_CONFIG_TYPE_TEXT, "regression", 0, 0, tasks,
-     "classification: y_train are numbers of classes, y_hat the weight of each class, which sum to 1"},
+     "classification: y_train holds numbers of classes, and y_hat the weight of each class (they sum to 1)"},
     ATTN__KEY_COUNT("num_classes", "", "with classification; default: the largest class, and one"),
 };
 static const attn_port inputs[] = {
@@ -71,7 +71,7 @@ static int64_t columns(const attn__call *call, const attn_tensor *x, const char 
 {
     int rank = x ? attn_tensor_rank(x) : 0;
     if (x && (rank < 1 || rank > 2)) {
-        attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE, "%s: a vector or a matrix wanted, %d axes found",
+        attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE, "%s: expected a vector or a matrix, found %d axes",
                    name, rank);
         return -1;
     }
@@ -136,7 +136,7 @@ static attn_tensor *checked_one_hot(attn_context *context, const regression *r, 
 {
     const int64_t n = attn_tensor_length(labels, 0), classes = attn_tensor_length(labels, 1);
     if (r->classes && r->classes != classes) {
-        attn__fail(context, ATTN_ERROR_SHAPE, "y_train has %" PRId64 " classes, num_classes is %" PRId64, classes,
+        attn__fail(context, ATTN_ERROR_SHAPE, "y_train has %" PRId64 " classes, but num_classes is %" PRId64, classes,
                    r->classes);
         return NULL;
     }
@@ -149,7 +149,7 @@ static attn_tensor *checked_one_hot(attn_context *context, const regression *r, 
         }
         if (ones != 1 || ones + zeros != classes) {
             attn__fail(context, ATTN_ERROR_ARGUMENT,
-                       "y_train[%" PRId64 "] is no one-hot row, which has one 1 and otherwise zeros", i);
+                       "y_train[%" PRId64 "] is not a one-hot row, which has one 1 and otherwise zeros", i);
             return NULL;
         }
     }
@@ -164,7 +164,7 @@ static attn_tensor *one_hot(const attn__call *call, const regression *r, attn_te
     if (attn_tensor_rank(labels) == 2)
         return checked_one_hot(context, r, labels);
     if (attn_tensor_rank(labels) != 1) {
-        attn__fail(context, ATTN_ERROR_SHAPE, "y_train: (n) classes or (n,c) one-hot rows wanted, %d axes found",
+        attn__fail(context, ATTN_ERROR_SHAPE, "y_train: expected (n) classes or (n,c) one-hot rows, found %d axes",
                    attn_tensor_rank(labels));
         return NULL;
     }
@@ -173,8 +173,8 @@ static attn_tensor *one_hot(const attn__call *call, const regression *r, attn_te
     for (int64_t i = 0; i < n; i++) {
         double label = attn__number(labels, i);
         if (!(label >= 0 && label < (double)limit) || label != floor(label)) {
-            attn__fail(context, ATTN_ERROR_ARGUMENT, "y_train[%" PRId64 "] is %g, no class from 0 to %" PRId64, i,
-                       label, limit - 1);
+            attn__fail(context, ATTN_ERROR_ARGUMENT, "y_train[%" PRId64 "] is %g; expected a class from 0 to %" PRId64,
+                       i, label, limit - 1);
             return NULL;
         }
         classes = (int64_t)label >= classes ? (int64_t)label + 1 : classes;
@@ -211,7 +211,8 @@ static void forward(const void *self, const attn__call *call)
     }
     if (r->inverse && attn_tensor_length(r->inverse, 0) != d) {
         attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE,
-                   "sigma has %" PRId64 " numbers, x_train points of %" PRId64, attn_tensor_length(r->inverse, 0), d);
+                   "sigma has %" PRId64 " numbers, but the points of x_train have %" PRId64,
+                   attn_tensor_length(r->inverse, 0), d);
         return;
     }
     attn_tensor *places = in_widths(call->tape, r, x), *asked = in_widths(call->tape, r, at);

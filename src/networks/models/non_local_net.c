@@ -14,7 +14,7 @@ static const attn_setting keys[] = {
     ATTN__KEY_COUNT("in_channels", "1", "channels of an image"),
     ATTN__KEY_COUNT("num_classes", "10", "classes"),
     ATTN__KEY_PAIRWISE,
-    ATTN__KEY_FLAG("sub_sample", "true", "keys of the blocks are the largest of 2 x 2"),
+    ATTN__KEY_FLAG("sub_sample", "true", "max-pool the keys of the blocks over 2 x 2 positions"),
     ATTN__KEY_FLAG("bn_layer", "true", "batch norm at the end of the blocks"),
     {"dropout", ATTN_CONFIG_TYPE_REAL, "0.5", 0, 0.99, NULL, "share dropped in the head in training"},
     ATTN__KEY_INIT,
@@ -23,7 +23,7 @@ static const attn_port inputs[] = {ATTN__PORT("x", "(b,in_channels,img_size,img_
 static const attn_port outputs[] = {
     ATTN__PORT("logits", "(b,num_classes)", "one score a class"),
     ATTN__PORT_OPTIONAL("nl_map_1", "(b,n,n_keys)", "the first block's weights"),
-    ATTN__PORT_OPTIONAL("nl_map_2", "(b,n,n_keys)", "the second block's"),
+    ATTN__PORT_OPTIONAL("nl_map_2", "(b,n,n_keys)", "the second block's weights"),
 };
 
 typedef struct network {

@@ -55,7 +55,7 @@ static attn_tensor *as_integers(const attn__call *call, const char *name, attn_t
     for (int64_t i = 0; y && i < attn_tensor_size(x); i++) {
         double value = number_at(x, i);
         if (!(value >= INT32_MIN && value <= INT32_MAX) || value != floor(value)) {
-            attn__fail(context, ATTN_ERROR_ARGUMENT, "input %s: element %" PRId64 " is no 32-bit integer", name, i);
+            attn__fail(context, ATTN_ERROR_ARGUMENT, "input %s: element %" PRId64 " is not a 32-bit integer", name, i);
             return NULL;
         }
         ids[i] = (int32_t)value;
@@ -69,8 +69,8 @@ static attn_tensor *as_reals(const attn__call *call, const char *name, attn_tens
     if (dtype == call->model->dtype)
         return x;
     if (dtype != ATTN_F32 && dtype != ATTN_F64 && dtype != ATTN_F16 && dtype != ATTN_BF16) {
-        attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT, "input %s: real numbers wanted, %s found", name,
-                   attn_dtype_name(dtype));
+        attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT, "input %s: expected real numbers, found %s",
+                   name, attn_dtype_name(dtype));
         return NULL;
     }
     return attn_cast(call->tape, x, call->model->dtype);
@@ -88,7 +88,7 @@ attn_tensor *attn__call_numbers(const attn__call *call, const char *name)
         double value = number_at(x, i);
         if (fabs(value) > most) {
             attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT,
-                       "input %s: element %" PRId64 " is %.0f, which %s does not hold", name, i, value,
+                       "input %s: element %" PRId64 " is %.0f, which %s cannot hold", name, i, value,
                        attn_dtype_name(call->model->dtype));
             return NULL;
         }

@@ -136,7 +136,7 @@ static int stages_of(stage stages[ATTN__RESNET_STAGES], attn_nn_builder *builder
     int64_t n = attn__resnet_stages(config), sum = 0;
     if (n > ATTN__RESNET_STAGES || (list && width->n != n)) {
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
-                   "%s%lld stages by stage_blocks, %lld by width: as many of both, at most %d, are wanted",
+                   "%sstage_blocks has %lld stages and width %lld; they must have the same number, at most %d",
                    builder->prefix, (long long)n, (long long)(list ? width->n : n), (int)ATTN__RESNET_STAGES);
         return 0;
     }
@@ -149,7 +149,7 @@ static int stages_of(stage stages[ATTN__RESNET_STAGES], attn_nn_builder *builder
         sum += stages[i].blocks;
     }
     if (sum > ATTN__RESNET_BLOCKS) {
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%s%lld blocks in stage_blocks; at most %d are possible",
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%s%lld blocks in stage_blocks; at most %d are supported",
                    builder->prefix, (long long)sum, (int)ATTN__RESNET_BLOCKS);
         return 0;
     }

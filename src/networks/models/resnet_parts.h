@@ -49,7 +49,7 @@ int64_t attn__resnet_stages(const attn_config *config);
          1,                                                                                                            \
          ATTN__RESNET_BLOCKS,                                                                                          \
          NULL,                                                                                                         \
-         "blocks of each stage, of which there are as many as the list is long; default those of the name"},           \
+         "blocks of each stage, a number for each; default those of the name"},                                        \
         {"width",                                                                                                      \
          ATTN_CONFIG_TYPE_INTS,                                                                                        \
          "64",                                                                                                         \
@@ -72,7 +72,8 @@ int64_t attn__resnet_stages(const attn_config *config);
          attn__resnet_norms,                                                                                           \
          "behind convolutions: frozen batch norm, for trained weights; batch norm or group norm, to train"},           \
         {"norm_groups", ATTN_CONFIG_TYPE_INT, "32", 1, 1 << 16, NULL, "groups of channels of a group norm"},           \
-        ATTN__KEY_FLAG("dilation", "false", "the last stage keeps the resolution: its 3 x 3 taps are two apart"),      \
+        ATTN__KEY_FLAG("dilation", "false",                                                                            \
+                       "the last stage keeps the resolution: its 3 x 3 convolutions have dilation 2"),                 \
         {"frozen_stages", ATTN_CONFIG_TYPE_INT, "", 0, ATTN__RESNET_STAGES + 1, NULL, frozen_doc},                     \
     {                                                                                                                  \
         "in_channels", ATTN_CONFIG_TYPE_INT, "3", 1, 1 << 16, NULL, "channels of an image"                             \

@@ -17,7 +17,7 @@ const attn_port attn__seq2seq_inputs[3] = {
     ATTN__PORT_IDS("tgt_tokens", "(b,t)", "target ids, each sentence behind its start token"),
 };
 const attn_port attn__seq2seq_outputs[4] = {
-    ATTN__PORT("logits", "(b,t,tgt_vocab_size)", "of the token that follows"),
+    ATTN__PORT("logits", "(b,t,tgt_vocab_size)", "of the next token"),
     ATTN__PORT_OPTIONAL("encoder_weights", "(layers,b,h,s,s)", "the encoder's self-attention, where it has one"),
     ATTN__PORT_OPTIONAL("decoder_weights", "(layers,b,h,t,t)", "the decoder's self-attention, where it has one"),
     ATTN__PORT_OPTIONAL("cross_weights", "(layers,b,h,t,s)", "the decoder's attention to the source"),
@@ -75,7 +75,7 @@ static bool is_ids(attn_context *context, const attn_tensor *x, int rank, int64_
     if (attn_tensor_dtype(x) != ATTN_I32 || attn_tensor_rank(x) != rank ||
         (batch >= 0 && attn_tensor_length(x, 0) != batch)) {
         attn__fail(context, ATTN_ERROR_SHAPE,
-                   "%s: i32 of %d axes wanted, the first as long as the batch; found %s of %d", what, rank,
+                   "%s: expected i32 of %d axes, the first as long as the batch; found %s of %d axes", what, rank,
                    attn_dtype_name(attn_tensor_dtype(x)), attn_tensor_rank(x));
         return false;
     }
@@ -85,7 +85,7 @@ static bool is_ids(attn_context *context, const attn_tensor *x, int rank, int64_
 static const attn__seq2seq *seq2seq_of(const attn_model *model)
 {
     if (!model->kind->seq2seq) {
-        attn__fail(model->context, ATTN_ERROR_UNSUPPORTED, "%s does not turn sequences into sequences",
+        attn__fail(model->context, ATTN_ERROR_UNSUPPORTED, "%s is not an architecture from sequences to sequences",
                    model->kind->about.name);
     }
     return model->kind->seq2seq;
@@ -217,7 +217,7 @@ attn_status attn_decoding_reorder(attn_decoding *decoding, const int64_t *rows)
     for (int64_t i = 0; i < n; i++) {
         if (rows[i] < 0 || rows[i] >= n || rows[i] / decoding->width != i / decoding->width) {
             return attn__fail(decoding->model->context, ATTN_ERROR_ARGUMENT,
-                              "decoding: row %" PRId64 " cannot go on from row %" PRId64, i, rows[i]);
+                              "decoding: row %" PRId64 " cannot continue row %" PRId64, i, rows[i]);
         }
         same = same && rows[i] == i;
     }

@@ -8,7 +8,7 @@
 #include "models/model_keys.h"
 
 #define ATTN__KEYS_VOCABULARIES                                                                                        \
-    ATTN__KEY_COUNT("vocab_size", "", "tokens of source and target, where they have as many"),                         \
+    ATTN__KEY_COUNT("vocab_size", "", "tokens of source and target, where both have the same number"),                 \
         ATTN__KEY_COUNT("src_vocab_size", "", "tokens of the source; default vocab_size"),                             \
         ATTN__KEY_COUNT("tgt_vocab_size", "", "tokens of the target; default vocab_size")
 

@@ -144,7 +144,7 @@ static attn_tensor *decode(const bahdanau *m, attn_tape *tape, const memory *sou
     _Static_assert(sizeof(attn_tensor *) <= sizeof(int64_t), "a pointer fits an element of the room");
     int64_t n = x ? attn_tensor_length(x, 0) : 0;
     if (x && n == 0)
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "seq2seq-attention: at least one target token wanted");
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "seq2seq-attention: expected at least one target token");
     /* The two arrays of tensor pointers are allocated on the tape, so that the next training step can reuse their
      * memory. */
     attn_tensor *room = n > 0 ? attn_tape_tensor(tape, ATTN_I64, 1, (int64_t[]){2 * n}, NULL) : NULL;
@@ -334,7 +334,7 @@ static void encoder_forward(const void *self, const attn__call *call)
 }
 
 static const attn_setting encoder_keys[] = {
-    ATTN__KEY_COUNT("vocab_size", NULL, "tokens there are"),
+    ATTN__KEY_COUNT("vocab_size", NULL, "size of the vocabulary"),
     ATTN__KEY_COUNT("embed_size", NULL, "channels of the embeddings"),
     ATTN__KEY_COUNT("num_hiddens", NULL, "channels of the recurrent states"),
     {"num_layers", ATTN_CONFIG_TYPE_INT, NULL, 1, ATTN_NN_MAX_GRU_LAYERS, NULL, "recurrent layers"},

@@ -27,19 +27,21 @@ static attn_status check(attn_context *context, int64_t batch, int64_t vocabular
         for (int64_t j = 0; j < o->nallowed[i]; j++) {
             int32_t token = o->allowed[i][j];
             if (token < 0 || token >= vocabulary || (j > 0 && token <= o->allowed[i][j - 1])) {
-                return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                                  "sentence %lld of the batch: allowed token %d is not one of %lld, or out of order",
-                                  (long long)i + 1, (int)token, (long long)vocabulary);
+                return attn__fail(
+                    context, ATTN_ERROR_ARGUMENT,
+                    "sentence %lld of the batch: the allowed token %d is not one of the %lld tokens, or out of order",
+                    (long long)i + 1, (int)token, (long long)vocabulary);
             }
         }
         bool fits = is_allowed(o, i, o->eos);
         for (int64_t j = 0; fits && o->prefix && j < o->nprefix[i]; j++)
             fits = is_allowed(o, i, o->prefix[i][j]);
         if (!fits) {
-            return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                              "sentence %lld of the batch: its allowed tokens are without the end, or without one that "
-                              "its translation begins with",
-                              (long long)i + 1);
+            return attn__fail(
+                context, ATTN_ERROR_ARGUMENT,
+                "sentence %lld of the batch: its allowed tokens lack the end token, or a token that its translation "
+                "begins with",
+                (long long)i + 1);
         }
     }
     return ATTN_OK;

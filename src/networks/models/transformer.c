@@ -220,7 +220,8 @@ static const attn_setting keys[] = {
     ATTN__KEY_FLAG("encoder_norm", "false", "a norm behind the encoder's last block"),
     ATTN__KEY_FLAG("decoder_norm", "false", "a norm behind the decoder's last block"),
     {"tie", ATTN_CONFIG_TYPE_TEXT, "none", 0, 0, attn__tie_choices,
-     "which share one table: none; decoder: its embedding and the output layer; all: the encoder's embedding too"},
+     "which layers share one table: none; decoder: its embedding and the output layer; all: the encoder's embedding "
+     "too"},
     HALF_KEY("enc_num_blks", ATTN__MAX_BLOCKS, "blocks of the encoder; default num_blks"),
     HALF_KEY("dec_num_blks", ATTN__MAX_BLOCKS, "blocks of the decoder; default num_blks"),
     HALF_KEY("enc_num_heads", 1 << 30, "heads of the encoder; default num_heads"),
@@ -231,7 +232,8 @@ static const attn_setting keys[] = {
 
 const attn__kind attn__kind_transformer = {
     .about = {.name = "transformer",
-              .summary = "encoder and causal decoder; by its settings the book's, Marian's, fairseq's or PyTorch's",
+              .summary =
+                  "encoder and causal decoder; depending on the settings that of the book, Marian, fairseq or PyTorch",
               .source = "Vaswani et al. 2017, arXiv:1706.03762; Dive into Deep Learning, 11.7",
               .seq2seq = true,
               ATTN__PORTS(keys, attn__seq2seq_inputs, attn__seq2seq_outputs)},

@@ -75,7 +75,7 @@ attn_tensor *attn__transformer_decode(const attn__transformer_decoder *decoder, 
 /* ------------------------------------------------------------------------------------------ by itself */
 
 static const attn_setting keys[] = {
-    ATTN__KEY_COUNT("vocab_size", NULL, "tokens there are"),
+    ATTN__KEY_COUNT("vocab_size", NULL, "size of the vocabulary"),
     ATTN__KEYS_TRANSFORMER,
     ATTN__KEY_FLAG("use_bias", "false", "biases of the attention's projections"),
     ATTN__KEY_FLAG("decoder_norm", "false", "a norm behind the last block"),
@@ -84,7 +84,7 @@ static const attn_setting keys[] = {
 };
 static const attn_port inputs[] = {
     ATTN__PORT_IDS("tokens", "(b,t)", "ids below vocab_size"),
-    ATTN__PORT("enc_outputs", "(b,s,num_hiddens)", "what the encoder gave"),
+    ATTN__PORT("enc_outputs", "(b,s,num_hiddens)", "the encoder's output"),
     ATTN__PORT_LENS("(b)"),
 };
 static const attn_port outputs[] = {

@@ -84,8 +84,9 @@ static bool segments_fit(attn_tape *tape, const attn_tensor *x, const attn_tenso
     if (attn_tensor_rank(segments) == 2 && attn_tensor_length(segments, 0) == batch &&
         attn_tensor_length(segments, 1) == steps)
         return true;
-    attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "segments: one for each token, [%lld,%lld], wanted, found %s",
-               (long long)batch, (long long)steps, attn__shape_text(segments, found));
+    attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
+               "segments: expected one for each token, [%lld,%lld], found %s", (long long)batch, (long long)steps,
+               attn__shape_text(segments, found));
     return false;
 }
 

@@ -98,9 +98,10 @@ attn_status attn_seq2seq_translate(attn_model *model, const attn_tensor *src, co
         return ATTN_ERROR_ARGUMENT;
     attn_tape *tape = NULL;
     if (!options || (options->bos == 0 && options->eos == 0)) {
-        return attn__fail(model->context, ATTN_ERROR_ARGUMENT,
-                          "attn_beam_search_options: bos and eos say which tokens a sentence starts and ends with; %s",
-                          options ? "both are 0" : "there are no options");
+        return attn__fail(
+            model->context, ATTN_ERROR_ARGUMENT,
+            "attn_beam_search_options must give bos and eos, the tokens that a sentence starts and ends with; %s",
+            options ? "both are 0" : "there are no options");
     }
     attn_status status = attn_tape_create(&tape, model->context);
     if (status == ATTN_OK)

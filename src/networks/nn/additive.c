@@ -90,7 +90,7 @@ static bool prepare(const attn_nn_additive *layer, attn_tape *tape, attn_tensor 
         return false;
     if (mask && mask->causal != ATTN_CAUSAL_NONE) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_UNSUPPORTED,
-                   "additive attention takes lengths only, no causal mask");
+                   "additive attention supports lengths, but not a causal mask");
         return false;
     }
     *a = (attn_attention){.q = {q, 0},

@@ -86,9 +86,8 @@ attn_tensor *attn_nn_attention_stem_forward(const attn_nn_attention_stem *layer,
     int64_t batch = attn_tensor_length(x, 0), rows = attn_tensor_length(x, 2), cols = attn_tensor_length(x, 3);
     if (rows < side || cols < side) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
-                   "attention stem: pictures of at least %lld x %lld wanted, %lld x "
-                   "%lld found",
-                   (long long)side, (long long)side, (long long)rows, (long long)cols);
+                   "attention stem: expected pictures of at least %lld x %lld, found %lld x %lld", (long long)side,
+                   (long long)side, (long long)rows, (long long)cols);
         return NULL;
     }
     attn_tensor *blocks = blocks_of(tape, x);

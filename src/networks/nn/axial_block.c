@@ -41,7 +41,7 @@ attn_tensor *attn_nn_multi_head_axis(const attn_nn_multi_head *layer, attn_tape 
 {
     if (layer->score != ATTN_NN_SCORE_DOT || layer->plain) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_UNSUPPORTED,
-                   "attention along an axis has the score of the dot product, and a last projection");
+                   "attention along an axis needs dot-product scores and the last projection");
         return NULL;
     }
     attn_tensor *q = attn_nn_linear_forward(&layer->w_q, tape, x);
@@ -56,8 +56,8 @@ attn_tensor *attn_nn_multi_head_axis(const attn_nn_multi_head *layer, attn_tape 
     memcpy(description.shape, attn_tensor_shape(q), (size_t)rank * sizeof(int64_t));
     memcpy(a.shape, attn_tensor_shape(q), (size_t)rank * sizeof(int64_t));
     if (attn_problem_axis(&a.problem, &description) != ATTN_OK) {
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "attention along axis %d of %d: not possible", axis,
-                   rank);
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
+                   "attention along axis %d is not possible: the input has %d axes", axis, rank);
         return NULL;
     }
     a.problem.dtype = attn_tensor_dtype(q);

@@ -206,11 +206,11 @@ bool attn_nn_msa_layer_apply(const attn_nn_msa_layer *layer, attn_tape *tape, at
     attention_part columns = {&layer->columns, &layer->columns_norm, true, to_columns, run->columns};
     if (attn_tape_mode(tape).record || attn_tape_mode(tape).train) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_ARGUMENT,
-                   "axial layer: in place only on a tape that neither records nor trains");
+                   "axial layer: computing in place needs a tape that neither records nor trains");
         return false;
     }
     if (x && run->bf16 && attn_tensor_dtype(x) != ATTN_F32) {
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_ARGUMENT, "axial layer: bf16 rounds f32, not %s",
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_ARGUMENT, "axial layer: bf16 needs f32 parameters, not %s",
                    attn_dtype_name(attn_tensor_dtype(x)));
         return false;
     }

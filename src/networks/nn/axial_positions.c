@@ -23,7 +23,7 @@ void attn_nn_axial_positions_init(attn_nn_axial_positions *layer, attn_nn_builde
     int from_front = channel < 0 ? channel + axes + 2 : channel;
     *layer = (attn_nn_axial_positions){.axes = axes, .channel = from_front, .fit = fit};
     if (axes < 1 || axes + 2 > ATTN_MAX_RANK) {
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%saxial positions of %d axes: 1 to %d are possible",
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%saxial positions of %d axes: 1 to %d are supported",
                    builder->prefix, axes, ATTN_MAX_RANK - 2);
         return;
     }
@@ -49,7 +49,7 @@ void attn_nn_axial_positions_init(attn_nn_axial_positions *layer, attn_nn_builde
 static attn_tensor *too_long(attn_tape *tape, int axis, int64_t n, int64_t have, const char *allowed)
 {
     attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
-               "axial positions: axis %d of the input is %" PRId64 " long, there are positions for %" PRId64 "; %s",
+               "axial positions: axis %d of the input is %" PRId64 " long, but there are positions for %" PRId64 "; %s",
                axis, n, have, allowed);
     return NULL;
 }

@@ -116,7 +116,7 @@ static bool within_limit(attn_nn_builder *builder, const char *name, int rank, c
     if (builder->limit == 0 || builder->held <= builder->limit)
         return true;
     attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
-               "the settings ask for more than the %zu bytes that fit to the file of weights; %s alone has %zu",
+               "the settings need more than the %zu bytes that fit the file of weights; %s alone needs %zu",
                builder->limit, name, bytes);
     return false;
 }
@@ -133,7 +133,7 @@ static attn_tensor *add_tensor(attn_nn_builder *builder, attn_named_list *list, 
         attn__check_choice(builder->context, "attn_nn_builder.policy", (int)builder->policy, ATTN_POLICY_TORCH))
         return NULL;
     if (builder->dtype != ATTN_F32 && builder->dtype != ATTN_F64) {
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "attn_nn_builder.dtype is %s; parameters are f32 or f64",
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "attn_nn_builder.dtype is %s; it must be f32 or f64",
                    attn_dtype_name(builder->dtype));
         return NULL;
     }

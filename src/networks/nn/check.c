@@ -9,7 +9,7 @@
 bool attn__nn_has_rank(attn_tape *tape, const attn_tensor *x, int rank, const char *what)
 {
     if (x && attn_tensor_rank(x) != rank) {
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "%s: %d axes wanted, %d found", what, rank,
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "%s: expected %d axes, found %d", what, rank,
                    attn_tensor_rank(x));
     }
     return x && attn_tensor_rank(x) == rank;
@@ -23,7 +23,7 @@ bool attn__nn_has_channels(attn_tape *tape, const char *what, const attn_tensor 
     int64_t found = attn_tensor_length(x, axis);
     if (found != channels)
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
-                   "%s: %" PRId64 " channels wanted in axis %d (counted from 0), %" PRId64 " found", what, channels,
+                   "%s: expected %" PRId64 " channels in axis %d (counted from 0), found %" PRId64, what, channels,
                    axis, found);
     return found == channels;
 }
@@ -37,8 +37,8 @@ bool attn__nn_positions_fit(attn_tape *tape, const char *what, const attn_tensor
     if (attn_tensor_rank(positions) == 3 && (p[0] == 1 || p[0] == n[0]) && p[1] == n[1] && p[2] == n[2])
         return true;
     attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
-               "%s: [1,%" PRId64 ",%" PRId64 "] or [%" PRId64 ",%" PRId64 ",%" PRId64 "] wanted, found %s", what, n[1],
-               n[2], n[0], n[1], n[2], attn__shape_text(positions, found));
+               "%s: expected [1,%" PRId64 ",%" PRId64 "] or [%" PRId64 ",%" PRId64 ",%" PRId64 "], found %s", what,
+               n[1], n[2], n[0], n[1], n[2], attn__shape_text(positions, found));
     return false;
 }
 
@@ -55,15 +55,15 @@ bool attn__nn_lens_fit(attn_tape *tape, const attn_nn_mask *mask, int64_t batch,
         return true;
     int rank = attn_tensor_rank(lens);
     if (attn_tensor_dtype(lens) != ATTN_I32) {
-        attn__fail(context, ATTN_ERROR_ARGUMENT, "valid_lens: i32 wanted, %s found",
+        attn__fail(context, ATTN_ERROR_ARGUMENT, "valid_lens: expected i32, found %s",
                    attn_dtype_name(attn_tensor_dtype(lens)));
         return false;
     }
     if (rank < 1 || rank > 2 || attn_tensor_length(lens, 0) != batch ||
         (rank == 2 && attn_tensor_length(lens, 1) != queries)) {
         attn__fail(context, ATTN_ERROR_SHAPE,
-                   "valid_lens: shape [%" PRId64 "] or [%" PRId64 ",%" PRId64 "] wanted, found "
-                   "%d axes, the first %" PRId64 " long",
+                   "valid_lens: expected the shape [%" PRId64 "] or [%" PRId64 ",%" PRId64
+                   "], found %d axes, the first %" PRId64 " long",
                    batch, batch, queries, rank, rank > 0 ? attn_tensor_length(lens, 0) : 0);
         return false;
     }
@@ -75,7 +75,7 @@ static bool keys_fit(attn_tape *tape, const attn_tensor *keys, int64_t batch, in
     bool fits = !keys || (attn_tensor_dtype(keys) == ATTN_U8 && attn_tensor_rank(keys) == 2 &&
                           attn_tensor_length(keys, 0) == batch && attn_tensor_length(keys, 1) == n);
     if (!fits) {
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "mask of keys: u8 [%" PRId64 ",%" PRId64 "] wanted",
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "mask of keys: expected u8 [%" PRId64 ",%" PRId64 "]",
                    batch, n);
     }
     return fits;

@@ -14,7 +14,7 @@ static bool options_fit(attn_nn_builder *builder, const attn_nn_conv_options *o)
 {
     int64_t groups = or_one(o->groups);
     if (o->spatial < 1 || o->spatial > 3) {
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%sconvolution over %d axes: 1 to 3 are possible",
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%sconvolution over %d axes: 1 to 3 are supported",
                    builder->prefix, o->spatial);
         return false;
     }

@@ -55,11 +55,12 @@ void attn_nn_generalized_attention_init(attn_nn_generalized_attention *layer, at
     layer->position_dim = o->position_dim ? o->position_dim : o->dim - o->dim % 4;
     bool places = !(layer->factors & PLACE) || (layer->position_dim > 0 && layer->position_dim % 4 == 0);
     if (o->dim < 1 || o->heads < 1 || layer->dim_head < 1 || !places) {
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
-                   "%sgeneralized attention: %lld channels, %lld heads of %lld, sines "
-                   "of %lld channels (a multiple of 4): impossible",
-                   builder->prefix, (long long)o->dim, (long long)o->heads, (long long)layer->dim_head,
-                   (long long)layer->position_dim);
+        attn__fail(
+            builder->context, ATTN_ERROR_ARGUMENT,
+            "%sgeneralized attention: cannot have %lld channels, %lld heads of %lld, sines of %lld channels (must be "
+            "a multiple of 4)",
+            builder->prefix, (long long)o->dim, (long long)o->heads, (long long)layer->dim_head,
+            (long long)layer->position_dim);
         return;
     }
     parameters_init(layer, builder, o->dim);

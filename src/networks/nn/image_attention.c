@@ -32,15 +32,15 @@ static const char *complaint(const options_of *o)
     if (o->in_channels < 1 || o->mid < 1 || o->heads < 1 || o->out_channels < 1 || o->stride < 0)
         return "channels, heads and stride must be positive";
     if (o->window < 0 || (o->window > 0 && o->window % 2 == 0))
-        return "a window has an odd number of taps, as many on both sides of its centre";
+        return "a window must have an odd number of taps";
     if (!o->window && o->relative && o->max_positions < 1)
-        return "relative positions want max_positions";
+        return "relative positions need max_positions";
     if (o->relative && (o->whole ? channels(o) : o->mid) % 2 != 0)
-        return "relative positions want an even number of channels: half for rows, half for columns";
+        return "relative positions need an even number of channels: half for rows, half for columns";
     if (o->relative && o->per_channel && !o->whole)
-        return "heads of one channel cannot be halved: tables over the whole channel axis wanted";
+        return "heads of one channel cannot be halved; relative_span must be whole";
     if (!o->project && o->out_channels != channels(o))
-        return "without the last projection there are heads * mid output channels";
+        return "without the last projection the output channels must be heads * mid channels";
     return NULL;
 }
 
@@ -213,8 +213,8 @@ static bool accepts(const options_of *o, attn_tape *tape, const attn_tensor *x)
     int64_t y = attn_tensor_length(x, 2), width = attn_tensor_length(x, 3);
     if (!o->window && o->relative && (y > o->max_positions || width > o->max_positions)) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
-                   "self-attention over an image of %lld x %lld: there are "
-                   "relative positions for sides of at most %lld (max_pos_embedding)",
+                   "self-attention over an image of %lld x %lld: relative positions support sides of at most %lld "
+                   "(max_pos_embedding)",
                    (long long)y, (long long)width, (long long)o->max_positions);
         return false;
     }

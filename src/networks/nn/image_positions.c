@@ -55,18 +55,20 @@ static bool accepts(const attn_nn_sine_positions *layer, attn_tape *tape, const 
                     const attn_tensor *padding)
 {
     if (layer->feats < 2 || layer->feats % 2 != 0 || !(layer->temperature > 0)) {
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_ARGUMENT,
-                   "sines of positions: %lld channels an axis (an even number "
-                   "wanted), temperature %g",
-                   (long long)layer->feats, layer->temperature);
+        attn__fail(
+            attn_tape_context(tape), ATTN_ERROR_ARGUMENT,
+            "sines of positions: %lld channels an axis, temperature %g; expected an even number of channels and a "
+            "temperature above 0",
+            (long long)layer->feats, layer->temperature);
         return false;
     }
     bool fits = !padding || (attn_tensor_rank(padding) == 3 && attn_tensor_dtype(padding) == ATTN_U8);
     for (int i = 0; fits && padding && i < 3; i++)
         fits = attn_tensor_length(padding, i) == shape[i];
     if (!fits) {
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "sines of positions: padding u8 [%lld,%lld,%lld] wanted",
-                   (long long)shape[0], (long long)shape[1], (long long)shape[2]);
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
+                   "sines of positions: expected padding u8 [%lld,%lld,%lld]", (long long)shape[0], (long long)shape[1],
+                   (long long)shape[2]);
     }
     return fits;
 }
@@ -138,8 +140,7 @@ attn_tensor *attn_nn_learned_positions_forward(const attn_nn_learned_positions *
     int64_t most = attn_tensor_length(layer->row, 0);
     if (rows < 1 || cols < 1 || rows > most || cols > most) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
-                   "learned positions: an image of %lld x %lld; sides of 1 to %lld "
-                   "have positions",
+                   "learned positions: the image is %lld x %lld, but there are positions for sides of 1 to %lld",
                    (long long)rows, (long long)cols, (long long)most);
         return NULL;
     }

@@ -50,7 +50,7 @@ static bool measure(sizes *s, attn_tape *tape, const attn_tensor *x, const attn_
                  attn_tensor_length(x, 3) / heads};
     if (keep && (attn_tensor_dtype(keep) != ATTN_U8 || attn_tensor_length(keep, 0) != s->batch ||
                  attn_tensor_length(keep, 1) != s->rows || attn_tensor_length(keep, 2) != s->cols)) {
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "padding mask: u8 [%lld,%lld,%lld] wanted",
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "padding mask: expected u8 [%lld,%lld,%lld]",
                    (long long)s->batch, (long long)s->rows, (long long)s->cols);
         return false;
     }

@@ -32,10 +32,11 @@ void attn_nn_position_sensitive_attention_init(attn_nn_position_sensitive_attent
 {
     *layer = (attn_nn_position_sensitive_attention){.groups = groups, .length = length, .axis = axis};
     if (groups < 1 || length < 1 || in < 1 || out < 1 || out % (2 * groups) != 0 || (axis != 2 && axis != 3)) {
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
-                   "%sposition-sensitive attention: %lld groups want an even number of "
-                   "channels each, %lld found; length %lld, axis %d",
-                   builder->prefix, (long long)groups, (long long)out, (long long)length, axis);
+        attn__fail(
+            builder->context, ATTN_ERROR_ARGUMENT,
+            "%sposition-sensitive attention: %lld groups need an even number of channels each, found %lld; length "
+            "%lld, axis %d",
+            builder->prefix, (long long)groups, (long long)out, (long long)length, axis);
         return;
     }
     int64_t each = out / groups;
@@ -132,10 +133,10 @@ attn_tensor *attn_nn_position_sensitive_attention_forward(const attn_nn_position
         return NULL;
     bool across = layer->axis == 3;
     if (attn_tensor_length(x, layer->axis) != layer->length) {
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
-                   "position-sensitive attention: lines of %lld wanted, %lld found "
-                   "(the table of positions is of one size)",
-                   (long long)layer->length, (long long)attn_tensor_length(x, layer->axis));
+        attn__fail(
+            attn_tape_context(tape), ATTN_ERROR_SHAPE,
+            "position-sensitive attention: expected lines of %lld, found %lld (the table of positions has one size)",
+            (long long)layer->length, (long long)attn_tensor_length(x, layer->axis));
         return NULL;
     }
     attn_tensor *lines = attn_permute(tape, x, across ? (int[]){0, 2, 1, 3} : (int[]){0, 3, 1, 2});

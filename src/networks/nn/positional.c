@@ -30,8 +30,8 @@ void attn_nn_positional_init_kind(attn_nn_positional *layer, attn_nn_builder *bu
     if (attn__check_choice(builder->context, "the kind of positions", (int)kind, ATTN_NN_POSITION_NONE))
         return;
     if ((kind == ATTN_NN_POSITION_HALVES || kind == ATTN_NN_POSITION_HALVES_T2T) && dim % 2 != 0) {
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "positions in halves of %" PRId64 " channels: an odd number",
-                   dim);
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
+                   "positions in halves need an even number of channels, found %" PRId64, dim);
         return;
     }
     if (kind == ATTN_NN_POSITION_LEARNED) {
@@ -57,7 +57,7 @@ static bool positions_fit(const attn_nn_positional *layer, attn_tape *tape, int6
     int64_t most = attn_tensor_length(layer->table, 0), row = first + layer->offset;
     if (first < 0 || n > most - row) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
-                   "positional encoding: positions %" PRId64 " to %" PRId64 " wanted, but max_len is %" PRId64, row,
+                   "positional encoding: positions %" PRId64 " to %" PRId64 " requested, but max_len is %" PRId64, row,
                    row + n - 1, most);
         return false;
     }

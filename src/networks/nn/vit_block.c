@@ -61,8 +61,7 @@ attn_tensor *attn_nn_patches_forward(const attn_nn_conv *conv, attn_tape *tape, 
     int64_t rows = attn_tensor_length(x, 2) / high, cols = attn_tensor_length(x, 3) / wide;
     if (c != attn_tensor_length(conv->weight, 1) || rows < 1 || cols < 1) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
-                   "patches: an image of %lld channels, at least %lld x %lld, "
-                   "wanted; found [%lld,%lld,%lld,%lld]",
+                   "patches: expected an image of %lld channels, at least %lld x %lld; found [%lld,%lld,%lld,%lld]",
                    (long long)attn_tensor_length(conv->weight, 1), (long long)high, (long long)wide, (long long)batch,
                    (long long)c, (long long)attn_tensor_length(x, 2), (long long)attn_tensor_length(x, 3));
         return NULL;

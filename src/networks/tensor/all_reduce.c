@@ -191,7 +191,7 @@ static attn_status finish(attn__all_reduce *e)
 static attn_status prepare(attn__all_reduce *e, const attn_tensor *loss, attn_tape *tape)
 {
     if (loss->dtype != ATTN_F32)
-        return attn__fail(e->context, ATTN_ERROR_UNSUPPORTED, "gradients of %s are not exchanged; f32 wanted",
+        return attn__fail(e->context, ATTN_ERROR_UNSUPPORTED, "gradients of %s cannot be exchanged; expected f32",
                           attn_dtype_name(loss->dtype));
     if (e->status == ATTN_OK && !e->ordered)
         e->status = attn__all_reduce_order(e, tape);

@@ -152,10 +152,10 @@ attn__hold attn__grad_reuse(attn_tape *tape, const attn_tensor *y)
 static attn_status check_result(attn_tape *tape, const attn_tensor *result)
 {
     if (!result)
-        return attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "backward: no result is given");
+        return attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "backward: the result is NULL");
     if (!result->needs_grad)
         return attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
-                          "backward: nothing that leads to the result was recorded and needs a gradient");
+                          "backward: the result depends on no recorded tensor that needs a gradient");
     if (result->passed)
         return attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "backward: already done since the last reset");
     return ATTN_OK;
@@ -210,7 +210,8 @@ attn_status attn_backward_many(attn_tape *tape, attn_tensor *const *results, con
         status = check_result(tape, results[i]);
         if (status == ATTN_OK &&
             (!grads[i] || !attn__same_shape(results[i], grads[i]) || grads[i]->dtype != results[i]->dtype))
-            status = attn__fail(tape->context, ATTN_ERROR_SHAPE, "backward: the gradient given is not like the result");
+            status = attn__fail(tape->context, ATTN_ERROR_SHAPE,
+                                "backward: the given gradient must have the shape and type of the result");
     }
     for (int i = 0; i < n && status == ATTN_OK; i++)
         status = seed(tape, results[i], grads[i]);
@@ -229,7 +230,7 @@ attn_status attn_backward(attn_tape *tape, attn_tensor *loss)
     if (status != ATTN_OK)
         return status;
     if (loss->size != 1)
-        return attn__fail(tape->context, ATTN_ERROR_SHAPE, "backward: the loss has %lld elements, not one",
+        return attn__fail(tape->context, ATTN_ERROR_SHAPE, "backward: the loss has %lld elements; it must have one",
                           (long long)loss->size);
     const double one = 1;
     const float one_single = 1;

@@ -26,17 +26,17 @@ bool attn__op_accepts(attn_tape *tape, const char *op, int n, ...)
             first = x;
         if (attn__op_is_packed(x, NULL))
             fine = attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
-                              "%s: operand %d is a weight that was packed for inference, and has no other form", op,
+                              "%s: operand %d is a weight that was packed for inference and has no unpacked form", op,
                               i) == ATTN_OK;
         else if (x->packs_on_load)
-            fine = attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "%s: operand %d waits for weights that are loaded",
+            fine = attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "%s: operand %d has no data until weights are loaded",
                               op, i) == ATTN_OK;
         else if (!x->data)
             fine = attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "%s: operand %d was freed by the end of a scope", op,
                               i) == ATTN_OK;
         else if (x->dtype != first->dtype || (x->dtype != ATTN_F32 && x->dtype != ATTN_F64))
             fine = attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
-                              "%s: operand %d is %s, operand 0 is %s; f32 or f64 wanted", op, i,
+                              "%s: operand %d is %s, operand 0 is %s; expected f32 or f64 for both", op, i,
                               attn_dtype_name(x->dtype), attn_dtype_name(first->dtype)) == ATTN_OK;
         else if (x->low_rank)
             fine = attn__fail(tape->context, ATTN_ERROR_UNSUPPORTED,
@@ -85,7 +85,8 @@ int attn__op_axis(attn_tape *tape, const char *op, const attn_tensor *x, int axi
     int from_front = axis < 0 ? axis + x->rank : axis;
     if (from_front >= 0 && from_front < x->rank)
         return from_front;
-    attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "%s: axis %d of a tensor of rank %d", op, axis, x->rank);
+    attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "%s: axis %d does not exist in a tensor of rank %d", op, axis,
+               x->rank);
     return -1;
 }
 
@@ -124,7 +125,7 @@ static bool stays_inside(attn_tape *tape, int n, attn_tensor *const *x)
     for (int i = 0; i < n && tape->section > 0; i++) {
         if (x[i] && x[i]->tape && x[i]->needs_grad && x[i]->section != tape->section) {
             attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
-                       "reversible: a branch uses a tensor from outside that needs a gradient and is no parameter");
+                       "reversible: a branch uses a tensor from outside that needs a gradient and is not a parameter");
             return false;
         }
     }
@@ -137,9 +138,10 @@ static bool leads_on(attn_tape *tape, int n, attn_tensor *const *x)
 {
     for (int i = 0; i < n && tape->options.record; i++) {
         if (x[i] && x[i]->passed && x[i]->needs_grad) {
-            attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
-                       "a tensor from before the backward pass is used again, and gradients would end at it: reset the "
-                       "tape and compute it anew, or share it (attn_tensor_share) where it needs none");
+            attn__fail(
+                tape->context, ATTN_ERROR_ARGUMENT,
+                "a tensor from before the backward pass is used again, so gradients would end at it: reset the tape "
+                "and compute the tensor anew, or share it (attn_tensor_share) if it needs no gradient");
             return false;
         }
     }

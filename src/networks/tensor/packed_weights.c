@@ -33,7 +33,7 @@ static attn__packed_weights *make(attn_context *context)
     if (!all)
         return NULL;
     if (pthread_mutex_init(&all->lock, NULL) != 0) {
-        attn__fail(context, ATTN_ERROR_MEMORY, "out of memory: no lock for the packed weights");
+        attn__fail(context, ATTN_ERROR_MEMORY, "out of memory: cannot create a lock for the packed weights");
         attn__free(context, all);
         return NULL;
     }
@@ -146,7 +146,7 @@ static bool own_fits(const attn_tape *tape, const attn_tensor *w)
 static bool fail_unfit(attn_tape *tape, const attn_tensor *w)
 {
     attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
-               "linear: the weights [%lld,%lld] are packed for inference in one precision, and have no other form",
+               "linear: the weights [%lld,%lld] are packed for inference in one precision and have no other form",
                (long long)w->shape[0], (long long)w->shape[1]);
     return false;
 }

@@ -76,7 +76,8 @@ static bool equal_settings(const attn_problem *a, const attn_problem *b)
 {
     return a->ndims == b->ndims && a->dtype == b->dtype && a->direction == b->direction && a->score == b->score &&
            same_double(a->scale, b->scale) && same_double(a->width, b->width) && a->normalization == b->normalization &&
-           a->top_k == b->top_k && same_double(a->softcap, b->softcap) && a->flags == b->flags &&
+           a->top_k == b->top_k && same_double(a->sigmoid_bias, b->sigmoid_bias) &&
+           a->own_sigmoid_bias == b->own_sigmoid_bias && same_double(a->softcap, b->softcap) && a->flags == b->flags &&
            a->lens_dim == b->lens_dim && a->nbands == b->nbands && a->nwindows == b->nwindows &&
            a->nrelatives == b->nrelatives && same_double(a->mask_fill, b->mask_fill) &&
            same_double(a->dropout, b->dropout) && a->seed == b->seed && a->stream == b->stream &&

@@ -260,7 +260,7 @@ static void scope_free(attn_tape *tape, const attn_tensor *mark, const attn_tens
 attn_tensor *attn_scope_clear(attn_tape *tape, attn_tensor *keep)
 {
     if (tape->depth == 0)
-        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "the end of a scope without its attn_scope_begin");
+        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attn_scope_end was called without attn_scope_begin");
     else if (tape->depth <= ATTN__MAX_SCOPES)
         scope_free(tape, tape->scopes[tape->depth - 1], keep);
     return keep;

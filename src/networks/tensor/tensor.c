@@ -8,13 +8,14 @@ attn_status attn__tensor_describe(attn_context *context, attn_tensor *tensor, at
                                   const int64_t *shape)
 {
     if (rank < 0 || rank > ATTN_MAX_RANK || attn_dtype_size(dtype) == 0)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "a tensor has 0 to %d axes of a known type, not %d of %s",
-                          ATTN_MAX_RANK, rank, attn_dtype_name(dtype));
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "a tensor must have 0 to %d axes and a known type, not %d axes of %s", ATTN_MAX_RANK, rank,
+                          attn_dtype_name(dtype));
     size_t size = 1;
     for (int i = 0; i < rank; i++) {
         if (shape[i] < 0)
-            return attn__fail(context, ATTN_ERROR_ARGUMENT, "axis %d of a tensor has length %lld", i,
-                              (long long)shape[i]);
+            return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                              "axis %d of a tensor has length %lld; it must not be negative", i, (long long)shape[i]);
         tensor->shape[i] = shape[i];
         size = attn__size_mul(size, (size_t)shape[i]);
     }
@@ -90,7 +91,7 @@ attn_status attn_tensor_wrap(attn_tensor **tensor, attn_context *context, attn_d
     if (!made)
         return status;
     if (!data && made->size > 0)
-        status = attn__fail(context, ATTN_ERROR_ARGUMENT, "a tensor over given memory: the memory is NULL");
+        status = attn__fail(context, ATTN_ERROR_ARGUMENT, "the memory given for a tensor is NULL");
     made->storage = status == ATTN_OK ? attn__storage_create(context, NULL, 0) : NULL;
     if (!made->storage) {
         attn__free(context, made);
@@ -147,8 +148,8 @@ attn_status attn__tensor_must_have_data(attn_context *context, const attn_tensor
     if (tensor->data)
         return ATTN_OK;
     return attn__fail(context, ATTN_ERROR_ARGUMENT, "tensor \"%.100s\" has no data: %s", name,
-                      tensor->packed          ? "its model packed the weights, and now only infers"
-                      : tensor->packs_on_load ? "it waits for weights that are loaded"
+                      tensor->packed          ? "its model packed the weights for inference"
+                      : tensor->packs_on_load ? "its weights are not loaded yet"
                                               : "it was freed by the end of a scope");
 }
 

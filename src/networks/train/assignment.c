@@ -26,7 +26,7 @@ static attn_status check(attn_context *context, const double *cost, int64_t rows
 {
     if (rows > columns || rows < 0)
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "assignment: %lld rows and %lld columns; each row needs its own", (long long)rows,
+                          "assignment: %lld rows and %lld columns; each row needs a column of its own", (long long)rows,
                           (long long)columns);
     for (int64_t i = 0; i < rows * columns; i++) {
         if (!(fabs(cost[i]) <= largest))

@@ -159,7 +159,7 @@ static attn_status check_shapes(const set_loss *s)
         fits = attn_tensor_length(s->logits, i) == attn_tensor_length(s->boxes, i);
     return fits ? ATTN_OK
                 : attn__fail(s->context, ATTN_ERROR_SHAPE,
-                             "detection loss: logits [...,B,Q,C+1] and boxes [...,B,Q,4] of %lld images are taken",
+                             "detection loss: expected logits [...,B,Q,C+1] and boxes [...,B,Q,4] of %lld images",
                              (long long)s->targets->images);
 }
 

@@ -123,7 +123,7 @@ attn_status attn_training_restore(attn_training *training, const attn_config *co
         steps = attn_config_get(config, "optimiser_steps"); /* checkpoints written before version 1.0 have this key */
     if (!steps || steps->type != ATTN_CONFIG_TYPE_INT || steps->integer < 0)
         return attn__fail(training->context, ATTN_ERROR_FORMAT,
-                          "checkpoint: \"optimizer_steps\" is missing or no count");
+                          "checkpoint: \"optimizer_steps\" is missing or not a count");
     attn_optimizer_set_steps(training->optimizer, steps->integer);
 #define RESTORE_INT(key, field)                                                                                        \
     if (!attn_config_get(config, key))                                                                                 \

@@ -137,7 +137,7 @@ attn_status attn__reference_counts_fit(attn_context *context, const int64_t *cou
 {
     for (int64_t i = 0; counts && i < n; i++)
         if (counts[i] < 1)
-            return attn__fail(context, ATTN_ERROR_ARGUMENT, "prediction %lld has %lld references; at least 1 is wanted",
+            return attn__fail(context, ATTN_ERROR_ARGUMENT, "prediction %lld has %lld references; expected at least 1",
                               (long long)i, (long long)counts[i]);
     return ATTN_OK;
 }

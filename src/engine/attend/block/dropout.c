@@ -5,7 +5,7 @@
 
 enum { CHUNK = 64 };
 
-void attn__dropout_rows(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
+void attn__dropout_rows(const attn__canonical *canonical, const attn__execution *arrays, int64_t batch, int64_t first,
                         int64_t count, uint64_t *key)
 {
     uint64_t base = (uint64_t)attn__offsets_one(&canonical->batch, ATTN__STRIDE(drop), batch);
@@ -18,7 +18,7 @@ void attn__dropout_rows(const attn__canonical *canonical, const attn_arrays *arr
     }
 }
 
-void attn__dropout_lanes(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
+void attn__dropout_lanes(const attn__canonical *canonical, const attn__execution *arrays, int64_t batch, int64_t first,
                          int64_t count, int64_t lanes, uint32_t *low, uint32_t *high)
 {
     uint64_t key[CHUNK];

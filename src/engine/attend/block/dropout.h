@@ -16,26 +16,19 @@ static inline double attn__dropout_factor(const attn__canonical *canonical)
     return 1 / (1 - canonical->problem.dropout);
 }
 
-/* Returns the dropout rows of a batch shard. attn__plan_execute passes them in the first reserved field of `arrays`. */
-static inline const attn__drop_rows *attn__dropout_shard_rows(const attn_arrays *arrays)
-{
-    return arrays->reserved[0];
-}
-
 /* Returns the dropout hash of a row. `row` is the sum of the row's indices times attn__axis.drop. */
-static inline uint64_t attn__dropout_row(const attn__canonical *canonical, const attn_arrays *arrays, uint64_t row)
+static inline uint64_t attn__dropout_row(const attn__canonical *canonical, const attn__execution *arrays, uint64_t row)
 {
     const attn_problem *p = &canonical->problem;
-    return attn__dropout_key(p->seed + arrays->seed_offset, p->stream,
-                             attn__drop_row(attn__dropout_shard_rows(arrays), row));
+    return attn__dropout_key(p->seed + arrays->at.seed_offset, p->stream, attn__drop_row(arrays->rows, row));
 }
 
 /* Writes the dropout hashes of the rows of queries [first, first + count) of a batch index. */
-void attn__dropout_rows(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
+void attn__dropout_rows(const attn__canonical *canonical, const attn__execution *arrays, int64_t batch, int64_t first,
                         int64_t count, uint64_t *key);
 /* Writes the low and high 32 bits of the dropout hashes of queries. Pads `low` and `high` with copies of the last hash
  * to a multiple of `lanes`. */
-void attn__dropout_lanes(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
+void attn__dropout_lanes(const attn__canonical *canonical, const attn__execution *arrays, int64_t batch, int64_t first,
                          int64_t count, int64_t lanes, uint32_t *low, uint32_t *high);
 void attn__dropout_columns(const attn__canonical *canonical, int64_t first, int64_t count, uint32_t *column);
 

@@ -62,30 +62,30 @@ static void store_extent(const double *sums, const attn__extent *e, attn_dtype d
 }
 
 /* Limits `e` to the tokens of packed sequences. Returns the offset of the first token. */
-static int64_t packed_start(const attn__canonical *canonical, const attn_arrays *arrays, int which, attn__extent *e)
+static int64_t packed_start(const attn__canonical *canonical, const attn__execution *arrays, int which, attn__extent *e)
 {
     const attn_packed *packed = &canonical->problem.packed;
     if (!attn__is_packed(canonical) || which >= ATTN__SUM_BIAS)
         return 0;
     const attn__axis *axis =
         which == ATTN__SUM_Q ? &canonical->query.axis[packed->query_dim] : &canonical->key.axis[packed->key_dim];
-    const int32_t *offsets = which == ATTN__SUM_Q ? arrays->q_offsets : arrays->k_offsets;
+    const int32_t *offsets = which == ATTN__SUM_Q ? arrays->at.q_offsets : arrays->at.k_offsets;
     attn__canonical used = *canonical;
     int64_t sequences = canonical->batch.axis[packed->batch_dim].dim.n;
-    used.problem.packed.queries = arrays->q_offsets[sequences] - arrays->q_offsets[0];
-    used.problem.packed.keys = arrays->k_offsets[sequences] - arrays->k_offsets[0];
+    used.problem.packed.queries = arrays->at.q_offsets[sequences] - arrays->at.q_offsets[0];
+    used.problem.packed.keys = arrays->at.k_offsets[sequences] - arrays->at.k_offsets[0];
     *e = attn__operand_extent(&used, operand_of(which), NULL);
     return offsets[0] * attn__stride(&axis->dim, operand_of(which));
 }
 
-void attn__sums_store(const attn__sums *sums, const attn__canonical *canonical, const attn_arrays *arrays)
+void attn__sums_store(const attn__sums *sums, const attn__canonical *canonical, const attn__execution *arrays)
 {
     attn__array_use use;
     for (int which = 0; which < ATTN__SUMS; which++) {
         if (!sums->at[which] || !attn__arrays_find(canonical, array_of(which), &use))
             continue;
         int64_t start = packed_start(canonical, arrays, which, &use.extent);
-        char *array = attn__arrays_get(arrays, array_of(which));
+        char *array = attn__arrays_get(&arrays->at, array_of(which));
         store_extent(sums->at[which] + start, &use.extent, use.dtype,
                      array + start * (int64_t)attn_dtype_size(use.dtype), canonical->problem.accumulate);
     }
@@ -101,7 +101,7 @@ static void zero_extent(const attn__extent *e, size_t size, char *array)
         memset(array + offset * (int64_t)size, 0, run * size);
 }
 
-void attn__gradients_clear(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch,
+void attn__gradients_clear(const attn__canonical *canonical, const attn__execution *arrays, int64_t batch,
                            unsigned gradients, const bool *fixed)
 {
     attn__place place = attn__place_of(canonical, batch);
@@ -112,7 +112,8 @@ void attn__gradients_clear(const attn__canonical *canonical, const attn_arrays *
             continue;
         attn__extent extent = attn__operand_extent(canonical, op, fixed);
         zero_extent(&extent, size,
-                    (char *)attn__arrays_get(arrays, array_of(which)) + attn__stride(&place.at, op) * (int64_t)size);
+                    (char *)attn__arrays_get(&arrays->at, array_of(which)) +
+                        attn__stride(&place.at, op) * (int64_t)size);
     }
 }
 
@@ -184,7 +185,7 @@ void attn__slots_start(const attn__slots *slots, int64_t slot, attn__sums *sums,
     *end = (slot + 1) * slots->split.items / slots->n;
 }
 
-void attn__slots_store(const attn__slots *slots, const attn_arrays *arrays)
+void attn__slots_store(const attn__slots *slots, const attn__execution *arrays)
 {
     double *total = (double *)(void *)slots->memory;
     attn__sums sums;

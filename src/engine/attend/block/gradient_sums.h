@@ -31,7 +31,7 @@ size_t attn__sums_size(const attn__canonical *canonical, unsigned gradients);
 /* Places the sums of the gradients in `memory`. The contents of `memory` do not change. */
 void attn__sums_start(attn__sums *sums, const attn__canonical *canonical, unsigned gradients, void *memory);
 /* Rounds the sums and stores them as gradients. With problem.accumulate it adds them to the gradients instead. */
-void attn__sums_store(const attn__sums *sums, const attn__canonical *canonical, const attn_arrays *arrays);
+void attn__sums_store(const attn__sums *sums, const attn__canonical *canonical, const attn__execution *arrays);
 
 enum {
     ATTN__WANT_ROWS = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV,
@@ -39,7 +39,7 @@ enum {
 };
 /* Clears elements of the requested gradients. If `fixed` is NULL, clears all elements. Otherwise, clears the elements
  * at index `batch` of the BATCH axes that `fixed` marks. */
-void attn__gradients_clear(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch,
+void attn__gradients_clear(const attn__canonical *canonical, const attn__execution *arrays, int64_t batch,
                            unsigned gradients, const bool *fixed);
 
 /* A division of the BATCH indices into `items` sets of `rest` indices. Two sets never write the same gradient
@@ -74,10 +74,48 @@ attn__slots attn__slots_make(const attn__canonical *canonical, void *memory);
 /* Clears the sums of a slot and returns its items [first, end). */
 void attn__slots_start(const attn__slots *slots, int64_t slot, attn__sums *sums, int64_t *first, int64_t *end);
 /* Adds up the sums of all slots and stores the gradients that all items share. */
-void attn__slots_store(const attn__slots *slots, const attn_arrays *arrays);
+void attn__slots_store(const attn__slots *slots, const attn__execution *arrays);
 
 /* Returns the ATTN_WANT_ bits of the requested gradients dq, dk, dv and dbias in which several batch indices, rows or
  * channels share an element (broadcasting). */
 unsigned attn__sums_broadcast(const attn__canonical *canonical);
+
+/* Reports whether several indices of a group share an element. Packed sequences have stride 0, but share no element. */
+static inline bool attn__group_repeats(const attn__canonical *canonical, const attn__group *group, attn__operand op)
+{
+    for (int i = 0; i < group->n; i++) {
+        bool moves = attn__stride(&group->axis[i].dim, op) != 0 || (group->axis[i].packed && op != ATTN__OP_DBIAS);
+        if (!moves && attn__operand_length(&canonical->problem, &group->axis[i].dim, i, op) > 1)
+            return true;
+    }
+    return false;
+}
+
+/* Returns the gradients (ATTN_WANT_...) in which several batch indices or pairs share an element. */
+static inline unsigned attn__sums_shared(const attn__canonical *canonical)
+{
+    static const unsigned wants[] = {ATTN_WANT_DQ, ATTN_WANT_DK, ATTN_WANT_DV, ATTN_WANT_DBIAS};
+    static const attn__operand ops[] = {ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DBIAS};
+    unsigned shared = canonical->extras & ATTN__BIAS_MEETS ? ATTN_WANT_DBIAS : 0u;
+    for (int i = 0; i < 4; i++) {
+        const attn__group *last = i < 3 ? attn__channels_of(canonical, ops[i]) : &canonical->key;
+        if (attn__group_repeats(canonical, &canonical->batch, ops[i]) || attn__group_repeats(canonical, last, ops[i]) ||
+            attn__group_repeats(canonical, attn__rows_of(canonical, ops[i]), ops[i]))
+            shared |= wants[i];
+    }
+    return shared & canonical->problem.flags;
+}
+
+/* Reports whether `batch` is the first of the BATCH indices that add to the same elements of a gradient. */
+static inline bool attn__batch_comes_first(const attn__canonical *canonical, attn__operand op, int64_t batch)
+{
+    const attn__group *group = &canonical->batch;
+    for (int a = 0; a < group->n; a++) {
+        bool repeats = !group->axis[a].packed && attn__stride(&group->axis[a].dim, op) == 0;
+        if (repeats && attn__offsets_index(group, a, batch) != 0)
+            return false;
+    }
+    return true;
+}
 
 #endif

@@ -11,10 +11,10 @@ int64_t attn__packed_sequence(const attn__canonical *canonical, int64_t batch)
 }
 
 /* Returns the number of rows of a sequence. A row is an index over all QUERY axes. */
-static int64_t rows_of(const attn__canonical *canonical, const attn_arrays *arrays, int64_t sequence)
+static int64_t rows_of(const attn__canonical *canonical, const attn__execution *arrays, int64_t sequence)
 {
     int64_t longest = canonical->query.axis[canonical->problem.packed.query_dim].dim.n;
-    int64_t length = arrays->q_offsets[sequence + 1] - arrays->q_offsets[sequence];
+    int64_t length = arrays->at.q_offsets[sequence + 1] - arrays->at.q_offsets[sequence];
     return longest ? canonical->query.size / longest * length : 0;
 }
 
@@ -38,34 +38,34 @@ static void shift_bands(attn_problem *p, int64_t by)
     }
 }
 
-void attn__sequence_at(attn__sequence *one, const attn__canonical *canonical, const attn_arrays *arrays,
+void attn__sequence_at(attn__sequence *one, const attn__canonical *canonical, const attn__execution *arrays,
                        int64_t sequence)
 {
     const attn_packed *packed = &canonical->problem.packed;
     const attn__axis *query = &canonical->query.axis[packed->query_dim], *key = &canonical->key.axis[packed->key_dim];
-    int64_t q = arrays->q_offsets[sequence], queries = arrays->q_offsets[sequence + 1] - q;
-    int64_t k = arrays->k_offsets[sequence], keys = arrays->k_offsets[sequence + 1] - k;
+    int64_t q = arrays->at.q_offsets[sequence], queries = arrays->at.q_offsets[sequence + 1] - q;
+    int64_t k = arrays->at.k_offsets[sequence], keys = arrays->at.k_offsets[sequence + 1] - k;
     one->canonical = *canonical;
     one->arrays = *arrays;
     shorten(&one->canonical.query, packed->query_dim, queries);
     shorten(&one->canonical.key, packed->key_dim, keys);
     if (packed->align_ends)
         shift_bands(&one->canonical.problem, keys - queries);
-    for (attn_array array = 0; array < ATTN_ARRAY_TABLE; array++) {
+    for (attn_array array = ATTN_ARRAY_Q; array < ATTN_ARRAY_COUNT; array++) {
         attn__operand op = attn__arrays_table[array].operand;
-        char *data = attn__arrays_get(arrays, array);
+        char *data = attn__arrays_get(&arrays->at, array);
         bool by_query = attn__operand_packed(op, ATTN_ROLE_QUERY);
         if (!data || !(by_query || attn__operand_packed(op, ATTN_ROLE_KEY)))
             continue;
         int64_t elements = by_query ? q * attn__stride(&query->dim, op) : k * attn__stride(&key->dim, op);
         int64_t size = (int64_t)attn_dtype_size(attn__operand_dtype(&canonical->problem, op));
-        attn__arrays_set(&one->arrays, array, data + elements * size);
+        attn__arrays_set(&one->arrays.at, array, data + elements * size);
     }
 }
 
 /* ------------------------------------------------------------------------------------------------- items */
 
-attn__items attn__items_make(const attn__canonical *canonical, const attn_arrays *arrays, int64_t block)
+attn__items attn__items_make(const attn__canonical *canonical, const attn__execution *arrays, int64_t block)
 {
     int64_t blocks = attn__ceil_div(canonical->query.size, block);
     return (attn__items){canonical, arrays, block, blocks, canonical->batch.size * blocks};

@@ -13,7 +13,7 @@
  * whole problem's. A plan that was made for the longest sequence is valid for every sequence. */
 typedef struct attn__sequence {
     attn__canonical canonical; /* the problem with this sequence's lengths and shifted bands */
-    attn_arrays arrays;        /* the arrays from the sequence's first token on */
+    attn__execution arrays;    /* the arrays from the sequence's first token on */
 } attn__sequence;
 
 static inline bool attn__is_packed(const attn__canonical *canonical)
@@ -23,12 +23,12 @@ static inline bool attn__is_packed(const attn__canonical *canonical)
 
 /* Returns the sequence of a linear index over the BATCH axes. */
 int64_t attn__packed_sequence(const attn__canonical *canonical, int64_t batch);
-void attn__sequence_at(attn__sequence *one, const attn__canonical *canonical, const attn_arrays *arrays,
+void attn__sequence_at(attn__sequence *one, const attn__canonical *canonical, const attn__execution *arrays,
                        int64_t sequence);
 
 /* If sequences are packed, sets *canonical and *arrays to the problem and arrays of the sequence of index `batch`. */
 static inline void attn__sequence_enter(attn__sequence *one, const attn__canonical **canonical,
-                                        const attn_arrays **arrays, int64_t batch)
+                                        const attn__execution **arrays, int64_t batch)
 {
     if (!attn__is_packed(*canonical))
         return;
@@ -41,17 +41,17 @@ static inline void attn__sequence_enter(attn__sequence *one, const attn__canonic
 
 typedef struct attn__items {
     const attn__canonical *canonical;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     int64_t block; /* maximum number of queries of an item */
     int64_t blocks;
     int64_t n;
 } attn__items;
 
-attn__items attn__items_make(const attn__canonical *canonical, const attn_arrays *arrays, int64_t block);
+attn__items attn__items_make(const attn__canonical *canonical, const attn__execution *arrays, int64_t block);
 
 typedef struct attn__item {
     const attn__canonical *canonical; /* the problem; if sequences are packed, that of the item's sequence */
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     int64_t batch, first, count;    /* queries [first, first + count) */
     int64_t next_batch, next_first; /* the next item; next_batch is negative if there is none */
     attn__sequence one;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "attend/block/pair.h"
 
+#include "attend/block/items.h"
 #include "attend/block/scores.h"
 #include "attend/scores/score.h"
 #include "base/context.h"
@@ -52,7 +53,7 @@ static void lay_out(attn__pair *pair, double *memory)
                                     .width = pair->canonical->problem.width};
 }
 
-void attn__pair_start(attn__pair *pair, const attn__canonical *canonical, const attn_arrays *arrays, void *memory)
+void attn__pair_start(attn__pair *pair, const attn__canonical *canonical, const attn__execution *arrays, void *memory)
 {
     attn_dtype dtype = canonical->problem.dtype;
     pair->canonical = canonical;
@@ -78,7 +79,7 @@ static double table_terms(attn__pair *pair, const attn__spot *spot)
     for (int i = 0; i < p->nrelatives; i++) {
         if (p->relatives[i].kind == ATTN_RELATIVE_VALUE)
             continue;
-        attn__table_gather(pair->canonical, i, pair->arrays->table[i], spot->table[i], pair->table_row[i]);
+        attn__table_gather(pair->canonical, i, pair->arrays->at.table[i], spot->table[i], pair->table_row[i]);
         const double *with = p->relatives[i].kind == ATTN_RELATIVE_QUERY ? pair->qs : pair->ks;
         for (int64_t c = 0; c < pair->canonical->contract.size; c++)
             sum += with[c] * pair->table_row[i][c];
@@ -104,11 +105,12 @@ static double own_score(attn__pair *pair, const attn__spot *spot)
     if (spot->outside)
         memset(pair->ks, 0, (size_t)canonical->contract.size * sizeof *pair->ks);
     else if (reads_q_and_k(canonical))
-        attn__gather(&canonical->contract, ATTN__OP_K, pair->keys, pair->arrays->k, spot->offset[ATTN__OP_K], pair->ks);
+        attn__gather(&canonical->contract, ATTN__OP_K, pair->keys, pair->arrays->at.k, spot->offset[ATTN__OP_K],
+                     pair->ks);
     double sum = attn__score_of(&canonical->problem)->value(&pair->rows) + table_terms(pair, spot);
     double score = capped(pair, canonical->problem.scale * sum);
     if (canonical->has_bias)
-        score += attn__load(pair->side, pair->arrays->bias, spot->offset[ATTN__OP_BIAS]);
+        score += attn__load(pair->side, pair->arrays->at.bias, spot->offset[ATTN__OP_BIAS]);
     return score;
 }
 
@@ -143,11 +145,11 @@ void attn__pair_value(attn__pair *pair, const attn__spot *spot)
     if (spot->outside)
         memset(pair->vs, 0, (size_t)canonical->value.size * sizeof *pair->vs);
     else
-        attn__gather(&canonical->value, ATTN__OP_V, pair->keys, pair->arrays->v, spot->offset[ATTN__OP_V], pair->vs);
+        attn__gather(&canonical->value, ATTN__OP_V, pair->keys, pair->arrays->at.v, spot->offset[ATTN__OP_V], pair->vs);
     for (int i = 0; i < p->nrelatives; i++) {
         if (p->relatives[i].kind != ATTN_RELATIVE_VALUE)
             continue;
-        attn__table_gather(canonical, i, pair->arrays->table[i], spot->table[i], pair->table_row[i]);
+        attn__table_gather(canonical, i, pair->arrays->at.table[i], spot->table[i], pair->table_row[i]);
         for (int64_t c = 0; c < canonical->value.size; c++)
             pair->vs[c] += pair->table_row[i][c];
     }
@@ -169,7 +171,17 @@ static attn__normalizer normalizer_from_scores(attn__pair *pair, const attn__row
         }
         sum += exp(score - max);
     }
-    return (attn__normalizer){max, sum == 0 ? 0 : log(sum)};
+    return (attn__normalizer){max, sum == 0 ? 0 : log(sum), 0};
+}
+
+/* Returns the number of keys of the row's packed sequence, or of all keys. */
+static int64_t keys_of(const attn__row *row)
+{
+    const attn__canonical *canonical = row->canonical;
+    if (!attn__is_packed(canonical))
+        return canonical->key.size;
+    int64_t longest = canonical->key.axis[canonical->problem.packed.key_dim].dim.n;
+    return longest > 0 ? canonical->key.size / longest * row->keys : 0;
 }
 
 void attn__pair_row(attn__pair *pair, const attn__row *row, attn__normalizer *normalizer)
@@ -177,17 +189,19 @@ void attn__pair_row(attn__pair *pair, const attn__row *row, attn__normalizer *no
     const attn__canonical *canonical = pair->canonical;
     const attn__group *contract = &canonical->contract;
     if (reads_q_and_k(canonical))
-        attn__gather(contract, ATTN__OP_Q, pair->dtype, pair->arrays->q, row->offset[ATTN__OP_Q], pair->qs);
+        attn__gather(contract, ATTN__OP_Q, pair->dtype, pair->arrays->at.q, row->offset[ATTN__OP_Q], pair->qs);
     if (attn__score_of(&canonical->problem)->vectors > 0)
-        attn__gather(contract, ATTN__OP_W, pair->side, pair->arrays->w, row->offset[ATTN__OP_W], pair->ws);
+        attn__gather(contract, ATTN__OP_W, pair->side, pair->arrays->at.w, row->offset[ATTN__OP_W], pair->ws);
     if (attn__score_of(&canonical->problem)->vectors > 1)
-        attn__gather(contract, ATTN__OP_W, pair->side, pair->arrays->w2, row->offset[ATTN__OP_W], pair->w2s);
+        attn__gather(contract, ATTN__OP_W, pair->side, pair->arrays->at.w2, row->offset[ATTN__OP_W], pair->w2s);
     if (canonical->extras & ATTN__TOP_K)
         find_largest(pair, row);
-    if (normalizer && canonical->problem.mask_fill != 0)
+    if (normalizer && canonical->problem.normalization == ATTN_NORMALIZATION_SIGMOID)
+        *normalizer = (attn__normalizer){.sigmoid_bias = attn__sigmoid_bias(&canonical->problem, keys_of(row))};
+    else if (normalizer && canonical->problem.mask_fill != 0)
         *normalizer = normalizer_from_scores(pair, row);
     else if (normalizer)
-        *normalizer = (attn__normalizer){attn__load(pair->side, pair->arrays->lse, row->offset[ATTN__OP_LSE]), 0};
+        *normalizer = (attn__normalizer){attn__load(pair->side, pair->arrays->at.lse, row->offset[ATTN__OP_LSE]), 0, 0};
 }
 
 double attn__row_weight(const attn__row *row, const attn__normalizer *normalizer, double score)
@@ -195,6 +209,8 @@ double attn__row_weight(const attn__row *row, const attn__normalizer *normalizer
     attn_normalization normalization = row->canonical->problem.normalization;
     if (normalization == ATTN_NORMALIZATION_HARDMAX)
         return normalizer->max != normalizer->max ? normalizer->max : 1;
+    if (normalization == ATTN_NORMALIZATION_SIGMOID)
+        return attn__sigmoid(score + normalizer->sigmoid_bias);
     if (normalization == ATTN_NORMALIZATION_SOFTMAX)
         return exp(attn__log_weight(score - normalizer->max - normalizer->log_sum));
     return score * exp(-normalizer->max - normalizer->log_sum);

@@ -15,7 +15,7 @@
 /* Scratch rows of one thread. Rows of q, k, w and w2 have `contract` doubles, and rows of v and dout have `value`. */
 typedef struct attn__pair {
     const attn__canonical *canonical;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     attn_dtype dtype, keys, side; /* types of q and o; of k and v; of bias, tables and w */
     double slope; /* d(capped score) / d(scale * (score + tables)) of the last pair; 1 without a softcap */
     double *qs, *ks, *ws, *w2s;           /* [contract] */
@@ -29,17 +29,18 @@ typedef struct attn__pair {
 /* Returns the bytes of scratch memory of one thread, or SIZE_MAX if the size overflows. */
 size_t attn__pair_size(const attn__canonical *canonical);
 /* Places the arrays of a pair in `memory`: attn__pair_size() bytes, aligned to 8 bytes. */
-void attn__pair_start(attn__pair *pair, const attn__canonical *canonical, const attn_arrays *arrays, void *memory);
+void attn__pair_start(attn__pair *pair, const attn__canonical *canonical, const attn__execution *arrays, void *memory);
 
 /* The log-sum-exp of a row as two numbers. Their sum is never rounded, because rounding would lose digits of large
  * scores, such as a mask_fill of -1e6 in f32. A score minus log-sum-exp is computed as score - max - log_sum.  `max` is
- * -infinity if the row has no keys. */
+ * -infinity if the row has no keys. For a sigmoid, both are 0. */
 typedef struct attn__normalizer {
     double max, log_sum;
+    double sigmoid_bias;
 } attn__normalizer;
 
 /* Gathers q, w and w2 of a row. If `normalizer` is not NULL, also sets the row's log-sum-exp. With a mask_fill, the
- * log-sum-exp is computed from the scores. Otherwise, it is read from arrays->lse. */
+ * log-sum-exp is computed from the scores. Otherwise, it is read from arrays->at.lse. A sigmoid needs none. */
 void attn__pair_row(attn__pair *pair, const attn__row *row, attn__normalizer *normalizer);
 /* Computes the score of a key: mask_fill, or the capped scale * (score + tables), plus bias. Gathers k and the rows of
  * the tables.  A key that is not among the top_k is masked. */

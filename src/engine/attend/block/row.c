@@ -23,7 +23,7 @@ static void pack(attn__row *row, int64_t sequence)
 {
     const attn__canonical *canonical = row->canonical;
     const attn_packed *packed = &canonical->problem.packed;
-    const int32_t *q = row->arrays->q_offsets + sequence, *k = row->arrays->k_offsets + sequence;
+    const int32_t *q = row->arrays->at.q_offsets + sequence, *k = row->arrays->at.k_offsets + sequence;
     row->absent = row->index[packed->query_dim] >= (int64_t)q[1] - q[0];
     row->keys = (int64_t)k[1] - k[0];
     row->shift = packed->align_ends ? row->keys - ((int64_t)q[1] - q[0]) : 0;
@@ -34,7 +34,7 @@ static void pack(attn__row *row, int64_t sequence)
             row->offset[op] += k[0] * attn__stride(&canonical->key.axis[packed->key_dim].dim, op);
 }
 
-void attn__row_at(attn__row *row, const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch,
+void attn__row_at(attn__row *row, const attn__canonical *canonical, const attn__execution *arrays, int64_t batch,
                   int64_t query)
 {
     const attn_problem *p = &canonical->problem;
@@ -51,7 +51,7 @@ void attn__row_at(attn__row *row, const attn__canonical *canonical, const attn_a
         row->base[i] = attn__window_base(&p->windows[i], canonical->key.axis[p->windows[i].key_dim].dim.n,
                                          row->index[p->windows[i].query_dim]);
     if (canonical->has_lens)
-        row->len = arrays->lens[row->offset[ATTN__OP_LENS]];
+        row->len = arrays->at.lens[row->offset[ATTN__OP_LENS]];
     if (canonical->has_dropout)
         row->key = attn__dropout_row(canonical, arrays, drop);
 }
@@ -116,13 +116,13 @@ static bool is_masked(const attn__row *row, const place *at, const attn__spot *s
         if (d < p->bands[i].lo || d > p->bands[i].hi)
             return true;
     }
-    if (canonical->has_blocks && !row->arrays->blocks[spot->offset[ATTN__OP_BLOCKS] + block_shift(row, at)])
+    if (canonical->has_blocks && !row->arrays->at.blocks[spot->offset[ATTN__OP_BLOCKS] + block_shift(row, at)])
         return true;
     if (spot->outside)
         return false;
     if (canonical->has_lens && at->position[p->lens_dim] >= row->len)
         return true;
-    return canonical->has_mask && !row->arrays->mask[spot->offset[ATTN__OP_MASK]];
+    return canonical->has_mask && !row->arrays->at.mask[spot->offset[ATTN__OP_MASK]];
 }
 
 static void find_offsets(attn__spot *spot, const attn__row *row, const place *at)

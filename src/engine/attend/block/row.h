@@ -12,7 +12,7 @@
 
 typedef struct attn__row {
     const attn__canonical *canonical;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     int64_t index[ATTN_MAX_DIMS];     /* the query's index along each query axis */
     int64_t offset[ATTN__OPERANDS];   /* offset of the row in each operand */
     int64_t table[ATTN_MAX_RELATIVE]; /* offset of the batch index in each table */
@@ -39,7 +39,7 @@ typedef struct attn__spot {
     uint32_t column;                  /* dropout column number of the key */
 } attn__spot;
 
-void attn__row_at(attn__row *row, const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch,
+void attn__row_at(attn__row *row, const attn__canonical *canonical, const attn__execution *arrays, int64_t batch,
                   int64_t query);
 void attn__spot_at(attn__spot *spot, const attn__row *row, int64_t key);
 /* Returns the dropout factor of a weight: 0 if the weight is dropped, otherwise 1 / (1 - p). */

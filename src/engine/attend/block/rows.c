@@ -48,11 +48,6 @@ void attn__offsets_indices(const attn__group *group, int axis, int64_t first, in
         out[i] = attn__offsets_index(group, axis, first + i);
 }
 
-bool attn__offsets_adjacent(const attn__group *group, size_t stride)
-{
-    return attn__offsets_even(group, stride, 1);
-}
-
 bool attn__offsets_even(const attn__group *group, size_t stride, int64_t step)
 {
     for (int a = group->n - 1; a >= 0; a--) {

@@ -34,13 +34,13 @@ static inline const attn__group *attn__rows_of(const attn__canonical *canonical,
     return attn__operand_table[op].roles & ATTN__IN_QUERY ? &canonical->query : &canonical->key;
 }
 
-static inline void *attn__operand_array(const attn_arrays *arrays, attn__operand op)
+static inline void *attn__operand_array(const attn__execution *arrays, attn__operand op)
 {
 #define ATTN_X(NAME, field, roles, positional) [ATTN__OP_##NAME] = offsetof(attn_arrays, field),
     static const size_t places[] = {ATTN__OPERAND_MAP(ATTN_X)};
 #undef ATTN_X
     void *data;
-    memcpy(&data, (const char *)arrays + places[op], sizeof data);
+    memcpy(&data, (const char *)&arrays->at + places[op], sizeof data);
     return data;
 }
 
@@ -77,8 +77,14 @@ static inline int64_t attn__offsets_index(const attn__group *group, int axis, in
 
 /* Writes the indices along one axis for the group's linear indices [first, first + count). */
 void attn__offsets_indices(const attn__group *group, int axis, int64_t first, int64_t count, int64_t *out);
+/* Reports whether every index i has the offset i * step. */
+bool attn__offsets_even(const attn__group *group, size_t stride, int64_t step);
 /* Reports whether the group's elements are contiguous with this stride. */
-bool attn__offsets_adjacent(const attn__group *group, size_t stride);
+static inline bool attn__offsets_adjacent(const attn__group *group, size_t stride)
+{
+    return attn__offsets_even(group, stride, 1);
+}
+
 /* Writes the offsets of a group of channels to *room and advances *room. If channels are adjacent, returns NULL. */
 static inline const int64_t *attn__offsets_channels(const attn__group *group, size_t stride, int64_t **room)
 {
@@ -115,9 +121,6 @@ static inline bool attn__group_moves(const attn__group *group, attn__operand op)
         all = all && (group->axis[a].dim.n <= 1 || group->axis[a].packed || attn__stride(&group->axis[a].dim, op) != 0);
     return all;
 }
-
-/* Reports whether every index i has the offset i * step. */
-bool attn__offsets_even(const attn__group *group, size_t stride, int64_t step);
 
 /* Offsets of one batch index in all operands and tables, and its row number for dropout. */
 typedef struct attn__place {
@@ -163,8 +166,8 @@ void attn__rows_prefetch(const attn__rows *rows, int64_t r);
 /* Adds rows [from, to) of `heads` neighbouring batch indices to `list`. The operand's channels must be adjacent.
  * Returns false and adds nothing if rows run along several dims, since the hardware prefetcher handles such rows. */
 static inline bool attn__rows_plan_prefetch(attn__prefetch *list, const attn__canonical *canonical,
-                                            const attn_arrays *arrays, attn__operand op, int64_t batch, int64_t heads,
-                                            int64_t from, int64_t to)
+                                            const attn__execution *arrays, attn__operand op, int64_t batch,
+                                            int64_t heads, int64_t from, int64_t to)
 {
     const attn__group *group = attn__rows_of(canonical, op);
     size_t stride = attn__stride_of(op);

@@ -5,11 +5,11 @@
 
 #include <string.h>
 
-attn__bias attn__bias_of(const attn__canonical *canonical, const attn_arrays *arrays, bool dbias, const int64_t *row_at,
-                         int64_t rows, const int64_t *key_at, int64_t keys)
+attn__bias attn__bias_of(const attn__canonical *canonical, const attn__execution *arrays, bool dbias,
+                         const int64_t *row_at, int64_t rows, const int64_t *key_at, int64_t keys)
 {
     size_t stride = dbias ? ATTN__STRIDE(dim.dbias) : ATTN__STRIDE(dim.bias);
-    const void *base = dbias ? arrays->dbias : arrays->bias;
+    const void *base = dbias ? arrays->at.dbias : arrays->at.bias;
     return (attn__bias){.base = (float *)(uintptr_t)base,
                         .row_at = row_at,
                         .key_at = key_at,
@@ -82,7 +82,7 @@ static inline int64_t offset_of(rows *r, int64_t i)
     return r->base + r->offset[i % CHUNK];
 }
 
-void attn__running_begin(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
+void attn__running_begin(const attn__canonical *canonical, const attn__execution *arrays, int64_t batch, int64_t first,
                          int64_t count, int64_t padded, float *max, float *sum)
 {
     for (int64_t i = 0; i < padded; i++) {
@@ -93,28 +93,28 @@ void attn__running_begin(const attn__canonical *canonical, const attn_arrays *ar
         return;
     rows r = rows_of(canonical, ATTN__STRIDE(dim.sinks), batch, first, count);
     for (int64_t i = 0; i < count; i++) {
-        max[i] = (float)((double)((const float *)arrays->sinks)[offset_of(&r, i)] * ATTN__LOG2E);
+        max[i] = (float)((double)((const float *)arrays->at.sinks)[offset_of(&r, i)] * ATTN__LOG2E);
         sum[i] = max[i] == -INFINITY ? 0.0f : 1.0f;
     }
 }
 
-void attn__running_store(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
+void attn__running_store(const attn__canonical *canonical, const attn__execution *arrays, int64_t batch, int64_t first,
                          int64_t count, const float *max, const float *sum)
 {
     rows r = rows_of(canonical, ATTN__STRIDE(dim.lse), batch, first, count);
     for (int64_t i = 0; i < count; i++)
-        ((float *)arrays->lse)[offset_of(&r, i)] = attn__running_lse(max[i], sum[i]);
+        ((float *)arrays->at.lse)[offset_of(&r, i)] = attn__running_lse(canonical, max[i], sum[i]);
 }
 
-void attn__lse_load(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
+void attn__lse_load(const attn__canonical *canonical, const attn__execution *arrays, int64_t batch, int64_t first,
                     int64_t count, float *lse, float *delta)
 {
     rows r = rows_of(canonical, ATTN__STRIDE(dim.lse), batch, first, count);
     bool takes = canonical->extras & ATTN__DLSE;
     for (int64_t i = 0; i < count; i++) {
         int64_t at = offset_of(&r, i);
-        lse[i] = attn__lse_in(((const float *)arrays->lse)[at]);
+        lse[i] = attn__lse_in(((const float *)arrays->at.lse)[at]);
         if (takes)
-            delta[i] -= lse[i] == INFINITY ? 0.0f : ((const float *)arrays->dlse)[at];
+            delta[i] -= lse[i] == INFINITY ? 0.0f : ((const float *)arrays->at.dlse)[at];
     }
 }

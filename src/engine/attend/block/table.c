@@ -48,13 +48,13 @@ const char *attn__table_panels_refuse(const attn__canonical *canonical)
 {
     const attn_problem *problem = &canonical->problem;
     if (problem->nrelatives && attn__is_packed(canonical))
-        return "relative tables of packed sequences";
+        return "does not support relative tables of packed sequences";
     for (int i = 0; i < problem->nrelatives; i++) {
         const attn_relative *r = &problem->relatives[i];
         if (r->kind == ATTN_RELATIVE_KEY)
-            return "a relative table of keys";
+            return "does not support a relative table of keys";
         if (reached(canonical, r) > MOST / attn__max(1, attn__table_channels(canonical, i)->size))
-            return "a relative table too large";
+            return "the relative table is too large";
     }
     return NULL;
 }
@@ -116,11 +116,11 @@ static bool read_channel(const attn__table_panel *panel, const float *numbers, i
     return finite;
 }
 
-void attn__table_panel_read(const attn__table_panel *panel, const attn__canonical *canonical, const attn_arrays *arrays,
-                            int64_t at, float factor, const attn__table_memory *memory)
+void attn__table_panel_read(const attn__table_panel *panel, const attn__canonical *canonical,
+                            const attn__execution *arrays, int64_t at, float factor, const attn__table_memory *memory)
 {
     const attn_relative *r = &canonical->problem.relatives[panel->relative];
-    const float *table = (const float *)arrays->table[panel->relative] + at;
+    const float *table = (const float *)arrays->at.table[panel->relative] + at;
     bool finite = true;
     if (*memory->at == at)
         return;

@@ -73,8 +73,8 @@ static inline void attn__table_memory_start(const attn__table_memory *memory)
 
 /* Reads the table at an element offset, unless the panel already holds that table. Writes the numbers to `rows`, and
  * the numbers times `factor` to `across`.  Rows outside of the table are 0. */
-void attn__table_panel_read(const attn__table_panel *panel, const attn__canonical *canonical, const attn_arrays *arrays,
-                            int64_t at, float factor, const attn__table_memory *memory);
+void attn__table_panel_read(const attn__table_panel *panel, const attn__canonical *canonical,
+                            const attn__execution *arrays, int64_t at, float factor, const attn__table_memory *memory);
 
 /* Rows [low, low + n) of the panel, which the pairs of some queries and keys use. */
 typedef struct attn__table_reach {

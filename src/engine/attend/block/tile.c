@@ -5,10 +5,20 @@
 #include "attend/problem/operand.h"
 #include "base/integers.h"
 
+static attn__weights_kind kind_of(const attn__canonical *canonical)
+{
+    attn_normalization normalization = canonical->problem.normalization;
+    return normalization == ATTN_NORMALIZATION_SIGMOID   ? ATTN__WEIGHTS_SIGMOID
+           : normalization == ATTN_NORMALIZATION_NONE    ? ATTN__WEIGHTS_SCORES
+           : normalization == ATTN_NORMALIZATION_HARDMAX ? ATTN__WEIGHTS_LARGEST
+                                                         : ATTN__WEIGHTS_SOFTMAX;
+}
+
 attn__tile_plan attn__tile_plan_of(const attn__canonical *canonical, attn__isa isa)
 {
     attn__tile_plan plan = {.lanes = attn__online_softmax_for(isa),
                             .backward = attn__softmax_backward_for(isa),
+                            .kind = kind_of(canonical),
                             .has_bias = canonical->has_bias,
                             .has_dropout = canonical->has_dropout,
                             .wants_dbias = canonical->backward && (canonical->problem.flags & ATTN_WANT_DBIAS),
@@ -30,6 +40,7 @@ void attn__tile_rows_take(attn__tile_rows *rows, const attn__tile_plan *plan, at
     rows->most = most;
     rows->low = rows->high = NULL;
     rows->m = rows->l = rows->shrink = NULL;
+    rows->chosen = NULL;
     rows->bias = attn__arena_offsets(arena, plan->has_bias ? most : 0);
     rows->dbias = attn__arena_offsets(arena, plan->wants_dbias ? most : 0);
     rows->bias_at = attn__arena_offsets(arena, plan->has_bias ? heads : 0);
@@ -55,6 +66,7 @@ void attn__tile_lanes_take(attn__tile_rows *rows, const attn__tile_plan *plan, a
     rows->m = attn__arena_floats(arena, all);
     rows->l = attn__arena_floats(arena, all);
     rows->shrink = attn__arena_floats(arena, most);
+    rows->chosen = attn__arena_take(arena, plan->kind == ATTN__WEIGHTS_LARGEST ? all : 0, sizeof(int32_t));
 }
 
 void attn__tile_keys_take(attn__tile_keys *keys, const attn__tile_plan *plan, attn__arena *arena, int64_t most)
@@ -96,7 +108,9 @@ void attn__tile_rows_lse(const attn__tile_rows *rows, const attn__tile_plan *pla
     enum { CHUNK = 64 };
     const attn__canonical *canonical = place->canonical;
     int64_t at = place->head * rows->most, batch = place->batch, count = place->count, offset[CHUNK];
-    const float *lse = place->arrays->lse;
+    const float *lse = place->arrays->at.lse;
+    if (plan->kind == ATTN__WEIGHTS_SIGMOID)
+        return;
     attn__lse_load(canonical, place->arrays, batch, place->first, count, rows->lse + at, rows->delta + at);
     for (int64_t i = 0; plan->masks && plan->visible.fills && i < count; i++) {
         if (i % CHUNK == 0)
@@ -111,6 +125,8 @@ void attn__tile_keys_start(attn__tile_keys *keys, const attn__tile_plan *plan, c
 {
     if (plan->masks)
         attn__visible_keys_start(&keys->see, canonical, first, count);
+    keys->sigmoid_bias = attn__sigmoid_offset(canonical);
+    keys->first = first;
     if (count < 1)
         return;
     if (plan->has_bias)
@@ -203,16 +219,59 @@ bool attn__tile_softmax(const attn__tile *t, const float *top)
     const attn__tile_plan *plan = t->plan;
     const attn__tile_rows *rows = t->rows;
     int64_t at = t->head * rows->most + t->row;
-    bool changed;
+    bool changed = false;
     attn__online_softmax_args softmax = {
         t->s, t->nkeys, t->ld, top, rows->m + at, rows->l + at, rows->shrink + t->row, &changed};
-    plan->lanes->softmax(&softmax);
+    if (plan->kind == ATTN__WEIGHTS_LARGEST) {
+        plan->lanes->largest(&(attn__lane_largest){t->s, t->nkeys, t->ld, rows->m + at, rows->chosen + at,
+                                                   (int32_t)(t->keys->first + t->key)});
+        return false;
+    }
+    if (plan->kind == ATTN__WEIGHTS_SOFTMAX)
+        plan->lanes->softmax(&softmax);
+    else
+        plan->lanes->separate(&(attn__lane_weights){t->s, t->nkeys, t->ld, plan->kind == ATTN__WEIGHTS_SIGMOID,
+                                                    t->keys->sigmoid_bias, rows->m + at, rows->l + at});
     if (plan->has_dropout)
         plan->lanes->dropout(&(attn__lane_dropout){t->s, t->nkeys, t->ld, rows->low + at, rows->high + at,
                                                    t->keys->column + t->key, plan->drop_below});
     if (t->alive)
         attn__finite_note_weights(t->s, t->nkeys, t->ld, t->fades ? t->fades + at : NULL, t->alive);
     return changed;
+}
+
+static bool drops(const attn__tile_chosen *t, int64_t i)
+{
+    const attn__tile_place *place = &t->place;
+    uint64_t hash;
+    uint32_t column;
+    if (!t->plan->has_dropout)
+        return false;
+    attn__dropout_rows(place->canonical, place->arrays, place->batch, place->first + i, 1, &hash);
+    attn__dropout_columns(place->canonical, t->chosen[i], 1, &column);
+    return attn__dropout_bits(hash, column) < t->plan->drop_below;
+}
+
+void attn__tile_store_chosen(const attn__tile_chosen *t)
+{
+    const attn__tile_place *place = &t->place;
+    const attn__canonical *canonical = place->canonical;
+    attn_dtype keys = attn__operand_dtype(&canonical->problem, ATTN__OP_V), dtype = canonical->problem.dtype;
+    int64_t n = canonical->value.size, at;
+    for (int64_t i = 0; i < place->count; i++) {
+        bool nan = t->m[i] != t->m[i];
+        if (nan || t->m[i] == -INFINITY || drops(t, i)) {
+            for (int64_t c = 0; c < n; c++)
+                t->row[c] = nan ? t->m[i] : 0.0f;
+        } else {
+            attn__operand_offsets(canonical, ATTN__OP_V, place->batch, t->chosen[i], 1, &at);
+            attn__rows v = {place->arrays->at.v, keys, &at, 1, t->v_channel, n};
+            attn__rows_load(&v, t->plan->lanes, t->row, n);
+        }
+        attn__operand_offsets(canonical, ATTN__OP_O, place->batch, place->first + i, 1, &at);
+        attn__rows o = {place->arrays->at.o, dtype, &at, 1, t->o_channel, n};
+        attn__rows_store(&o, t->plan->backward, t->row, n, t->plan->drop_scale, false);
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------- backward */
@@ -224,7 +283,9 @@ void attn__tile_weights(attn__tile *t)
     int64_t at = t->head * rows->most + t->row;
     if (plan->has_bias)
         load_bias(t, false);
-    attn__softmax_backward_args args = {.rows = t->nrows,
+    attn__softmax_backward_args args = {.kind = plan->kind,
+                                        .sigmoid_bias = t->keys->sigmoid_bias,
+                                        .rows = t->nrows,
                                         .keys = t->nkeys,
                                         .ld = t->ld,
                                         .s = t->s,

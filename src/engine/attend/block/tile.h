@@ -21,6 +21,7 @@ typedef struct attn__tile_plan {
     const attn__softmax_backward_kernel *backward;
     attn__visible visible;
     bool masks; /* some pair may be masked; only then attn__tile.see and attn__tile_keys.see are used */
+    attn__weights_kind kind;
     bool has_bias, has_dropout, wants_dbias;
     float softcap; /* softcap times log2(e); 0: none */
     float fill;    /* score of a masked key times log2(e); -infinity without mask_fill */
@@ -38,6 +39,7 @@ typedef struct attn__tile_rows {
     uint64_t *drop;              /* by head: dropout hashes */
     uint32_t *low, *high;        /* by head: halves of the dropout hashes, for one query per lane */
     float *m, *l, *shrink;       /* forward. m, l: by head; shrink: [most] */
+    int32_t *chosen;             /* forward, by head, for ATTN__WEIGHTS_LARGEST: the key of the largest score m */
     float *lse, *delta, *fill;   /* backward, by head, see attn__softmax_backward_args */
 } attn__tile_rows;
 
@@ -46,12 +48,14 @@ typedef struct attn__tile_keys {
     attn__visible_keys see;
     int64_t *bias, *dbias; /* offsets in the bias and in its gradient */
     uint32_t *column;      /* dropout column numbers; memory up to a multiple of the lanes is read */
+    float sigmoid_bias;    /* b times log2(e); only for sigmoids */
+    int64_t first;         /* number of the first key */
 } attn__tile_keys;
 
 typedef struct attn__tile {
     const attn__tile_plan *plan;
     const attn__canonical *canonical;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     const attn__visible_rows *see; /* limits of the rows */
     const attn__tile_rows *rows;
     int64_t row, nrows;
@@ -87,7 +91,7 @@ void attn__tile_keys_take(attn__tile_keys *keys, const attn__tile_plan *plan, at
 /* Queries [first, first + count) of a batch index. `head` is the index of the batch index in the arrays by head. */
 typedef struct attn__tile_place {
     const attn__canonical *canonical;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     int64_t head, batch, first, count;
 } attn__tile_place;
 
@@ -95,7 +99,7 @@ typedef struct attn__tile_place {
 void attn__tile_rows_start(const attn__tile_rows *rows, const attn__tile_plan *plan, const attn__tile_place *place);
 /* Finds a head's offsets in the bias and in its gradient, and the queries' dropout hashes. */
 void attn__tile_rows_head(const attn__tile_rows *rows, const attn__tile_plan *plan, const attn__tile_place *place);
-/* Loads a head's log-sum-exps and the weights of masked keys. Subtracts the log-sum-exps' gradient from delta. `see`
+/* Loads a head's log-sum-exps and the weights of masked keys, unless the weights are sigmoids. Subtracts the log-sum-exps' gradient from delta. `see`
  * has the limits of the same queries. */
 void attn__tile_rows_lse(const attn__tile_rows *rows, const attn__tile_plan *plan, const attn__tile_place *place,
                          const attn__visible_rows *see);
@@ -108,9 +112,23 @@ bool attn__tile_sees(attn__tile *t, const attn__visible_span *span);
 
 /* Forward: applies softcap, bias and masks to the scores, and sets t->alive. Returns whether the scores changed. */
 bool attn__tile_scores(attn__tile *t);
-/* Forward: computes the weights from the scores, the sums m and l, and t->alive. `top`: largest score of each query,
+/* Forward: computes the weights from the scores, the sums m and l, and t->alive. Weights that do not depend on other
+ * keys have m = 0 and l = 1. A hardmax has no weights, but rows->chosen. `top`: largest score of each query,
  * or NULL. Returns true if earlier sums must be multiplied by rows->shrink. */
 bool attn__tile_softmax(const attn__tile *t, const float *top);
+
+/* The output of a hardmax. `place` has the queries. */
+typedef struct attn__tile_chosen {
+    const attn__tile_plan *plan;
+    attn__tile_place place;
+    const float *m;                       /* largest scores; -infinity: no keys; NaN: NaN among the scores */
+    const int32_t *chosen;                /* their keys */
+    const int64_t *v_channel, *o_channel; /* see attn__rows.channel */
+    float *row;                           /* scratch memory for the channels of a value */
+} attn__tile_chosen;
+/* Stores the values of the chosen keys as output: zeros for queries without keys or whose weight is dropped, and NaN for
+ * queries with NaN among their scores. */
+void attn__tile_store_chosen(const attn__tile_chosen *t);
 
 /* Backward: computes weights and gradients of scores from the products s and ds. */
 void attn__tile_weights(attn__tile *t);

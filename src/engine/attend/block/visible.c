@@ -186,7 +186,7 @@ static void narrow_by_lengths(const attn__visible_rows *rows, int64_t batch)
     int lens_dim = canonical->problem.lens_dim, a = 0;
     const attn_window *window = attn__window_of(&canonical->problem, lens_dim);
     int64_t n = canonical->key.axis[lens_dim].dim.n, at[CHUNK];
-    const int32_t *lens = rows->arrays->lens + attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.lens), batch);
+    const int32_t *lens = rows->arrays->at.lens + attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.lens), batch);
     while (rows->visible->axis[a] != lens_dim)
         a++;
     walk w = walk_from(&canonical->query, window ? window->query_dim : 0, rows->first);
@@ -264,7 +264,7 @@ static void find_mask(const attn__visible_rows *rows, int64_t batch)
     }
 }
 
-void attn__visible_rows_start(attn__visible_rows *rows, const attn__canonical *canonical, const attn_arrays *arrays,
+void attn__visible_rows_start(attn__visible_rows *rows, const attn__canonical *canonical, const attn__execution *arrays,
                               int64_t batch, int64_t first, int64_t count, int64_t lanes)
 {
     int64_t padded = attn__round_up(count, lanes);
@@ -431,7 +431,7 @@ static unsigned blocks_of(const attn__visible_tile *t)
         for (int64_t c = 0; c < t->nkeys; c++) {
             if (c > 0 && columns[c] == columns[c - 1])
                 continue;
-            bool sees = t->rows->arrays->blocks[rows[r] + columns[c]] != 0;
+            bool sees = t->rows->arrays->at.blocks[rows[r] + columns[c]] != 0;
             any = any || sees;
             all = all && sees;
         }
@@ -449,7 +449,7 @@ static unsigned mask_of_row(const uint8_t *row, int64_t keys)
 /* Finds whether the mask hides all, some or no keys of the tile. Stops when two rows differ. */
 static unsigned mask_of(const attn__visible_tile *t)
 {
-    const uint8_t *mask = t->rows->arrays->mask + t->keys->mask[t->key];
+    const uint8_t *mask = t->rows->arrays->at.mask + t->keys->mask[t->key];
     const int64_t *rows = t->rows->mask + t->row;
     if (!t->keys->adjacent || t->nrows < 1 || t->nkeys < 1)
         return ATTN__VISIBLE_MASK;
@@ -521,7 +521,7 @@ static void find_taps(const attn__visible_tile *t, int64_t row, uint8_t *out)
 static void find_window_kinds(const attn__visible_tile *t, int64_t row, uint8_t *kinds)
 {
     const attn__visible_rows *rows = t->rows;
-    const uint8_t *mask = rows->mask ? rows->arrays->mask + rows->mask[row] : NULL;
+    const uint8_t *mask = rows->mask ? rows->arrays->at.mask + rows->mask[row] : NULL;
     uint8_t masked = rows->visible->fills ? ATTN__VISIBLE_FILL : ATTN__VISIBLE_OUT;
     find_taps(t, row, kinds);
     for (int64_t j = 0; j < t->nkeys; j++) {
@@ -539,7 +539,7 @@ static void find_bytes(const attn__visible_tile *t, int64_t row, unsigned parts,
     int64_t n = t->nkeys;
     if (rows->mask && (parts & ATTN__VISIBLE_MASK)) {
         const int64_t *at = keys->mask + t->key;
-        const uint8_t *mask = rows->arrays->mask + rows->mask[row], *adjacent = mask + (n > 0 ? at[0] : 0);
+        const uint8_t *mask = rows->arrays->at.mask + rows->mask[row], *adjacent = mask + (n > 0 ? at[0] : 0);
         for (int64_t j = 0; keys->adjacent && j < n; j++)
             out[j] = adjacent[j] != 0;
         for (int64_t j = 0; !keys->adjacent && j < n; j++)
@@ -548,7 +548,7 @@ static void find_bytes(const attn__visible_tile *t, int64_t row, unsigned parts,
         memset(out, 1, (size_t)n);
     }
     if (rows->blocks && (parts & ATTN__VISIBLE_BLOCKS)) {
-        const uint8_t *blocks = rows->arrays->blocks + rows->blocks[row];
+        const uint8_t *blocks = rows->arrays->at.blocks + rows->blocks[row];
         for (int64_t j = 0; j < n; j++)
             out[j] &= (uint8_t)(blocks[keys->blocks[t->key + j]] != 0);
     }
@@ -630,7 +630,7 @@ static void hide_blocks(const attn__visible_tile *t, float *s, int64_t width, fl
 {
     const int64_t *rows = t->rows->blocks + t->row;
     for (int64_t key = 0; key < t->nkeys; key++, s += width) {
-        const uint8_t *column = t->rows->arrays->blocks + t->keys->blocks[t->key + key];
+        const uint8_t *column = t->rows->arrays->at.blocks + t->keys->blocks[t->key + key];
         for (int64_t i = 0; i < t->nrows; i++)
             s[i] = column[rows[i]] ? s[i] : fill;
     }
@@ -641,7 +641,7 @@ static void gather_mask(const attn__visible_tile *t, const attn__online_softmax_
 {
     const int64_t *at = t->keys->mask + t->key;
     bool adjacent = t->keys->adjacent && t->nkeys > 0;
-    void *base = (void *)(uintptr_t)(t->rows->arrays->mask + (adjacent ? at[0] : 0));
+    void *base = (void *)(uintptr_t)(t->rows->arrays->at.mask + (adjacent ? at[0] : 0));
     attn__lane_view view = {base, ATTN_U8, t->rows->mask + t->row, adjacent ? NULL : at, t->nkeys, t->nrows};
     lanes->gather(&view, to, width, 1.0f);
 }

@@ -60,7 +60,7 @@ enum {
 typedef struct attn__visible_rows {
     const attn__visible *visible;
     const attn__canonical *canonical;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     unsigned parts; /* bits of the arrays that are present */
     int64_t first, count;
     /* Bands and lengths limit each query to the indices [from, to) along visible->axis[a]. */
@@ -76,7 +76,7 @@ typedef struct attn__visible_rows {
 void attn__visible_rows_take(attn__visible_rows *rows, const attn__visible *visible, attn__arena *arena, int64_t count,
                              unsigned parts);
 /* Prepares queries [first, first + count) of a batch index. Pads the arrays to a multiple of `lanes`. */
-void attn__visible_rows_start(attn__visible_rows *rows, const attn__canonical *canonical, const attn_arrays *arrays,
+void attn__visible_rows_start(attn__visible_rows *rows, const attn__canonical *canonical, const attn__execution *arrays,
                               int64_t batch, int64_t first, int64_t count, int64_t lanes);
 
 /* A block of keys or taps, which is the same for each batch index. */

@@ -177,31 +177,31 @@ static void sum_copy(void *user, int64_t copy, int thread)
         attn__store(j->x->dtype, j->dtable, to + row * table->stride[table->n - 1], sums[row]);
 }
 
-static void run(const attn__step *step, const attn_arrays *given, char *workspace)
+static void run(const attn__step *step, const attn__execution *given, char *workspace)
 {
     const bias_index *x = step->data;
     if (x->copies == 0) {
         attn__step_run(step->child, given, workspace);
         return;
     }
-    attn_arrays mine = *given;
+    attn__execution mine = *given;
     int threads = step->plan->canonical.threads;
     int64_t origin = -x->low * (int64_t)attn_dtype_size(x->dtype);
     job j = {.x = x,
-             .index = given->bias_index ? given->bias_index + x->low : NULL,
-             .table = given->bias,
-             .dtable = given->dbias,
+             .index = given->at.bias_index ? given->at.bias_index + x->low : NULL,
+             .table = given->at.bias,
+             .dtable = given->at.dbias,
              .spread = workspace + step->workspace_at};
     attn__parallel_items(threads, x->copies, spread_copy, &j);
-    mine.bias = j.spread + origin;
+    mine.at.bias = j.spread + origin;
     j.spread += spread_bytes(x);
     if (x->learned) {
         memset(j.spread, 0, spread_bytes(x)); /* an entry that no pair reads keeps the gradient 0 */
-        mine.dbias = j.spread + origin;
+        mine.at.dbias = j.spread + origin;
     }
     attn__step_run(step->child, &mine, workspace);
     j.sums = (double *)(void *)(j.spread + spread_bytes(x));
-    if (x->learned && given->dbias)
+    if (x->learned && given->at.dbias)
         attn__parallel_items(threads, x->copies, sum_copy, &j);
 }
 

@@ -49,15 +49,15 @@ static const char *extra_refusal(unsigned unknown)
     static const struct {
         unsigned bit;
         const char *why;
-    } reasons[] = {{ATTN__PACKED, "packed sequences"},
-                   {ATTN__SOFTCAP, "scores are capped"},
-                   {ATTN__SINKS, "sinks"},
-                   {ATTN__DLSE, "a gradient of the log-sum-exp"},
-                   {ATTN__BIAS_MEETS, "several pairs use the same element of the bias"},
-                   {ATTN__BLOCKS, "a mask of blocks"},
-                   {ATTN__TOP_K, "the largest scores alone take part"},
-                   {ATTN__BF16_KEYS, "keys and values of another type than the queries"},
-                   {ATTN__BATCH_INVARIANT, "the order of its sums depends on lengths"}};
+    } reasons[] = {{ATTN__PACKED, "does not support packed sequences"},
+                   {ATTN__SOFTCAP, "does not support a softcap"},
+                   {ATTN__SINKS, "does not support sinks"},
+                   {ATTN__DLSE, "does not support a gradient of the log-sum-exp"},
+                   {ATTN__BIAS_MEETS, "does not support pairs that share an element of the bias"},
+                   {ATTN__BLOCKS, "does not support a mask of blocks"},
+                   {ATTN__TOP_K, "does not support top_k or hardmax"},
+                   {ATTN__BF16_KEYS, "does not support keys and values of another type than the queries"},
+                   {ATTN__BATCH_INVARIANT, "its results are not batch-invariant"}};
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
         if (unknown & reasons[i].bit)
             return reasons[i].why;
@@ -80,9 +80,9 @@ static const char *refusal_of(const attn__solver *solver, const attn__canonical 
 {
     bool last = solver == solvers[SOLVERS - 1];
     if (!last && is_empty(canonical))
-        return "a role is empty";
+        return "does not support a dim of length 0";
     if (!last && has_too_many_keys(canonical))
-        return "2^31 - 1 keys or more";
+        return "does not support 2^31 - 1 keys or more";
     const char *unknown = extra_refusal(canonical->extras & ~solver->extras);
     return unknown ? unknown : solver->refuse ? solver->refuse(canonical) : NULL;
 }
@@ -179,9 +179,13 @@ typedef struct lesson {
     const attn__solver *solver;
 } lesson;
 
+/* The lessons in the order in which they were noted, and a hash table with linear probing. A slot is 0 or the number of a
+ * lesson plus 1. The signature's bits are mixed already, so its low bits are the first slot. At least half of the slots
+ * are 0. */
 typedef struct wisdom {
-    size_t n;
+    size_t n, nslots; /* nslots: 0 or a power of 2 */
     lesson *lessons;
+    size_t *slots;
 } wisdom;
 
 /* The header contains the version of the signatures. Signatures of an older version would never match. */
@@ -191,15 +195,41 @@ static void release(attn_context *context, void *memory)
 {
     wisdom *w = memory;
     attn__free(context, w->lessons);
+    attn__free(context, w->slots);
     attn__free(context, w);
+}
+
+/* Returns the slot of the signature's lesson, or the empty slot for it. There must be slots. */
+static size_t *slot_of(const wisdom *w, uint64_t signature)
+{
+    size_t at = (size_t)signature & (w->nslots - 1);
+    while (w->slots[at] && w->lessons[w->slots[at] - 1].signature != signature)
+        at = (at + 1) & (w->nslots - 1);
+    return &w->slots[at];
 }
 
 static lesson *lesson_of(const wisdom *w, uint64_t signature)
 {
-    for (size_t i = 0; w && i < w->n; i++)
-        if (w->lessons[i].signature == signature)
-            return &w->lessons[i];
-    return NULL;
+    size_t number = w && w->nslots ? *slot_of(w, signature) : 0;
+    return number ? &w->lessons[number - 1] : NULL;
+}
+
+/* Makes room for one more lesson in the hash table. */
+static bool make_slots(attn_context *context, wisdom *w)
+{
+    enum { FEWEST = 16 };
+    size_t nslots = w->nslots ? 2 * w->nslots : FEWEST;
+    if (2 * (w->n + 1) <= w->nslots)
+        return true;
+    size_t *slots = attn__alloc_zero(context, attn__size_mul(nslots, sizeof *slots));
+    if (!slots)
+        return false;
+    attn__free(context, w->slots);
+    w->slots = slots;
+    w->nslots = nslots;
+    for (size_t i = 0; i < w->n; i++)
+        *slot_of(w, w->lessons[i].signature) = i + 1;
+    return true;
 }
 
 static wisdom *wisdom_of(attn_context *context)
@@ -223,7 +253,10 @@ static attn_status wisdom_note(attn_context *context, uint64_t signature, const 
     if (!grown)
         return ATTN_ERROR_MEMORY;
     w->lessons = grown;
-    w->lessons[w->n++] = (lesson){signature, solver};
+    if (!make_slots(context, w))
+        return ATTN_ERROR_MEMORY;
+    w->lessons[w->n] = (lesson){signature, solver};
+    *slot_of(w, signature) = ++w->n;
     return ATTN_OK;
 }
 
@@ -317,26 +350,27 @@ static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, i
         offsets[i] = (int32_t)(i * each < positions ? i * each : positions);
 }
 
-static void make_arrays(scratch *s, const attn__canonical *canonical, attn_arrays *a)
+static void make_arrays(scratch *s, const attn__canonical *canonical, attn__execution *a)
 {
     const attn_packed *p = &canonical->problem.packed;
     for (attn_array array = 0; array < ATTN_ARRAY_COUNT; array++) {
         attn__array_use use;
         if (attn__arrays_find(canonical, array, &use))
-            attn__arrays_set(a, array, make_array(s, use.dtype, &use.extent));
+            attn__arrays_set(&a->at, array, make_array(s, use.dtype, &use.extent));
     }
     if (!(canonical->extras & ATTN__PACKED) || s->failed)
         return;
     int64_t sequences = canonical->batch.axis[p->batch_dim].dim.n;
-    fill_offsets(attn__arrays_get(a, ATTN_ARRAY_Q_OFFSETS), sequences, canonical->query.axis[p->query_dim].dim.n,
+    fill_offsets(attn__arrays_get(&a->at, ATTN_ARRAY_Q_OFFSETS), sequences, canonical->query.axis[p->query_dim].dim.n,
                  p->queries);
-    fill_offsets(attn__arrays_get(a, ATTN_ARRAY_K_OFFSETS), sequences, canonical->key.axis[p->key_dim].dim.n, p->keys);
+    fill_offsets(attn__arrays_get(&a->at, ATTN_ARRAY_K_OFFSETS), sequences, canonical->key.axis[p->key_dim].dim.n,
+                 p->keys);
 }
 
 /* Runs the solver a few times and returns the minimum time in seconds. A slow solver gets fewer runs. Returns a
  * negative number if the solver cannot be planned. */
 static double time_solver(attn_context *context, const attn__solver *solver, const attn__canonical *canonical,
-                          const attn_arrays *arrays)
+                          const attn__execution *arrays)
 {
     attn__recipe recipe = {0};
     double least = -1, spent = 0;
@@ -357,7 +391,7 @@ static double time_solver(attn_context *context, const attn__solver *solver, con
 }
 
 static const attn__solver *time_solvers(attn_context *context, const attn__canonical *canonical,
-                                        const attn_arrays *arrays)
+                                        const attn__execution *arrays)
 {
     const attn__solver *best = NULL;
     double least = 0;
@@ -378,7 +412,7 @@ static const attn__solver *time_solvers(attn_context *context, const attn__canon
 static const attn__solver *fastest(attn_context *context, const attn__canonical *canonical)
 {
     scratch s = {.context = context};
-    attn_arrays arrays = {0};
+    attn__execution arrays = {0};
     make_arrays(&s, canonical, &arrays);
     bool clean = attn__call_status(context) == ATTN_OK;
     const attn__solver *best = s.failed ? NULL : time_solvers(context, canonical, &arrays);
@@ -424,7 +458,7 @@ static attn_status choose(attn_plan *plan, const attn_plan_options *options)
         return choose_measured(plan, signature);
     plan->solver = cheapest(&plan->canonical);
     plan->how = "by rule";
-    return plan->solver ? ATTN_OK : attn__fail(plan->context, ATTN_ERROR_INTERNAL, "no solver accepts the problem");
+    return plan->solver ? ATTN_OK : attn__fail(plan->context, ATTN_ERROR_INTERNAL, "no solver supports the problem");
 }
 
 /* Estimates the work of a problem in multiply-adds. Moving one number counts as `each` multiply-adds. */
@@ -485,7 +519,8 @@ static void put_groups(writer *w, const attn__canonical *canonical)
 
 static void put_features(writer *w, const attn__canonical *canonical)
 {
-    static const char *const normalizations[] = {"", ", 1/N", ", kernel sum", ", hardmax", ", scores as weights"};
+    static const char *const normalizations[] = {
+        "", ", 1/N", ", kernel sum", ", hardmax", ", scores as weights", ", sigmoid"};
     const attn_problem *p = &canonical->problem;
     bool plain = p->score == ATTN_SCORE_DOT; /* dot products are not mentioned, since they are the default */
     put(w, "%s%s%s%s%s%s%s%s%s%s%s%s%s", plain ? "" : ", ", plain ? "" : attn__score_of(p)->name,

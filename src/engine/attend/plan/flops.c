@@ -87,7 +87,7 @@ double attn_machine_peak(attn_context *context, attn_dtype dtype, int threads)
 {
     ATTN__CALL(context);
     if (dtype != ATTN_F32 && dtype != ATTN_BF16) {
-        attn__fail(context, ATTN_ERROR_ARGUMENT, "the peak is measured for f32 and bf16, not for %s",
+        attn__fail(context, ATTN_ERROR_ARGUMENT, "the peak can be measured for f32 and bf16, not for %s",
                    attn_dtype_name(dtype));
         return 0;
     }

@@ -121,15 +121,22 @@ static attn_status check(attn_context *context, const attn_partials *s, int64_t 
                           "partials of batch %lld, heads %lld, queries %lld, dim %lld: a negative or too large size",
                           (long long)s->batch, (long long)s->heads, (long long)s->queries, (long long)s->dim);
     if (s->dtype != ATTN_F32 && s->dtype != ATTN_BF16 && s->dtype != ATTN_F64)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "partials of type %s: f32, bf16 and f64 are taken",
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                          "partials of type %s are not supported; expected f32, bf16 or f64",
                           attn_dtype_name(s->dtype));
-    if ((unsigned)s->normalization > ATTN_NORMALIZATION_NONE)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "partials: the normalization %d is unknown",
+    if ((unsigned)s->normalization > ATTN_NORMALIZATION_SIGMOID)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "partials: the normalization %d does not exist",
                           (int)s->normalization);
     if (s->normalization == ATTN_NORMALIZATION_HARDMAX)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                          "partials of hardmax: their largest scores are rounded and do not tell which part has the "
-                          "key of weight 1; compute all keys at once");
+        return attn__fail(
+            context, ATTN_ERROR_UNSUPPORTED,
+            "partials of hardmax are not supported: their rounded maxima do not tell which part has the key of "
+            "weight 1; compute all keys at once");
+    if (s->normalization == ATTN_NORMALIZATION_SIGMOID)
+        return attn__fail(
+            context, ATTN_ERROR_UNSUPPORTED,
+            "partials of sigmoid are not supported: they have no log-sum-exp; add the outputs of parts that have the same "
+            "sigmoid_bias");
     if ((unsigned)s->layout > ATTN_LAYOUT_BHTD)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "layout %d is neither BTHD nor BHTD", (int)s->layout);
     return ATTN_OK;
@@ -138,7 +145,9 @@ static attn_status check(attn_context *context, const attn_partials *s, int64_t 
 static attn_status run(attn_context *context, const attn_partials *shape, job *j, const void *const *needed, int n)
 {
     ATTN__CALL(context);
-    attn_status status = check(context, shape, &j->rows);
+    attn_status status = ATTN__CHECK_RESERVED(context, shape, attn_partials);
+    if (status == ATTN_OK)
+        status = check(context, shape, &j->rows);
     if (status != ATTN_OK)
         return status;
     for (int i = 0; i < n && j->rows > 0; i++)
@@ -164,6 +173,9 @@ attn_status attn_partials_backward(attn_context *context, const attn_partials *s
 {
     const attn_partials_arrays *a = arrays;
     const void *const needed[] = {a->o1, a->lse1, a->o2, a->lse2, a->dout, a->do1, a->dlse1, a->do2, a->dlse2};
+    ATTN__CALL(context);
+    if (ATTN__CHECK_RESERVED(context, a, attn_partials_arrays) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     job j = {.o = {a->o1, a->o2},
              .lse = {a->lse1, a->lse2},
              .dout = a->dout,

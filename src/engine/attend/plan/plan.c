@@ -38,7 +38,7 @@ static attn_status wrap_canonical(attn_plan *plan)
     return status;
 }
 
-static void run_solver(const attn__step *step, const attn_arrays *arrays, char *workspace)
+static void run_solver(const attn__step *step, const attn__execution *arrays, char *workspace)
 {
     const attn_plan *plan = step->plan;
     plan->solver->apply(&plan->canonical, &plan->recipe, arrays, workspace + step->workspace_at);
@@ -195,18 +195,20 @@ static const char *missing_array(const attn_plan *plan, const attn_arrays *array
  * interleaved. */
 static attn_status check_overlap(const attn_plan *plan, const attn_arrays *arrays)
 {
-    for (attn_array i = ATTN_ARRAY_O; i < ATTN_ARRAY_COUNT; i++)
-        for (attn_array j = 0; attn__arrays_get(arrays, i) && j < ATTN_ARRAY_COUNT; j++) {
+    for (attn_array i = 0; i < ATTN_ARRAY_COUNT; i++) {
+        bool output = attn__arrays_table[i].written != ATTN__WRITTEN_NEVER && attn__arrays_get(arrays, i);
+        for (attn_array j = 0; output && j < ATTN_ARRAY_COUNT; j++) {
             attn_span a, b;
             if (i == j || attn__arrays_get(arrays, i) != attn__arrays_get(arrays, j) || !attn_plan_span(plan, i, &a) ||
                 !attn_plan_span(plan, j, &b))
                 continue;
             if (a.output && a.low < a.high && b.low < b.high)
-                return attn__fail(plan->context, ATTN_ERROR_ARGUMENT,
-                                  "the arrays '%s' and '%s' are one; an output must not overlap "
-                                  "anything else",
-                                  attn__arrays_table[i].name, attn__arrays_table[j].name);
+                return attn__fail(
+                    plan->context, ATTN_ERROR_ARGUMENT,
+                    "the arrays '%s' and '%s' are the same array; an output must not overlap another array",
+                    attn__arrays_table[i].name, attn__arrays_table[j].name);
         }
+    }
     return ATTN_OK;
 }
 
@@ -252,8 +254,10 @@ static attn_status check_contents(const attn_plan *plan, const attn_arrays *arra
 
 /* ------------------------------------------------------------------------------------------------- run */
 
-static attn_status execute(const attn_plan *plan, const attn_arrays *arrays, void *workspace)
+static attn_status execute(const attn_plan *plan, const attn_arrays *arrays, const attn__drop_rows *rows,
+                           void *workspace)
 {
+    const attn__execution execution = {*arrays, rows};
     char *scratch = workspace ? workspace : plan->workspace;
     const char *missing = missing_array(plan, arrays);
     if (missing)
@@ -266,7 +270,7 @@ static attn_status execute(const attn_plan *plan, const attn_arrays *arrays, voi
     if (!workspace && atomic_flag_test_and_set(plan->busy))
         return attn__fail(plan->context, ATTN_ERROR_BUSY,
                           "the workspace of the plan is in use by another thread; pass a workspace of your own");
-    attn__step_run(plan->steps, arrays, scratch);
+    attn__step_run(plan->steps, &execution, scratch);
     if (!workspace)
         atomic_flag_clear(plan->busy);
     return ATTN_OK;
@@ -277,14 +281,12 @@ attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, 
     ATTN__CALL(plan->context);
     if (!attn__all_zero(arrays->reserved, sizeof arrays->reserved))
         return attn__fail(plan->context, ATTN_ERROR_ARGUMENT, "attn_arrays: a reserved field is not NULL");
-    return execute(plan, arrays, workspace);
+    return execute(plan, arrays, NULL, workspace);
 }
 
 attn_status attn__plan_execute(const attn_plan *plan, const attn_arrays *arrays, const attn__drop_rows *rows,
                                void *workspace)
 {
-    attn_arrays shard = *arrays;
-    shard.reserved[0] = rows;
     ATTN__CALL(plan->context);
-    return execute(plan, &shard, workspace);
+    return execute(plan, arrays, rows, workspace);
 }

@@ -14,14 +14,14 @@
 #include <stdatomic.h>
 
 typedef struct attn__step {
-    void (*run)(const struct attn__step *step, const attn_arrays *arrays, char *workspace);
+    void (*run)(const struct attn__step *step, const attn__execution *arrays, char *workspace);
     const struct attn__step *child; /* the next inner step; NULL in the solver's step */
     const attn_plan *plan;
     const void *data;
     size_t workspace_at; /* offset of the step's part of the workspace */
 } attn__step;
 
-static inline void attn__step_run(const attn__step *step, const attn_arrays *arrays, char *workspace)
+static inline void attn__step_run(const attn__step *step, const attn__execution *arrays, char *workspace)
 {
     step->run(step, arrays, workspace);
 }
@@ -40,7 +40,7 @@ typedef struct attn__wrapper {
     bool (*span)(const void *data, attn_array array, attn_span *span);
     /* Checks that the contents of the arrays are valid for the step. An error is stored in the context. */
     attn_status (*check)(attn_context *context, const void *data, const attn_arrays *arrays);
-    void (*run)(const attn__step *step, const attn_arrays *arrays, char *workspace);
+    void (*run)(const attn__step *step, const attn__execution *arrays, char *workspace);
 } attn__wrapper;
 
 extern const attn__wrapper attn__wrapper_bias_index, attn__wrapper_weights, attn__wrapper_private_gradients,

@@ -113,20 +113,20 @@ static void add(const attn__extent *to, const float *sums, float *given)
     while (attn__extent_next(to, to->n, index, &offset));
 }
 
-static void run(const attn__step *step, const attn_arrays *given, char *workspace)
+static void run(const attn__step *step, const attn__execution *given, char *workspace)
 {
     const private_gradients *sums = step->data;
     char *memory = workspace + step->workspace_at;
-    attn_arrays mine = *given;
+    attn__execution mine = *given;
     memset(memory, 0, sums->bytes);
     for (int i = 0; i < GRADIENTS; i++)
         if (sums->of[i].count)
-            attn__arrays_set(&mine, arrays_of[i], memory + sums->of[i].at);
+            attn__arrays_set(&mine.at, arrays_of[i], memory + sums->of[i].at);
     attn__step_run(step->child, &mine, workspace);
     for (int i = 0; i < GRADIENTS; i++)
         if (sums->of[i].count)
             add(&sums->of[i].given, (const float *)(const void *)(memory + sums->of[i].at),
-                attn__arrays_get(given, arrays_of[i]));
+                attn__arrays_get(&given->at, arrays_of[i]));
 }
 
 const attn__wrapper attn__wrapper_private_gradients = {

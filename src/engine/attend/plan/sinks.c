@@ -71,20 +71,21 @@ static void run_item(void *user, int64_t number, int thread)
     attn__query_offsets(t.canonical, ATTN__STRIDE(dim.lse), t.batch, t.first, t.count, lse_at);
     attn__query_offsets(t.canonical, ATTN__STRIDE(dim.sinks), t.batch, t.first, t.count, sink_at);
     for (int64_t i = 0; i < t.count; i++) {
-        double sink = attn__load(side, t.arrays->sinks, sink_at[i]);
-        double delta = t.canonical->problem.flags & ATTN_WITH_DLSE ? -attn__load(side, t.arrays->dlse, lse_at[i]) : 0;
+        double sink = attn__load(side, t.arrays->at.sinks, sink_at[i]);
+        double delta =
+            t.canonical->problem.flags & ATTN_WITH_DLSE ? -attn__load(side, t.arrays->at.dlse, lse_at[i]) : 0;
         part[i] = 0;
         if (sink == (double)-INFINITY)
             continue;
-        attn__gather(value, ATTN__OP_O, dtype, t.arrays->o, o_at[i], o);
-        attn__gather(value, ATTN__OP_DOUT, dtype, t.arrays->dout, dout_at[i], dout);
+        attn__gather(value, ATTN__OP_O, dtype, t.arrays->at.o, o_at[i], o);
+        attn__gather(value, ATTN__OP_DOUT, dtype, t.arrays->at.dout, dout_at[i], dout);
         for (int64_t c = 0; c < value->size; c++)
             delta += o[c] * dout[c];
-        part[i] = -exp(sink - attn__load(side, t.arrays->lse, lse_at[i])) * delta;
+        part[i] = -exp(sink - attn__load(side, t.arrays->at.lse, lse_at[i])) * delta;
     }
 }
 
-static void run(const attn__step *step, const attn_arrays *arrays, char *workspace)
+static void run(const attn__step *step, const attn__execution *arrays, char *workspace)
 {
     const attn__canonical *canonical = &step->plan->canonical;
     const attn__extent *extent = step->data;
@@ -109,8 +110,8 @@ static void run(const attn__step *step, const attn_arrays *arrays, char *workspa
     int64_t index[ATTN_MAX_DIMS + 1] = {0}, at = 0;
     for (bool more = n > 0; more; more = attn__extent_next(extent, extent->n, index, &at)) {
         double sum = sums[at - extent->low];
-        attn__store(side, arrays->dsinks, at,
-                    canonical->problem.accumulate ? attn__load(side, arrays->dsinks, at) + sum : sum);
+        attn__store(side, arrays->at.dsinks, at,
+                    canonical->problem.accumulate ? attn__load(side, arrays->at.dsinks, at) + sum : sum);
     }
 }
 

@@ -27,7 +27,7 @@ typedef struct attn__solver {
     attn_status (*plan)(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe);
     /* Computes o and lse, or the requested gradients. The arrays are already checked. It must not allocate memory.
      * Requested weights, a bias index and gradients of sinks are computed by other steps (plan.h). */
-    void (*apply)(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+    void (*apply)(const attn__canonical *canonical, const attn__recipe *recipe, const attn__execution *arrays,
                   void *workspace);
     /* Returns the gradients (ATTN_WANT_...) that the solver adds to several times. With `accumulate`,
      * private_gradients.c sums these gradients in the workspace and adds them to the caller's values once, so that they
@@ -36,18 +36,32 @@ typedef struct attn__solver {
     unsigned extras; /* attn__canonical.extras that the solver supports */
 } attn__solver;
 
-/* Returns NULL if the problem is attention in f32 or bf16 by dot products and a softmax over whole key axes, otherwise
- * a reason. Most fast solvers support only such problems. */
-static inline const char *attn__refuse_unusual(const attn__canonical *canonical)
+/* Sets of normalizations, with bits 1 << attn_normalization. */
+enum {
+    ATTN__SOFTMAX_ONLY = 1 << ATTN_NORMALIZATION_SOFTMAX,
+    ATTN__WEIGHTS_KINDS = ATTN__SOFTMAX_ONLY | 1 << ATTN_NORMALIZATION_NONE | 1 << ATTN_NORMALIZATION_SIGMOID,
+    ATTN__HARDMAX_TOO = ATTN__WEIGHTS_KINDS | 1 << ATTN_NORMALIZATION_HARDMAX
+};
+
+/* Returns a reason if the problem has top_k and is no hardmax, for solvers of hardmax. */
+static inline const char *attn__refuse_top_k(const attn__canonical *canonical)
+{
+    bool chooses = canonical->problem.normalization == ATTN_NORMALIZATION_HARDMAX;
+    return (canonical->extras & ATTN__TOP_K) && !chooses ? "does not support top_k" : NULL;
+}
+
+/* Returns NULL if the problem is attention in f32 or bf16 by dot products over whole key axes, with one of the given
+ * normalizations. Otherwise returns a reason. Most fast solvers support only such problems. */
+static inline const char *attn__refuse_unusual(const attn__canonical *canonical, unsigned normalizations)
 {
     const attn_problem *p = &canonical->problem;
     if (p->dtype != ATTN_F32 && p->dtype != ATTN_BF16)
-        return "f32 and bf16 only";
+        return "supports f32 and bf16 only";
     if (p->score != ATTN_SCORE_DOT)
-        return "dot-product scores only";
-    if (p->normalization != ATTN_NORMALIZATION_SOFTMAX)
-        return "softmax only";
-    return p->nwindows ? "keys have a window" : NULL;
+        return "supports dot-product scores only";
+    if (!(normalizations >> p->normalization & 1))
+        return normalizations == ATTN__SOFTMAX_ONLY ? "supports softmax only" : "does not support this normalization";
+    return p->nwindows ? "does not support windows" : NULL;
 }
 
 #endif

@@ -2,7 +2,7 @@
  *
  * weights.c - the wrapper that computes requested attention weights, so that no solver needs to store weights.  It
  * computes weights of the selected rows and heads from the log-sum-exp that the child stored.  If the caller did not
- * request a log-sum-exp, the child stores it in the workspace.
+ * request a log-sum-exp, the child stores it in the workspace. The weights of a sigmoid need no log-sum-exp.
  */
 #include "attend/plan/plan.h"
 
@@ -15,7 +15,7 @@
 
 typedef struct job {
     const attn__canonical *canonical;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     char *workspace;
     size_t share;
 } job;
@@ -81,15 +81,16 @@ static double dot_score(const attn__row *row, const attn__spot *spot)
 {
     const attn__canonical *canonical = row->canonical;
     const attn__group *group = &canonical->contract;
-    const float *q = (const float *)row->arrays->q + row->offset[ATTN__OP_Q];
-    const float *k = (const float *)row->arrays->k + spot->offset[ATTN__OP_K];
+    const float *q = (const float *)row->arrays->at.q + row->offset[ATTN__OP_Q];
+    const float *k = (const float *)row->arrays->at.k + spot->offset[ATTN__OP_K];
     int64_t inner = group->axis[group->n - 1].dim.n, runs = inner ? group->size / inner : 0;
     double sum = 0;
     for (int64_t run = 0; run < runs; run++)
         sum += dot(q + attn__offsets_one(group, ATTN__STRIDE(dim.q), run * inner),
                    k + attn__offsets_one(group, ATTN__STRIDE(dim.k), run * inner), inner);
     if (canonical->has_bias)
-        return canonical->problem.scale * sum + (double)((const float *)row->arrays->bias)[spot->offset[ATTN__OP_BIAS]];
+        return canonical->problem.scale * sum +
+               (double)((const float *)row->arrays->at.bias)[spot->offset[ATTN__OP_BIAS]];
     return canonical->problem.scale * sum;
 }
 
@@ -118,14 +119,14 @@ static void run_row(void *user, int64_t item, int thread)
     int64_t query = picked_index(canonical, &canonical->query, item % queries, &offset);
     attn__pair_start(&pair, canonical, j->arrays, j->workspace + (size_t)thread * j->share);
     attn__row_at(&row, canonical, j->arrays, batch, query);
-    attn__normalizer normalizer = {(double)-INFINITY, 0};
+    attn__normalizer normalizer = {.max = (double)-INFINITY};
     if (!row.absent)
         attn__pair_row(&pair, &row, &normalizer);
     for (int64_t key = 0; key < canonical->key.size; key++) {
         attn__spot spot;
         attn__spot_at(&spot, &row, key);
         /* The offset is computed here, since `spot` has no offsets for a masked key. */
-        attn__store(pair.side, j->arrays->weights,
+        attn__store(pair.side, j->arrays->at.weights,
                     offset + attn__offsets_one(&canonical->key, ATTN__STRIDE(dim.weights), key),
                     weight_at(&pair, &row, &spot, &normalizer));
     }
@@ -170,7 +171,7 @@ static attn_status resolve(attn_context *context, attn_problem *p, void **data)
         p->picks[i].index = copy;
         copy += p->picks[i].n;
     }
-    w->own_lse = !(p->flags & ATTN_WANT_LSE);
+    w->own_lse = !(p->flags & ATTN_WANT_LSE) && p->normalization != ATTN_NORMALIZATION_SIGMOID;
     if (w->own_lse)
         add_own_lse(p);
     return ATTN_OK;
@@ -195,14 +196,14 @@ static bool span(const void *data, attn_array array, attn_span *span)
     return !(((const weights *)data)->own_lse && array == ATTN_ARRAY_LSE);
 }
 
-static void run(const attn__step *step, const attn_arrays *given, char *workspace)
+static void run(const attn__step *step, const attn__execution *given, char *workspace)
 {
     const attn__canonical *canonical = &step->plan->canonical;
     const weights *w = step->data;
-    attn_arrays mine = *given;
+    attn__execution mine = *given;
     char *memory = workspace + step->workspace_at;
     if (w->own_lse)
-        mine.lse = memory;
+        mine.at.lse = memory;
     attn__step_run(step->child, &mine, workspace);
     job j = {canonical, &mine, memory + lse_bytes(w, canonical), attn__pair_size(canonical)};
     int64_t rows = picked_size(canonical, &canonical->batch) * picked_size(canonical, &canonical->query);

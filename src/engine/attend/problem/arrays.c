@@ -30,7 +30,7 @@ const attn__array_info attn__arrays_table[ATTN_ARRAY_COUNT] = {
 
 static bool is_table(attn_array array)
 {
-    return array >= ATTN_ARRAY_TABLE;
+    return array < ATTN_ARRAY_Q;
 }
 
 static int table_of(attn_array array)

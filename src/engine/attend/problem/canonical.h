@@ -15,6 +15,7 @@
 #define ATTN_ATTEND_CANONICAL_H
 
 #include "attn/attn.h"
+#include "attend/problem/execution.h"
 #include "base/cpu.h"
 #include "base/caches.h"
 
@@ -76,6 +77,13 @@ static inline bool attn__is_softmax(const attn__canonical *canonical)
 {
     attn_normalization normalization = canonical->problem.normalization;
     return normalization == ATTN_NORMALIZATION_SOFTMAX || normalization == ATTN_NORMALIZATION_HARDMAX;
+}
+
+/* Reports whether weights are not divided by anything, so that the outputs of parts of the keys are added. */
+static inline bool attn__is_sum(const attn__canonical *canonical)
+{
+    attn_normalization normalization = canonical->problem.normalization;
+    return normalization == ATTN_NORMALIZATION_NONE || normalization == ATTN_NORMALIZATION_SIGMOID;
 }
 
 /* Returns the group of a role, so that the caller can change it. */

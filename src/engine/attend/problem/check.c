@@ -44,7 +44,7 @@ static attn_status check_counts(attn_context *context, const attn_problem *p)
         {"npicks", p->npicks, ATTN_MAX_PICKS},
         {"direction", (int)p->direction, ATTN_DIRECTION_BACKWARD},
         {"score", (int)p->score, ATTN_SCORE_COUNT - 1},
-        {"normalization", (int)p->normalization, ATTN_NORMALIZATION_NONE},
+        {"normalization", (int)p->normalization, ATTN_NORMALIZATION_SIGMOID},
     };
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         attn_status status = attn__check_choice(context, counts[i].name, counts[i].n, counts[i].most);
@@ -52,7 +52,7 @@ static attn_status check_counts(attn_context *context, const attn_problem *p)
             return status;
     }
     if (p->dtype != ATTN_F32 && p->dtype != ATTN_BF16 && p->dtype != ATTN_F64)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "dtype %s: the engine takes f32, bf16 and f64",
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "dtype %s is not supported; expected f32, bf16 or f64",
                           attn_dtype_name(p->dtype));
     return ATTN_OK;
 }
@@ -71,17 +71,32 @@ static attn_status check_numbers(attn_context *context, const attn_problem *p)
                           p->mask_fill);
     if (p->mask_fill != 0 && p->normalization != ATTN_NORMALIZATION_SOFTMAX)
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "mask_fill is a score before softmax; other normalizations leave "
-                          "masked keys out");
+                          "mask_fill needs the softmax normalization; the others leave masked keys out");
     if (p->top_k < 0)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "top_k %lld is negative (0 keeps all keys)",
                           (long long)p->top_k);
     if (p->top_k > 0 && p->normalization != ATTN_NORMALIZATION_SOFTMAX)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "top_k (%lld) chooses the keys of a softmax; there is another normalization",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "top_k (%lld) needs the softmax normalization",
                           (long long)p->top_k);
     if (!(p->dropout >= 0 && p->dropout < 1))
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "dropout %g: the probability must lie in [0, 1)", p->dropout);
+    return ATTN_OK;
+}
+
+static attn_status check_sigmoid(attn_context *context, const attn_problem *p)
+{
+    if (!isfinite(p->sigmoid_bias))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "sigmoid_bias %g is not finite", p->sigmoid_bias);
+    if (p->sigmoid_bias != 0 && !p->own_sigmoid_bias)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "sigmoid_bias is %g, but own_sigmoid_bias is false, so it would not be used",
+                          p->sigmoid_bias);
+    if (p->normalization != ATTN_NORMALIZATION_SIGMOID && p->own_sigmoid_bias)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "sigmoid_bias belongs to the sigmoid; there is another normalization");
+    if (p->normalization == ATTN_NORMALIZATION_SIGMOID && (p->flags & ATTN_WANT_LSE))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "the log-sum-exp of a sigmoid is wanted, but its weights have no sum over the keys");
     return ATTN_OK;
 }
 
@@ -95,14 +110,15 @@ static attn_status check_wishes(attn_context *context, const attn_problem *p)
     if (p->flags & ~known)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "flags has unknown bits 0x%x", p->flags & ~known);
     if ((p->flags & (ATTN_WITH_SINKS | ATTN_WITH_DLSE)) && p->normalization != ATTN_NORMALIZATION_SOFTMAX)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "sinks and dlse belong to a softmax; there is another normalization");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "sinks and dlse need the softmax normalization");
     if ((p->flags & ATTN_WITH_SINKS) && p->mask_fill != 0)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "sinks with a mask_fill (%g)", p->mask_fill);
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "sinks and mask_fill (%g) cannot be used together",
+                          p->mask_fill);
     if ((p->flags & ATTN_WITH_BF16_KEYS) &&
         (p->dtype != ATTN_F32 || p->direction != ATTN_DIRECTION_FORWARD || (p->flags & ATTN_WANT_WEIGHTS)))
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                          "bf16 keys and values are read by f32 problems, forward and without weights");
+        return attn__fail(
+            context, ATTN_ERROR_UNSUPPORTED,
+            "bf16 keys and values are supported only in f32 problems, forward and without ATTN_WANT_WEIGHTS");
     if (p->direction != ATTN_DIRECTION_BACKWARD && (p->flags & gradients))
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
                           "flags has ATTN_WANT_D... (0x%x), but the direction is ATTN_DIRECTION_FORWARD",
@@ -110,18 +126,19 @@ static attn_status check_wishes(attn_context *context, const attn_problem *p)
     if (p->direction != ATTN_DIRECTION_BACKWARD)
         return ATTN_OK;
     if ((p->flags & ATTN_WANT_DSINKS) && !(p->flags & ATTN_WITH_SINKS))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the gradient of the sinks is wanted, but there are none");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "the gradient of the sinks is requested, but there are no sinks");
     if (!(p->flags & gradients))
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "a backward problem wants no gradient (flags has no ATTN_WANT_D...)");
+                          "a backward problem requests no gradient (flags has no ATTN_WANT_D...)");
     if ((p->flags & ATTN_WANT_DBIAS) && !(p->flags & ATTN_WITH_BIAS))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the gradient of the bias is wanted, but there is no bias");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the gradient of the bias is requested, but there is no bias");
     if ((p->flags & ATTN_WANT_DTABLES) && p->nrelatives == 0)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "gradients of relative tables are wanted, but there are none");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "gradients of relative tables are requested, but there are no tables");
     if ((p->flags & ATTN_WANT_DW) && !attn__operand_used(p, ATTN__OP_W))
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "the gradient of w is wanted, but only additive and concatenation "
-                          "scores have w");
+                          "the gradient of w is requested, but only additive and concatenation scores have w");
     return ATTN_OK;
 }
 
@@ -175,7 +192,7 @@ static attn_status check_dim(attn_context *context, const attn_problem *p, int i
     if (!attn__all_zero(dim->reserved, sizeof dim->reserved))
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "dim %d: a reserved field is not zero", i);
     if (dim->role < ATTN_ROLE_BATCH || dim->role > ATTN_ROLE_VALUE)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "dim %d: role %d is not one of the five", i, (int)dim->role);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "dim %d: role %d does not exist", i, (int)dim->role);
     if (dim->n < 0)
         return attn__fail(context, ATTN_ERROR_SHAPE, "dim %d (%s): its length %lld is negative", i,
                           attn__role_name(dim->role), (long long)dim->n);
@@ -232,8 +249,7 @@ static attn_status check_window(attn_context *context, const attn_problem *p, in
     if (status != ATTN_OK)
         return status;
     if ((unsigned)w->border > ATTN_BORDER_SHIFT)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "window %d: border %d is not one of the three", i,
-                          (int)w->border);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "window %d: border %d does not exist", i, (int)w->border);
     if (w->size < 0 || w->step < 0 || w->dilation < 0)
         return attn__fail(context, ATTN_ERROR_SHAPE,
                           "window %d: size %lld, step %lld and dilation %lld must not be negative", i,
@@ -394,12 +410,13 @@ static attn_status check_blocks(attn_context *context, const attn_problem *p)
         return status;
     bool empty = p->blocks.queries <= 0;
     if (empty || p->blocks.keys <= 0)
-        return attn__fail(context, ATTN_ERROR_SHAPE, "blocks.%s is %lld; a block has at least 1",
+        return attn__fail(context, ATTN_ERROR_SHAPE, "blocks.%s is %lld; it must be at least 1",
                           empty ? "queries" : "keys", (long long)(empty ? p->blocks.queries : p->blocks.keys));
     if (p->nwindows)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "a mask of blocks with a window");
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "a mask of blocks and a window cannot be used together");
     if (p->flags & ATTN_WITH_PACKED)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "a mask of blocks with packed sequences");
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                          "a mask of blocks and packed sequences cannot be used together");
     return ATTN_OK;
 }
 
@@ -435,7 +452,7 @@ static attn_status check_bias_index(attn_context *context, const attn_problem *p
     if (!(p->flags & ATTN_WITH_BIAS_INDEX))
         return ATTN_OK;
     if (!(p->flags & ATTN_WITH_BIAS))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "there is an index of a bias, but no bias");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "bias_index is set, but the problem has no bias");
     if (p->bias_index.rows < 1 || p->bias_index.rows > INT32_MAX)
         return attn__fail(context, ATTN_ERROR_SHAPE, "bias_index.rows is %lld; a table has 1 to 2^31 - 1 rows",
                           (long long)p->bias_index.rows);
@@ -446,7 +463,8 @@ static attn_status check_bias_index(attn_context *context, const attn_problem *p
     if (!reach_fits(&p->bias_index) || !spread_fits(p))
         return attn__fail(context, ATTN_ERROR_SHAPE, "the size of the bias that bias_index spreads out overflows");
     if (p->direction == ATTN_DIRECTION_BACKWARD && (p->flags & ATTN_WANT_DBIAS) && p->accumulate)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "dbias: accumulate where pairs share the rows of a table");
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                          "dbias: accumulate is not supported where pairs share the rows of a table");
     return ATTN_OK;
 }
 
@@ -458,8 +476,7 @@ static attn_status check_table(attn_context *context, const attn_problem *p, int
     int last = attn__last_dim(p, attn__table_role(r));
     int64_t n = last < 0 ? 1 : p->dims[last].n;
     if ((unsigned)r->kind > ATTN_RELATIVE_VALUE)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "relative table %d: kind %d is not one of the three", i,
-                          (int)r->kind);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "relative table %d: kind %d does not exist", i, (int)r->kind);
     if (r->rows < 0)
         return attn__fail(context, ATTN_ERROR_SHAPE, "relative table %d has %lld rows", i, (long long)r->rows);
     if (r->rows > 1 && r->row_stride == 0)
@@ -469,7 +486,7 @@ static attn_status check_table(attn_context *context, const attn_problem *p, int
     bool all = r->begin == 0 && r->end == 0;
     if (!all && (r->begin < 0 || r->begin > r->end || r->end > n))
         return attn__fail(context, ATTN_ERROR_SHAPE,
-                          "relative table %d serves channels %lld to %lld of a dim of length %lld", i,
+                          "relative table %d serves channels %lld to %lld, which do not lie in a dim of length %lld", i,
                           (long long)r->begin, (long long)r->end, (long long)n);
     for (int d = 0; d < p->ndims; d++) {
         attn_role role = p->dims[d].role;
@@ -523,11 +540,12 @@ static attn_status check_reached_rows(attn_context *context, const attn_problem 
         return ATTN_OK;
     if (__builtin_add_overflow(reach.low, r->offset, &low) || __builtin_add_overflow(reach.high, r->offset, &high) ||
         low < 0 || high >= r->rows)
-        return attn__fail(context, ATTN_ERROR_SHAPE,
-                          "relative table %d has %lld rows, but positions from %lld to %lld with "
-                          "offset %lld are read (query dim %d, key dim %d)",
-                          i, (long long)r->rows, (long long)reach.low, (long long)reach.high, (long long)r->offset,
-                          r->query_dim, r->key_dim);
+        return attn__fail(
+            context, ATTN_ERROR_SHAPE,
+            "relative table %d has %lld rows, but the problem reads positions from %lld to %lld with offset %lld "
+            "(query dim %d, key dim %d)",
+            i, (long long)r->rows, (long long)reach.low, (long long)reach.high, (long long)r->offset, r->query_dim,
+            r->key_dim);
     return ATTN_OK;
 }
 
@@ -783,11 +801,11 @@ static attn_status check_spans(attn_context *context, const attn_problem *p, con
         return attn__fail(context, ATTN_ERROR_SHAPE,
                           "%s: the indices of dim %d (%s, length %lld) share elements of this output; its stride is 0",
                           name, first, attn__role_name(p->dims[first].role), (long long)p->dims[first].n);
-    return attn__fail(context, ATTN_ERROR_SHAPE,
-                      "%s: its strides let dims %d (%s, length %lld) and %d (%s, length %lld) meet in one element of "
-                      "this output",
-                      name, first, attn__role_name(p->dims[first].role), (long long)p->dims[first].n, second,
-                      attn__role_name(p->dims[second].role), (long long)p->dims[second].n);
+    return attn__fail(
+        context, ATTN_ERROR_SHAPE,
+        "%s: by their strides dims %d (%s, length %lld) and %d (%s, length %lld) share elements of this output", name,
+        first, attn__role_name(p->dims[first].role), (long long)p->dims[first].n, second,
+        attn__role_name(p->dims[second].role), (long long)p->dims[second].n);
 }
 
 /* Checks that no two indices of an output share an element. A gradient, which sums terms, may have zero strides. */
@@ -853,7 +871,7 @@ static attn_status check_bias_gradient(attn_context *context, const attn_problem
         return check_output(context, p, op, "dbias", true);
     if (p->accumulate)
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                          "dbias: accumulate where pairs of a query and a key share its elements");
+                          "dbias: accumulate is not supported where pairs of a query and a key share its elements");
     for (int i = 0; i < p->ndims; i++) {
         int64_t stride = attn__stride(&p->dims[i], op);
         if (p->dims[i].role == ATTN_ROLE_BATCH && stride != 0)
@@ -922,8 +940,9 @@ static attn_status check_outputs(attn_context *context, const attn_problem *p)
 attn_status attn__check_problem(attn_context *context, const attn_problem *problem)
 {
     static attn_status (*const parts[])(attn_context *, const attn_problem *) = {
-        check_counts, check_numbers, check_wishes, check_dims,    check_windows,    check_relations,  check_packed,
-        check_blocks, check_tables,  check_sizes,  check_strides, check_bias_index, check_table_rows, check_outputs,
+        check_counts,  check_numbers,   check_sigmoid,    check_wishes,     check_dims,
+        check_windows, check_relations, check_packed,     check_blocks,     check_tables,
+        check_sizes,   check_strides,   check_bias_index, check_table_rows, check_outputs,
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         attn_status status = parts[i](context, problem);

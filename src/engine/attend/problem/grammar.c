@@ -41,6 +41,8 @@ typedef enum grammar_form { FORM_HEADS = 0, FORM_ADDITIVE, FORM_AXIS, FORM_TIED,
     X(KERNEL_SUM, "kernel-sum", 0, form, 0)                                                                            \
     X(HARDMAX, "hardmax", 0, form, 0)                                                                                  \
     X(NONE, "none", 0, form, 0)                                                                                        \
+    X(SIGMOID, "sigmoid", 0, form, 0)                                                                                  \
+    X(SIGMOID_BIAS, "sigmoid-bias", 'X', sigmoid_bias, 0)                                                              \
     X(TOP_K, "topk", 'N', top_k, 0)                                                                                    \
     X(BTHD, "bthd", 0, form, 1 << FORM_HEADS | 1 << FORM_ADDITIVE)                                                     \
     X(BHTD, "bhtd", 0, form, 1 << FORM_HEADS | 1 << FORM_ADDITIVE)                                                     \
@@ -73,7 +75,7 @@ typedef struct grammar_phrase {
     int64_t letter['z' - 'a' + 1]; /* value of each letter; -1 if the letter is not given */
     int64_t taps_x;                /* horizontal taps, as in w7x5; -1: as many as vertical taps */
     uint64_t features;             /* bits 1 << grammar_feature */
-    double dropout, fill, scale, softcap;
+    double dropout, fill, scale, softcap, sigmoid_bias;
     int64_t lo, hi, axis, packed, buckets, blocks, top_k;
 } grammar_phrase;
 
@@ -339,7 +341,10 @@ static void choose_kinds(attn_problem *p, const grammar_phrase *s)
                        : has(s, FEATURE_KERNEL_SUM) ? ATTN_NORMALIZATION_SUM
                        : has(s, FEATURE_HARDMAX)    ? ATTN_NORMALIZATION_HARDMAX
                        : has(s, FEATURE_NONE)       ? ATTN_NORMALIZATION_NONE
+                       : has(s, FEATURE_SIGMOID)    ? ATTN_NORMALIZATION_SIGMOID
                                                     : ATTN_NORMALIZATION_SOFTMAX;
+    p->own_sigmoid_bias = has(s, FEATURE_SIGMOID_BIAS);
+    p->sigmoid_bias = s->sigmoid_bias;
     p->top_k = s->top_k;
     p->dtype = has(s, FEATURE_BF16) ? ATTN_BF16 : has(s, FEATURE_F64) ? ATTN_F64 : ATTN_F32;
     if (has(s, FEATURE_SCALE))
@@ -367,7 +372,7 @@ static attn_status phrase_features(attn_problem *problem, attn_context *context,
 {
     choose_kinds(problem, phrase);
     if (!add_operands(problem, phrase))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "its bias, mask or lengths would be too large");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the bias, mask or lengths of the problem would be too large");
     add_bands(problem, phrase);
     if (has(phrase, FEATURE_REL) && add_relative(problem, context) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
@@ -417,7 +422,7 @@ static const uint64_t rivals[] = {
     BIT(BTHD) | BIT(BHTD),
     BIT(ROW) | BIT(COL) | BIT(AXIS),
     BIT(ZERO) | BIT(MASK_BORDER) | BIT(SHIFT),
-    BIT(OVER_N) | BIT(KERNEL_SUM) | BIT(HARDMAX) | BIT(NONE) | BIT(TOP_K),
+    BIT(OVER_N) | BIT(KERNEL_SUM) | BIT(HARDMAX) | BIT(NONE) | BIT(SIGMOID) | BIT(TOP_K),
     ((UINT64_C(1) << ATTN_SCORE_COUNT) - 1) << FEATURE_SCORE_DOT,
 };
 
@@ -445,7 +450,7 @@ static attn_status read_size(reader *r, int64_t *value)
     const char *begin = r->at;
     *value = 0;
     if (!is_digit(*r->at))
-        return refuse(r, "a number must stand here");
+        return refuse(r, "expected a number");
     for (; is_digit(*r->at); r->at++) {
         *value = *value * 10 + (*r->at - '0');
         if (*value > most) {
@@ -481,13 +486,13 @@ static attn_status read_lengths(reader *r)
         return ATTN_OK;
     do {
         if (s->nlengths == forms[s->form].most_lengths)
-            return refuse(r, "one length too many");
+            return refuse(r, "this form has fewer lengths");
         r->at += s->nlengths > 0;
         status = read_size(r, &s->lengths[s->nlengths]);
         s->nlengths++;
     } while (status == ATTN_OK && *r->at == 'x');
     if (status == ATTN_OK && s->nlengths < forms[s->form].lengths)
-        return refuse(r, "an x and another length must stand here");
+        return refuse(r, "expected x and another length");
     return status;
 }
 
@@ -496,11 +501,11 @@ static attn_status read_letter(reader *r)
     grammar_phrase *s = r->phrase;
     char letter = *r->at, why[80];
     if (!strchr(forms[s->form].letters, letter)) {
-        snprintf(why, sizeof why, "here must stand one of the letters %s, a : or the end", forms[s->form].letters);
+        snprintf(why, sizeof why, "expected one of the letters %s, ':' or the end", forms[s->form].letters);
         return refuse(r, why);
     }
     if (s->letter[letter - 'a'] >= 0)
-        return refuse(r, "this letter stands twice");
+        return refuse(r, "this letter is given twice");
     r->at++;
     attn_status status = read_size(r, &s->letter[letter - 'a']);
     if (status != ATTN_OK || s->form != FORM_WINDOW || letter != 'w' || *r->at != 'x')
@@ -532,7 +537,7 @@ static attn_status read_real(reader *r, double *value)
     char *end;
     *value = attn__real_of_text(r->at, &end);
     if (end == r->at || !(*value >= -1e300 && *value <= 1e300))
-        return refuse(r, "a finite number must stand here");
+        return refuse(r, "expected a finite number");
     r->at = end;
     return ATTN_OK;
 }
@@ -544,7 +549,7 @@ static attn_status read_end(reader *r, int64_t open, int64_t *value)
     *value = open;
     r->at += negative;
     if (!is_digit(*r->at))
-        return negative ? refuse(r, "a number must stand here") : ATTN_OK;
+        return negative ? refuse(r, "expected a number") : ATTN_OK;
     attn_status status = read_size(r, value);
     *value = negative ? -*value : *value;
     return status;
@@ -556,7 +561,7 @@ static attn_status read_range(reader *r)
     if (status != ATTN_OK)
         return status;
     if (strncmp(r->at, "..", 2) != 0)
-        return refuse(r, "a range is written LO..HI");
+        return refuse(r, "expected a range, LO..HI");
     r->at += 2;
     return read_end(r, INT64_MAX, &r->phrase->hi);
 }
@@ -567,7 +572,7 @@ static attn_status read_value(reader *r, grammar_feature feature)
     if (!features[feature].value)
         return ATTN_OK;
     if (*r->at != '=')
-        return refuse(r, "this feature needs a value: = must stand here");
+        return refuse(r, "this feature needs a value: expected '='");
     r->at++;
     void *value = (char *)s + features[feature].at;
     if (features[feature].value == 'R')
@@ -585,7 +590,7 @@ static attn_status read_value(reader *r, grammar_feature feature)
 static attn_status refuse_feature(const reader *r, size_t length)
 {
     char why[600];
-    int used = snprintf(why, sizeof why, "there is no feature \"%.*s\" here; there are",
+    int used = snprintf(why, sizeof why, "there is no feature \"%.*s\" for this form; there are",
                         (int)(length < 40 ? length : 40), r->at);
     for (int i = 0; i < FEATURES && used < (int)sizeof why; i++)
         if (!features[i].forms || (features[i].forms >> r->phrase->form & 1))
@@ -599,12 +604,12 @@ static attn_status check_rivals(const reader *r, grammar_feature feature)
     uint64_t bit = UINT64_C(1) << feature;
     char why[80];
     if (r->phrase->features & bit)
-        return refuse(r, "this feature stands twice");
+        return refuse(r, "this feature is given twice");
     for (size_t i = 0; i < sizeof rivals / sizeof *rivals; i++) {
         uint64_t other = r->phrase->features & rivals[i];
         if (!(rivals[i] & bit) || !other)
             continue;
-        snprintf(why, sizeof why, "%s and %s exclude each other", features[feature].name,
+        snprintf(why, sizeof why, "%s and %s cannot be used together", features[feature].name,
                  features[__builtin_ctzll(other)].name);
         return refuse(r, why);
     }
@@ -632,7 +637,7 @@ static attn_status read_features(reader *r)
     attn_status status = ATTN_OK;
     while (status == ATTN_OK && *r->at) {
         if (*r->at != ':' && *r->at != ',')
-            return refuse(r, "a comma or the end must stand here");
+            return refuse(r, "expected ',' or the end");
         r->at++;
         status = read_feature(r);
     }

@@ -21,7 +21,7 @@ bool attn__operand_used(const attn_problem *problem, attn__operand op)
     case ATTN__OP_LENS:
         return with & ATTN_WITH_LENS;
     case ATTN__OP_LSE:
-        return backward || (with & ATTN_WANT_LSE);
+        return backward ? problem->normalization != ATTN_NORMALIZATION_SIGMOID : with & ATTN_WANT_LSE;
     case ATTN__OP_WEIGHTS:
         return !backward && (with & ATTN_WANT_WEIGHTS);
     case ATTN__OP_W:

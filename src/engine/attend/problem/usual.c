@@ -250,6 +250,8 @@ attn_status attn_problem_axis(attn_problem *problem, const attn_axis *axis)
     ATTN__CALL(NULL);
     *problem = (attn_problem){0};
     attn_status status = check_axis(axis);
+    if (status == ATTN_OK)
+        status = ATTN__CHECK_RESERVED(NULL, axis, attn_axis);
     if (status != ATTN_OK)
         return status;
     int64_t stride[8] = {0}, next = 1;
@@ -318,6 +320,8 @@ attn_status attn_problem_window2d(attn_problem *problem, const attn_window2d *w)
     ATTN__CALL(NULL);
     *problem = (attn_problem){0};
     attn_status status = check_window(w);
+    if (status == ATTN_OK)
+        status = ATTN__CHECK_RESERVED(NULL, w, attn_window2d);
     if (status != ATTN_OK)
         return status;
     int64_t step = w->step ? w->step : 1, dilation = w->dilation ? w->dilation : 1;

@@ -50,7 +50,7 @@ typedef struct scratch {
 typedef struct work {
     const attn__canonical *canonical;
     const additive_plan *plan;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     scratch s;
     attn__row row;
     int64_t channels, values;
@@ -99,7 +99,7 @@ static const float *read_table(const work *w, int i, int64_t offset)
 {
     const int64_t *channel = w->plan->table[i];
     for (int64_t c = 0; c < attn__table_channels(w->canonical, i)->size; c++)
-        w->s.table[i][c] = channel[c] == INT64_MIN ? 0 : ((const float *)w->arrays->table[i])[offset + channel[c]];
+        w->s.table[i][c] = channel[c] == INT64_MIN ? 0 : ((const float *)w->arrays->at.table[i])[offset + channel[c]];
     return w->s.table[i];
 }
 
@@ -117,8 +117,7 @@ static void add_to_table(const work *w, int i, int64_t offset, float a, const fl
 /* Finds the offsets of a row and reads its q and w. */
 static void row_start(work *w, int64_t batch, int64_t query)
 {
-    const attn_arrays *a = w->arrays;
-    attn__row_at(&w->row, w->canonical, a, batch, query);
+    attn__row_at(&w->row, w->canonical, w->arrays, batch, query);
     w->q = read_channels(w, ATTN__OP_Q, w->row.offset[ATTN__OP_Q], w->s.q);
     w->w = read_channels(w, ATTN__OP_W, w->row.offset[ATTN__OP_W], w->s.w);
     memset(w->s.sum, 0, (size_t)attn__max(w->channels, w->values) * sizeof(float));
@@ -152,7 +151,7 @@ static float score_of(work *w, const attn__spot *spot)
         sum += kernel->dot(p->relatives[i].kind == ATTN_RELATIVE_QUERY ? w->q : w->k, w->table[i], w->channels);
     }
     float score = capped(w, (float)p->scale * sum);
-    return w->canonical->has_bias ? score + ((const float *)w->arrays->bias)[spot->offset[ATTN__OP_BIAS]] : score;
+    return w->canonical->has_bias ? score + ((const float *)w->arrays->at.bias)[spot->offset[ATTN__OP_BIAS]] : score;
 }
 
 /* Returns the value of a key plus the rows of value tables. */
@@ -202,7 +201,7 @@ static void start_sum(work *w)
     w->max = 0;
     if (!(w->canonical->extras & ATTN__SINKS))
         return;
-    float sink = ((const float *)w->arrays->sinks)[w->row.offset[ATTN__OP_SINKS]];
+    float sink = ((const float *)w->arrays->at.sinks)[w->row.offset[ATTN__OP_SINKS]];
     if (sink == -INFINITY)
         return;
     w->max = sink;
@@ -237,7 +236,7 @@ static void finish_row(work *w)
     double whole = p->normalization == ATTN_NORMALIZATION_MEAN   ? (double)w->keys
                    : p->normalization == ATTN_NORMALIZATION_NONE ? 1
                                                                  : w->total;
-    float *o = (float *)w->arrays->o + w->row.offset[ATTN__OP_O];
+    float *o = (float *)w->arrays->at.o + w->row.offset[ATTN__OP_O];
     const int64_t *channel = w->plan->channel[ATTN__OP_O];
     if (empty)
         memset(w->s.sum, 0, (size_t)w->values * sizeof(float));
@@ -246,7 +245,7 @@ static void finish_row(work *w)
     for (int64_t c = 0; c < w->values; c++)
         o[channel ? channel[c] : c] = w->s.sum[c];
     if (p->flags & ATTN_WANT_LSE)
-        ((float *)w->arrays->lse)[w->row.offset[ATTN__OP_LSE]] =
+        ((float *)w->arrays->at.lse)[w->row.offset[ATTN__OP_LSE]] =
             empty ? -INFINITY : (float)((double)w->max + log(whole));
 }
 
@@ -274,7 +273,7 @@ static void add_score_gradient(work *w, const attn__spot *spot, float gradient)
     const attn__additive_kernel *kernel = w->plan->kernel;
     bool wanted = (p->flags & ATTN_WANT_DK) && !spot->outside, gather = !wanted || w->plan->channel[ATTN__OP_DK];
     float *dk = gather ? memset(w->s.dk, 0, (size_t)w->channels * sizeof(float)) /* NOLINT: scratch is never NULL */
-                       : (float *)w->arrays->dk + spot->offset[ATTN__OP_DK];
+                       : (float *)w->arrays->at.dk + spot->offset[ATTN__OP_DK];
     kernel->additive_gradient(gradient, w->w, w->s.tanh, w->s.sum, dk, w->s.dw, w->channels);
     for (int i = 0; i < p->nrelatives; i++) {
         bool of_query = p->relatives[i].kind == ATTN_RELATIVE_QUERY;
@@ -335,7 +334,7 @@ static void backward_key(work *w, int64_t key)
         return;
     float gradient = gradient_of(w, weight, by_weight);
     if (p->flags & ATTN_WANT_DBIAS)
-        ((float *)w->arrays->dbias)[spot.offset[ATTN__OP_DBIAS]] += gradient;
+        ((float *)w->arrays->at.dbias)[spot.offset[ATTN__OP_DBIAS]] += gradient;
     add_score_gradient(w, &spot, gradient * w->slope * (float)p->scale);
 }
 
@@ -363,7 +362,7 @@ static void find_normalizer(work *w, float lse)
 static void backward_row(work *w, int64_t batch, int64_t query)
 {
     const attn__additive_kernel *kernel = w->plan->kernel;
-    const attn_arrays *a = w->arrays;
+    const attn_arrays *a = &w->arrays->at;
     row_start(w, batch, query);
     float lse = ((const float *)a->lse)[w->row.offset[ATTN__OP_LSE]];
     if (lse == -INFINITY)
@@ -394,7 +393,7 @@ static void backward_row(work *w, int64_t batch, int64_t query)
 typedef struct job {
     const attn__canonical *canonical;
     const additive_plan *plan;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     char *memory;
     size_t share;
     attn__slots slots;
@@ -450,7 +449,7 @@ static void run_slot(void *user, int64_t slot, int thread)
     }
 }
 
-static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn__execution *arrays,
                   void *workspace)
 {
     scratch unused;
@@ -472,11 +471,13 @@ static const char *refuse(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
     if (p->score != ATTN_SCORE_ADDITIVE)
-        return "additive scores only";
+        return "supports additive scores only";
+    if (p->normalization == ATTN_NORMALIZATION_SIGMOID)
+        return "does not support sigmoid";
     if (p->dtype != ATTN_F32)
-        return "bf16 and f64 are for the solver of blocks";
+        return "supports f32 only";
     if (canonical->backward && p->accumulate && p->nwindows)
-        return "adds to the gradients of windows";
+        return "does not support accumulate with windows";
     return NULL;
 }
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * blocked.c - attention by blocks of queries and keys, with matrix products.  Wide problems, such as those with heads
- * of thousands of channels, are computed in f32 (blocked_wide.h). All other problems are computed in float64. This
- * solver is the only fast one for f64 problems and for kernels of the distance. In batch-invariant contexts it is also
- * the only fast one for windows, tables and other scores.
+ * blocked.c - attention by blocks of queries and keys, with matrix products in float64. This solver is the only fast
+ * one for f64 problems and for kernels of the distance. In batch-invariant contexts it is also the only fast one for
+ * windows, tables and other scores.
  *
  *     S[queries,keys] = scale * score         by the product of src/engine/gemm, or with keys in the lanes
  *     P = exp(S - running maximum)            (or S itself, if weights are not exponentials)
@@ -15,34 +14,7 @@
 #include "attend/solve/blocked_tile.h"
 #include "base/parallel.h"
 
-#include <float.h>
 #include <stdio.h>
-
-/* Reports whether several indices of a group share an element. Packed sequences have stride 0, but share no element. */
-static bool repeats(const attn__canonical *canonical, const attn__group *group, attn__operand op)
-{
-    for (int i = 0; i < group->n; i++) {
-        bool moves = attn__stride(&group->axis[i].dim, op) != 0 || (group->axis[i].packed && op != ATTN__OP_DBIAS);
-        if (!moves && attn__operand_length(&canonical->problem, &group->axis[i].dim, i, op) > 1)
-            return true;
-    }
-    return false;
-}
-
-/* Returns the gradients (ATTN_WANT_...) in which several batch indices or pairs share an element. */
-static unsigned blocked_broadcast(const attn__canonical *canonical)
-{
-    static const unsigned wants[] = {ATTN_WANT_DQ, ATTN_WANT_DK, ATTN_WANT_DV, ATTN_WANT_DBIAS};
-    static const attn__operand ops[] = {ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DBIAS};
-    unsigned shared = canonical->extras & ATTN__BIAS_MEETS ? ATTN_WANT_DBIAS : 0u;
-    for (int i = 0; i < 4; i++) {
-        const attn__group *last = i < 3 ? attn__channels_of(canonical, ops[i]) : &canonical->key;
-        if (repeats(canonical, &canonical->batch, ops[i]) || repeats(canonical, last, ops[i]) ||
-            repeats(canonical, attn__rows_of(canonical, ops[i]), ops[i]))
-            shared |= wants[i];
-    }
-    return shared & canonical->problem.flags;
-}
 
 /* ------------------------------------------------------------------------------------------------- memory */
 
@@ -91,8 +63,8 @@ static void take_rows(blocked *b, const blocked_plan *p, const attn__canonical *
     m->sum = take(arena, p->queries);
     m->count = take(arena, p->queries);
     m->fades = attn__arena_take(arena, p->queries, 1);
-    m->s.pairs = take(arena, windows || p->wide ? pairs : 0);
-    m->dp.pairs = take(arena, backward && (windows || p->wide) ? pairs : 0);
+    m->s.pairs = take(arena, windows ? pairs : 0);
+    m->dp.pairs = take(arena, backward && windows ? pairs : 0);
     m->largest = attn__arena_take(arena, canonical->problem.top_k ? p->queries : 0, sizeof *m->largest);
     m->ranked = attn__arena_take(arena, rows, attn__largest_bytes(canonical->problem.top_k));
     m->slope = take(arena, canonical->problem.softcap != 0 ? pairs : 0);
@@ -135,31 +107,11 @@ static void take_tables(blocked_memory *m, const blocked_plan *p, const attn__ca
     }
 }
 
-static void take_wide(blocked *b, const blocked_plan *p, const attn__canonical *canonical, attn__arena *arena)
-{
-    blocked_memory *m = &b->at;
-    int64_t rows = attn__round_up(p->queries, DEPTH), most = attn__max(p->queries, p->columns);
-    bool keeps = canonical->problem.dtype == ATTN_BF16 && canonical->key.size > p->pairs;
-    wide_take(&b->wide, &p->kernels, arena, most, p->ld_s);
-    m->s.singles = attn__arena_floats(arena, rows * p->ld_s);
-    m->dp.singles = attn__arena_floats(arena, canonical->backward ? rows * p->ld_s : 0);
-    m->sums = attn__arena_floats(arena, keeps ? p->queries * canonical->value.size : 0);
-    m->delta = take(arena, p->queries);
-    m->factor = attn__arena_floats(arena, rows);
-    m->was = attn__arena_floats(arena, rows);
-    for (int i = 0; i < BLOCKED_ROW_AT; i++)
-        m->row_at[i] = attn__arena_offsets(arena, most);
-}
-
 static void blocked_take(blocked *b, const blocked_plan *p, const attn__canonical *canonical, attn__arena *arena)
 {
     blocked_memory *m = &b->at;
     int64_t channels = attn__max(canonical->contract.size, canonical->value.size);
     take_rows(b, p, canonical, arena);
-    if (p->wide) {
-        take_wide(b, p, canonical, arena);
-        return;
-    }
     take_operands(m, p, canonical, arena);
     take_scores(m, p, canonical, arena);
     take_tables(m, p, canonical, arena);
@@ -177,7 +129,7 @@ static void blocked_take(blocked *b, const blocked_plan *p, const attn__canonica
 typedef struct blocked_job {
     const attn__canonical *canonical;
     const blocked_plan *plan;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     char *workspace;
     int64_t blocks; /* forward: number of blocks of a segment */
     attn__slots slots;
@@ -201,24 +153,14 @@ static void start_threads(const blocked_job *j)
     }
 }
 
-/* Prepares a thread for the products of a batch index. blocked_end must be called afterwards. */
+/* Prepares a thread for a batch index. */
 static blocked *blocked_begin(const blocked_job *j, int64_t batch, int thread)
 {
     blocked *b = state_of(j, thread);
     b->canonical = j->canonical;
     b->arrays = j->arrays;
     attn__sequence_enter(&b->one, &b->canonical, &b->arrays, batch);
-    for (int64_t i = 0; i < attn__max(j->plan->queries, j->plan->columns) && j->plan->wide; i++)
-        b->wide.ones[i] = 1.0f;
-    if (j->plan->kernels.amx)
-        j->plan->kernels.amx->begin();
     return b;
-}
-
-static void blocked_end(const blocked *b)
-{
-    if (b->plan->kernels.amx)
-        b->plan->kernels.amx->end();
 }
 
 /* ---------------------------------------------------------------------------------------------------------- forward */
@@ -250,113 +192,10 @@ static double whole_of(const blocked *b, int64_t i)
     attn_normalization normalization = b->canonical->problem.normalization;
     if (normalization == ATTN_NORMALIZATION_MEAN)
         return b->at.count[i];
-    if (normalization == ATTN_NORMALIZATION_NONE)
+    if (attn__is_sum(b->canonical))
         return b->at.count[i] != 0;
     bool none = attn__is_softmax(b->canonical) && b->at.sum[i] == 0 && b->at.max[i] == -(double)INFINITY;
     return none ? 0 : b->at.sum[i];
-}
-
-/* Multiplies `weights` by the rows `in`: out = was * out + factor * product. `was` and `factor` have a number per row.
- * If `was` is NULL, out = factor * product. */
-static void wide_add(blocked *b, wide_rows in, wide_rows out, const float *weights, bool across, const float *factor,
-                     const float *was)
-{
-    wide_multiply_all(&b->wide, &(wide_product){.in = in,
-                                                .out = out,
-                                                .channels = in.operand.channels->size,
-                                                .weight = weights,
-                                                .across = across,
-                                                .hides = b->plan->hides,
-                                                .factor = factor,
-                                                .was = was});
-}
-
-enum { SINGLE_LANES = 16 }; /* largest number of lanes of any kernel; rows of floats are padded to it */
-
-static float largest_of(const float *s, int64_t padded)
-{
-    float most[SINGLE_LANES], largest = -INFINITY;
-    memcpy(most, s, sizeof most);
-    for (int64_t j = SINGLE_LANES; j < padded; j += SINGLE_LANES)
-        for (int l = 0; l < SINGLE_LANES; l++)
-            most[l] = most[l] > s[j + l] ? most[l] : s[j + l];
-    for (int l = 0; l < SINGLE_LANES; l++)
-        largest = most[l] > largest ? most[l] : largest;
-    return largest;
-}
-
-/* Sets s to x for masked keys and for padding. */
-static void set_masked(float *s, const uint8_t *seen, int64_t from, int64_t to, int64_t pairs, int64_t padded, float x)
-{
-    for (int64_t j = 0; j < pairs && seen; j++)
-        s[j] = seen[j] ? s[j] : x;
-    for (int64_t j = 0; j < from; j++)
-        s[j] = x;
-    for (int64_t j = to; j < padded; j++)
-        s[j] = x;
-}
-
-/* Does the same as blocked_softmax_step and blocked_finish_weights, for a row of floats in base 2. Each lane has a part
- * of the row. */
-static double single_softmax_step(const blocked *b, const blocked_tile *t, int64_t i)
-{
-    const attn__online_softmax_kernel *kernel = b->plan->kernels.lanes;
-    float *s = b->at.s.singles + i * b->plan->ld_s;
-    float top[SINGLE_LANES], max[SINGLE_LANES], sum[SINGLE_LANES] = {0}, shrink[SINGLE_LANES];
-    int64_t from, to, padded = attn__round_up(t->pairs, SINGLE_LANES);
-    const uint8_t *seen = blocked_kinds(b, t, i, &from, &to);
-    set_masked(s, seen, from, to, t->pairs, padded, -INFINITY);
-    float largest = largest_of(s, padded);
-    for (int l = 0; l < kernel->lanes; l++) {
-        top[l] = largest;
-        max[l] = (float)b->at.max[i];
-    }
-    bool changed;
-    kernel->softmax(&(attn__online_softmax_args){.s = s,
-                                                 .rows = padded / kernel->lanes,
-                                                 .width = kernel->lanes,
-                                                 .top = top,
-                                                 .m = max,
-                                                 .l = sum,
-                                                 .shrink = shrink,
-                                                 .changed = &changed});
-    if (b->plan->hides)
-        set_masked(s, seen, from, to, t->pairs, padded, -0.0f);
-    b->at.max[i] = (double)max[0];
-    b->at.sum[i] *= (double)shrink[0];
-    for (int l = 0; l < kernel->lanes; l++)
-        b->at.sum[i] += (double)sum[l];
-    return (double)shrink[0];
-}
-
-/* Computes a tile. The last tile also divides by the sums of weights. If bf16 cannot hold sums, `o` is f32 scratch. */
-static void wide_forward_tile(blocked *b, const blocked_tile *t, bool first, bool last, wide_rows o)
-{
-    float *factor = b->at.factor, *was = b->at.was;
-    blocked_score(b, t);
-    for (int64_t i = 0; i < t->queries; i++) {
-        double *s = b->plan->single ? NULL : blocked_finish_scores(b, t, i);
-        double left = s ? blocked_softmax_step(b, t, i, s) : single_softmax_step(b, t, i);
-        double whole = last ? whole_of(b, i) : 1;
-        factor[i] = whole == 0 ? 0.0f : (float)(1 / whole);
-        was[i] = (float)left * factor[i];
-        if (!s)
-            continue;
-        blocked_finish_weights(b, t, i, s);
-        blocked_scatter_pairs(b, t, &b->at.s, i);
-    }
-    wide_add(b, wide_of(b, t, ATTN__OP_V, 0), o, b->at.s.singles, false, factor, first ? NULL : was);
-}
-
-/* Stores the sums `from`, which were kept in f32 scratch memory, in the rows `o`. */
-static void wide_move(const blocked *b, const wide_rows *from, const wide_rows *o)
-{
-    int64_t values = b->canonical->value.size, chunk = b->plan->kernels.chunk;
-    for (int64_t first = 0; first < values; first += chunk) {
-        wide_chunk sums = {*from, first, attn__min(values - first, chunk)}, to = {*o, first, sums.n};
-        wide_copy(&b->wide, &sums, b->wide.out);
-        wide_store(&b->wide, &to, b->wide.ones, NULL);
-    }
 }
 
 /* Starts another pass over the tiles, which knows the rows of blocked_fades. */
@@ -368,61 +207,20 @@ static void blocked_restart(const blocked *b, const blocked_tile *t)
     }
 }
 
-/* Runs all tiles up to the one that begins at pair `last`. Returns false if there are none. */
-static bool wide_forward_tiles(blocked *b, blocked_tile *t, int64_t last, wide_rows sums)
-{
-    bool first = true;
-    for (t->pair = 0; t->pair <= last; t->pair += b->plan->pairs)
-        if (blocked_start_tile(b, t)) {
-            wide_forward_tile(b, t, first, t->pair == last, sums);
-            first = false;
-        }
-    return !first;
-}
-
-static void wide_forward_block(blocked *b, blocked_tile *t)
-{
-    const attn__canonical *canonical = b->canonical;
-    int64_t last = -1, values = canonical->value.size;
-    wide_rows o = wide_of(b, t, ATTN__OP_O, 2), sums = o;
-    blocked_start_block(b, t);
-    for (; t->pair < canonical->key.size; t->pair += b->plan->pairs)
-        last = blocked_start_tile(b, t) ? t->pair : last;
-    bool keeps = canonical->problem.dtype == ATTN_BF16 && canonical->key.size > b->plan->pairs;
-    if (keeps) {
-        int64_t *at = b->at.row_at[BLOCKED_ROW_AT - 1];
-        for (int64_t i = 0; i < t->queries; i++)
-            at[i] = i * values;
-        sums = (wide_rows){{NULL, 0, ATTN_F32, values}, b->at.sums, at, t->queries};
-    }
-    b->wide.met = false;
-    bool any = wide_forward_tiles(b, t, last, sums);
-    if (b->wide.met && canonical->problem.mask_fill != 0 && blocked_fades(b, t)) {
-        blocked_restart(b, t);
-        wide_forward_tiles(b, t, last, sums);
-    }
-    if (!any)
-        wide_clear(&b->wide, &o, values);
-    else if (keeps)
-        wide_move(b, &sums, &o);
-}
-
 static void finish_rows(const blocked *b, const blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
     int64_t values = canonical->value.size;
-    double unit = b->plan->single ? ATTN__LOG2E : 1;
     for (int64_t i = 0; i < t->queries; i++) {
         double *row = b->at.o + i * values, whole = whole_of(b, i);
-        for (int64_t c = 0; c < values && !b->plan->wide; c++)
+        for (int64_t c = 0; c < values; c++)
             row[c] = whole == 0 ? 0 : row[c] / whole;
-        if (!b->plan->wide)
-            attn__scatter(&canonical->value, ATTN__OP_O, canonical->problem.dtype, b->arrays->o,
-                          blocked_offset(b, ATTN__STRIDE(dim.o), t->query + i), row, false);
+        attn__scatter(&canonical->value, ATTN__OP_O, canonical->problem.dtype, b->arrays->at.o,
+                      blocked_offset(b, ATTN__STRIDE(dim.o), t->query + i), row, false);
         if (canonical->problem.flags & ATTN_WANT_LSE)
-            attn__store(attn__operand_dtype(&canonical->problem, ATTN__OP_LSE), b->arrays->lse,
+            attn__store(attn__operand_dtype(&canonical->problem, ATTN__OP_LSE), b->arrays->at.lse,
                         blocked_offset(b, ATTN__STRIDE(dim.lse), t->query + i),
-                        whole == 0 ? -(double)INFINITY : b->at.max[i] / unit + log(whole));
+                        whole == 0 ? -(double)INFINITY : b->at.max[i] + log(whole));
     }
 }
 
@@ -431,7 +229,7 @@ static void finish_rows(const blocked *b, const blocked_tile *t)
 static void walk_scores(blocked *b, blocked_tile *t, bool ranks)
 {
     int64_t k = b->canonical->problem.top_k;
-    if (has_whole_rows(b) && !b->plan->wide)
+    if (has_whole_rows(b))
         return;
     b->ranks = ranks;
     for (int64_t i = 0; i < t->queries && ranks; i++)
@@ -466,11 +264,8 @@ static void forward_block(blocked *b, int64_t batch, int64_t query, int64_t quer
         blocked_gather_batch(b, batch);
     blocked_gather_queries(b, &t);
     blocked_reset_softmax(b, &t);
-    if (b->plan->linear || b->plan->wide) {
-        if (b->plan->wide)
-            wide_forward_block(b, &t);
-        else
-            blocked_linear_queries(b, &t);
+    if (b->plan->linear) {
+        blocked_linear_queries(b, &t);
         finish_rows(b, &t);
         return;
     }
@@ -496,10 +291,9 @@ static void run_item(void *user, int64_t item, int thread)
     int64_t segments = j->canonical->query.size / plan->segment, block = item % (segments * j->blocks);
     int64_t batch = item / (segments * j->blocks), first = block % j->blocks * plan->queries;
     blocked *b = blocked_begin(j, batch, thread);
-    int64_t segment = blocked_segment(plan, b->canonical), begin = block / j->blocks * segment;
+    int64_t segment = blocked_segment(b->canonical), begin = block / j->blocks * segment;
     if (first < segment && begin < b->canonical->query.size)
         forward_block(b, batch, begin + first, attn__min(segment - first, plan->queries));
-    blocked_end(b);
 }
 
 /* --------------------------------------------------------------------------------------------------------- backward */
@@ -513,8 +307,8 @@ static void store_bias(const blocked *b, const blocked_tile *t, int64_t i, unsig
     const int64_t *key = b->at.dbias_at;
     int64_t row = blocked_offset(b, ATTN__STRIDE(dim.dbias), t->query + i);
     for (int64_t j = 0; j < t->pairs; j++) {
-        double before = adds & ATTN_WANT_DBIAS ? attn__load(dtype, b->arrays->dbias, row + key[j]) : 0;
-        attn__store(dtype, b->arrays->dbias, row + key[j], before + (ds ? ds[j] : 0));
+        double before = adds & ATTN_WANT_DBIAS ? attn__load(dtype, b->arrays->at.dbias, row + key[j]) : 0;
+        attn__store(dtype, b->arrays->at.dbias, row + key[j], before + (ds ? ds[j] : 0));
     }
 }
 
@@ -533,10 +327,9 @@ static double delta_of(const blocked *b, const blocked_tile *t, int64_t i)
 {
     const attn__canonical *canonical = b->canonical;
     int64_t values = canonical->value.size;
-    const double *o = b->plan->wide ? NULL : b->o + i * values, *dout = b->plan->wide ? NULL : b->dout + i * values;
-    double delta = b->plan->wide ? b->at.delta[i] : attn__dot_channels(o, dout, values);
+    double delta = attn__dot_channels(b->o + i * values, b->dout + i * values, values);
     if (canonical->extras & ATTN__DLSE)
-        delta -= attn__load(attn__operand_dtype(&canonical->problem, ATTN__OP_LSE), b->arrays->dlse,
+        delta -= attn__load(attn__operand_dtype(&canonical->problem, ATTN__OP_LSE), b->arrays->at.dlse,
                             blocked_offset(b, ATTN__STRIDE(dim.lse), t->query + i));
     return delta;
 }
@@ -547,7 +340,7 @@ static bool normalizes_again(const blocked *b)
 {
     const attn_problem *p = &b->canonical->problem;
     return p->normalization == ATTN_NORMALIZATION_SOFTMAX && !(p->flags & ATTN_WITH_SINKS) &&
-           ((p->dtype != ATTN_F64 && !b->plan->wide) || p->mask_fill != 0);
+           (p->dtype != ATTN_F64 || p->mask_fill != 0);
 }
 
 /* Returns the log-sum-exp of a row. If it is computed again, it is relative to the row's maximum, which is subtracted
@@ -555,10 +348,12 @@ static bool normalizes_again(const blocked *b)
 static double normalizer_of(const blocked *b, const blocked_tile *t, int64_t i, double *s)
 {
     const attn_problem *p = &b->canonical->problem;
+    if (is_sigmoid(b))
+        return 0;
     if (!normalizes_again(b))
-        return attn__load(attn__operand_dtype(p, ATTN__OP_LSE), b->arrays->lse,
+        return attn__load(attn__operand_dtype(p, ATTN__OP_LSE), b->arrays->at.lse,
                           blocked_offset(b, ATTN__STRIDE(dim.lse), t->query + i));
-    if (has_whole_rows(b) && !b->plan->wide) {
+    if (has_whole_rows(b)) {
         memcpy(b->at.finite, s, (size_t)t->pairs * sizeof *s);
         (void)blocked_softmax_step(b, t, i, b->at.finite);
     }
@@ -574,10 +369,15 @@ static void weigh(const blocked *b, const blocked_tile *t, double lse, double de
     const uint8_t *seen = b->at.seen;
     const attn_problem *p = &b->canonical->problem;
     if (p->normalization == ATTN_NORMALIZATION_SOFTMAX) {
-        double least = b->plan->wide ? (double)FLT_MIN : 0; /* f32 cannot hold smaller weights, so they become 0 */
-        b->plan->kernel->gradients(s, dp, t->pairs, lse, delta, least);
+        b->plan->kernel->gradients(s, dp, t->pairs, lse, delta, 0);
         for (int64_t j = 0; j < t->pairs && p->mask_fill != 0; j++)
             dp[j] = seen[j] == ATTN__VISIBLE_FILL ? 0 : dp[j];
+        return;
+    }
+    if (is_sigmoid(b)) {
+        squash(b, t, s);
+        for (int64_t j = 0; j < t->pairs; j++)
+            dp[j] = seen[j] == ATTN__VISIBLE_KEY ? s[j] * (1 - s[j]) * dp[j] : 0;
         return;
     }
     bool chosen = p->normalization == ATTN_NORMALIZATION_HARDMAX;
@@ -658,82 +458,6 @@ static void backward_tile(blocked *b, const blocked_tile *t, unsigned adds)
     blocked_sum_table_gradients(b, t);
 }
 
-/* Computes the weights and the gradients of the scores of a tile in f32. b->at.delta has o . dout of each row. */
-static void run_single_rows(blocked *b, const blocked_tile *t)
-{
-    const attn__canonical *canonical = b->canonical;
-    const wide_kernels *kernels = &b->plan->kernels;
-    float *lse = b->at.factor, *delta = b->at.was;
-    for (int64_t i = 0; i < t->queries; i++)
-        delta[i] = (float)b->at.delta[i];
-    attn__lse_load(canonical, b->arrays, b->batch, t->query, t->queries, lse, delta);
-    attn__tile_rows rows = {.lse = lse, .delta = delta};
-    attn__tile_keys keys = {.see = {.first = t->pair}};
-    attn__tile_weights(&(attn__tile){.plan = &b->plan->tiles,
-                                     .see = &b->rows,
-                                     .rows = &rows,
-                                     .nrows = t->queries,
-                                     .keys = &keys,
-                                     .nkeys = t->pairs,
-                                     .ld = b->plan->ld_s,
-                                     .s = b->at.s.singles,
-                                     .ds = b->at.dp.singles,
-                                     .full = b->hides == ATTN__VISIBLE_ALL});
-    for (int64_t i = 0; i < t->queries; i++) {
-        float *ds = b->at.dp.singles + i * b->plan->ld_s;
-        kernels->channels->scale((float)canonical->problem.scale, ds, t->pairs);
-        for (int64_t j = 0; j < t->pairs && canonical->problem.scale < 0; j++)
-            ds[j] = ds[j] == 0 ? -ds[j] : ds[j]; /* marks stay -0, and other zeros +0 */
-    }
-}
-
-/* Returns the gradients that a tile overwrites because no earlier tile has added to them. */
-static unsigned wide_fresh(const blocked_tile *t, bool first, unsigned adds)
-{
-    return ((t->query == 0 ? ATTN_WANT_DK | ATTN_WANT_DV : 0u) | (first ? ATTN_WANT_DQ : 0u)) & ~adds;
-}
-
-static void wide_backward_tile(blocked *b, const blocked_tile *t, bool first, unsigned adds)
-{
-    static const struct {
-        unsigned want;
-        attn__operand in, out;
-    } gradients[] = {{ATTN_WANT_DV, ATTN__OP_DOUT, ATTN__OP_DV},
-                     {ATTN_WANT_DK, ATTN__OP_Q, ATTN__OP_DK},
-                     {ATTN_WANT_DQ, ATTN__OP_K, ATTN__OP_DQ}};
-    const float *ones = b->wide.ones;
-    memset(b->at.delta, 0, (size_t)t->queries * sizeof(double));
-    wide_score(&b->wide, &(wide_scores){.a = wide_of(b, t, ATTN__OP_DOUT, 0),
-                                        .b = wide_of(b, t, ATTN__OP_V, 1),
-                                        .with = wide_of(b, t, ATTN__OP_O, 2),
-                                        .channels = b->canonical->value.size,
-                                        .factor = 1.0f,
-                                        .out = b->at.dp.singles,
-                                        .dots = b->at.delta});
-    blocked_score(b, t);
-    if (b->plan->single)
-        run_single_rows(b, t);
-    for (int64_t i = 0; i < t->queries && !b->plan->single; i++)
-        run_row(b, t, i, adds);
-    for (int g = 0; g < 3; g++)
-        if (b->canonical->problem.flags & gradients[g].want)
-            wide_add(b, wide_of(b, t, gradients[g].in, 0), wide_of(b, t, gradients[g].out, 1),
-                     g == 0 ? b->at.s.singles : b->at.dp.singles, g < 2, ones,
-                     wide_fresh(t, first, adds) & gradients[g].want ? NULL : ones);
-}
-
-/* Clears the requested gradients among `gradients` for the keys or queries of a tile. */
-static void wide_clear_gradients(const blocked *b, const blocked_tile *t, unsigned gradients)
-{
-    static const unsigned wants[] = {ATTN_WANT_DQ, ATTN_WANT_DK, ATTN_WANT_DV};
-    static const attn__operand ops[] = {ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV};
-    for (int g = 0; g < 3; g++)
-        if (gradients & b->canonical->problem.flags & wants[g]) {
-            wide_rows rows = wide_of(b, t, ops[g], 0);
-            wide_clear(&b->wide, &rows, rows.operand.channels->size);
-        }
-}
-
 /* ----------------------------------------------------------------------------------------------- a block */
 
 /* Adds the gradients of the block's columns to the gradients of the positions. Only windows need this step. */
@@ -781,7 +505,6 @@ static void store_sums(const blocked *b, const blocked_tile *t, unsigned adds)
 
 static void backward_block(blocked *b, blocked_tile *t, unsigned adds)
 {
-    bool in_f32 = b->plan->wide, first = true;
     blocked_gather_queries(b, t);
     if (b->plan->linear) {
         blocked_linear_query_gradients(b, t);
@@ -789,8 +512,7 @@ static void backward_block(blocked *b, blocked_tile *t, unsigned adds)
         return;
     }
     blocked_start_block(b, t);
-    if (!in_f32)
-        clear_sums(b, t);
+    clear_sums(b, t);
     if (b->canonical->extras & ATTN__TOP_K)
         walk_scores(b, t, true);
     if (normalizes_again(b)) {
@@ -799,21 +521,13 @@ static void backward_block(blocked *b, blocked_tile *t, unsigned adds)
     }
     for (t->pair = 0; t->pair < b->canonical->key.size; t->pair += b->plan->pairs) {
         bool sees = blocked_start_tile(b, t);
-        if (sees && in_f32)
-            wide_backward_tile(b, t, first, adds);
-        else if (sees)
+        if (sees)
             backward_tile(b, t, adds);
-        else if (in_f32)
-            wide_clear_gradients(b, t, wide_fresh(t, false, adds));
         bool clears = !sees && (b->canonical->problem.flags & ~adds & ATTN_WANT_DBIAS);
         for (int64_t i = 0; i < t->queries && clears; i++) /* masked pairs have the bias gradient 0 */
             store_bias(b, t, i, 0, NULL);
-        first = first && !sees;
     }
-    if (!in_f32)
-        store_sums(b, t, adds);
-    else if (first)
-        wide_clear_gradients(b, t, ATTN_WANT_DQ & ~adds);
+    store_sums(b, t, adds);
 }
 
 /* ----------------------------------------------------------------------------------------- a batch index */
@@ -833,7 +547,7 @@ static void store_tables(const blocked *b)
 
 static void backward_blocks(blocked *b, unsigned adds)
 {
-    int64_t segment = blocked_segment(b->plan, b->canonical);
+    int64_t segment = blocked_segment(b->canonical);
     for (int64_t first = 0; first < b->canonical->query.size; first += segment)
         for (int64_t i = 0; i < segment; i += b->plan->queries) {
             blocked_tile t = {.query = first + i, .queries = attn__min(segment - i, b->plan->queries)};
@@ -866,45 +580,16 @@ static void run_batch(blocked *b, int64_t batch, unsigned adds, unsigned clear)
     store_tables(b);
 }
 
-/* Runs the backward pass of a batch index of a wide problem. If there are no queries, dk and dv become 0. */
-static void wide_backward(blocked *b, unsigned adds, unsigned clear)
-{
-    blocked_tile all = {0};
-    if (b->canonical->query.size == 0)
-        clear |= (ATTN_WANT_DK | ATTN_WANT_DV) & ~adds;
-    for (; all.pair < b->canonical->key.size; all.pair += b->plan->pairs) {
-        all.pairs = attn__min(b->canonical->key.size - all.pair, b->plan->pairs);
-        wide_clear_gradients(b, &all, clear);
-    }
-    backward_blocks(b, adds);
-}
-
-/* Reports whether `batch` is the first of the BATCH indices that add to the same elements of a gradient. */
-static bool comes_first(const attn__canonical *canonical, attn__operand op, int64_t batch)
-{
-    const attn__group *group = &canonical->batch;
-    for (int a = 0; a < group->n; a++) {
-        bool repeats = !group->axis[a].packed && attn__stride(&group->axis[a].dim, op) == 0;
-        if (repeats && attn__offsets_index(group, a, batch) != 0)
-            return false;
-    }
-    return true;
-}
-
 /* Runs one batch index. If several BATCH indices share packed keys, the first one clears the gradients of the keys. */
 static void run_one(const blocked_job *j, attn__sums *sums, int64_t batch, int thread)
 {
     blocked *b = blocked_begin(j, batch, thread);
-    unsigned clear = (comes_first(j->canonical, ATTN__OP_DK, batch) ? ATTN_WANT_DK : 0u) |
-                     (comes_first(j->canonical, ATTN__OP_DV, batch) ? ATTN_WANT_DV : 0u);
+    unsigned clear = (attn__batch_comes_first(j->canonical, ATTN__OP_DK, batch) ? ATTN_WANT_DK : 0u) |
+                     (attn__batch_comes_first(j->canonical, ATTN__OP_DV, batch) ? ATTN_WANT_DV : 0u);
     clear &= attn__is_packed(j->canonical) ? j->broadcast : 0;
     b->sums = sums;
     b->batch = batch;
-    if (b->plan->wide)
-        wide_backward(b, j->adds, clear);
-    else
-        run_batch(b, batch, j->adds, clear);
-    blocked_end(b);
+    run_batch(b, batch, j->adds, clear);
 }
 
 static void run_slot(void *user, int64_t slot, int thread)
@@ -971,107 +656,6 @@ static int64_t query_block(const attn__canonical *canonical, int64_t run)
     if (canonical->batch.size * (canonical->query.size / run) < canonical->threads)
         pieces = attn__max(pieces, canonical->threads);
     return attn__round_up(attn__ceil_div(run, pieces), TILE);
-}
-
-/* ------------------------------------------------------------------------------------------ plan of wide problems */
-
-/* Block sizes of wide problems: WIDE_QUERIES queries forward, WIDE_BLOCK queries and keys backward. At these sizes, P
- * and dS fill half of a typical L2 cache. */
-enum { WIDE_BLOCK = 256, WIDE_QUERIES = 288 };
-
-/* Reports whether products of f32 run on AMX. Each step along k must be a run of adjacent channels in every operand. */
-static bool wide_uses_amx(const attn__canonical *canonical)
-{
-    static const attn__operand ops[] = {ATTN__OP_Q,    ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
-                                        ATTN__OP_DOUT, ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV};
-    bool fit = wide_stream_pays(canonical) && !(canonical->backward && blocked_broadcast(canonical));
-    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
-        wide_operand x = wide_operand_of(canonical, ops[i]);
-        fit = fit && (!attn__operand_used(&canonical->problem, ops[i]) || wide_streams(&x));
-    }
-    return fit;
-}
-
-/* Reports whether products of bf16 run on AMX. This is so in forward passes whose sizes fill whole AMX tiles well. */
-static bool wide_uses_bf16(const attn__canonical *canonical)
-{
-    enum { LEAST = 24 };
-    double queries = (double)attn__round_up(canonical->query.size, SIDE), keys = (double)canonical->key.size;
-    double channels = (double)canonical->contract.size, values = (double)canonical->value.size;
-    double whole =
-        queries * (double)(attn__round_up(canonical->key.size, SIDE) * attn__round_up(canonical->contract.size, DEPTH) +
-                           attn__round_up(canonical->key.size, DEPTH) * attn__round_up(canonical->value.size, SIDE));
-    return canonical->problem.dtype == ATTN_BF16 && !canonical->backward && attn__bf16x3_for(canonical->isa) &&
-           canonical->query.size >= LEAST && whole <= 1.5 * queries * keys * (channels + values);
-}
-
-/* Reports whether a problem is wide: a softmax of dot products in f32 or bf16.  Batch-invariant contexts use float64
- * instead, where the order of sums does not depend on the number of keys. Bf16 gradients to which several blocks add
- * also use float64, because bf16 cannot hold sums. */
-static bool is_wide(const attn__canonical *canonical)
-{
-    const attn_problem *p = &canonical->problem;
-    bool one = canonical->query.size <= WIDE_BLOCK && canonical->key.size <= WIDE_BLOCK &&
-               !(canonical->backward && blocked_broadcast(canonical));
-    return p->dtype != ATTN_F64 && p->score == ATTN_SCORE_DOT && p->normalization == ATTN_NORMALIZATION_SOFTMAX &&
-           p->top_k == 0 && p->nwindows == 0 && p->nrelatives == 0 && !(canonical->extras & ATTN__BATCH_INVARIANT) &&
-           !(canonical->backward && p->dtype == ATTN_BF16 && !one);
-}
-
-/* Divides n into equal parts of at most `most`. Returns the length of a part, rounded up to a multiple of `unit`. */
-static int64_t part_of(int64_t n, int64_t most, int64_t unit)
-{
-    int64_t parts = attn__ceil_div(n, most);
-    return attn__round_up(parts > 1 ? attn__ceil_div(n, parts) : n, unit);
-}
-
-/* Chooses the sizes of blocks. Forward, the scores of a block fill half of the L2 cache, and panels fill the rest. */
-static void choose_wide_blocks(blocked_plan *p, const attn__canonical *canonical)
-{
-    enum { KEYS = 512, AMX_KEYS = 256, UNIT = 8, FEW_ITEMS = 8 };
-    bool stream = p->kernels.terms == TERMS;
-    int64_t keys = canonical->key.size, queries = p->segment;
-    if (canonical->backward) {
-        p->pairs = part_of(keys, WIDE_BLOCK, 1);
-        p->queries = part_of(queries, WIDE_BLOCK, 1);
-    } else {
-        p->pairs = part_of(keys, stream ? AMX_KEYS : KEYS, p->kernels.amx ? DEPTH : UNIT);
-        int64_t most = (int64_t)canonical->caches.l2 / 2 / (int64_t)sizeof(float) / p->pairs;
-        int64_t pieces = attn__ceil_div(queries, attn__min(attn__max(most, 2 * SIDE), WIDE_QUERIES));
-        /* Block sizes must not depend on the number of threads, because an AMX block with NaN or infinity is rounded
-         * differently. */
-        int64_t items = stream ? FEW_ITEMS : canonical->threads;
-        if (canonical->batch.size < items)
-            pieces = attn__max(pieces, items);
-        p->queries = attn__round_up(attn__ceil_div(queries, pieces), UNIT);
-    }
-    p->pairs = attn__min(p->pairs, keys);
-    p->columns = p->pairs;
-    p->ld_s = attn__round_up(p->columns, SIDE);
-    if (p->ld_s * (int64_t)sizeof(float) % 128 == 0) /* avoids a stride that maps columns to few cache sets */
-        p->ld_s += SIDE;
-}
-
-/* Reports whether the softmax runs in f32, which takes a third of the time. Before the softmax, scores may only be
- * masked: by ranges of keys or, in the forward pass, by a mask. */
-static bool is_single(const attn__canonical *canonical, const attn__visible *visible)
-{
-    const attn_problem *p = &canonical->problem;
-    return p->softcap == 0 && p->mask_fill == 0 && !canonical->has_bias && !canonical->has_dropout &&
-           !(canonical->extras & ATTN__SINKS) && !(p->flags & (ATTN_WANT_DBIAS | ATTN_WITH_SINKS)) &&
-           (!canonical->backward || (visible->ranges && !visible->mask && !visible->blocks));
-}
-
-static void choose_wide_kernels(blocked_plan *p, const attn__canonical *canonical)
-{
-    wide_kernels *k = &p->kernels;
-    k->tile = attn__gemm_tile_for(canonical->isa);
-    k->lanes = attn__online_softmax_for(canonical->isa);
-    k->store = attn__softmax_backward_for(canonical->isa);
-    k->channels = attn__additive_for(canonical->isa);
-    k->terms = wide_uses_bf16(canonical) ? 1 : wide_uses_amx(canonical) ? TERMS : 0;
-    k->amx = k->terms ? attn__bf16x3_for(canonical->isa) : NULL;
-    k->chunk = k->terms == 1 ? WIDE_AMX_CHUNK : WIDE_CHUNK;
 }
 
 /* Returns how many indices along a key axis occur in the pairs of a tile. */
@@ -1167,16 +751,8 @@ static void lay_out(blocked_plan *p, const attn__canonical *canonical)
     }
     p->tiles = attn__tile_plan_of(canonical, canonical->isa);
     p->linear = blocked_is_linear(canonical);
-    p->wide = is_wide(canonical);
-    p->segment = blocked_segment(p, canonical);
-    p->single = p->wide && is_single(canonical, &p->tiles.visible);
-    p->hides = attn__visible_masks(&p->tiles.visible) || canonical->has_bias || canonical->has_dropout;
-    if (p->wide) {
-        choose_wide_kernels(p, canonical);
-        choose_wide_blocks(p, canonical);
-    } else {
-        choose_blocks(p, canonical);
-    }
+    p->segment = blocked_segment(canonical);
+    choose_blocks(p, canonical);
     (void)attn__arena_take(&arena, 1, sizeof(blocked));
     blocked_take(&unused, p, canonical, &arena);
     p->bytes = arena.used;
@@ -1199,8 +775,6 @@ static bool is_large(const attn__canonical *canonical)
     double positions = (double)canonical->key.size, tables = 0;
     double columns = p->nwindows ? columns_of(canonical, window_queries(canonical)) : BLOCKED_KEYS;
     double channels = (double)canonical->contract.size + (double)canonical->value.size;
-    if (is_wide(canonical))
-        return p->dtype == ATTN_BF16 && channels * WIDE_QUERIES > MOST_NUMBERS;
     for (int i = 0; i < p->nwindows; i++)
         positions *= (double)p->windows[i].size / (double)canonical->key.axis[p->windows[i].key_dim].dim.n;
     for (int i = 0; i < p->nrelatives; i++)
@@ -1216,45 +790,24 @@ static const char *refuse(const attn__canonical *canonical)
     const attn_problem *p = &canonical->problem;
     bool packed = attn__is_packed(canonical);
     if (p->score > ATTN_SCORE_CONCAT && !is_distance(p->score))
-        return "scores that no block of it computes";
+        return "does not support this score";
     for (int i = 0; i < p->nwindows; i++)
         if (packed || p->windows[i].size == 0)
-            return "windows over packed sequences, or over no position";
-    unsigned shared = canonical->backward ? blocked_broadcast(canonical) : 0;
-    if (shared && ((p->accumulate && !is_wide(canonical)) || p->dtype == ATTN_BF16))
-        return "gradients that are broadcast, in bf16 or added to given ones";
+            return "does not support windows of packed sequences or of size 0";
+    unsigned shared = canonical->backward ? attn__sums_shared(canonical) : 0;
+    if (shared && (p->accumulate || p->dtype == ATTN_BF16))
+        return "does not support broadcast gradients in bf16 or with accumulate";
     if (packed && (shared & ATTN_WANT_DQ))
-        return "packed queries that are broadcast";
+        return "does not support dq of broadcast packed queries";
     if (is_large(canonical))
-        return "rows of many gigabytes";
+        return "needs many gigabytes of workspace";
     return NULL;
-}
-
-/* Estimates the time of a wide problem. The time is longer with bands, because bands leave large blocks half empty.
- * Without AMX it is short only if a head fills the L2 cache, because scores are stored after each chunk. On AMX it is
- * short for smaller heads too, because the vector units store scores during the products. */
-static double wide_cost(const attn__canonical *canonical)
-{
-    enum { PLAIN = 641, PLAIN_BACKWARD = 512, STREAM = 512, STREAM_BACKWARD = 320, ONE = 256, SHORT = 128 };
-    double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
-    int64_t channels = canonical->contract.size + canonical->value.size, least;
-    int64_t queries = canonical->query.size, keys = canonical->key.size;
-    bool back = canonical->backward, stream = wide_uses_amx(canonical);
-    bool one = attn__max(queries, keys) <= WIDE_BLOCK && attn__min(queries, keys) >= SHORT;
-    if (stream)
-        least = one ? ONE : back ? STREAM_BACKWARD : STREAM;
-    else
-        least = back ? PLAIN_BACKWARD : PLAIN;
-    double each = back && stream && channels >= STREAM_BACKWARD ? 0.8 : channels >= least ? 0.98 : 1.1;
-    return pairs * (double)channels * each * (canonical->problem.nbands ? 1.2 : 1);
 }
 
 /* Estimates the time in f32 multiply-adds: 2.5 for a float64 multiply-add, 60 for exp, 50 for tanh, 10 for a gather. */
 static double cost(const attn__canonical *canonical)
 {
     blocked_plan p = {0};
-    if (is_wide(canonical))
-        return wide_cost(canonical);
     lay_out(&p, canonical);
     double queries = (double)canonical->query.size, keys = (double)canonical->key.size;
     double contract = (double)canonical->contract.size, channels = contract + (double)canonical->value.size;
@@ -1284,19 +837,12 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     recipe->workspace = attn__size_mul((size_t)canonical->threads, p->bytes);
     if (canonical->backward)
         recipe->workspace = attn__size_add(recipe->workspace, attn__slots_make(canonical, NULL).bytes);
-    if (p->wide) {
-        const char *terms = p->kernels.terms == 1 ? ", 1 bf16 term" : p->kernels.terms ? ", 3 bf16 terms" : "";
-        snprintf(recipe->text, sizeof recipe->text, "%s%s, blocks of %d queries x %d keys, %d channels a step",
-                 attn__isa_text(*terms ? canonical->isa : p->kernels.tile->isa), terms, (int)p->queries,
-                 (int)p->columns, (int)p->kernels.chunk);
-        return ATTN_OK;
-    }
     snprintf(recipe->text, sizeof recipe->text, "%s in f64, blocks of %d queries x %d keys",
              attn__isa_text(p->kernel->isa), (int)p->queries, (int)p->columns);
     return ATTN_OK;
 }
 
-static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn__execution *arrays,
                   void *workspace)
 {
     const blocked_plan *plan = recipe->data;
@@ -1308,26 +854,16 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
         attn__parallel_items(canonical->threads, canonical->batch.size * segments * j.blocks, run_item, &j);
         return;
     }
-    j.broadcast = blocked_broadcast(canonical);
+    j.broadcast = attn__sums_shared(canonical);
     j.adds = canonical->problem.accumulate ? ATTN__WANT_OWN : j.broadcast;
     j.slots = attn__slots_make(canonical, j.workspace + (size_t)canonical->threads * plan->bytes);
     attn__parallel_items(canonical->threads, j.slots.n, run_slot, &j);
     attn__slots_store(&j.slots, arrays);
 }
 
-/* Returns the gradients to which several blocks of queries (dk, dv), blocks of keys (dq) or batch indices add. */
-static unsigned adds_often(const attn__canonical *canonical)
-{
-    if (!is_wide(canonical))
-        return 0;
-    return blocked_broadcast(canonical) | (canonical->query.size > WIDE_BLOCK ? ATTN_WANT_DK | ATTN_WANT_DV : 0u) |
-           (canonical->key.size > WIDE_BLOCK ? ATTN_WANT_DQ : 0u);
-}
-
 const attn__solver attn__solver_blocked = {.name = "blocked",
                                            .refuse = refuse,
                                            .cost = cost,
-                                           .adds_often = adds_often,
                                            .plan = plan,
                                            .apply = apply,
                                            .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__SINKS | ATTN__DLSE |

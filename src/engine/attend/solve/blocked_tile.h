@@ -3,8 +3,7 @@
  * blocked_tile.h - the tiles of blocked.c. A tile is a block of queries and some of their keys.
  *
  * A thread gathers the keys and values of a batch index into rows of double, once for all blocks of queries. The rows
- * then have no strides and a single type. Adjacent rows of double are read in place.  Wide problems (blocked_wide.h)
- * read the caller's rows chunk by chunk instead, and S and dP are rows of float.
+ * then have no strides and a single type. Adjacent rows of double are read in place.
  *
  * A pair is a query and a key or tap, so a row has as many pairs as keys or taps. A column of S belongs to a row of K.
  * Without windows, the pairs of a row are the columns of the tile.  With windows, the columns are the positions that
@@ -25,11 +24,11 @@
 #include "attend/block/largest.h"
 #include "attend/block/rows.h"
 #include "attend/block/scores.h"
+#include "attend/block/softmax_f64.h"
 #include "attend/block/table.h"
 #include "attend/block/tile.h"
 #include "attend/block/window_base.h"
 #include "attend/scores/score.h"
-#include "attend/solve/blocked_wide.h"
 #include "base/integers.h"
 #include "gemm/gemm.h"
 #include "gemm/kernel.h"
@@ -43,13 +42,10 @@ enum {
     BLOCKED_KEYS = 256
 };                           /* maximum of queries and keys of a tile; with windows, a tile has all taps */
 enum { BLOCKED_ROWS = 256 }; /* granularity of the table rows of a tile, a multiple of ATTN__GEMM_K */
-enum { BLOCKED_ROW_AT = 4 }; /* number of arrays in blocked_memory.row_at */
 
-/* S or dP of a tile: `rows`, or `singles` in wide problems. `pairs` has one row of pairs, with windows or floats
- * only. */
+/* S or dP of a tile. With windows, `pairs` has one row of pairs. */
 typedef struct blocked_scores {
     double *rows, *pairs;
-    float *singles;
 } blocked_scores;
 
 typedef struct blocked_memory {
@@ -58,28 +54,25 @@ typedef struct blocked_memory {
     double *block_dk, *block_dv;                       /* with windows: gradients of block_k and block_v */
     double *q, *o, *dout, *dq;                         /* rows of a block of queries */
     blocked_scores s, dp;
-    double *dk, *dv;                 /* dk and dv, summed over all queries */
-    double *max, *sum, *count;       /* [queries]: running maximum, sum of weights, number of attended keys */
-    uint8_t *fades;                  /* [queries]: 1 if mask_fill has the weight 0, although not in each tile */
-    attn__largest *largest;          /* with top_k: the largest scores of each query of the block */
-    char *ranked;                    /* memory of the candidates in `largest` */
-    double *slope;                   /* [pairs]: derivative of the softcap for the current row */
-    uint8_t *seen;                   /* ATTN__VISIBLE_... kind of each pair of a row */
-    int64_t *position;               /* [key axes,pairs]: position of each pair's key */
-    int64_t *column;                 /* with windows: the column of each pair */
-    int64_t *position_of;            /* with windows: position of each column; -1: outside of the axis */
-    int64_t *bias_at, *dbias_at;     /* offsets of the tile's pairs in the bias and in its gradient */
-    uint32_t *drop_at;               /* dropout column number of each pair */
-    double *w, *dw;                  /* vectors w and w2 of the batch index; their gradients in a tile */
-    double *dk_t, *scratch;          /* transpose of dk, and one row, for scores that are no products */
-    double *m, *dm;                  /* [channels,values]: K^T V and its gradient, if blocked_is_linear */
-    double *tanh;                    /* tanh of one pair, or [queries,columns,channels] if the plan keeps tanh */
-    int64_t *offsets;                /* offsets of rows, for the largest group */
-    double *product;                 /* workspace of src/engine/gemm */
-    double *finite;                  /* copy of a product's right operand with 0 for infinity and NaN */
-    double *delta;                   /* wide problems: sum over channels of o * dout for each query */
-    float *sums, *factor, *was;      /* wide problems: sums of O; arguments of wide_add */
-    int64_t *row_at[BLOCKED_ROW_AT]; /* wide problems: offsets of rows */
+    double *dk, *dv;             /* dk and dv, summed over all queries */
+    double *max, *sum, *count;   /* [queries]: running maximum, sum of weights, number of attended keys */
+    uint8_t *fades;              /* [queries]: 1 if mask_fill has the weight 0, although not in each tile */
+    attn__largest *largest;      /* with top_k: the largest scores of each query of the block */
+    char *ranked;                /* memory of the candidates in `largest` */
+    double *slope;               /* [pairs]: derivative of the softcap for the current row */
+    uint8_t *seen;               /* ATTN__VISIBLE_... kind of each pair of a row */
+    int64_t *position;           /* [key axes,pairs]: position of each pair's key */
+    int64_t *column;             /* with windows: the column of each pair */
+    int64_t *position_of;        /* with windows: position of each column; -1: outside of the axis */
+    int64_t *bias_at, *dbias_at; /* offsets of the tile's pairs in the bias and in its gradient */
+    uint32_t *drop_at;           /* dropout column number of each pair */
+    double *w, *dw;              /* vectors w and w2 of the batch index; their gradients in a tile */
+    double *dk_t, *scratch;      /* transpose of dk, and one row, for scores that are no products */
+    double *m, *dm;              /* [channels,values]: K^T V and its gradient, if blocked_is_linear */
+    double *tanh;                /* tanh of one pair, or [queries,columns,channels] if the plan keeps tanh */
+    int64_t *offsets;            /* offsets of rows, for the largest group */
+    double *product;             /* workspace of src/engine/gemm */
+    double *finite;              /* copy of a product's right operand with 0 for infinity and NaN */
     /* Memory of each relative table. t: its rows, [rows,channels]. t_t: t transposed, and scaled if the table adds to
      * scores. dt: gradient of t. x: product of queries or columns with the table, [queries or columns,distances].
      * Weights and gradients are summed by distance in x, or in g for tables of keys. */
@@ -107,11 +100,7 @@ typedef struct blocked_plan {
     int64_t ld_s;          /* row stride of s and dp */
     bool keeps_tanh;       /* tanh values are kept for the gradients */
     bool linear;           /* result of blocked_is_linear */
-    bool wide;             /* products are computed in f32 (blocked_wide.h) */
-    bool single;           /* wide problems: the softmax is computed in f32 too */
-    bool hides;            /* wide problems: some pairs may be masked or dropped */
     attn__tile_plan tiles;
-    wide_kernels kernels;
     int64_t product_size; /* doubles of the workspace of src/engine/gemm */
     size_t bytes;         /* bytes of the memory of a thread */
     blocked_table table[ATTN_MAX_RELATIVE];
@@ -126,7 +115,7 @@ typedef struct blocked_axis {
 typedef struct blocked {
     const attn__canonical *canonical;
     const blocked_plan *plan;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     blocked_memory at;
     attn__sequence one;         /* problem and arrays of a packed sequence */
     int64_t batch;              /* the batch index whose keys are gathered, or -1 */
@@ -143,7 +132,6 @@ typedef struct blocked {
         int64_t first, n; /* the tile's pairs read n table rows from row begin + first on */
     } span[ATTN_MAX_RELATIVE];
     attn__sums *sums; /* gradient sums of the slot; backward only */
-    wide wide;
 } blocked;
 
 /* A block of queries and a range of its pairs. */
@@ -161,12 +149,11 @@ static inline double *blocked_row(const blocked *b, const blocked_scores *of, in
 
 /* Returns the number of queries of a segment. A block of queries never crosses the end of a segment.  In the backward
  * pass, and with windows or tables, a segment is the last QUERY axis, so that blocks and the order of sums do not
- * depend on the lengths of outer axes.  Otherwise, and in wide problems, one segment has all queries. */
-static inline int64_t blocked_segment(const blocked_plan *p, const attn__canonical *canonical)
+ * depend on the lengths of outer axes.  Otherwise one segment has all queries. */
+static inline int64_t blocked_segment(const attn__canonical *canonical)
 {
     const attn__group *query = &canonical->query;
     bool along_last = canonical->backward || canonical->problem.nwindows || canonical->problem.nrelatives;
-    along_last = along_last && !p->wide;
     return along_last ? query->axis[query->n - 1].dim.n : query->size;
 }
 
@@ -369,7 +356,7 @@ static void gather_table(blocked *b, int i)
     int64_t channels = attn__table_channels(canonical, i)->size, at = blocked_table_at(b, i);
     double factor = r->kind == ATTN_RELATIVE_VALUE ? 1 : canonical->problem.scale, *rows = b->at.table[i].t;
     for (int64_t d = 0; d < table->rows; d++, at += r->row_stride)
-        attn__table_gather(canonical, i, b->arrays->table[i], at, rows + d * channels);
+        attn__table_gather(canonical, i, b->arrays->at.table[i], at, rows + d * channels);
     transpose(rows, table->rows, channels, factor, b->at.table[i].t_t, table->ld_t);
     b->has_nonfinite |= !b->plan->kernel->finite(rows, table->rows * channels);
 }
@@ -378,7 +365,7 @@ static void gather_vectors(blocked *b)
 {
     const attn__group *contract = &b->canonical->contract;
     attn_dtype dtype = attn__operand_dtype(&b->canonical->problem, ATTN__OP_W);
-    const void *const vectors[] = {b->arrays->w, b->arrays->w2};
+    const void *const vectors[] = {b->arrays->at.w, b->arrays->at.w2};
     int n = attn__score_of(&b->canonical->problem)->vectors;
     for (int i = 0; i < n && i < 2; i++) {
         double *to = b->at.w + i * contract->size;
@@ -406,8 +393,6 @@ static void blocked_gather_batch(blocked *b, int64_t batch)
     const attn__canonical *canonical = b->canonical;
     const attn__group *group = canonical->problem.nwindows ? &b->plan->positions : &canonical->key;
     b->batch = batch;
-    if (b->plan->wide)
-        return;
     b->has_nonfinite = false;
     b->k = gather(b, ATTN__OP_K, group, 0, group->size, b->at.k);
     b->v = gather(b, ATTN__OP_V, group, 0, group->size, b->at.v);
@@ -424,8 +409,6 @@ static void blocked_gather_batch(blocked *b, int64_t batch)
 static void blocked_gather_queries(blocked *b, const blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
-    if (b->plan->wide)
-        return;
     const attn__group *group = &canonical->query;
     b->q = gather(b, ATTN__OP_Q, group, t->query, t->queries, b->at.q);
     if (!canonical->backward)
@@ -568,8 +551,7 @@ static bool blocked_start_tile(blocked *b, blocked_tile *t)
     const attn__canonical *canonical = b->canonical;
     int64_t channels = canonical->contract.size, values = canonical->value.size;
     t->pairs = attn__min(canonical->key.size - t->pair, b->plan->pairs);
-    t->columns = b->plan->wide ? t->pairs : t->columns;
-    if (canonical->problem.nwindows == 0 && !b->plan->wide) {
+    if (canonical->problem.nwindows == 0) {
         t->columns = t->pairs;
         t->k = b->k + t->pair * channels;
         t->k_t = b->at.k_t + t->pair;
@@ -616,6 +598,11 @@ static bool has_whole_rows(const blocked *b)
     return b->canonical->key.size <= b->plan->pairs;
 }
 
+static bool is_sigmoid(const blocked *b)
+{
+    return b->canonical->problem.normalization == ATTN_NORMALIZATION_SIGMOID;
+}
+
 /* Reports whether rows need the kind of each pair, and not only the range of visible pairs. */
 static bool counts(const blocked *b)
 {
@@ -650,10 +637,6 @@ static double *blocked_gather_pairs(const blocked *b, const blocked_tile *t, con
     const int64_t *column;
     double *row = blocked_row(b, of, i);
     int64_t first = blocked_column_shift(b, t, i, &column);
-    if (b->plan->wide) {
-        b->plan->kernel->widen(of->singles + i * b->plan->ld_s, t->pairs, of->pairs);
-        return of->pairs;
-    }
     if (!column)
         return row;
     for (int64_t j = 0; j < t->pairs; j++)
@@ -673,8 +656,6 @@ static void blocked_scatter_pairs(const blocked *b, const blocked_tile *t, const
     const int64_t *column;
     double *row = blocked_row(b, of, i);
     int64_t first = blocked_column_shift(b, t, i, &column);
-    if (b->plan->wide)
-        b->plan->kernel->narrow(of->pairs, t->pairs, of->singles + i * b->plan->ld_s);
     if (!column)
         return;
     fill_marks(row, t->columns);
@@ -840,16 +821,6 @@ static void blocked_sum_table_gradients(blocked *b, const blocked_tile *t)
 
 /* ---------------------------------------------------------------------------------------------------- rows of pairs */
 
-/* Applies the softcap: s = cap * tanh(s / cap). Also computes its derivative. */
-static void cap_row(double cap, double *s, double *slope, int64_t n)
-{
-    for (int64_t j = 0; j < n; j++) {
-        double x = tanh(s[j] / cap);
-        s[j] = cap * x;
-        slope[j] = 1 - x * x;
-    }
-}
-
 /* Adds the scores of row i to the search for the row's largest scores, or masks keys that are not among the largest.
  * Does both if a tile has whole rows. */
 static void rank(const blocked *b, const blocked_tile *t, int64_t i, const double *s)
@@ -869,24 +840,6 @@ static void rank(const blocked *b, const blocked_tile *t, int64_t i, const doubl
     b->at.largest[i] = of;
 }
 
-/* Sets the scores of masked keys and counts the attended keys of a row. It is used for rows that need the kind of each
- * pair (see `counts`). A bias of -infinity also masks. */
-static double hide_counted(const blocked *b, const blocked_tile *t, double *s)
-{
-    uint8_t *seen = b->at.seen;
-    double count = 0;
-    double by_kind[] = {[ATTN__VISIBLE_OUT] = attn__is_softmax(b->canonical) ? -(double)INFINITY : 0,
-                        [ATTN__VISIBLE_FILL] = b->canonical->problem.mask_fill};
-    for (int64_t j = 0; j < t->pairs; j++) {
-        bool masks = (s[j] == -(double)INFINITY) & (seen[j] == ATTN__VISIBLE_KEY);
-        seen[j] = (uint8_t)(seen[j] - masks); /* changes KEY to OUT without a branch, because kinds alternate */
-        by_kind[ATTN__VISIBLE_KEY] = s[j];
-        s[j] = by_kind[seen[j]];
-        count += seen[j] != ATTN__VISIBLE_OUT;
-    }
-    return count;
-}
-
 static void hide(const blocked *b, const blocked_tile *t, int64_t i, double *s)
 {
     int64_t from, to;
@@ -894,22 +847,21 @@ static void hide(const blocked *b, const blocked_tile *t, int64_t i, double *s)
     if (b->canonical->extras & ATTN__TOP_K)
         rank(b, t, i, s);
     if (counts(b)) {
-        b->at.count[i] += hide_counted(b, t, s);
+        bool exponential = attn__is_softmax(b->canonical) || is_sigmoid(b);
+        b->at.count[i] += attn__f64_hide(exponential ? -(double)INFINITY : 0, b->canonical->problem.mask_fill,
+                                         b->at.seen, s, t->pairs);
     } else if (seen) {
         b->plan->kernel->hide(s, seen, t->pairs);
     } else {
-        for (int64_t j = 0; j < from; j++)
-            s[j] = -(double)INFINITY;
-        for (int64_t j = to; j < t->pairs; j++)
-            s[j] = -(double)INFINITY;
+        attn__f64_limit(from, to, s, t->pairs);
     }
 }
 
 /* Reports whether weights and their gradients have marks (-0) where a pair has no term, because NaN or infinity there
- * must not count. Wide problems find NaN and infinity only later. */
+ * must not count. */
 static bool blocked_marks(const blocked *b)
 {
-    return b->plan->wide ? b->plan->hides : b->has_nonfinite;
+    return b->has_nonfinite;
 }
 
 /* Adds tables, softcap, bias and masks to row i of scores. A masked key gets -infinity, or 0 if there is no softmax. If
@@ -920,13 +872,13 @@ static double *blocked_finish_scores(blocked *b, const blocked_tile *t, int64_t 
     double *s = blocked_gather_pairs(b, t, &b->at.s, i);
     blocked_add_tables(b, t, i, false, s);
     if (canonical->problem.softcap != 0)
-        cap_row(canonical->problem.softcap, s, b->at.slope, t->pairs);
+        attn__f64_cap(canonical->problem.softcap, s, b->at.slope, t->pairs);
     if (canonical->has_bias) {
         attn_dtype dtype = attn__operand_dtype(&canonical->problem, ATTN__OP_BIAS);
         const int64_t *key = b->at.bias_at;
         int64_t row = blocked_offset(b, ATTN__STRIDE(dim.bias), t->query + i);
         for (int64_t j = 0; j < t->pairs; j++)
-            s[j] += attn__load(dtype, b->arrays->bias, row + key[j]);
+            s[j] += attn__load(dtype, b->arrays->at.bias, row + key[j]);
     }
     hide(b, t, i, s);
     for (int64_t j = 0; j < t->pairs && blocked_marks(b) && !counts(b); j++)
@@ -942,7 +894,7 @@ static void blocked_reset_softmax(const blocked *b, const blocked_tile *t)
     for (int64_t i = 0; i < t->queries; i++) {
         double sink = -(double)INFINITY;
         if (canonical->extras & ATTN__SINKS)
-            sink = attn__load(dtype, b->arrays->sinks, blocked_offset(b, ATTN__STRIDE(dim.sinks), t->query + i));
+            sink = attn__load(dtype, b->arrays->at.sinks, blocked_offset(b, ATTN__STRIDE(dim.sinks), t->query + i));
         b->at.max[i] = attn__is_softmax(b->canonical) ? sink : 0;
         b->at.sum[i] = sink > -(double)INFINITY || sink != sink;
         b->at.count[i] = 0;
@@ -961,36 +913,33 @@ static bool blocked_fades(const blocked *b, const blocked_tile *t)
     return any;
 }
 
+/* Converts scores to the weights of a sigmoid. */
+static void squash(const blocked *b, const blocked_tile *t, double *s)
+{
+    double bias = attn__sigmoid_bias(&b->canonical->problem, b->canonical->key.size);
+    for (int64_t j = 0; j < t->pairs; j++)
+        s[j] = attn__sigmoid(s[j] + bias);
+}
+
 /* Updates the running maximum and sum, and converts scores to weights.  Returns the factor for earlier sums. */
 static double blocked_softmax_step(const blocked *b, const blocked_tile *t, int64_t i, double *s)
 {
     const attn__rows_f64_kernel *kernel = b->plan->kernel;
     double *max = b->at.max + i, *sum = b->at.sum + i;
+    if (is_sigmoid(b))
+        squash(b, t, s);
     for (int64_t j = 0; j < t->pairs && !attn__is_softmax(b->canonical); j++)
         *sum += s[j];
     if (!attn__is_softmax(b->canonical))
         return 1;
-    double most = kernel->largest(s, t->pairs);
-    if (most <= *max)
-        most = *max;
-    if (most == -(double)INFINITY) { /* no key of the row has a score yet */
-        memset(s, 0, (size_t)t->pairs * sizeof *s);
-        return 1;
+    if (b->canonical->problem.normalization == ATTN_NORMALIZATION_SOFTMAX)
+        return attn__f64_softmax(kernel, s, t->pairs, max, sum);
+    double factor;
+    bool any = attn__f64_raise(kernel, s, t->pairs, max, sum, &factor);
+    for (int64_t j = 0; j < t->pairs; j++) {
+        s[j] = !any || s[j] == -(double)INFINITY ? 0 : *max != *max ? *max : 1;
+        *sum += any ? s[j] : 0;
     }
-    double factor = 1;
-    if (most != *max) {
-        factor = *max == -(double)INFINITY ? 0 : exp(*max - most);
-        *sum *= factor;
-        *max = most;
-    }
-    if (b->canonical->problem.normalization == ATTN_NORMALIZATION_HARDMAX) {
-        for (int64_t j = 0; j < t->pairs; j++) {
-            s[j] = s[j] == -(double)INFINITY ? 0 : most != most ? most : 1;
-            *sum += s[j];
-        }
-        return factor;
-    }
-    *sum += kernel->exponentials(s, t->pairs, most);
     return factor;
 }
 
@@ -1002,30 +951,23 @@ static void blocked_drop(const blocked *b, const blocked_tile *t, int64_t i, dou
         return;
     const uint32_t *column = b->at.drop_at;
     uint64_t row = (uint64_t)blocked_offset(b, ATTN__STRIDE(drop), t->query + i);
-    uint64_t key = attn__dropout_row(canonical, b->arrays, row);
-    uint32_t threshold = attn__dropout_threshold(canonical->problem.dropout);
-    double factor = attn__dropout_factor(canonical);
-    for (int64_t j = 0; j < t->pairs; j++)
-        x[j] = attn__dropout_bits(key, column[j]) < threshold ? -0.0 : x[j] * factor;
+    attn__f64_drop(canonical, b->arrays, row, column, x, t->pairs);
 }
 
 /* Marks pairs without a term in the sums of values: pairs without a score, and masked keys whose mask_fill has the
  * weight 0. Other zeros become +0. Then applies dropout, which also marks. */
 static void blocked_finish_weights(const blocked *b, const blocked_tile *t, int64_t i, double *p)
 {
-    const uint8_t *seen = b->at.seen;
-    for (int64_t j = 0; j < t->pairs && blocked_marks(b); j++) {
-        bool counts = seen[j] == ATTN__VISIBLE_KEY || (seen[j] == ATTN__VISIBLE_FILL && p[j] != 0 && !b->at.fades[i]);
-        p[j] = counts ? p[j] + 0.0 : -0.0;
-    }
+    if (blocked_marks(b))
+        attn__f64_mark_weights(b->at.seen, b->at.fades[i], p, t->pairs);
     blocked_drop(b, t, i, p);
 }
 
 /* Marks pairs whose score has no gradient. Other zeros become +0. */
 static void blocked_mark_gradients(const blocked *b, const blocked_tile *t, double *ds)
 {
-    for (int64_t j = 0; j < t->pairs && blocked_marks(b); j++)
-        ds[j] = b->at.seen[j] == ATTN__VISIBLE_KEY ? ds[j] + 0.0 : -0.0;
+    if (blocked_marks(b))
+        attn__f64_mark_gradients(b->at.seen, ds, t->pairs);
 }
 
 /* ------------------------------------------------------------------------------------------------ forward */
@@ -1114,30 +1056,11 @@ static void score_distances(blocked *b, const blocked_tile *t)
         from_squares(b, blocked_row(b, &b->at.s, i), t->columns);
 }
 
-/* Returns an operand's rows of the tile's queries or keys. The offsets of the rows are written to row_at[which]. */
-static wide_rows wide_of(const blocked *b, const blocked_tile *t, attn__operand op, int which)
-{
-    const attn__canonical *canonical = b->canonical;
-    bool queries = attn__operand_table[op].roles & ATTN__IN_QUERY;
-    int64_t n = queries ? t->queries : t->pairs, *at = b->at.row_at[which];
-    attn__operand_offsets(canonical, op, b->batch, queries ? t->query : t->pair, n, at);
-    return (wide_rows){wide_operand_of(canonical, op), attn__operand_array(b->arrays, op), at, n};
-}
-
 /* Computes the scaled scores of the tile's columns, without tables, bias and masks. */
 static void blocked_score(blocked *b, const blocked_tile *t)
 {
     int64_t channels = b->canonical->contract.size;
     attn_score score = b->canonical->problem.score;
-    if (b->plan->wide) {
-        wide_score(&b->wide, &(wide_scores){.a = wide_of(b, t, ATTN__OP_Q, 0),
-                                            .b = wide_of(b, t, ATTN__OP_K, 1),
-                                            .channels = channels,
-                                            .factor = b->plan->single ? attn__score_factor(b->canonical)
-                                                                      : (float)b->canonical->problem.scale,
-                                            .out = b->at.s.singles});
-        return;
-    }
     if (score == ATTN_SCORE_DOT) {
         blocked_multiply(b, &(blocked_product){{t->queries, t->columns, channels},
                                                {b->q, channels, false},

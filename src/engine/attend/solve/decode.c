@@ -55,16 +55,19 @@ typedef struct decode {
 
 static const char *refuse_usual(const attn__canonical *canonical)
 {
-    const char *unusual = attn__refuse_unusual(canonical);
+    const char *unusual =
+        attn__refuse_unusual(canonical, canonical->backward ? ATTN__WEIGHTS_KINDS : ATTN__HARDMAX_TOO);
+    if (!unusual)
+        unusual = attn__refuse_top_k(canonical);
     if (unusual)
         return unusual;
     if (canonical->problem.nrelatives)
-        return "has relative tables";
+        return "does not support relative tables";
     if (canonical->query.size > QUERIES)
-        return "more than 16 queries";
+        return "supports at most 16 queries";
     if (!attn__offsets_adjacent(&canonical->contract, ATTN__STRIDE(dim.k)) ||
         !attn__offsets_adjacent(&canonical->value, ATTN__STRIDE(dim.v)))
-        return "channels of k or v are not adjacent";
+        return "needs adjacent channels in k and v";
     return NULL;
 }
 
@@ -177,7 +180,7 @@ static double cost(const attn__canonical *canonical, int64_t max_queries)
 typedef struct job {
     const attn__canonical *canonical;
     const decode *f;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     char *workspace;
     size_t thread, part; /* bytes of a thread; bytes of the sums of one part of a head */
 } job;
@@ -186,7 +189,7 @@ typedef struct job {
 typedef struct item {
     const decode *f;
     const attn__canonical *canonical; /* the item's problem; if sequences are packed, that of its sequence */
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     int64_t batch, part; /* batch index of the first head; number of the part */
     int64_t begin, end;  /* range of the part's keys */
     bool packed;
@@ -288,7 +291,7 @@ static void load_head(const item *t, int64_t head, const scratch *s)
     int64_t n = canonical->query.size, batch = batch_of(t, head), at[QUERIES];
     if (n == 0)
         return;
-    attn__rows q = query_rows(t, ATTN__OP_Q, t->arrays->q, batch, at);
+    attn__rows q = query_rows(t, ATTN__OP_Q, t->arrays->at.q, batch, at);
     float *rows = s->q + head * n * f->channels, factor = attn__score_factor(canonical);
     attn__rows_load(&q, f->tiles.lanes, rows, f->channels);
     for (int64_t c = 0; c < n * f->channels; c++)
@@ -376,13 +379,13 @@ static void find_next(const item *t, int64_t head, int64_t first, const scratch 
         next = batch + t->f->head_step;
         k->next = v->base, k->next_at = v->at;
         if (next < canonical->batch.size && (head + 1 < t->f->heads || (single && !t->packed)))
-            v->next = rows_of(t, ATTN__STRIDE(dim.k), t->arrays->k, next, NULL, 0, 0).base, v->next_at = s->k_at;
+            v->next = rows_of(t, ATTN__STRIDE(dim.k), t->arrays->at.k, next, NULL, 0, 0).base, v->next_at = s->k_at;
     } else if (first + BLOCK < t->end || ends_part) {
         k->next = k->base, v->next = v->base;
         k->next_at = k->at + BLOCK, v->next_at = v->at + BLOCK;
     } else if (!t->packed && next < canonical->batch.size) {
-        k->next = rows_of(t, ATTN__STRIDE(dim.k), t->arrays->k, next, NULL, 0, 0).base;
-        v->next = rows_of(t, ATTN__STRIDE(dim.v), t->arrays->v, next, NULL, 0, 0).base;
+        k->next = rows_of(t, ATTN__STRIDE(dim.k), t->arrays->at.k, next, NULL, 0, 0).base;
+        v->next = rows_of(t, ATTN__STRIDE(dim.v), t->arrays->at.v, next, NULL, 0, 0).base;
         k->next_at = s->first_k_at, v->next_at = s->first_v_at;
     }
 }
@@ -393,8 +396,8 @@ static void find_block(const item *t, int64_t head, int64_t first, int64_t keys,
 {
     const attn__canonical *canonical = t->canonical;
     int64_t batch = batch_of(t, head);
-    *k = rows_of(t, ATTN__STRIDE(dim.k), t->arrays->k, batch, s->k_at, keys, canonical->contract.size);
-    *v = rows_of(t, ATTN__STRIDE(dim.v), t->arrays->v, batch, s->v_at, keys, canonical->value.size);
+    *k = rows_of(t, ATTN__STRIDE(dim.k), t->arrays->at.k, batch, s->k_at, keys, canonical->contract.size);
+    *v = rows_of(t, ATTN__STRIDE(dim.v), t->arrays->at.v, batch, s->v_at, keys, canonical->value.size);
     find_next(t, head, first, s, k, v);
 }
 
@@ -427,9 +430,11 @@ static void cap_scores(const item *t, int64_t keys, const scratch *s)
 
 /* --------------------------------------------------------------------------------------------- forward */
 
-/* Sums of one head: o [queries][values], running maxima m [queries], sums of weights l [queries]. */
+/* Sums of one head: o [queries][values], running maxima m [queries], sums of weights l [queries]. For a hardmax, also
+ * the keys of the maxima, chosen [queries]. */
 typedef struct sums {
     float *o, *m, *l;
+    int32_t *chosen;
 } sums;
 
 static sums take_sums(attn__arena *arena, const decode *f, int64_t queries)
@@ -438,6 +443,7 @@ static sums take_sums(attn__arena *arena, const decode *f, int64_t queries)
     all.o = attn__arena_take(arena, queries * f->values, sizeof(float));
     all.m = attn__arena_take(arena, queries, sizeof(float));
     all.l = attn__arena_take(arena, queries, sizeof(float));
+    all.chosen = attn__arena_take(arena, f->tiles.kind == ATTN__WEIGHTS_LARGEST ? queries : 0, sizeof(int32_t));
     return all;
 }
 
@@ -482,7 +488,7 @@ static void mask_scores(const item *t, int64_t head, int64_t i, float *p, const 
     const uint8_t *seen = s->tile.mask + i * BLOCK;
     uint8_t *alive = s->alive + i * BLOCK;
     if (t->canonical->has_bias) {
-        const float *bias = (const float *)t->arrays->bias + s->rows.bias_at[head] + s->rows.bias[i];
+        const float *bias = (const float *)t->arrays->at.bias + s->rows.bias_at[head] + s->rows.bias[i];
         for (int64_t j = from; j < to; j++)
             p[j] += bias[s->keys.bias[j]] * (float)ATTN__LOG2E;
     }
@@ -510,6 +516,17 @@ static void drop_weights(const item *t, int64_t head, int64_t i, const float *p,
         alive[j] &= attn__dropout_bits(key, s->keys.column[j]) >= below;
 }
 
+/* Finds the first largest score of query i among the block's keys [from, to). */
+static void choose(int64_t first, int64_t from, int64_t to, const float *p, int64_t i, const sums *of)
+{
+    for (int64_t j = from; j < to; j++)
+        if (p[j] > of->m[i] || p[j] != p[j]) {
+            of->m[i] = p[j];
+            of->l[i] = 1.0f;
+            of->chosen[i] = (int32_t)(first + j);
+        }
+}
+
 /* Adds keys [first, first + keys) to the sums of one head. A query computes weights only of the keys that it attends,
  * so that no other key can affect the output. */
 static void see_block(const item *t, int64_t head, int64_t first, int64_t keys, scratch *s, const sums *of)
@@ -531,7 +548,16 @@ static void see_block(const item *t, int64_t head, int64_t first, int64_t keys, 
         bool picks = s->tile.hidden || drops || t->canonical->has_bias;
         if (picks)
             mask_scores(t, head, i, p, s);
-        float shrink = f->kernel->weigh(p + from, to - from, &of->m[i], &of->l[i]);
+        float shrink = 1.0f;
+        if (f->tiles.kind == ATTN__WEIGHTS_LARGEST) {
+            choose(first, from, to, p, i, of);
+            continue;
+        }
+        if (f->tiles.kind == ATTN__WEIGHTS_SOFTMAX)
+            shrink = f->kernel->weigh(p + from, to - from, &of->m[i], &of->l[i]);
+        else
+            f->kernel->separate(p + from, to - from, f->tiles.kind == ATTN__WEIGHTS_SIGMOID, s->keys.sigmoid_bias,
+                                &of->m[i], &of->l[i]);
         if (picks)
             drop_weights(t, head, i, p, s);
         add_alive(t, &v, from, to, p, picks ? s->alive + i * BLOCK : NULL, 1, shrink, of->o + i * f->values, s);
@@ -544,6 +570,10 @@ static void merge(const job *j, const sums *into, const sums *part)
 {
     int64_t values = j->f->values;
     for (int64_t i = 0; i < j->canonical->query.size; i++) {
+        if (j->f->tiles.kind == ATTN__WEIGHTS_LARGEST) {
+            choose(part->chosen[i], 0, part->l[i] != 0.0f, part->m + i, i, into);
+            continue;
+        }
         float m = into->m[i] > part->m[i] ? into->m[i] : part->m[i]; /* NOLINT: the arena is on the workspace */
         if (part->l[i] == 0.0f)
             continue;
@@ -560,9 +590,17 @@ static void write_head(const item *t, int64_t batch, const sums *of)
 {
     const attn__canonical *canonical = t->canonical;
     int64_t at[QUERIES], n = canonical->query.size;
-    attn__rows o = query_rows(t, ATTN__OP_O, t->arrays->o, batch, at);
+    attn__rows o = query_rows(t, ATTN__OP_O, t->arrays->at.o, batch, at);
     o.rows = 1;
-    for (int64_t i = 0; i < n; i++, o.at++) {
+    bool chooses = t->f->tiles.kind == ATTN__WEIGHTS_LARGEST;
+    if (chooses)
+        attn__tile_store_chosen(&(attn__tile_chosen){.plan = &t->f->tiles,
+                                                     .place = {canonical, t->arrays, 0, batch, 0, n},
+                                                     .m = of->m,
+                                                     .chosen = of->chosen,
+                                                     .o_channel = t->f->channel[ATTN__OP_O],
+                                                     .row = of->o});
+    for (int64_t i = 0; !chooses && i < n; i++, o.at++) {
         float factor = attn__running_factor(canonical, of->l[i]); /* NOLINT: the arena is on the workspace */
         attn__rows_store(&o, t->f->tiles.backward, of->o + i * t->f->values, 0, factor, false);
     }
@@ -672,7 +710,7 @@ static size_t forward_size(const decode *f, const attn__canonical *canonical)
     return divide_forward(f, canonical, NULL, &unused, head);
 }
 
-static void apply_forward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+static void apply_forward(const attn__canonical *canonical, const attn__recipe *recipe, const attn__execution *arrays,
                           void *workspace)
 {
     job j = {.canonical = canonical, .f = recipe->data, .arrays = arrays, .workspace = workspace};
@@ -685,7 +723,7 @@ static void apply_forward(const attn__canonical *canonical, const attn__recipe *
 
 static const char *refuse_forward(const attn__canonical *canonical)
 {
-    return canonical->backward ? "forward only" : refuse_usual(canonical);
+    return canonical->backward ? "supports forward only" : refuse_usual(canonical);
 }
 
 /* Estimates the time. Reading keys and values takes as long as multiplying them by `max_queries` queries. Further
@@ -711,7 +749,7 @@ const attn__solver attn__solver_decode = {.name = "decode",
                                           .plan = plan_forward,
                                           .apply = apply_forward,
                                           .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__SINKS | ATTN__BLOCKS |
-                                                    ATTN__BF16_KEYS | ATTN__BATCH_INVARIANT};
+                                                    ATTN__BF16_KEYS | ATTN__BATCH_INVARIANT | ATTN__TOP_K};
 
 /* -------------------------------------------------------------------------------------------- backward */
 
@@ -759,9 +797,9 @@ static void load_gradients(const item *t, int64_t head, const backward *b)
     const attn__canonical *canonical = t->canonical;
     int64_t n = canonical->query.size, batch = batch_of(t, head), at[QUERIES];
     float *dout = b->dout + head * n * f->values, *delta = b->s.rows.delta + head * n;
-    attn__rows rows = query_rows(t, ATTN__OP_DOUT, t->arrays->dout, batch, at);
+    attn__rows rows = query_rows(t, ATTN__OP_DOUT, t->arrays->at.dout, batch, at);
     attn__rows_load(&rows, f->tiles.lanes, dout, f->values);
-    rows = query_rows(t, ATTN__OP_O, t->arrays->o, batch, at);
+    rows = query_rows(t, ATTN__OP_O, t->arrays->at.o, batch, at);
     attn__rows_load(&rows, f->tiles.lanes, b->o, f->values);
     for (int64_t i = 0; i < n; i++)
         delta[i] = f->tiles.backward->dot(dout + i * f->values, b->o + i * f->values, f->values);
@@ -774,7 +812,7 @@ static void store_dq(const item *t, int64_t batch, const float *dq)
 {
     const attn_problem *p = &t->canonical->problem;
     int64_t at[QUERIES];
-    attn__rows rows = query_rows(t, ATTN__OP_DQ, t->arrays->dq, batch, at);
+    attn__rows rows = query_rows(t, ATTN__OP_DQ, t->arrays->at.dq, batch, at);
     attn__rows_store(&rows, t->f->tiles.backward, dq, t->f->channels, (float)p->scale, p->accumulate);
 }
 
@@ -813,7 +851,7 @@ static void spread(const item *t, int64_t head, int64_t keys, int64_t queries, b
                                 .add = canonical->problem.accumulate,
                                 .stream = f->stream};
     if (canonical->problem.flags & ATTN_WANT_DK) {
-        args.out = (char *)t->arrays->dk + attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.dk), batch) * size;
+        args.out = (char *)t->arrays->at.dk + attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.dk), batch) * size;
         args.at = b->dk_at;
         args.channels = canonical->contract.size;
         args.w = b->ds;
@@ -824,7 +862,7 @@ static void spread(const item *t, int64_t head, int64_t keys, int64_t queries, b
         f->kernel->spread(&args);
     }
     if (canonical->problem.flags & ATTN_WANT_DV) {
-        args.out = (char *)t->arrays->dv + attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.dv), batch) * size;
+        args.out = (char *)t->arrays->at.dv + attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.dv), batch) * size;
         args.at = b->dv_at;
         args.channels = canonical->value.size;
         args.w = b->s.s;
@@ -840,7 +878,7 @@ static void spread(const item *t, int64_t head, int64_t keys, int64_t queries, b
 static void store_dbias(const item *t, int64_t head, int64_t keys, bool seen, const backward *b)
 {
     const int64_t *row = b->s.rows.dbias, *at = b->s.keys.dbias;
-    float *dbias = (float *)t->arrays->dbias + b->s.rows.dbias_at[head];
+    float *dbias = (float *)t->arrays->at.dbias + b->s.rows.dbias_at[head];
     for (int64_t i = 0; i < t->canonical->query.size && !t->canonical->problem.accumulate; i++)
         for (int64_t j = 0; j < keys; j++)
             dbias[row[i] + at[j]] = 0.0f;
@@ -927,7 +965,7 @@ static void merge_backward(void *user, int64_t batch, int thread)
     store_dq(&t, batch, sum);
 }
 
-static void apply_backward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+static void apply_backward(const attn__canonical *canonical, const attn__recipe *recipe, const attn__execution *arrays,
                            void *workspace)
 {
     job j = {.canonical = canonical, .f = recipe->data, .arrays = arrays, .workspace = workspace};
@@ -950,19 +988,19 @@ static bool moves(const attn__group *group, attn__operand op)
 
 static const char *refuse_backward(const attn__canonical *canonical)
 {
-    const char *why = canonical->backward ? refuse_usual(canonical) : "backward only";
+    const char *why = canonical->backward ? refuse_usual(canonical) : "supports backward only";
     if (why)
         return why;
     if (attn__sums_broadcast(canonical) & ATTN__WANT_ROWS)
-        return "gradients summed over broadcast dims";
+        return "does not support gradients summed over broadcast dims";
     if ((canonical->problem.flags & ATTN_WANT_DBIAS) && attn__is_packed(canonical))
-        return "the gradient of a bias of packed sequences";
+        return "does not support a bias gradient of packed sequences";
     if ((canonical->problem.flags & ATTN_WANT_DBIAS) &&
         (!moves(&canonical->batch, ATTN__OP_DBIAS) || !moves(&canonical->key, ATTN__OP_DBIAS)))
-        return "the gradient of a bias that batch items or keys share";
+        return "does not support the gradient of a bias that batch items or keys share";
     if (!attn__offsets_adjacent(&canonical->contract, ATTN__STRIDE(dim.dk)) ||
         !attn__offsets_adjacent(&canonical->value, ATTN__STRIDE(dim.dv)))
-        return "channels of dk or dv are not adjacent";
+        return "needs adjacent channels in dk and dv";
     return NULL;
 }
 

@@ -6,7 +6,9 @@
 #include "attend/solve/flash.h"
 
 #include "attend/block/finite.h"
+#include "attend/block/gradient_sums.h"
 #include "attend/block/items.h"
+#include "attend/block/pair.h"
 #include "attend/block/rows.h"
 #include "attend/block/scores.h"
 #include "base/arena.h"
@@ -103,17 +105,51 @@ static size_t divide_memory(const attn__flash *flash, const attn__canonical *can
     return p.used;
 }
 
+enum { NO_KEY = -1, ALL_KEYS = -2 }; /* instead of a chosen key: there are no keys; there is NaN among the scores */
+
+/* Memory that all threads share in the backward pass of a hardmax. */
+typedef struct backward_memory {
+    int32_t *chosen; /* [batch][query]: the chosen key */
+    void *sums;
+    char *pairs; /* for each thread, `pair` bytes for rows in float64 */
+    size_t pair;
+} backward_memory;
+
+/* Returns the gradients that are summed in float64. Of packed sequences these are all gradients of rows, because some
+ * elements belong to no sequence and are not written. */
+static unsigned summed_gradients(const attn__canonical *canonical)
+{
+    return attn__is_packed(canonical) ? ATTN__WANT_ROWS : ATTN_WANT_DV;
+}
+
+/* Divides `base` into arrays and returns the bytes used. If `base` is NULL, it only counts bytes. */
+static size_t divide_backward(const attn__canonical *canonical, char *base, backward_memory *memory)
+{
+    attn__arena p = {base, 0};
+    backward_memory unused, *m = memory ? memory : &unused;
+    m->chosen = attn__arena_take(&p, canonical->batch.size * canonical->query.size, sizeof(int32_t));
+    m->pair = attn__pair_size(canonical);
+    m->pairs = attn__arena_take(&p, canonical->threads, m->pair);
+    m->sums = attn__arena_take(&p, 1, attn__sums_size(canonical, summed_gradients(canonical)));
+    return p.used;
+}
+
 /* --------------------------------------------------------------------------------------------------------- the plan */
 
 static const char *refuse(const attn__canonical *canonical)
 {
     if (canonical->contract.size > ATTN__FLASH_CHANNELS || canonical->value.size > ATTN__FLASH_CHANNELS)
-        return "head size above 512";
-    if (canonical->backward)
-        return "forward only";
-    const char *unusual = attn__refuse_unusual(canonical);
+        return "supports heads of at most 512 channels";
+    bool chooses = canonical->problem.normalization == ATTN_NORMALIZATION_HARDMAX;
+    if (canonical->backward && !chooses)
+        return "supports forward only";
+    const char *unusual = attn__refuse_unusual(canonical, ATTN__HARDMAX_TOO);
+    if (!unusual)
+        unusual = attn__refuse_top_k(canonical);
     if (unusual)
         return unusual;
+    if (chooses && canonical->problem.nrelatives)
+        return "does not support tables with hardmax";
     return attn__table_panels_refuse(canonical);
 }
 
@@ -206,6 +242,7 @@ static void describe(attn__flash *f, const attn__canonical *canonical)
 {
     f->tile = attn__gemm_tile_for(canonical->isa);
     f->tiles = attn__tile_plan_of(canonical, canonical->isa);
+    f->tiles.wants_dbias = false; /* the gradient of a hardmax's bias is 0 */
     f->keys_dtype = attn__operand_dtype(&canonical->problem, ATTN__OP_K);
     f->channels = canonical->contract.size;
     f->values = canonical->value.size;
@@ -226,7 +263,8 @@ static void fill_flash(attn__flash *f, const attn__canonical *canonical)
         f->pairs = attn__gemm_tile_bf16_for(canonical->isa);
     f->channel_pairs = (f->channels + 1) / 2;
     f->ld_pairs = panel_width(f->channel_pairs);
-    if (!f->channel[ATTN__OP_Q] && adjacent && !tables && amx_pays(f, canonical))
+    bool softmax = f->tiles.kind == ATTN__WEIGHTS_SOFTMAX; /* AMX computes the weights of a softmax during products */
+    if (!f->channel[ATTN__OP_Q] && adjacent && !tables && softmax && amx_pays(f, canonical))
         choose_amx(f, canonical);
     else
         choose_blocks(f, canonical);
@@ -249,6 +287,8 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     recipe->data = f;
     attn__flash_scratch unused;
     recipe->workspace = attn__size_mul((size_t)canonical->threads, divide_memory(f, canonical, NULL, &unused));
+    if (canonical->backward)
+        recipe->workspace = attn__size_add(recipe->workspace, divide_backward(canonical, NULL, NULL));
     if (f->amx)
         snprintf(recipe->text, sizeof recipe->text, "%s, %d bf16 term%s, blocks of %d queries x %d keys",
                  attn__isa_text(f->amx->isa), f->terms, f->terms == 1 ? "" : "s", (int)f->query_block,
@@ -284,7 +324,7 @@ static void gather_queries(attn__flash_item *t)
     float factor = f->pairs ? 1.0f : attn__score_factor(t->canonical);
     for (int64_t i = 0; i < t->subtiles; i++) {
         attn__flash_subtile sub = subtile_at(t, i);
-        attn__lane_view view = {(void *)(uintptr_t)t->arrays->q,
+        attn__lane_view view = {(void *)(uintptr_t)t->arrays->at.q,
                                 t->canonical->problem.dtype,
                                 t->s.at[ATTN__OP_Q] + sub.lane,
                                 f->channel[ATTN__OP_Q],
@@ -361,7 +401,7 @@ static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
     const int64_t *channel = f->channel[ATTN__OP_V];
     bool finite = true;
     for (int64_t c = 0; c < f->values; c += group) {
-        const char *base = t->arrays->v;
+        const char *base = t->arrays->at.v;
         if (!channel)
             base += c * (int64_t)attn_dtype_size(f->keys_dtype);
         finite = f->tiles.lanes->copy(base, f->keys_dtype, t->s.at[ATTN__OP_V], channel ? channel + c : NULL, b->keys,
@@ -390,10 +430,10 @@ static void pack_keys(attn__flash_item *t, attn__flash_keys *b)
     attn_dtype dtype = f->keys_dtype;
     int64_t step = attn__offsets_one(&t->canonical->key, ATTN__STRIDE(dim.k), 1);
     bool here = t->subtiles == 1 && dtype == ATTN_F32 && !f->channel[ATTN__OP_K] && t->canonical->key.n == 1;
-    b->k = here ? (const float *)t->arrays->k + t->s.at[ATTN__OP_K][0] : t->s.k;
+    b->k = here ? (const float *)t->arrays->at.k + t->s.at[ATTN__OP_K][0] : t->s.k;
     b->ldk = here ? step : f->ldk;
     if (!here)
-        f->tiles.lanes->copy(t->arrays->k, dtype, t->s.at[ATTN__OP_K], f->channel[ATTN__OP_K], b->keys, f->channels,
+        f->tiles.lanes->copy(t->arrays->at.k, dtype, t->s.at[ATTN__OP_K], f->channel[ATTN__OP_K], b->keys, f->channels,
                              t->s.k, f->ldk);
 }
 
@@ -523,7 +563,7 @@ static void load_panels(attn__flash_item *t, attn__flash_keys *b)
     const attn__flash *f = t->flash;
     attn__operand_offsets(t->canonical, ATTN__OP_K, t->batch, b->at, b->keys, t->s.at[ATTN__OP_K]);
     attn__operand_offsets(t->canonical, ATTN__OP_V, t->batch, b->at, b->keys, t->s.at[ATTN__OP_V]);
-    bool finite;
+    bool finite, chooses = f->tiles.kind == ATTN__WEIGHTS_LARGEST; /* then no product reads the values */
     if (f->amx && (finite = attn__flash_amx_panels(t, b), b->amx)) {
         b->careful = !finite && attn__flash_may_hide(t->canonical, f);
         if (b->careful)
@@ -532,11 +572,12 @@ static void load_panels(attn__flash_item *t, attn__flash_keys *b)
     }
     gather_queries(t);
     if (f->pairs) {
-        f->pairs->copy_rows(t->arrays->k, t->s.at[ATTN__OP_K], b->keys, f->channels, t->s.pairs.k, f->ld_pairs);
-        finite = f->pairs->pair_rows(t->arrays->v, t->s.at[ATTN__OP_V], b->keys, f->values, t->s.pairs.v, f->ldv);
+        f->pairs->copy_rows(t->arrays->at.k, t->s.at[ATTN__OP_K], b->keys, f->channels, t->s.pairs.k, f->ld_pairs);
+        finite = chooses ||
+                 f->pairs->pair_rows(t->arrays->at.v, t->s.at[ATTN__OP_V], b->keys, f->values, t->s.pairs.v, f->ldv);
     } else {
         pack_keys(t, b);
-        finite = pack_values(t, b);
+        finite = chooses || pack_values(t, b);
     }
     b->careful =
         !attn__flash_tables_finite(&f->tables, t->s.table, false) || (!finite && attn__flash_may_hide(t->canonical, f));
@@ -685,17 +726,18 @@ static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash
         return;
     }
     bool top_known = !t->flash->pairs && !b->amx;
-    if (b->amx) {
+    if (b->amx)
         attn__flash_amx_score(t, b, sub);
-        attn__flash_amx_scale(t, b, sub);
-    } else if (t->flash->pairs) {
+    else if (t->flash->pairs)
         score_pairs(t, b, sub);
-    } else {
+    else
         score(t, b, sub);
-    }
     attn__tile tile = attn__flash_tile(t, b, sub);
     top_known = !attn__tile_scores(&tile) && top_known;
-    if (attn__tile_softmax(&tile, top_known ? t->s.top : NULL) && t->s.span[sub.index].started)
+    bool shrinks = attn__tile_softmax(&tile, top_known ? t->s.top : NULL);
+    if (tile.plan->kind == ATTN__WEIGHTS_LARGEST)
+        return;
+    if (shrinks && t->s.span[sub.index].started)
         t->flash->tiles.lanes->scale(t->s.o + sub.lane * t->flash->held, t->flash->values, sub.width,
                                      t->s.rows.shrink + sub.lane);
     if (t->flash->pairs && !b->careful)
@@ -740,7 +782,8 @@ static void stream(attn__flash_item *t, attn__operand op, int64_t batch, int64_t
 static void stream_keys(attn__flash_item *t, int64_t batch, int64_t from, int64_t to)
 {
     stream(t, ATTN__OP_K, batch, from, to);
-    stream(t, ATTN__OP_V, batch, from, to);
+    if (t->flash->tiles.kind != ATTN__WEIGHTS_LARGEST)
+        stream(t, ATTN__OP_V, batch, from, to);
 }
 
 /* Returns how many of `rows` rows to prefetch. For f32 on AMX, the splitting into bf16 terms prefetches the others. */
@@ -765,7 +808,7 @@ static void stream_output(attn__flash_item *t, int64_t part, int64_t parts)
     int64_t size = (int64_t)attn_dtype_size(t->canonical->problem.dtype), row = t->flash->values * size;
     int64_t from = t->count * part / parts, to = t->count * (part + 1) / parts;
     if (!t->flash->channel[ATTN__OP_O] && t->count * row > STORES)
-        attn__prefetch_add(&t->prefetch, t->arrays->o, size, t->s.at[ATTN__OP_O] + from, to - from, row);
+        attn__prefetch_add(&t->prefetch, t->arrays->at.o, size, t->s.at[ATTN__OP_O] + from, to - from, row);
 }
 
 /* Plans the prefetches during a block of keys: the next block or, after the last block, the first keys of the next
@@ -815,6 +858,41 @@ static void run_key_block(attn__flash_item *t, int64_t at, int64_t keys)
 
 /* ----------------------------------------------------------------------------------------------------------- output */
 
+/* Returns the number in `whole` of an index of the group of a packed sequence, whose axes are shorter. */
+static int64_t number_in(const attn__group *whole, const attn__group *group, int64_t index)
+{
+    int64_t at[ATTN_MAX_DIMS], number = 0;
+    attn__split(group, index, at);
+    for (int a = 0; a < group->n; a++)
+        number = number * whole->axis[a].dim.n + at[a];
+    return number;
+}
+
+/* Stores the values of the chosen keys or, in the backward pass, the keys. */
+static void finish_chosen(attn__flash_item *t)
+{
+    const attn__tile_rows *rows = &t->s.rows;
+    for (int64_t i = 0; i < t->count; i++) {
+        bool any = rows->m[i] != -INFINITY, nan = rows->m[i] != rows->m[i];
+        rows->l[i] = any ? 1.0f : 0.0f;
+        if (!t->chosen)
+            continue;
+        int64_t key = nan ? ALL_KEYS : any ? number_in(&t->whole->key, &t->canonical->key, rows->chosen[i]) : NO_KEY;
+        t->chosen[number_in(&t->whole->query, &t->canonical->query, t->first + i)] = (int32_t)key;
+    }
+    if (t->chosen)
+        return;
+    attn__tile_store_chosen(&(attn__tile_chosen){.plan = &t->flash->tiles,
+                                                 .place = {t->canonical, t->arrays, 0, t->batch, t->first, t->count},
+                                                 .m = rows->m,
+                                                 .chosen = rows->chosen,
+                                                 .v_channel = t->flash->channel[ATTN__OP_V],
+                                                 .o_channel = t->flash->channel[ATTN__OP_O],
+                                                 .row = t->s.v});
+    if (t->canonical->problem.flags & ATTN_WANT_LSE)
+        attn__running_store(t->canonical, t->arrays, t->batch, t->first, t->count, rows->m, rows->l);
+}
+
 /* Divides the sums by the sums of weights and stores them. A row without keys has l = 0 and o = 0. */
 static void finish(attn__flash_item *t)
 {
@@ -826,7 +904,7 @@ static void finish(attn__flash_item *t)
         float *o = t->s.o + sub.lane * f->held;
         if (!t->s.span[i].started)
             memset(o, 0, (size_t)(sub.width * f->values) * sizeof *o);
-        attn__lane_view view = {t->arrays->o,
+        attn__lane_view view = {t->arrays->at.o,
                                 t->canonical->problem.dtype,
                                 t->s.at[ATTN__OP_O] + sub.lane,
                                 f->channel[ATTN__OP_O],
@@ -843,7 +921,8 @@ typedef struct job {
     const attn__flash *flash;
     attn__items items;
     char *workspace;
-    size_t each; /* bytes of the memory of one thread */
+    size_t each;     /* bytes of the memory of one thread */
+    int32_t *chosen; /* backward: [batch][query] */
 } job;
 
 static void run_key_blocks(attn__flash_item *t)
@@ -876,12 +955,15 @@ static void run_item(void *user, int64_t number, int thread)
     if (!attn__item_start(&item, &j->items, number))
         return;
     attn__flash_item t = {.canonical = item.canonical,
+                          .whole = j->canonical,
                           .flash = f,
                           .arrays = item.arrays,
                           .first = item.first,
                           .count = item.count,
                           .next_batch = item.next_batch,
                           .next_first = item.next_first};
+    if (j->chosen)
+        t.chosen = j->chosen + item.batch * j->canonical->query.size;
     divide_memory(f, j->canonical, j->workspace + (size_t)thread * j->each, &t.s);
     begin(&t, item.batch);
     if (f->amx) {
@@ -894,10 +976,82 @@ static void run_item(void *user, int64_t number, int thread)
     run_faded(&t);
     if (f->amx)
         f->amx->end();
-    finish(&t);
+    if (f->tiles.kind == ATTN__WEIGHTS_LARGEST)
+        finish_chosen(&t);
+    else
+        finish(&t);
 }
 
-static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+/* ------------------------------------------------------------------------------------ the backward pass of a hardmax
+ *
+ * Each query adds its gradient to that of its chosen key's value. Other gradients are 0. */
+
+typedef struct chosen_job {
+    const attn__canonical *canonical;
+    const attn__execution *arrays;
+    attn__batch_split split;
+    attn__sums sums;
+    backward_memory memory;
+} chosen_job;
+
+/* Adds a query's gradient to that of one key's value, or of every visible key's value if its scores have NaN. */
+static void add_chosen(const chosen_job *j, attn__pair *pair, const attn__row *row, int64_t key, double weight)
+{
+    attn__spot spot;
+    attn__spot_at(&spot, row, key);
+    double keep = attn__row_keep(row, &spot);
+    bool alive = spot.kind == ATTN__SPOT_KEY && (weight == 1 || attn__pair_score(pair, &spot) != (double)-INFINITY);
+    if (!alive || keep == 0)
+        return;
+    for (int64_t c = 0; c < j->canonical->value.size; c++)
+        pair->vs[c] = weight * keep * pair->douts[c];
+    attn__scatter(&j->canonical->value, ATTN__OP_DV, ATTN_F64, j->sums.at[ATTN__SUM_V], spot.offset[ATTN__OP_DV],
+                  pair->vs, true);
+}
+
+static void add_row(const chosen_job *j, attn__pair *pair, int64_t batch, int64_t query)
+{
+    attn__row row;
+    int64_t key = j->memory.chosen[batch * j->canonical->query.size + query];
+    attn__row_at(&row, j->canonical, j->arrays, batch, query);
+    if (row.absent || key == NO_KEY)
+        return;
+    attn__gather(&j->canonical->value, ATTN__OP_DOUT, pair->dtype, j->arrays->at.dout, row.offset[ATTN__OP_DOUT],
+                 pair->douts);
+    if (key != ALL_KEYS) {
+        add_chosen(j, pair, &row, key, 1);
+        return;
+    }
+    attn__pair_row(pair, &row, NULL);
+    for (key = 0; key < j->canonical->key.size; key++)
+        add_chosen(j, pair, &row, key, (double)NAN);
+}
+
+static void run_chosen(void *user, int64_t item, int thread)
+{
+    const chosen_job *j = user;
+    attn__pair pair;
+    attn__pair_start(&pair, j->canonical, j->arrays, j->memory.pairs + (size_t)thread * j->memory.pair);
+    for (int64_t rest = 0; rest < j->split.rest; rest++)
+        for (int64_t query = 0; query < j->canonical->query.size; query++)
+            add_row(j, &pair, attn__batch_split_index(&j->split, j->canonical, item, rest), query);
+}
+
+static void apply_chosen(const attn__canonical *canonical, const attn__execution *arrays, const backward_memory *memory)
+{
+    chosen_job j = {.canonical = canonical, .arrays = arrays, .memory = *memory};
+    unsigned summed = summed_gradients(canonical);
+    memset(memory->sums, 0, attn__sums_size(canonical, summed));
+    attn__sums_start(&j.sums, canonical, summed, memory->sums);
+    if (!canonical->problem.accumulate)
+        attn__gradients_clear(canonical, arrays, 0, ATTN__WANT_OWN & ~summed, NULL);
+    j.split = attn__batch_split_make(canonical, ATTN_WANT_DV);
+    if (j.sums.at[ATTN__SUM_V])
+        attn__parallel_items(canonical->threads, j.split.items, run_chosen, &j);
+    attn__sums_store(&j.sums, canonical, arrays);
+}
+
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn__execution *arrays,
                   void *workspace)
 {
     job j = {.canonical = canonical, .flash = recipe->data, .workspace = workspace};
@@ -907,8 +1061,15 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
         divide_memory(j.flash, canonical, j.workspace + (size_t)thread * j.each, &scratch);
         attn__flash_tables_start(&j.flash->tables, scratch.table);
     }
+    backward_memory memory;
+    if (canonical->backward) {
+        divide_backward(canonical, j.workspace + (size_t)canonical->threads * j.each, &memory);
+        j.chosen = memory.chosen;
+    }
     j.items = attn__items_make(canonical, arrays, j.flash->query_block);
     attn__parallel_items(canonical->threads, j.items.n, run_item, &j);
+    if (canonical->backward)
+        apply_chosen(canonical, arrays, &memory);
 }
 
 const attn__solver attn__solver_flash = {.name = "flash",
@@ -916,4 +1077,5 @@ const attn__solver attn__solver_flash = {.name = "flash",
                                          .plan = plan,
                                          .apply = apply,
                                          .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__SINKS | ATTN__BLOCKS |
-                                                   ATTN__BATCH_INVARIANT | ATTN__BF16_KEYS};
+                                                   ATTN__BATCH_INVARIANT | ATTN__BF16_KEYS | ATTN__TOP_K |
+                                                   ATTN__BIAS_MEETS};

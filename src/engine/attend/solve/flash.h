@@ -111,7 +111,9 @@ typedef struct attn__flash_pending {
 typedef struct attn__flash_item {
     const attn__canonical *canonical;
     const attn__flash *flash;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
+    const attn__canonical *whole; /* the problem with all packed sequences */
+    int32_t *chosen; /* backward pass of a hardmax: [queries of `whole`], gets the key of each query, or -1 */
     attn__flash_scratch s;
     int64_t batch;
     int64_t first, count, padded; /* first query; number of queries, exact and rounded up to whole vectors */
@@ -158,10 +160,8 @@ attn__tile attn__flash_tile(attn__flash_item *t, const attn__flash_keys *b, attn
 void attn__flash_amx_queries(attn__flash_item *t);
 /* Packs keys and values as tiles and sets b->amx. Returns whether the values are finite. */
 bool attn__flash_amx_panels(attn__flash_item *t, attn__flash_keys *b);
-/* Computes the scores in t->s.s. Scores of bf16 are not scaled. */
+/* Computes the scores in t->s.s. */
 void attn__flash_amx_score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
-/* Multiplies the scores by the scale, unless the queries include it. */
-void attn__flash_amx_scale(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
 /* Runs a subtile with a block of keys. The product of the weights and values is left pending. */
 void attn__flash_amx_see(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
 /* Runs the pending products. It must be called before the panels change. */

@@ -27,7 +27,7 @@ static attn__bf16x3_rows rows_of(const attn__flash_item *t, const void *data, co
 void attn__flash_amx_queries(attn__flash_item *t)
 {
     const attn__flash *f = t->flash;
-    attn__bf16x3_rows q = rows_of(t, t->arrays->q, t->s.at[ATTN__OP_Q], t->count, f->channels);
+    attn__bf16x3_rows q = rows_of(t, t->arrays->at.q, t->s.at[ATTN__OP_Q], t->count, f->channels);
     if (f->terms > 1) {
         q.factor = attn__score_factor(t->canonical);
         t->q_finite = attn__bf16x3_split_rows(ATTN__BF16X3_ACROSS, &q, &t->s.tiles.q);
@@ -41,8 +41,8 @@ void attn__flash_amx_queries(attn__flash_item *t)
 bool attn__flash_amx_panels(attn__flash_item *t, attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
-    attn__bf16x3_rows v = rows_of(t, t->arrays->v, t->s.at[ATTN__OP_V], b->keys, f->values);
-    attn__bf16x3_rows k = rows_of(t, t->arrays->k, t->s.at[ATTN__OP_K], b->keys, f->channels);
+    attn__bf16x3_rows v = rows_of(t, t->arrays->at.v, t->s.at[ATTN__OP_V], b->keys, f->values);
+    attn__bf16x3_rows k = rows_of(t, t->arrays->at.k, t->s.at[ATTN__OP_K], b->keys, f->channels);
     if (f->terms > 1) {
         b->amx = t->q_finite && attn__bf16x3_split_rows(ATTN__BF16X3_ALONG, &k, &t->s.tiles.k) &&
                  attn__bf16x3_split_rows(ATTN__BF16X3_TRANSPOSED, &v, &t->s.tiles.v);
@@ -73,13 +73,8 @@ static attn__tile_hook interleaved(attn__flash_item *t)
     return (attn__tile_hook){attn__prefetch_portion, &t->prefetch};
 }
 
-void attn__flash_amx_score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
-{
-    attn__bf16x3_args scores = scores_of(t, b, sub);
-    t->flash->amx->weigh(NULL, &scores, 1, interleaved(t));
-}
-
-void attn__flash_amx_scale(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+/* Multiplies the scores by the scale, unless the queries include it. */
+static void scale(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     float *factor = t->s.rows.shrink + sub.lane;
     if (t->flash->terms > 1)
@@ -87,6 +82,13 @@ void attn__flash_amx_scale(attn__flash_item *t, const attn__flash_keys *b, attn_
     for (int64_t i = 0; i < sub.width; i++)
         factor[i] = attn__score_factor(t->canonical);
     t->flash->tiles.lanes->scale(t->s.s, b->keys, sub.width, factor);
+}
+
+void attn__flash_amx_score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    attn__bf16x3_args scores = scores_of(t, b, sub);
+    t->flash->amx->weigh(NULL, &scores, 1, interleaved(t));
+    scale(t, b, sub);
 }
 
 /* ------------------------------------------------------------------------------------------- weights and values */
@@ -188,7 +190,7 @@ void attn__flash_amx_see(attn__flash_item *t, const attn__flash_keys *b, attn__f
     bool masks = canonical->problem.softcap != 0 || canonical->has_bias || canonical->has_mask ||
                  canonical->has_blocks || attn__flash_hidden(t, b, sub) != ATTN__VISIBLE_ALL;
     if (masks || canonical->has_dropout || !(factor > 0.0f)) {
-        attn__flash_amx_scale(t, b, sub);
+        scale(t, b, sub);
         factor = 1.0f;
     }
     attn__tile tile = attn__flash_tile(t, b, sub);

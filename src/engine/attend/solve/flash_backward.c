@@ -20,17 +20,17 @@
 static const char *refuse(const attn__canonical *canonical)
 {
     if (canonical->contract.size > 512 || canonical->value.size > 512)
-        return "head size above 512";
+        return "supports heads of at most 512 channels";
     if (!canonical->backward)
-        return "backward only";
-    const char *unusual = attn__refuse_unusual(canonical);
+        return "supports backward only";
+    const char *unusual = attn__refuse_unusual(canonical, ATTN__WEIGHTS_KINDS);
     if (unusual)
         return unusual;
     if (canonical->key.size >= INT32_MAX / 2)
-        return "too many keys for 32-bit positions";
+        return "does not support so many keys: their positions exceed 32 bits";
     if (canonical->problem.dtype == ATTN_BF16 &&
         attn__sums_broadcast(canonical) & ATTN__WANT_ROWS) /* bf16 cannot hold partial sums */
-        return "bf16 gradients summed over broadcast dims";
+        return "does not support bf16 gradients summed over broadcast dims";
     return attn__table_panels_refuse(canonical);
 }
 
@@ -380,8 +380,9 @@ static int64_t key_end(const attn__flash_backward_run *run)
     const attn__visible *visible = &run->plan->tiles.visible;
     if (!run->canonical->has_lens || !visible->ranges || visible->lens_by_query || visible->fills)
         return run->plan->nk;
-    return attn__clamp(run->arrays->lens[attn__offsets_one(&run->canonical->batch, ATTN__STRIDE(dim.lens), run->batch)],
-                       0, run->plan->nk);
+    return attn__clamp(
+        run->arrays->at.lens[attn__offsets_one(&run->canonical->batch, ATTN__STRIDE(dim.lens), run->batch)], 0,
+        run->plan->nk);
 }
 
 /* Finds the offsets of the block's keys in every array that is read, and their dropout columns. */
@@ -647,7 +648,7 @@ static void run_range(attn__flash_backward_run *run)
 typedef struct work {
     const attn__canonical *canonical;
     const attn__flash_backward_plan *plan;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     char *workspace;
     int64_t step;      /* current step of the waves */
     bool queries;      /* the second of two passes is running */
@@ -739,7 +740,7 @@ static void zero_cell(void *user, int64_t number, int thread)
     for (int64_t s = 0; packed && adds != bias && s < plan->shared; s++) {
         attn__sequence one;
         const attn__canonical *canonical = w->canonical;
-        const attn_arrays *arrays = w->arrays;
+        const attn__execution *arrays = w->arrays;
         batch = attn__batch_split_index(&plan->split, w->canonical, number, s);
         attn__sequence_enter(&one, &canonical, &arrays, batch);
         attn__gradients_clear(canonical, arrays, batch, adds & ~bias, all);
@@ -799,7 +800,7 @@ static void run_passes(work *w)
         attn__parallel_items(threads, plan->items * plan->chunks_q, pass_cell, w);
 }
 
-static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn__execution *arrays,
                   void *workspace)
 {
     const attn__flash_backward_plan *plan = recipe->data;

@@ -159,7 +159,7 @@ typedef struct attn__flash_backward_side {
 typedef struct attn__flash_backward_run {
     const attn__canonical *canonical;
     const attn__flash_backward_plan *plan;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     int64_t batch; /* linear index over the BATCH dims */
     attn__flash_backward_scratch m;
     unsigned want;

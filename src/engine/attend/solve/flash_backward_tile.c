@@ -341,8 +341,9 @@ static bool prepare_strip(strip *x, int64_t first, int64_t n)
             return false;
     }
     x->t.full = e.full;
-    run->plain = !x->t.alive && e.full && !x->t.hidden && !tiles->visible.mask && visible->ranges && !tiles->has_bias &&
-                 !tiles->has_dropout && !(tiles->softcap > 0.0f);
+    run->plain = tiles->kind == ATTN__WEIGHTS_SOFTMAX && !x->t.alive && e.full && !x->t.hidden &&
+                 !tiles->visible.mask && visible->ranges && !tiles->has_bias && !tiles->has_dropout &&
+                 !(tiles->softcap > 0.0f);
     return true;
 }
 

@@ -31,7 +31,7 @@ static state start_state(const attn__pair *pair, const attn__row *row, const att
     state s = {.fills = fill != 0 && attn__row_weight(row, normalizer, fill) != 0};
     if (!(pair->canonical->extras & ATTN__SINKS))
         return s;
-    double sink = attn__load(pair->side, pair->arrays->sinks, row->offset[ATTN__OP_SINKS]);
+    double sink = attn__load(pair->side, pair->arrays->at.sinks, row->offset[ATTN__OP_SINKS]);
     return sink == (double)-INFINITY ? s : (state){.max = sink, .sum = 1, .keys = 1};
 }
 
@@ -44,7 +44,8 @@ static void rescale(attn__pair *pair, state *s, double max)
         pair->sum[c] *= factor;
 }
 
-static void sum_key(attn__pair *pair, const attn__row *row, const attn__spot *spot, double score, state *s)
+static void sum_key(attn__pair *pair, const attn__row *row, const attn__spot *spot, const attn__normalizer *normalizer,
+                    double score, state *s)
 {
     bool softmax = attn__is_softmax(pair->canonical);
     if (softmax && (s->keys == 0 || !(score <= s->max)))
@@ -52,6 +53,8 @@ static void sum_key(attn__pair *pair, const attn__row *row, const attn__spot *sp
     double weight = softmax ? exp(score - s->max) : score;
     if (pair->canonical->problem.normalization == ATTN_NORMALIZATION_HARDMAX)
         weight = score != score ? score : 1;
+    if (pair->canonical->problem.normalization == ATTN_NORMALIZATION_SIGMOID)
+        weight = attn__row_weight(row, normalizer, score);
     s->keys++;
     s->sum += weight;
     double keep = attn__row_keep(row, spot), kept = weight * keep;
@@ -65,9 +68,7 @@ static void sum_key(attn__pair *pair, const attn__row *row, const attn__spot *sp
 static double normalizer_of(const attn__canonical *canonical, const state *s)
 {
     attn_normalization normalization = canonical->problem.normalization;
-    return normalization == ATTN_NORMALIZATION_MEAN   ? (double)s->keys
-           : normalization == ATTN_NORMALIZATION_NONE ? 1
-                                                      : s->sum;
+    return normalization == ATTN_NORMALIZATION_MEAN ? (double)s->keys : attn__is_sum(canonical) ? 1 : s->sum;
 }
 
 /* Reports whether the row's output is 0, because the row has no keys or the sum of a kernel is 0. */
@@ -83,16 +84,16 @@ static void finish_row(attn__pair *pair, const attn__row *row, const state *s)
     double whole = normalizer_of(canonical, s);
     for (int64_t c = 0; c < canonical->value.size; c++)
         pair->sum[c] = empty ? 0 : pair->sum[c] / whole;
-    attn__scatter(&canonical->value, ATTN__OP_O, pair->dtype, pair->arrays->o, row->offset[ATTN__OP_O], pair->sum,
+    attn__scatter(&canonical->value, ATTN__OP_O, pair->dtype, pair->arrays->at.o, row->offset[ATTN__OP_O], pair->sum,
                   false);
     if (canonical->problem.flags & ATTN_WANT_LSE)
-        attn__store(pair->side, pair->arrays->lse, row->offset[ATTN__OP_LSE],
+        attn__store(pair->side, pair->arrays->at.lse, row->offset[ATTN__OP_LSE],
                     empty ? (double)-INFINITY : s->max + log(whole));
 }
 
 typedef struct job {
     const attn__canonical *canonical;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     char *workspace;
     size_t share;
     attn__sums sums; /* the sums of gradients; backward only */
@@ -111,7 +112,8 @@ static void run_forward_row(void *user, int64_t item, int thread)
     if (row.absent)
         return;
     attn__normalizer normalizer = {0};
-    attn__pair_row(&pair, &row, canonical->problem.mask_fill != 0 ? &normalizer : NULL);
+    bool first = canonical->problem.mask_fill != 0 || canonical->problem.normalization == ATTN_NORMALIZATION_SIGMOID;
+    attn__pair_row(&pair, &row, first ? &normalizer : NULL);
     state s = start_state(&pair, &row, &normalizer);
     memset(pair.sum, 0, (size_t)canonical->value.size * sizeof *pair.sum);
     for (int64_t key = 0; key < canonical->key.size; key++) {
@@ -120,7 +122,7 @@ static void run_forward_row(void *user, int64_t item, int thread)
             continue;
         double score = attn__pair_score(&pair, &spot);
         if (score != (double)-INFINITY) /* a bias of -infinity also masks */
-            sum_key(&pair, &row, &spot, score, &s);
+            sum_key(&pair, &row, &spot, &normalizer, score, &s);
     }
     finish_row(&pair, &row, &s);
 }
@@ -182,6 +184,8 @@ static double score_gradient(const work *w, double weight, double by_weight)
     case ATTN_NORMALIZATION_MEAN:
     case ATTN_NORMALIZATION_NONE:
         return by_weight * exp(-w->normalizer.max - w->normalizer.log_sum);
+    case ATTN_NORMALIZATION_SIGMOID:
+        return weight * (1 - weight) * by_weight;
     case ATTN_NORMALIZATION_HARDMAX:
         break;
     }
@@ -242,12 +246,12 @@ static void start_row(work *w)
 {
     const attn__canonical *canonical = w->job->canonical;
     attn__pair *pair = &w->pair;
-    attn__gather(&canonical->value, ATTN__OP_O, pair->dtype, pair->arrays->o, w->row.offset[ATTN__OP_O], pair->vs);
-    attn__gather(&canonical->value, ATTN__OP_DOUT, pair->dtype, pair->arrays->dout, w->row.offset[ATTN__OP_DOUT],
+    attn__gather(&canonical->value, ATTN__OP_O, pair->dtype, pair->arrays->at.o, w->row.offset[ATTN__OP_O], pair->vs);
+    attn__gather(&canonical->value, ATTN__OP_DOUT, pair->dtype, pair->arrays->at.dout, w->row.offset[ATTN__OP_DOUT],
                  pair->douts);
     w->delta = attn__dot_channels(pair->vs, pair->douts, canonical->value.size);
     if (canonical->extras & ATTN__DLSE)
-        w->delta -= attn__load(pair->side, pair->arrays->dlse, w->row.offset[ATTN__OP_LSE]);
+        w->delta -= attn__load(pair->side, pair->arrays->at.dlse, w->row.offset[ATTN__OP_LSE]);
     memset(pair->dqs, 0, (size_t)canonical->contract.size * sizeof *pair->dqs);
     memset(pair->dws, 0, (size_t)canonical->contract.size * sizeof *pair->dws);
     memset(pair->dw2s, 0, (size_t)canonical->contract.size * sizeof *pair->dw2s);
@@ -310,7 +314,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     return ATTN_OK;
 }
 
-static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn__execution *arrays,
                   void *workspace)
 {
     job j = {.canonical = canonical, .arrays = arrays, .workspace = workspace, .share = attn__pair_size(canonical)};

@@ -60,11 +60,11 @@ static int size_of(const attn__canonical *canonical)
 static const char *refuse_both(const attn__canonical *canonical)
 {
     if (most_channels(canonical) > ATTN__SMALL_HEAD_MOST)
-        return "head size above 16";
-    const char *unusual = attn__refuse_unusual(canonical);
+        return "supports heads of at most 16 channels";
+    const char *unusual = attn__refuse_unusual(canonical, ATTN__SOFTMAX_ONLY);
     if (unusual)
         return unusual;
-    return canonical->problem.nrelatives ? "has relative tables" : NULL;
+    return canonical->problem.nrelatives ? "does not support relative tables" : NULL;
 }
 
 /* Reports whether no mask, softcap, bias or dropout changes the scores or weights. */
@@ -161,7 +161,7 @@ typedef struct scratch {
 
 static const char *refuse(const attn__canonical *canonical)
 {
-    return canonical->backward ? "forward only" : refuse_both(canonical);
+    return canonical->backward ? "supports forward only" : refuse_both(canonical);
 }
 
 /* Estimates the time. Padded channels take time, but empty lanes take no more than in a tile of flash.  With 16
@@ -299,7 +299,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 typedef struct item {
     const attn__canonical *canonical; /* problem and arrays of the item or of its packed sequence */
     const small_plan *plan;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     scratch s;
     int64_t batch; /* batch index of the group's first head */
     int64_t index;
@@ -573,7 +573,7 @@ static void write_outputs(const item *t)
         float kept = (float)attn__dropout_factor(t->canonical);
         for (int64_t i = 0; i < t->padded; i++)
             t->s.factor[i] = l[i] == 0.0f ? 0.0f : kept / l[i];
-        attn__lane_view view = {staged ? t->s.stage + h * values : t->arrays->o,
+        attn__lane_view view = {staged ? t->s.stage + h * values : t->arrays->at.o,
                                 t->canonical->problem.dtype,
                                 staged ? t->s.stage_at : t->s.at,
                                 n->column[ATTN__OP_O],
@@ -584,7 +584,7 @@ static void write_outputs(const item *t)
                 t->s.at[i] += values;
         n->tiles.lanes->scatter(&view, o, n->query_block, t->s.factor);
     }
-    float *out = t->arrays->o;
+    float *out = t->arrays->at.o;
     for (int64_t i = 0; staged && i < t->count; i++)
         memcpy(out + t->s.at[i], t->s.stage + i * n->stage_ld, (size_t)(n->heads * values) * sizeof *out);
 }
@@ -671,18 +671,18 @@ static bool pairs_apart(const attn__canonical *canonical)
 
 static const char *refuse_backward(const attn__canonical *canonical)
 {
-    const char *why = canonical->backward ? refuse_both(canonical) : "backward only";
+    const char *why = canonical->backward ? refuse_both(canonical) : "supports backward only";
     if (why)
         return why;
     if (canonical->query.size > MOST_ROWS || canonical->key.size > MOST_ROWS)
-        return "more than 1024 queries or keys";
+        return "supports at most 1024 queries and keys";
     if (canonical->problem.mask_fill != 0.0)
-        return "masked keys take part";
+        return "does not support mask_fill";
     if ((canonical->problem.flags & ATTN_WANT_DBIAS) && (attn__is_packed(canonical) || !pairs_apart(canonical)))
-        return "several pairs add to one element of the bias's gradient";
+        return "does not support pairs that share an element of the bias gradient";
     if (attn__sums_broadcast(canonical) & ATTN__WANT_ROWS)
-        return "gradients summed over broadcast dims";
-    return attn__channels_adjacent(canonical, operands, ALL) ? NULL : "channels are not adjacent";
+        return "does not support gradients summed over broadcast dims";
+    return attn__channels_adjacent(canonical, operands, ALL) ? NULL : "needs adjacent channels";
 }
 
 /* Estimates the time. Squares of 32 queries and keys are always computed whole, and padded channels take time. With 16
@@ -930,7 +930,7 @@ static void run_backward(item *t)
 typedef struct job {
     const attn__canonical *canonical;
     const small_plan *plan;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     char *workspace;
     size_t each;
 } job;
@@ -958,7 +958,7 @@ static void run_item(void *user, int64_t index, int thread)
     (n->backward ? run_backward : run_block)(&t);
 }
 
-static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn__execution *arrays,
                   void *workspace)
 {
     const small_plan *n = recipe->data;

@@ -92,7 +92,7 @@ typedef struct head {
     const attn__canonical *canonical; /* problem and arrays of the head or of its packed sequence */
     const head_plan *plan;
     const head_shape *shape;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     head_scratch m;
     attn__place now, next;
     int64_t number;               /* number of the batch item, see head_plan.weight */
@@ -112,36 +112,40 @@ enum { FORWARD = 4, ALL = 8 };
 /* Returns a reason for which neither pass can run the problem, or NULL if there is none. */
 static const char *refuse_both(const attn__canonical *canonical)
 {
-    const char *unusual = attn__refuse_unusual(canonical);
+    const char *unusual =
+        attn__refuse_unusual(canonical, canonical->backward ? ATTN__WEIGHTS_KINDS : ATTN__HARDMAX_TOO);
+    if (!unusual)
+        unusual = attn__refuse_top_k(canonical);
     if (unusual)
         return unusual;
     if (canonical->problem.nrelatives)
-        return "has relative tables";
+        return "does not support relative tables";
     if (canonical->query.size > MOST_ROWS || canonical->key.size > MOST_ROWS)
-        return "more than 96 queries or keys";
+        return "supports at most 96 queries and keys";
     if (canonical->contract.size > MOST_CHANNELS || canonical->value.size > MOST_CHANNELS)
-        return "heads of more than 256 channels";
+        return "supports heads of at most 256 channels";
     if (!attn__channels_adjacent(canonical, operands, canonical->backward ? ALL : FORWARD))
-        return "channels are not adjacent";
+        return "needs adjacent channels";
     return NULL;
 }
 
 static const char *refuse(const attn__canonical *canonical)
 {
-    return canonical->backward ? "forward only" : refuse_both(canonical);
+    return canonical->backward ? "supports forward only" : refuse_both(canonical);
 }
 
 static const char *refuse_backward(const attn__canonical *canonical)
 {
-    const char *why = canonical->backward ? refuse_both(canonical) : "backward only";
+    const char *why = canonical->backward ? refuse_both(canonical) : "supports backward only";
     if (why)
         return why;
     if ((canonical->problem.flags & ATTN_WANT_DBIAS) &&
         !(attn__group_moves(&canonical->query, ATTN__OP_DBIAS) && attn__group_moves(&canonical->key, ATTN__OP_DBIAS)))
-        return "several pairs of a head add to one element of the bias's gradient";
+        return "does not support pairs of a head that share an element of the bias gradient";
     if ((canonical->problem.flags & ATTN_WANT_DBIAS) && attn__is_packed(canonical))
-        return "a gradient of the bias of packed sequences";
-    return attn__sums_broadcast(canonical) & ATTN__WANT_ROWS ? "gradients summed over broadcast dims" : NULL;
+        return "does not support a bias gradient of packed sequences";
+    return attn__sums_broadcast(canonical) & ATTN__WANT_ROWS ? "does not support gradients summed over broadcast dims"
+                                                             : NULL;
 }
 
 enum { FEW = 16 }; /* tokens */
@@ -444,6 +448,8 @@ static void start_tile(head *h)
     m->rows.bias = shape->query_at[ATTN__OP_BIAS];
     m->keys.bias = shape->key_at[ATTN__OP_BIAS];
     m->keys.column = shape->drop_column;
+    m->keys.sigmoid_bias = attn__sigmoid_offset(h->canonical);
+    m->keys.first = 0;
     attn__tile *t = &m->tile; /* set field by field, because clearing a struct takes a few percent of a small head */
     t->plan = &p->tiles;
     t->canonical = h->canonical;
@@ -538,16 +544,19 @@ static void find_weights(head *h, const attn__small_sequence_rows *k, bool caref
     attn__tile_scores(&m->tile);
     attn__running_begin(h->canonical, h->arrays, h->number, 0, h->shape->queries, width, m->rows.m, m->rows.l);
     attn__tile_softmax(&m->tile, NULL);
+    bool chooses = p->tiles.kind == ATTN__WEIGHTS_LARGEST;
+    for (int64_t i = 0; chooses && i < h->shape->queries; i++)
+        m->rows.l[i] = m->rows.m[i] == -INFINITY ? 0.0f : 1.0f;
     for (int64_t i = 0; i < width; i++)
         m->rows.shrink[i] = m->rows.l[i] == 0.0f ? 0.0f : p->tiles.drop_scale / m->rows.l[i];
 }
 
 static void write_lse(const head *h)
 {
-    float *lse = (float *)h->arrays->lse + h->now.at.lse;
+    float *lse = (float *)h->arrays->at.lse + h->now.at.lse;
     const int64_t *at = h->shape->query_at[ATTN__OP_LSE];
     for (int64_t i = 0; i < h->shape->queries; i++)
-        lse[at[i]] = attn__running_lse(h->m.rows.m[i], h->m.rows.l[i]);
+        lse[at[i]] = attn__running_lse(h->canonical, h->m.rows.m[i], h->m.rows.l[i]);
 }
 
 /* Computes the outputs of one head. All scores are computed at once, and the softmax is along columns. */
@@ -567,11 +576,15 @@ static void run_head(head *h)
     find_weights(h, &k, false);
     attn__small_sequence_sums t = {
         rows_to_sum(h, ATTN__OP_O), v, m->s, h->shape->width, 1, 1.0f, m->rows.shrink, false};
-    if (!p->kernel->sum(&t)) {
+    if (p->tiles.kind == ATTN__WEIGHTS_LARGEST) {
+        attn__tile_store_chosen(&(attn__tile_chosen){
+            .plan = &p->tiles, .place = place_of(h), .m = m->rows.m, .chosen = m->rows.chosen, .row = m->panel});
+    } else if (!p->kernel->sum(&t)) {
         find_weights(h, &k, true);
         sum_guarded(h, &t, m->alive, 1);
     }
-    store_sum(h, ATTN__OP_O, false);
+    if (p->tiles.kind != ATTN__WEIGHTS_LARGEST)
+        store_sum(h, ATTN__OP_O, false);
     if (h->canonical->problem.flags & ATTN_WANT_LSE)
         write_lse(h);
 }
@@ -687,7 +700,7 @@ static int64_t advance(head *h)
 typedef struct job {
     const attn__canonical *canonical;
     const head_plan *plan;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     char *workspace;
     float *parts; /* [items][queries][width]: parts of the bias gradient */
     void (*run)(head *h);
@@ -780,7 +793,7 @@ static void join_parts(void *user, int64_t number, int thread)
     store_dbias(&h);
 }
 
-static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn__execution *arrays,
                   void *workspace)
 {
     const head_plan *p = recipe->data;
@@ -798,7 +811,7 @@ const attn__solver attn__solver_small_sequence = {
     .cost = cost,
     .plan = make_plan,
     .apply = apply,
-    .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__SINKS | ATTN__BLOCKS,
+    .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__SINKS | ATTN__BLOCKS | ATTN__TOP_K,
 };
 const attn__solver attn__solver_small_sequence_backward = {
     .name = "small_sequence_backward",

@@ -390,7 +390,7 @@ static const char *refuse_gradients(const attn__canonical *canonical)
         meet = meet || ((canonical->problem.flags & ATTN_WANT_DK) && key->dk == 0) ||
                ((canonical->problem.flags & ATTN_WANT_DV) && key->dv == 0);
     }
-    return meet ? "a gradient is broadcast" : NULL;
+    return meet ? "does not support broadcast gradients" : NULL;
 }
 
 /* Refuses windows that do not slide along a QUERY axis of their own, and bands or tables that relate other axes. */
@@ -398,18 +398,18 @@ static const char *refuse_windows(const attn__canonical *canonical, const attn_w
 {
     const attn_problem *p = &canonical->problem;
     if (n != canonical->key.n)
-        return "keys without a window";
+        return "does not support key dims without a window";
     for (int i = 0; i < n; i++)
         for (int other = 0; other < i; other++)
             if (windows[i].query_dim == windows[other].query_dim)
-                return "two windows along one axis";
+                return "does not support two windows along one axis";
     for (int w = 0; w < n; w++) {
         for (int i = 0; i < p->nbands; i++)
             if (p->bands[i].key_dim == windows[w].key_dim && p->bands[i].query_dim != windows[w].query_dim)
-                return "a band across axes";
+                return "does not support a band across axes";
         for (int i = 0; i < p->nrelatives; i++)
             if (p->relatives[i].key_dim == windows[w].key_dim && p->relatives[i].query_dim != windows[w].query_dim)
-                return "a table across axes";
+                return "does not support a table across axes";
     }
     return NULL;
 }
@@ -419,13 +419,13 @@ static const char *refuse_features(const attn__canonical *canonical)
     const attn_problem *p = &canonical->problem;
     attn_window windows[ATTN__WINDOW_AXES];
     if (p->nwindows == 0 && p->nrelatives == 0)
-        return "neither window nor table";
+        return "needs a window or a relative table";
     if (p->dtype == ATTN_F64)
-        return "f64 is for the solver of blocks";
+        return "does not support f64";
     if (p->score != ATTN_SCORE_DOT || p->normalization != ATTN_NORMALIZATION_SOFTMAX)
-        return "neither dot product nor softmax";
+        return "supports softmax of dot-product scores only";
     if ((p->nbands || canonical->has_mask || canonical->has_lens) && p->mask_fill != 0)
-        return "masked keys score";
+        return "does not support mask_fill";
     return refuse_windows(canonical, windows, find_windows(canonical, windows));
 }
 
@@ -453,17 +453,17 @@ static const char *refuse(const attn__canonical *canonical)
     if (why)
         return why;
     if (!is_moderate(canonical))
-        return "a window too large";
+        return "the window is too large";
     attn__window plan = {0};
     find_all(&plan, canonical);
     for (int i = 0; i < 1 + canonical->backward; i++) {
         const attn__window_pass *pass = &plan.pass[i];
         if (pass->entries > MOST_ENTRIES || pass->slots > MOST_SLOTS || pass->ld > 4 * WIDEST + 2 * MOST_ENTRIES)
-            return "a window too large";
+            return "the window is too large";
     }
     for (int i = 0; i < plan.naxes; i++)
         if (plan.axis[i].last <= plan.axis[i].first)
-            return "no tap is in reach";
+            return "does not support windows without any key in reach";
     return NULL;
 }
 
@@ -681,7 +681,7 @@ typedef struct job {
     const attn__canonical *canonical;
     attn__slots shared; /* sums of the gradients that several items add to */
     const attn__window *plan;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     char *scratch;
     int64_t slots;
     bool runs[ATTN__WINDOW_PASSES];
@@ -734,7 +734,7 @@ static void run_passes(job *j)
     attn__parallel_items(j->canonical->threads, j->slots, run_slot, j);
 }
 
-static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn__execution *arrays,
                   void *workspace)
 {
     const attn__window *plan = recipe->data;

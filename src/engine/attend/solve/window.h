@@ -224,7 +224,7 @@ typedef struct attn__window_work {
     const attn__canonical *canonical;
     const attn__window *plan;
     const attn__window_pass *pass;
-    const attn_arrays *arrays;
+    const attn__execution *arrays;
     attn__sums sums; /* sums of the slot for gradients that items share */
     attn__window_scratch s;
     attn__place place, line;             /* offsets of the batch index; offsets of the current line */

@@ -196,9 +196,9 @@ static void finish_keys(attn__window_work *w, int64_t key)
     float *dk = sums_of(w, false, key), *dv = sums_of(w, true, key);
     w->line = attn__window_line(w, at, 0, true);
     if (w->canonical->problem.flags & ATTN_WANT_DK)
-        write_line(w, ATTN__OP_DK, w->arrays->dk, dk, (float)w->canonical->problem.scale);
+        write_line(w, ATTN__OP_DK, w->arrays->at.dk, dk, (float)w->canonical->problem.scale);
     if (w->canonical->problem.flags & ATTN_WANT_DV)
-        write_line(w, ATTN__OP_DV, w->arrays->dv, dv, w->plan->kept);
+        write_line(w, ATTN__OP_DV, w->arrays->at.dv, dv, w->plan->kept);
     memset(dk, 0, (size_t)(w->plan->channels * w->pass->ld) * sizeof(float));
     memset(dv, 0, (size_t)(w->plan->values * w->pass->ld) * sizeof(float));
 }
@@ -227,9 +227,9 @@ static void read_line(attn__window_work *w)
     const attn__window_once *o = &w->s.once;
     int64_t ld = w->pass->ld;
     float *out = w->s.line + w->plan->values * ld; /* the first part of w->s.line is a buffer for reading */
-    attn__window_read_queries(w, ATTN__OP_Q, w->arrays->q, o->q);
-    attn__window_read_queries(w, ATTN__OP_DOUT, w->arrays->dout, o->dout);
-    attn__window_read_queries(w, ATTN__OP_O, w->arrays->o, out);
+    attn__window_read_queries(w, ATTN__OP_Q, w->arrays->at.q, o->q);
+    attn__window_read_queries(w, ATTN__OP_DOUT, w->arrays->at.dout, o->dout);
+    attn__window_read_queries(w, ATTN__OP_O, w->arrays->at.o, out);
     w->plan->taps->dot(out, o->dout, w->plan->values, ld, ld, o->delta);
     attn__window_read_lse(w, w->line.at.lse, w->cell0 / w->plan->per_cell, ld, o->lse, o->delta);
 }
@@ -274,7 +274,7 @@ static void run_line(attn__window_work *w, int64_t line, int64_t first, int64_t 
     if (own && w->plan->table_floats)
         attn__window_once_margins(w);
     if (own)
-        write_line(w, ATTN__OP_DQ, w->arrays->dq, o->dq, (float)w->canonical->problem.scale);
+        write_line(w, ATTN__OP_DQ, w->arrays->at.dq, o->dq, (float)w->canonical->problem.scale);
 }
 
 /* Returns the taps that reach a block of keys, merged from all blocks of queries that attend the keys. */

@@ -120,7 +120,7 @@ static int64_t entries_of(const attn__window_work *w)
 /* Returns the end of a line's keys by the length at offset `lens`. The line is at `position` along lens_axis. */
 static int64_t length_of(const attn__window_work *work, int64_t lens, int64_t position)
 {
-    int64_t len = work->canonical->has_lens ? work->arrays->lens[lens] : INT64_MAX;
+    int64_t len = work->canonical->has_lens ? work->arrays->at.lens[lens] : INT64_MAX;
     if (!work->canonical->has_lens || work->plan->lens_axis == work->plan->naxes - 1)
         return len;
     return position < len ? INT64_MAX : INT64_MIN;
@@ -140,7 +140,7 @@ static void read_flags(const attn__window_work *work, const attn__place *line, c
     const attn__window_axis *axis = attn__window_lane_axis(work->plan);
     int64_t stride = work->canonical->key.axis[axis->key].dim.mask;
     int64_t len = length_of(work, line->at.lens, outer_position(work, at));
-    const uint8_t *mask = work->canonical->has_mask ? work->arrays->mask + line->at.mask : NULL;
+    const uint8_t *mask = work->canonical->has_mask ? work->arrays->at.mask + line->at.mask : NULL;
     for (int64_t j = 0; j < n; j++) {
         int64_t x = position + j / work->plan->per_cell * axis->window.step;
         flags[j] = x < 0 || x >= axis->window.size || (x < len && (!mask || mask[x * stride]));
@@ -215,7 +215,7 @@ static void mask_pair(attn__window_work *work, int64_t p, float *s)
     const attn_window *window = &axis->window;
     pair_view v = view_of_mask(work);
     int64_t lens = work->canonical->query.axis[axis->query].dim.lens, width = work->plan->taps->width, offset;
-    const uint8_t *mask = work->canonical->has_mask ? work->arrays->mask + pair->mask : NULL;
+    const uint8_t *mask = work->canonical->has_mask ? work->arrays->at.mask + pair->mask : NULL;
     if (pair->outside)
         return;
     if (!work->canonical->has_lens && gather_pair(work, &v, mask, ATTN_U8, 1, work->s.lanes.terms)) {
@@ -296,7 +296,7 @@ void attn__window_drop(attn__window_work *w, float *s, int64_t ld)
 
 static void add_bias(attn__window_work *work, int64_t p, float *s)
 {
-    const float *bias = (const float *)work->arrays->bias + work->s.pair[p].bias;
+    const float *bias = (const float *)work->arrays->at.bias + work->s.pair[p].bias;
     pair_view v = view_of_bias(work, ATTN__OP_BIAS);
     int64_t width = work->plan->taps->width, offset;
     if (gather_pair(work, &v, bias, ATTN_F32, (float)ATTN__LOG2E, work->s.lanes.terms)) {
@@ -314,7 +314,7 @@ static void bias_gradient(attn__window_work *work, int64_t p, const float *ds, i
 {
     int64_t at = work->s.pair[p].dbias, offset;
     double *sums = work->sums.at[ATTN__SUM_BIAS];
-    float *to = work->arrays->dbias;
+    float *to = work->arrays->at.dbias;
     pair_view v = view_of_bias(work, ATTN__OP_DBIAS);
     for (int64_t k = 0; k < work->now.n; k++, ds += ld)
         for (int64_t w = 0; w < work->lanes; w++) {
@@ -355,7 +355,7 @@ static void read_table(attn__window_work *work, int i)
     for (int64_t tap = axis->first; tap < axis->last; tap++, row += axis->window.dilation, out += n)
         for (int64_t c = 0; c < n; c++)
             if (channel[c] != INT64_MIN)
-                out[c] += ((const float *)work->arrays->table[i])[batch + row * r->row_stride + channel[c]];
+                out[c] += ((const float *)work->arrays->at.table[i])[batch + row * r->row_stride + channel[c]];
 }
 
 /* Reads the tables of the batch index if they are not in memory. Otherwise keeps the sums of their gradients. */
@@ -813,10 +813,10 @@ void attn__window_read_lse(const attn__window_work *work, int64_t lse_at, int64_
         int64_t at = lse_at + low * stride;
         bool inside = low >= 0 && low < axis->n;
         for (int64_t h = 0; h < per_cell; h++) {
-            float lse = inside ? ((const float *)work->arrays->lse)[at + h * head] : -INFINITY;
+            float lse = inside ? ((const float *)work->arrays->at.lse)[at + h * head] : -INFINITY;
             rows[j + h] = lse == -INFINITY ? INFINITY : lse * (float)ATTN__LOG2E;
             if (lse != -INFINITY && (work->canonical->extras & ATTN__DLSE))
-                delta[j + h] -= ((const float *)work->arrays->dlse)[at + h * head];
+                delta[j + h] -= ((const float *)work->arrays->at.dlse)[at + h * head];
         }
     }
 }
@@ -834,7 +834,7 @@ static void read_delta(attn__window_work *work, int64_t slot, int64_t o_at)
 {
     const attn__window *plan = work->plan;
     int64_t ld = work->pass->ld;
-    strip_source t = strip_of(work, ATTN__OP_O, work->arrays->o, o_at, 0);
+    strip_source t = strip_of(work, ATTN__OP_O, work->arrays->at.o, o_at, 0);
     float *o = work->s.line + ld * plan->values * plan->heads;
     read_strip(work, &t, o);
     for (int h = 0; h < plan->heads; h++)
@@ -845,7 +845,7 @@ static void read_delta(attn__window_work *work, int64_t slot, int64_t o_at)
 static void read_slot(attn__window_work *work, int64_t slot, const attn_dim *at)
 {
     const attn__window_pass *pass = work->pass;
-    const attn_arrays *x = work->arrays;
+    const attn_arrays *x = &work->arrays->at;
     for (int64_t phase = 0; work->head == 0 && phase < pass->strip_phases; phase++) {
         strip_source first = pass->by_key ? strip_of(work, ATTN__OP_Q, x->q, at->q, phase)
                                           : strip_of(work, ATTN__OP_K, x->k, at->k, phase);
@@ -1019,7 +1019,7 @@ static void prefetch_next(const attn__window_work *work)
         return;
     const attn__window_axis *outer = &plan->axis[0];
     const attn_window *w = &outer->window;
-    const attn_arrays *a = work->arrays;
+    const attn_arrays *a = &work->arrays->at;
     int64_t next = work->index[0] + 1, x = (work->cell0 + work->cell) / plan->per_cell;
     int64_t query = work->pass->by_key ? (next - w->offset - outer->first * w->dilation) / w->step : next;
     int64_t key = work->pass->by_key ? next : next * w->step + w->offset + (outer->taps - 1) * w->dilation;
@@ -1035,7 +1035,7 @@ static void prefetch_next(const attn__window_work *work)
 void attn__window_once_prefetch(attn__window_work *work, int64_t pair, int64_t x)
 {
     const attn__window_axis *outer = &work->plan->axis[0];
-    const attn_arrays *a = work->arrays;
+    const attn_arrays *a = &work->arrays->at;
     int64_t line = work->index[0], low = first_cell(outer), high = last_cell(outer);
     const struct {
         attn__operand op;
@@ -1255,16 +1255,16 @@ static void find_scores(attn__window_work *w, attn__tap_block *b)
 
 static void store_lse(attn__window_work *w)
 {
-    float *lse = w->arrays->lse;
+    float *lse = w->arrays->at.lse;
     for (int64_t i = 0; i < w->lanes; i++)
-        lse[lane_offset(w, ATTN__OP_LSE, i)] = attn__running_lse(w->s.softmax.m[i], w->s.softmax.l[i]);
+        lse[lane_offset(w, ATTN__OP_LSE, i)] = attn__running_lse(w->canonical, w->s.softmax.m[i], w->s.softmax.l[i]);
 }
 
 /* Adds sinks to the running maximum and sum. A sink is a key of value 0. If its score is the largest, it changes the
  * factor of the weights too. */
 static void add_sinks(attn__window_work *w, float *factor)
 {
-    const float *sinks = w->arrays->sinks;
+    const float *sinks = w->arrays->at.sinks;
     float *m = w->s.softmax.m, *l = w->s.softmax.l;
     for (int64_t i = 0; i < w->lanes; i++) {
         float sink = sinks[lane_offset(w, ATTN__OP_SINKS, i)] * (float)ATTN__LOG2E;
@@ -1283,7 +1283,7 @@ static void add_sinks(attn__window_work *w, float *factor)
 static void forward_block(attn__window_work *w)
 {
     float *factor = w->s.softmax.factor, *l = w->s.softmax.l;
-    read_lanes(w, ATTN__OP_Q, w->arrays->q, w->s.lanes.a);
+    read_lanes(w, ATTN__OP_Q, w->arrays->at.q, w->s.lanes.a);
     attn__tap_block b;
     block_of(w, false, &b);
     b.tile = w->s.lanes.a;
@@ -1300,7 +1300,7 @@ static void forward_block(attn__window_work *w)
     table_mix(w, ATTN_RELATIVE_VALUE, w->s.lanes.out_b);
     for (int64_t i = 0; i < w->plan->taps->width; i++)
         factor[i] = l[i] == 0 ? 0 : factor[i] * w->plan->kept / l[i];
-    attn__window_write(w, ATTN__OP_O, w->arrays->o, w->s.lanes.out_b, factor);
+    attn__window_write(w, ATTN__OP_O, w->arrays->at.o, w->s.lanes.out_b, factor);
     if (w->canonical->problem.flags & ATTN_WANT_LSE)
         store_lse(w);
 }
@@ -1376,7 +1376,7 @@ static void find_block(attn__window_work *w, const float *lse, const float *delt
 
 static void query_block(attn__window_work *w)
 {
-    const attn_arrays *a = w->arrays;
+    const attn_arrays *a = &w->arrays->at;
     const attn__window_kernel *taps = w->plan->taps;
     read_lanes(w, ATTN__OP_Q, a->q, w->s.lanes.a);
     read_lanes(w, ATTN__OP_DOUT, a->dout, w->s.lanes.b);
@@ -1402,7 +1402,7 @@ static void query_block(attn__window_work *w)
 
 static void key_block(attn__window_work *w)
 {
-    const attn_arrays *a = w->arrays;
+    const attn_arrays *a = &w->arrays->at;
     int64_t width = w->plan->taps->width;
     read_lanes(w, ATTN__OP_K, a->k, w->s.lanes.a);
     read_lanes(w, ATTN__OP_V, a->v, w->s.lanes.b);

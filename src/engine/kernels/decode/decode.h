@@ -54,6 +54,9 @@ typedef struct attn__decode_kernel {
     /* Does one step of the online softmax in base 2. s[0 .. count) has scores and becomes 2^(s - m). At first m is -inf
      * and l is 0. Returns the factor for earlier sums. */
     float (*weigh)(float *s, int64_t count, float *m, float *l);
+    /* Computes weights that do not depend on other keys: sigmoids of score + bias if `squash` is set, otherwise the
+     * scores in base e. Sets *m and *l to 0 and 1 if a score is not -infinity. */
+    void (*separate)(float *s, int64_t count, bool squash, float bias, float *m, float *l);
     /* Computes o[c] = o[c] * shrink + sum over j in [from, to) of p[j] * v[j][c]. o is padded to whole vectors. */
     void (*add)(const attn__decode_rows *v, int64_t from, int64_t to, const float *p, float shrink, float *o);
     /* Writes the gradients of rows of keys or values; see attn__decode_spread. */

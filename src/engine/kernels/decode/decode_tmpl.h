@@ -3,6 +3,7 @@
  * decode_tmpl.h - attention of a few queries for one instruction set; see decode.h.
  */
 #include "simd/exp.h"
+#include "simd/sigmoid.h"
 #include "base/normal.h"
 
 /* Number of vectors of channels that are accumulated at once. */
@@ -114,6 +115,24 @@ static float weigh(float *s, int64_t count, float *m, float *l)
     float shrink = attn__normal(exp2f(old - reference));
     *l = *l * shrink + vf_sum(sum);
     return shrink;
+}
+
+static void separate_keys(float *s, int64_t count, bool squash, float bias, float *m, float *l)
+{
+    vf none = vf_set1(-INFINITY), slope;
+    bool any = false;
+    for (int64_t j = 0; j < count; j += VF_LANES) {
+        int n = count - j < VF_LANES ? (int)(count - j) : VF_LANES;
+        vf x = n < VF_LANES ? vf_select(vm_first(n), vf_load_part(s + j, n), none) : vf_load(s + j);
+        vf p = squash ? vf_sigmoid(vf_add(x, vf_set1(bias)), &slope) : vf_plain_weight(x);
+        any = any || vm_any(vm_not(vf_eq(x, none)));
+        if (n < VF_LANES)
+            vf_store_part(s + j, p, n);
+        else
+            vf_store(s + j, p);
+    }
+    *m = any ? 0.0f : *m;
+    *l = any ? 1.0f : *l;
 }
 
 /* Adds p v of keys [from, to) to o, for `vectors` vectors of channels from channel `at` on. Even and odd keys have
@@ -248,5 +267,5 @@ static void decode_settle(void)
     vf_stream_end();
 }
 
-const attn__decode_kernel VF_NAME(attn__decode) = {VF_ISA,     VF_LANES, decode_score, weigh,
-                                                   decode_add, spread,   decode_settle};
+const attn__decode_kernel VF_NAME(attn__decode) = {VF_ISA,        VF_LANES,   decode_score, weigh,
+                                                   separate_keys, decode_add, spread,       decode_settle};

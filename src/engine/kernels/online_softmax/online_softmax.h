@@ -39,6 +39,24 @@ typedef struct attn__online_softmax_args {
     bool *changed;    /* output: true if any factor is not 1 */
 } attn__online_softmax_args;
 
+/* Weights that do not depend on other keys: the scores themselves, or their sigmoids. */
+typedef struct attn__lane_weights {
+    float *s; /* input: scores in base 2; output: weights */
+    int64_t rows, width;
+    bool squash;  /* true: the sigmoid of score + bias; false: the score in base e */
+    float bias;   /* base 2 */
+    float *m, *l; /* set to 0 and 1 in lanes with a score that is not -infinity */
+} attn__lane_weights;
+
+/* The first of the largest scores of each lane. */
+typedef struct attn__lane_largest {
+    const float *s;
+    int64_t rows, width;
+    float *m;      /* largest score so far; at first -infinity; NaN after a NaN */
+    int32_t *at;   /* its number, which is not set while m is -infinity */
+    int32_t first; /* number of row 0 */
+} attn__lane_largest;
+
 /* Counter-based dropout (base/rng.h). Each lane has a 64-bit key, stored as two halves. */
 typedef struct attn__lane_dropout {
     float *p;
@@ -70,6 +88,8 @@ typedef struct attn__online_softmax_kernel {
     void (*limit)(float *s, int64_t rows, int64_t width, const int32_t *index, const int32_t *from, const int32_t *to,
                   float fill);
     void (*softmax)(const attn__online_softmax_args *args);
+    void (*separate)(const attn__lane_weights *args);
+    void (*largest)(const attn__lane_largest *args);
     /* Sets dropped weights to -0. Other weights are never -0. */
     void (*dropout)(const attn__lane_dropout *args);
     /* Multiplies each lane of the tile by factor[lane]. */

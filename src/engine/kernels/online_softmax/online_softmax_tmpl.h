@@ -4,6 +4,7 @@
  */
 #include "simd/dropout.h"
 #include "simd/exp.h"
+#include "simd/sigmoid.h"
 #include "simd/tanh.h"
 
 #include "kernels/online_softmax/online_softmax_move_tmpl.h"
@@ -107,6 +108,45 @@ static void online_softmax_softmax(const attn__online_softmax_args *t)
     *t->changed = changed;
 }
 
+/* Replaces the scores of a vector of lanes by weights. `squash` is a constant after inlining. */
+VF_FN void separate_lanes(const attn__lane_weights *t, int64_t w, bool squash)
+{
+    vf none = vf_set1(-INFINITY), bias = vf_set1(t->bias), most = none, slope;
+    for (int64_t r = 0; r < t->rows; r++) {
+        float *s = t->s + r * t->width + w;
+        vf x = vf_load(s);
+        most = vf_select(vf_eq(x, none), most, vf_zero());
+        vf_store(s, squash ? vf_sigmoid(vf_add(x, bias), &slope) : vf_plain_weight(x));
+    }
+    vm any = vm_not(vf_eq(most, none));
+    vf_store(t->m + w, vf_select(any, vf_zero(), vf_load(t->m + w)));
+    vf_store(t->l + w, vf_select(any, vf_set1(1.0f), vf_load(t->l + w)));
+}
+
+static void separate(const attn__lane_weights *t)
+{
+    for (int64_t w = 0; w < t->width; w += VF_LANES)
+        if (t->squash)
+            separate_lanes(t, w, true);
+        else
+            separate_lanes(t, w, false);
+}
+
+static void online_softmax_largest(const attn__lane_largest *t)
+{
+    for (int64_t w = 0; w < t->width; w += VF_LANES) {
+        vf m = vf_load(t->m + w), at = vf_from_bits(vi_load(t->at + w));
+        for (int64_t r = 0; r < t->rows; r++) {
+            vf x = vf_load(t->s + r * t->width + w);
+            vm takes = vm_or(vf_lt(m, x), vm_not(vf_eq(x, x)));
+            m = vf_select(takes, x, m);
+            at = vf_select(takes, vf_from_bits(vi_set1(t->first + (int32_t)r)), at);
+        }
+        vf_store(t->m + w, m);
+        vf_store((float *)(void *)(t->at + w), at);
+    }
+}
+
 static void dropout(const attn__lane_dropout *t)
 {
     vi threshold = vi_set1((int32_t)t->threshold);
@@ -140,5 +180,7 @@ const attn__online_softmax_kernel VF_NAME(attn__online_softmax) = {VF_ISA,
                                                                    hide,
                                                                    online_softmax_limit,
                                                                    online_softmax_softmax,
+                                                                   separate,
+                                                                   online_softmax_largest,
                                                                    dropout,
                                                                    online_softmax_scale};

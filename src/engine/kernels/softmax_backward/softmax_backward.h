@@ -4,7 +4,12 @@
  *
  *     P = 2^(S - lse)     dS = P o (dP - delta)     dP = dout . v     delta = sum over v of dout * o
  *
- * (Dao et al. 2022, arXiv:2205.14135, appendix B.2.)  The rows of a tile are queries, and the lanes are keys. Scores
+ * (Dao et al. 2022, arXiv:2205.14135, appendix B.2.) Weights that do not depend on other keys have their own steps:
+ *
+ *     P = S                          dS = dP
+ *     P = 1 / (1 + 2^-(S + b))       dS = P o (1 - P) o dP
+ *
+ * The rows of a tile are queries, and the lanes are keys. Scores
  * are in base 2. Masks, bias and dropout are applied here. The weight of a pair without a term in dV is -0, and so is
  * the dS of a pair without a term in dS. Other pairs do not get -0.
  *
@@ -18,13 +23,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* LARGEST: the weight of a row's first largest score is 1. This kernel does not compute it. */
+typedef enum attn__weights_kind {
+    ATTN__WEIGHTS_SOFTMAX,
+    ATTN__WEIGHTS_SCORES,
+    ATTN__WEIGHTS_SIGMOID,
+    ATTN__WEIGHTS_LARGEST
+} attn__weights_kind;
+
 typedef struct attn__softmax_backward_args {
+    attn__weights_kind kind;
+    float sigmoid_bias;       /* base 2; only for sigmoids */
     int64_t rows, keys;       /* columns from `keys` up to a multiple of the lanes become 0 */
     int64_t ld;               /* row stride of s, dp, bias and mask; a multiple of the lanes */
     float *s;                 /* input: scores in base 2, without bias; output: the weights that multiplied v */
     float *dp;                /* input: dP; output: dS; NULL if dS is not requested */
-    const float *lse;         /* [rows], base 2; a row with +inf becomes zeros */
-    const float *delta;       /* [rows] */
+    const float *lse;         /* [rows], base 2; a row with +inf becomes zeros; only for a softmax */
+    const float *delta;       /* [rows]; only for a softmax */
     const int32_t *from, *to; /* [rows]: row attends key j if from <= first + j < to and the mask allows it */
     int32_t first;
     bool full;           /* each row's range has all keys; then `from` and `to` are not read */

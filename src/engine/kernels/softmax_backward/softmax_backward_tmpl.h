@@ -4,6 +4,7 @@
  */
 #include "simd/dropout.h"
 #include "simd/softmax.h"
+#include "simd/sigmoid.h"
 #include "simd/tanh.h"
 #include "base/constants.h"
 
@@ -30,7 +31,8 @@ VF_FN vm kept(const attn__softmax_backward_args *t, int64_t row, int64_t j)
 /* Reports whether nothing but the softmax changes scores. Fills need no test, because no key is masked. */
 VF_FN bool is_plain(const attn__softmax_backward_args *t)
 {
-    return t->full && !t->mask && t->softcap == 0.0f && !t->bias && !t->dbias && !t->drop_key && !t->alive;
+    return t->kind == ATTN__WEIGHTS_SOFTMAX && t->full && !t->mask && t->softcap == 0.0f && !t->bias && !t->dbias &&
+           !t->drop_key && !t->alive;
 }
 
 /* Returns the numbers of the lanes. */
@@ -83,6 +85,15 @@ VF_FN vf capped(vf x, float cap, vf *slope)
     return vf_mul(t, vf_set1(cap));
 }
 
+/* Returns the weights of scores x that do not depend on other keys. Sets *slope to their derivatives. */
+VF_FN vf separate_weights(const attn__softmax_backward_args *t, vf x, vf *slope)
+{
+    if (t->kind == ATTN__WEIGHTS_SIGMOID)
+        return vf_sigmoid(vf_add(x, vf_set1(t->sigmoid_bias)), slope);
+    *slope = vf_set1(1.0f);
+    return vf_plain_weight(x);
+}
+
 /* Computes weights and gradients for a vector of keys. If `masks` is set, applies only the range, the mask and the
  * softmax, and no bias, softcap or dropout. `masks` is a constant after inlining. */
 VF_FN void weights_vector(const attn__softmax_backward_args *t, int64_t row, int64_t j, vi lane, bool masks)
@@ -97,12 +108,13 @@ VF_FN void weights_vector(const attn__softmax_backward_args *t, int64_t row, int
         x = vf_fma(vf_load(t->bias + row * t->ld + j), vf_set1((float)ATTN__LOG2E), x);
     vm seen = attended(t, row, j, column), keep = vm_not(vf_lt(zero, zero));
     vm alive = vm_and(seen, vm_not(vf_eq(x, vf_set1(-INFINITY)))), counts = alive;
-    vf weight = vf_log_weight(x, vf_set1(t->lse[row]));
+    bool separate = !masks && t->kind != ATTN__WEIGHTS_SOFTMAX;
+    vf weight = separate ? zero : vf_log_weight(x, vf_set1(t->lse[row])), own_slope = zero;
     if (!masks && t->fill) {
         counts = vm_or(alive, vm_and(vm_not(seen), vi_lt(column, vi_set1((int32_t)t->keys))));
         weight = vf_select(seen, weight, vf_set1(t->fill[row]));
     }
-    vf p = vf_select(counts, vf_exp2(weight), mark);
+    vf p = vf_select(counts, separate ? separate_weights(t, x, &own_slope) : vf_exp2(weight), mark);
     if (!masks && t->fill) {
         counts = vm_or(alive, vm_and(counts, vm_not(vf_eq(p, zero))));
         p = vf_select(counts, p, mark);
@@ -115,7 +127,9 @@ VF_FN void weights_vector(const attn__softmax_backward_args *t, int64_t row, int
     }
     vf_store(s, dropped);
     if (t->dp) {
-        vf ds = vf_select(alive, vf_score_gradient(p, dp, vf_set1(t->delta[row])), mark);
+        vf ds =
+            separate ? vf_add(vf_mul_normal(own_slope, dp), zero) : vf_score_gradient(p, dp, vf_set1(t->delta[row]));
+        ds = vf_select(alive, ds, mark);
         if (!masks && t->dbias)
             vf_store(t->dbias + row * t->ld + j, ds);
         vf_store(t->dp + row * t->ld + j, caps ? vf_select(alive, vf_add(vf_mul_normal(slope, ds), zero), mark) : ds);
@@ -138,7 +152,8 @@ static void VF_NAME(weights)(const attn__softmax_backward_args *t)
         weights_plain(t, true);
     else if (is_plain(t))
         weights_plain(t, false);
-    else if (t->softcap == 0.0f && !t->bias && !t->fill && !t->drop_key && !t->dbias && !t->alive)
+    else if (t->kind == ATTN__WEIGHTS_SOFTMAX && t->softcap == 0.0f && !t->bias && !t->fill && !t->drop_key &&
+             !t->dbias && !t->alive)
         weights_rows(t, true);
     else
         weights_rows(t, false);

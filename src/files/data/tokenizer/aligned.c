@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-bool attn__aligned_reserve(attn__aligned *text, size_t more)
+bool attn__aligned_reserve(attn__aligned_text *text, size_t more)
 {
     if (text->status != ATTN_OK)
         return false;
@@ -33,7 +33,7 @@ bool attn__aligned_reserve(attn__aligned *text, size_t more)
     return true;
 }
 
-void attn__aligned_put(attn__aligned *text, uint32_t code, attn__origin origin)
+void attn__aligned_put(attn__aligned_text *text, uint32_t code, attn__origin origin)
 {
     if (!attn__aligned_reserve(text, 4))
         return;
@@ -42,7 +42,7 @@ void attn__aligned_put(attn__aligned *text, uint32_t code, attn__origin origin)
         text->origins[text->n++] = origin;
 }
 
-void attn__aligned_append(attn__aligned *text, const char *bytes, size_t n, attn__origin origin)
+void attn__aligned_append(attn__aligned_text *text, const char *bytes, size_t n, attn__origin origin)
 {
     if (n == 0 || !attn__aligned_reserve(text, n))
         return;
@@ -51,7 +51,7 @@ void attn__aligned_append(attn__aligned *text, const char *bytes, size_t n, attn
         text->origins[text->n++] = origin;
 }
 
-void attn__aligned_copy(attn__aligned *text, const attn__aligned *from, size_t begin, size_t end)
+void attn__aligned_copy(attn__aligned_text *text, const attn__aligned_text *from, size_t begin, size_t end)
 {
     if (end <= begin || !attn__aligned_reserve(text, end - begin))
         return;
@@ -82,7 +82,7 @@ static size_t invalid_length(const unsigned char *at, size_t n)
     return i;
 }
 
-void attn__aligned_decode(attn__aligned *text, const char *bytes, size_t n)
+void attn__aligned_decode(attn__aligned_text *text, const char *bytes, size_t n)
 {
     if (!attn__aligned_reserve(text, n + 1))
         return;
@@ -98,16 +98,16 @@ void attn__aligned_decode(attn__aligned *text, const char *bytes, size_t n)
     }
 }
 
-void attn__aligned_free(attn__aligned *text)
+void attn__aligned_free(attn__aligned_text *text)
 {
     attn__free(text->context, text->bytes);
     attn__free(text->context, text->origins);
-    *text = (attn__aligned){.context = text->context};
+    *text = (attn__aligned_text){.context = text->context};
 }
 
-void attn__aligned_swap(attn__aligned *a, attn__aligned *b)
+void attn__aligned_swap(attn__aligned_text *a, attn__aligned_text *b)
 {
-    attn__aligned kept = *a;
+    attn__aligned_text kept = *a;
     *a = *b;
     *b = kept;
 }

@@ -81,9 +81,9 @@ attn_status attn__tokenizer_add_added(attn__tokenizer *t, const char *name, cons
     return ATTN_OK;
 }
 
-attn_status attn__tokenizer_add_normalizer(attn__tokenizer *t, const attn__normalizer *normalizer)
+attn_status attn__tokenizer_add_normalizer(attn__tokenizer *t, const attn__normalize_step *normalizer)
 {
-    attn__normalizer *all = attn__grow(t->context, t->normalizers, t->nnormalizers, sizeof *all);
+    attn__normalize_step *all = attn__grow(t->context, t->normalizers, t->nnormalizers, sizeof *all);
     if (!all)
         return ATTN_ERROR_MEMORY;
     t->normalizers = all;
@@ -121,7 +121,7 @@ static attn_status index_added(attn__tokenizer *t, const char *name)
     attn_status status = attn__trie_create(&t->added_raw, t->context);
     if (status == ATTN_OK)
         status = attn__trie_create(&t->added_normalized, t->context);
-    attn__aligned text = {.context = t->context}, scratch = {.context = t->context};
+    attn__aligned_text text = {.context = t->context}, scratch = {.context = t->context};
     for (int64_t i = 0; i < t->nadded && status == ATTN_OK; i++) {
         const attn__added *added = &t->added[i];
         if (!added->normalized) {
@@ -178,9 +178,9 @@ static void free_template(attn_context *context, attn__template *of)
     attn__free(context, of->ids);
 }
 
-void attn__normalizer_free(attn_context *context, attn__normalizer *normalizer)
+void attn__normalizer_free(attn_context *context, attn__normalize_step *normalizer)
 {
-    attn__token_pattern_destroy(normalizer->pattern);
+    attn__regex_destroy(normalizer->pattern);
     attn__free(context, normalizer->content);
     attn__free(context, normalizer->units);
     attn__free(context, normalizer->texts);
@@ -207,7 +207,7 @@ void attn__tokenizer_destroy(attn__tokenizer *tokenizer)
     for (int64_t i = 0; i < t->nnormalizers; i++)
         attn__normalizer_free(t->context, &t->normalizers[i]);
     for (int64_t i = 0; i < t->nsplitters; i++)
-        attn__token_pattern_destroy(t->splitters[i].pattern);
+        attn__regex_destroy(t->splitters[i].pattern);
     for (int64_t i = 0; i < t->nadded; i++)
         attn__free(t->context, t->added[i].content);
     attn__free(t->context, t->normalizers);

@@ -38,6 +38,8 @@ static bool is_single_word(const char *bytes, size_t n, size_t begin, size_t end
  * longest one is taken. */
 static void split_added(const attn__tokenizer *t, const attn__trie *trie, attn__pieces *out, size_t from, size_t to)
 {
+    if (from == to) /* the text may have no bytes at all */
+        return;
     const char *bytes = out->text.bytes + from;
     size_t n = to - from, done = 0;
     for (size_t at = 0; at < n && trie->nodes > 1;) {
@@ -84,7 +86,7 @@ static void split_added(const attn__tokenizer *t, const attn__trie *trie, attn__
 /* Replaces `pieces` by the normalized pieces between the added tokens of its text. */
 static void extract_and_normalize(const attn__tokenizer *t, attn__pieces *pieces, attn__pieces *scratch)
 {
-    attn__aligned part = {.context = t->context}, other = {.context = t->context};
+    attn__aligned_text part = {.context = t->context}, other = {.context = t->context};
     split_added(t, &t->added_raw, pieces, 0, pieces->text.n);
     attn__pieces_clear(scratch);
     for (size_t i = 0; i < pieces->n && pieces->text.status == ATTN_OK && scratch->text.status == ATTN_OK; i++) {
@@ -119,7 +121,7 @@ static void extract_and_normalize(const attn__tokenizer *t, attn__pieces *pieces
 /* ------------------------------------------------------------------------------------------------- one text */
 
 /* Converts offsets in the pieces' text to offsets in the original text. */
-static void place_tokens(const attn__aligned *text, attn__encoded *tokens, int64_t from)
+static void place_tokens(const attn__aligned_text *text, attn__encoding *tokens, int64_t from)
 {
     for (int64_t i = from; i < tokens->n; i++) {
         uint32_t begin = tokens->offsets[i][0], end = tokens->offsets[i][1];
@@ -130,14 +132,14 @@ static void place_tokens(const attn__aligned *text, attn__encoded *tokens, int64
 
 /* Tokenizes the pieces, and stops when there are `most` tokens or more. */
 static attn_status encode_pieces(const attn__tokenizer *t, const attn__pieces *pieces, int64_t most,
-                                 attn__encoded *tokens)
+                                 attn__encoding *tokens)
 {
     attn_status status = ATTN_OK;
     for (size_t i = 0; i < pieces->n && status == ATTN_OK && tokens->n < most; i++) {
         const attn__piece *piece = &pieces->items[i];
         int64_t before = tokens->n;
         if (piece->id >= 0)
-            status = attn__tokens_add(t->context, tokens, piece->id, piece->begin, piece->end);
+            status = attn__encoding_add(t->context, tokens, piece->id, piece->begin, piece->end);
         else
             status = attn__model_encode(t, pieces->text.bytes, piece->begin, piece->end, tokens);
         place_tokens(&pieces->text, tokens, before);
@@ -147,7 +149,7 @@ static attn_status encode_pieces(const attn__tokenizer *t, const attn__pieces *p
 
 /* Appends the tokens of one text, until there are `most` or more. */
 static attn_status encode_text(const attn__tokenizer *t, const char *text, size_t size, int64_t most,
-                               attn__encoded *tokens)
+                               attn__encoding *tokens)
 {
     if (size > INT32_MAX)
         return attn__fail(t->context, ATTN_ERROR_ARGUMENT, "a text has %zu bytes; at most 2147483647 can be encoded",
@@ -191,7 +193,7 @@ static int count_spaces(const char *text, size_t n, bool at_end)
 /* Removes the spaces at the ends of tokens from their offsets, but one space at the beginning of a text if the
  * pre-tokenizer may have added it. As `tokenizers` does, it counts the spaces of a token, and removes as many
  * characters of the text. */
-static void trim_offsets(const attn__tokenizer *t, attn__encoded *tokens, int64_t from, const char *text)
+static void trim_offsets(const attn__tokenizer *t, attn__encoding *tokens, int64_t from, const char *text)
 {
     for (int64_t i = from; i < tokens->n; i++) {
         uint32_t *offsets = tokens->offsets[i], begin = offsets[0];
@@ -234,10 +236,10 @@ static void share(int64_t most, bool pair, int64_t n[2])
     n[1] = swapped ? shorter : longer;
 }
 
-static attn_status append(const attn__tokenizer *t, attn__encoded *to, const attn__encoded *from, int64_t i,
+static attn_status append(const attn__tokenizer *t, attn__encoding *to, const attn__encoding *from, int64_t i,
                           int32_t type, int8_t text)
 {
-    attn_status status = attn__tokens_add(t->context, to, from->ids[i], from->offsets[i][0], from->offsets[i][1]);
+    attn_status status = attn__encoding_add(t->context, to, from->ids[i], from->offsets[i][0], from->offsets[i][1]);
     if (status == ATTN_OK) {
         to->types[to->n - 1] = type;
         to->texts[to->n - 1] = text;
@@ -246,8 +248,8 @@ static attn_status append(const attn__tokenizer *t, attn__encoded *to, const att
 }
 
 /* Joins the tokens of the texts as the template tells. The tokens of text k are those from begin[k] on. */
-static attn_status join(const attn__tokenizer *t, const attn__template *as, bool special, const attn__encoded *from,
-                        const int64_t begin[2], const int64_t n[2], attn__encoded *to)
+static attn_status join(const attn__tokenizer *t, const attn__template *as, bool special, const attn__encoding *from,
+                        const int64_t begin[2], const int64_t n[2], attn__encoding *to)
 {
     attn_status status = ATTN_OK;
     for (int64_t i = 0; i < as->n && status == ATTN_OK; i++) {
@@ -255,7 +257,7 @@ static attn_status join(const attn__tokenizer *t, const attn__template *as, bool
         for (int64_t j = 0; from->ids && piece->text >= 0 && j < n[piece->text] && status == ATTN_OK; j++)
             status = append(t, to, from, begin[piece->text] + j, piece->type, piece->text);
         for (int32_t j = 0; piece->text < 0 && special && j < piece->n && status == ATTN_OK; j++) {
-            status = attn__tokens_add(t->context, to, as->ids[piece->begin + j], 0, 0);
+            status = attn__encoding_add(t->context, to, as->ids[piece->begin + j], 0, 0);
             if (status == ATTN_OK) {
                 to->types[to->n - 1] = piece->type;
                 to->texts[to->n - 1] = -1;
@@ -266,7 +268,7 @@ static attn_status join(const attn__tokenizer *t, const attn__template *as, bool
 }
 
 attn_status attn__tokenizer_encode(const attn__tokenizer *tokenizer, const char *text, size_t size, const char *second,
-                                   size_t second_size, const attn__encode_options *options, attn__encoded *tokens)
+                                   size_t second_size, const attn__encode_options *options, attn__encoding *tokens)
 {
     const attn__tokenizer *t = tokenizer;
     const attn__encode_options usual = {.special = true};
@@ -278,7 +280,7 @@ attn_status attn__tokenizer_encode(const attn__tokenizer *tokenizer, const char 
         return attn__fail(t->context, ATTN_ERROR_ARGUMENT,
                           "at most %" PRId64 " tokens are asked for, but the template alone has %" PRId64,
                           options->max_length, as->nids);
-    attn__encoded raw = {0};
+    attn__encoding raw = {0};
     /* the lengths of both texts decide how a pair is cut, so that these are tokenized to their ends */
     int64_t enough = second || options->cut_left ? INT64_MAX : most;
     attn_status status = encode_text(t, text, size, enough, &raw);
@@ -298,17 +300,17 @@ attn_status attn__tokenizer_encode(const attn__tokenizer *tokenizer, const char 
             begin[i] += all[i] - n[i];
         status = join(t, as, options->special, &raw, begin, n, tokens);
     }
-    attn__encoded_free(t->context, &raw);
+    attn__encoding_free(t->context, &raw);
     if (status != ATTN_OK)
         tokens->n = 0;
     return status;
 }
 
-void attn__encoded_free(attn_context *context, attn__encoded *tokens)
+void attn__encoding_free(attn_context *context, attn__encoding *tokens)
 {
     attn__free(context, tokens->ids);
     attn__free(context, tokens->types);
     attn__free(context, tokens->offsets);
     attn__free(context, tokens->texts);
-    *tokens = (attn__encoded){0};
+    *tokens = (attn__encoding){0};
 }

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-attn_status attn__tokens_add(attn_context *context, attn__encoded *tokens, int32_t id, size_t begin, size_t end)
+attn_status attn__encoding_add(attn_context *context, attn__encoding *tokens, int32_t id, size_t begin, size_t end)
 {
     if (tokens->n == tokens->capacity) {
         int64_t capacity = 2 * tokens->capacity + 64;
@@ -36,10 +36,10 @@ attn_status attn__tokens_add(attn_context *context, attn__encoded *tokens, int32
 }
 
 static attn_status add_unknown(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
-                               attn__encoded *tokens)
+                               attn__encoding *tokens)
 {
     if (t->model.unk >= 0)
-        return attn__tokens_add(t->context, tokens, t->model.unk, begin, end);
+        return attn__encoding_add(t->context, tokens, t->model.unk, begin, end);
     return attn__fail(t->context, ATTN_ERROR_FORMAT,
                       "the model has no unknown token, and \"%.*s\" is not in its vocabulary",
                       (int)(end - begin < 60 ? end - begin : 60), bytes + begin);
@@ -48,15 +48,15 @@ static attn_status add_unknown(const attn__tokenizer *t, const char *bytes, size
 /* --------------------------------------------------------------------------------------------- words, pieces */
 
 static attn_status encode_word(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
-                               attn__encoded *tokens)
+                               attn__encoding *tokens)
 {
     int32_t id = attn__trie_find(&t->model.trie, bytes + begin, end - begin);
-    return id >= 0 ? attn__tokens_add(t->context, tokens, id, begin, end) : add_unknown(t, bytes, begin, end, tokens);
+    return id >= 0 ? attn__encoding_add(t->context, tokens, id, begin, end) : add_unknown(t, bytes, begin, end, tokens);
 }
 
 /* Takes the longest token again and again. If no token fits, the whole word is unknown. */
 static attn_status encode_word_piece(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
-                                     attn__encoded *tokens)
+                                     attn__encoding *tokens)
 {
     const attn__token_model *m = &t->model;
     int64_t before = tokens->n, characters = 0;
@@ -79,7 +79,7 @@ static attn_status encode_word_piece(const attn__tokenizer *t, const char *bytes
             tokens->n = before;
             return add_unknown(t, bytes, begin, end, tokens);
         }
-        attn_status status = attn__tokens_add(t->context, tokens, id, at, longest);
+        attn_status status = attn__encoding_add(t->context, tokens, id, at, longest);
         if (status != ATTN_OK)
             return status;
         at = longest;
@@ -299,12 +299,12 @@ static attn_status start_word(const attn__tokenizer *t, word *w, const char *byt
 }
 
 static attn_status encode_bpe(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
-                              attn__encoded *tokens)
+                              attn__encoding *tokens)
 {
     word w = {.context = t->context};
     int32_t whole = t->model.ignore_merges ? attn__trie_find(&t->model.trie, bytes + begin, end - begin) : -1;
     if (whole >= 0)
-        return attn__tokens_add(t->context, tokens, whole, begin, end);
+        return attn__encoding_add(t->context, tokens, whole, begin, end);
     attn_status status = start_word(t, &w, bytes, begin, end);
     if (status == ATTN_OK && !merge_all(&t->model, &w))
         status = ATTN_ERROR_MEMORY;
@@ -312,7 +312,7 @@ static attn_status encode_bpe(const attn__tokenizer *t, const char *bytes, size_
     for (size_t i = 0; i < w.n && status == ATTN_OK; i++) {
         size_t length = w.symbols[i].length, stop = at + length < end ? at + length : end;
         if (length > 0)
-            status = attn__tokens_add(t->context, tokens, w.symbols[i].id, at, stop);
+            status = attn__encoding_add(t->context, tokens, w.symbols[i].id, at, stop);
         at = stop;
     }
     attn__free(t->context, w.symbols);
@@ -331,11 +331,11 @@ typedef struct best {
 
 /* Adds the token of bytes [begin, end) of a text: one of the vocabulary, or bytes, or the unknown token. */
 static attn_status add_piece(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
-                             attn__encoded *tokens)
+                             attn__encoding *tokens)
 {
     int32_t id = attn__trie_find(&t->model.trie, bytes + begin, end - begin);
     if (id >= 0)
-        return attn__tokens_add(t->context, tokens, id, begin, end);
+        return attn__encoding_add(t->context, tokens, id, begin, end);
     bool all = t->model.byte_fallback;
     for (size_t i = begin; i < end && all; i++)
         all = t->model.bytes[(unsigned char)bytes[i]] >= 0;
@@ -343,7 +343,7 @@ static attn_status add_piece(const attn__tokenizer *t, const char *bytes, size_t
         return add_unknown(t, bytes, begin, end, tokens);
     attn_status status = ATTN_OK;
     for (size_t i = begin; i < end && status == ATTN_OK; i++)
-        status = attn__tokens_add(t->context, tokens, t->model.bytes[(unsigned char)bytes[i]], begin, end);
+        status = attn__encoding_add(t->context, tokens, t->model.bytes[(unsigned char)bytes[i]], begin, end);
     return status;
 }
 
@@ -356,7 +356,7 @@ static void improve(best *way, double score, int32_t id, size_t begin)
 /* Finds the tokens with the largest sum of scores by dynamic programming. A character that no token has alone may be
  * unknown, at a score that is worse than every token's. Neighbors that are unknown become one token. */
 static attn_status encode_unigram(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
-                                  attn__encoded *tokens)
+                                  attn__encoding *tokens)
 {
     const attn__token_model *m = &t->model;
     size_t size = end - begin;
@@ -413,7 +413,7 @@ static attn_status encode_unigram(const attn__tokenizer *t, const char *bytes, s
 
 typedef struct taken {
     const attn__tokenizer *t;
-    attn__encoded *tokens;
+    attn__encoding *tokens;
     size_t begin, end;
     attn_status status;
 } taken;
@@ -423,12 +423,13 @@ static void take_piece(void *user, const char *piece, size_t length)
     taken *to = user;
     int32_t id = attn__trie_find(&to->t->model.trie, piece, length);
     if (to->status == ATTN_OK)
-        to->status = attn__tokens_add(to->t->context, to->tokens, id >= 0 ? id : to->t->model.unk, to->begin, to->end);
+        to->status =
+            attn__encoding_add(to->t->context, to->tokens, id >= 0 ? id : to->t->model.unk, to->begin, to->end);
 }
 
 /* The library does not tell the places of its pieces in a text, so that their offsets are those of the whole text. */
 static attn_status encode_sentencepiece(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
-                                        attn__encoded *tokens)
+                                        attn__encoding *tokens)
 {
     taken to = {.t = t, .tokens = tokens, .begin = begin, .end = end};
     attn_status status = attn__subword_encode(t->model.subword, bytes + begin, end - begin, take_piece, &to);
@@ -436,7 +437,7 @@ static attn_status encode_sentencepiece(const attn__tokenizer *t, const char *by
 }
 
 attn_status attn__model_encode(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
-                               attn__encoded *tokens)
+                               attn__encoding *tokens)
 {
     switch (t->model.kind) {
     case ATTN__MODEL_WORD_PIECE:

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Reads the character at *at, moves *at behind it, and returns its code point. The text is valid UTF-8. */
-static uint32_t next_code(const attn__aligned *in, size_t *at)
+static uint32_t next_code(const attn__aligned_text *in, size_t *at)
 {
     uint32_t code;
     int n = attn__utf8_decode(in->bytes + *at, in->bytes + in->n, &code);
@@ -36,7 +36,7 @@ static uint32_t nmt(uint32_t c)
 }
 
 /* Applies the normalizers that look at one character at a time. */
-static void by_character(attn__normalizer_kind kind, attn__aligned *out, const attn__aligned *in)
+static void by_character(attn__normalizer_kind kind, attn__aligned_text *out, const attn__aligned_text *in)
 {
     uint32_t lower[2];
     for (size_t at = 0; at < in->n;) {
@@ -105,7 +105,7 @@ static bool add_letter(letters *l, uint32_t code, int change)
     return true;
 }
 
-static attn_status decompose(letters *l, const attn__aligned *in, bool compatibility)
+static attn_status decompose(letters *l, const attn__aligned_text *in, bool compatibility)
 {
     for (size_t at = 0; at < in->n;) {
         uint32_t parts[ATTN__LONGEST_DECOMPOSITION];
@@ -169,7 +169,7 @@ static void compose(letters *l)
 }
 
 /* Writes the letters. An added letter has the origin of the character before it. */
-static void write_letters(const letters *l, attn__aligned *out, const attn__aligned *in)
+static void write_letters(const letters *l, attn__aligned_text *out, const attn__aligned_text *in)
 {
     size_t at = 0;
     for (size_t i = 0; i < l->n; i++) {
@@ -181,7 +181,7 @@ static void write_letters(const letters *l, attn__aligned *out, const attn__alig
     }
 }
 
-static bool is_ascii(const attn__aligned *in)
+static bool is_ascii(const attn__aligned_text *in)
 {
     unsigned char all = 0;
     for (size_t i = 0; i < in->n; i++)
@@ -189,7 +189,7 @@ static bool is_ascii(const attn__aligned *in)
     return all < 0x80;
 }
 
-static void normal_form(attn__aligned *out, const attn__aligned *in, bool compatibility, bool composed)
+static void normal_form(attn__aligned_text *out, const attn__aligned_text *in, bool compatibility, bool composed)
 {
     if (is_ascii(in)) {
         attn__aligned_copy(out, in, 0, in->n);
@@ -211,7 +211,7 @@ static void normal_form(attn__aligned *out, const attn__aligned *in, bool compat
 
 /* ------------------------------------------------------------------------------------------------ the others */
 
-static void strip(const attn__normalizer *n, attn__aligned *out, const attn__aligned *in)
+static void strip(const attn__normalize_step *n, attn__aligned_text *out, const attn__aligned_text *in)
 {
     size_t begin = 0, end = in->n;
     for (size_t at = 0; n->left && at < in->n; begin = at)
@@ -230,11 +230,11 @@ static void strip(const attn__normalizer *n, attn__aligned *out, const attn__ali
     attn__aligned_copy(out, in, begin, end);
 }
 
-static void replace(const attn__normalizer *n, attn__aligned *out, const attn__aligned *in)
+static void replace(const attn__normalize_step *n, attn__aligned_text *out, const attn__aligned_text *in)
 {
     size_t done = 0, begin, end;
-    int64_t steps = attn__token_pattern_steps(in->n);
-    while (attn__token_pattern_find(n->pattern, in->bytes, in->n, done, &begin, &end, &steps)) {
+    int64_t steps = attn__regex_steps(in->n);
+    while (attn__regex_find(n->pattern, in->bytes, in->n, done, &begin, &end, &steps)) {
         attn__aligned_copy(out, in, done, begin);
         attn__aligned_append(out, n->content, n->content_size, in->origins[end - 1]);
         done = end;
@@ -246,7 +246,7 @@ static void replace(const attn__normalizer *n, attn__aligned *out, const attn__a
 }
 
 /* Returns the replacement of the shortest prefix that the trie has, or NULL. Units are those of the library Darts. */
-static const char *precompiled(const attn__normalizer *n, const char *bytes, size_t size)
+static const char *precompiled(const attn__normalize_step *n, const char *bytes, size_t size)
 {
     size_t at = 0;
     for (size_t i = 0; i <= size; i++) {
@@ -269,7 +269,8 @@ static const char *precompiled(const attn__normalizer *n, const char *bytes, siz
 
 /* Writes the replacement of bytes [begin, end) of `in`. Its characters have the origins of the characters that they
  * replace, one by one; further characters have the origin of the last one. */
-static void put_replacement(attn__aligned *out, const attn__aligned *in, size_t begin, size_t end, const char *text)
+static void put_replacement(attn__aligned_text *out, const attn__aligned_text *in, size_t begin, size_t end,
+                            const char *text)
 {
     const char *stop = text + strlen(text);
     size_t at = begin, last = begin;
@@ -287,7 +288,7 @@ static void put_replacement(attn__aligned *out, const attn__aligned *in, size_t 
 
 /* Replaces grapheme clusters of less than 6 bytes, or else single characters, as `tokenizers` does. SentencePiece
  * itself replaces the longest prefix. */
-static void precompile(const attn__normalizer *n, attn__aligned *out, const attn__aligned *in)
+static void precompile(const attn__normalize_step *n, attn__aligned_text *out, const attn__aligned_text *in)
 {
     for (size_t begin = 0; begin < in->n;) {
         size_t end = begin;
@@ -318,7 +319,7 @@ static void precompile(const attn__normalizer *n, attn__aligned *out, const attn
     }
 }
 
-void attn__byte_level(attn__aligned *out, const attn__aligned *in, size_t begin, size_t end)
+void attn__byte_level(attn__aligned_text *out, const attn__aligned_text *in, size_t begin, size_t end)
 {
     for (size_t i = begin; i < end; i++) {
         unsigned byte = (unsigned char)in->bytes[i];
@@ -334,10 +335,10 @@ void attn__byte_level(attn__aligned *out, const attn__aligned *in, size_t begin,
     }
 }
 
-void attn__normalize(const attn__tokenizer *t, attn__aligned *text, attn__aligned *scratch)
+void attn__normalize(const attn__tokenizer *t, attn__aligned_text *text, attn__aligned_text *scratch)
 {
     for (int64_t i = 0; i < t->nnormalizers && text->status == ATTN_OK && text->n > 0; i++) {
-        const attn__normalizer *n = &t->normalizers[i];
+        const attn__normalize_step *n = &t->normalizers[i];
         scratch->n = 0;
         attn__aligned_reserve(scratch, text->n + 16);
         switch (n->kind) {

@@ -7,7 +7,7 @@
 
 #include "data/subword.h"
 #include "data/tokenizer.h"
-#include "data/tokenizer/pattern.h"
+#include "data/tokenizer/regex.h"
 #include "data/tokenizer/trie.h"
 #include "base/context.h"
 
@@ -19,23 +19,23 @@ typedef struct attn__origin {
 } attn__origin;
 
 /* A valid UTF-8 text, each byte with its origin. After the first failure, appending does nothing. */
-typedef struct attn__aligned {
+typedef struct attn__aligned_text {
     attn_context *context;
     char *bytes;
     attn__origin *origins;
     size_t n, capacity;
     attn_status status;
-} attn__aligned;
+} attn__aligned_text;
 
 /* Makes room for `more` bytes. Returns false if the text has failed. */
-bool attn__aligned_reserve(attn__aligned *text, size_t more);
-void attn__aligned_put(attn__aligned *text, uint32_t code, attn__origin origin);
-void attn__aligned_append(attn__aligned *text, const char *bytes, size_t n, attn__origin origin);
-void attn__aligned_copy(attn__aligned *text, const attn__aligned *from, size_t begin, size_t end);
+bool attn__aligned_reserve(attn__aligned_text *text, size_t more);
+void attn__aligned_put(attn__aligned_text *text, uint32_t code, attn__origin origin);
+void attn__aligned_append(attn__aligned_text *text, const char *bytes, size_t n, attn__origin origin);
+void attn__aligned_copy(attn__aligned_text *text, const attn__aligned_text *from, size_t begin, size_t end);
 /* Appends a text of any bytes as valid UTF-8. Origins are positions in `bytes`. */
-void attn__aligned_decode(attn__aligned *text, const char *bytes, size_t n);
-void attn__aligned_free(attn__aligned *text);
-void attn__aligned_swap(attn__aligned *a, attn__aligned *b);
+void attn__aligned_decode(attn__aligned_text *text, const char *bytes, size_t n);
+void attn__aligned_free(attn__aligned_text *text);
+void attn__aligned_swap(attn__aligned_text *a, attn__aligned_text *b);
 
 /* A part of a text that pre-tokenizers may split, or that is an added token with an id. */
 typedef struct attn__piece {
@@ -44,7 +44,7 @@ typedef struct attn__piece {
 } attn__piece;
 
 typedef struct attn__pieces {
-    attn__aligned text;
+    attn__aligned_text text;
     attn__piece *items;
     size_t n, capacity;
 } attn__pieces;
@@ -70,18 +70,18 @@ typedef enum attn__normalizer_kind {
     ATTN__NORMALIZE_BYTE_LEVEL
 } attn__normalizer_kind;
 
-typedef struct attn__normalizer {
+typedef struct attn__normalize_step {
     attn__normalizer_kind kind;
     bool compatibility, composed; /* FORM */
     bool left, right;             /* STRIP */
-    attn__token_pattern *pattern; /* REPLACE */
+    attn__regex *pattern;         /* REPLACE */
     char *content;                /* REPLACE, PREPEND */
     size_t content_size;
     uint32_t *units; /* PRECOMPILED: a double array trie, and the texts to which its values point */
     size_t nunits;
     char *texts;
     size_t texts_size;
-} attn__normalizer;
+} attn__normalize_step;
 
 typedef enum attn__behavior {
     ATTN__SPLIT_REMOVED,
@@ -105,10 +105,10 @@ typedef enum attn__splitter_kind {
 typedef struct attn__splitter {
     attn__splitter_kind kind;
     attn__behavior behavior;
-    bool invert;                  /* what is between the matches is the delimiter */
-    bool whole;                   /* METASPACE: the text is changed, but not split */
-    attn__token_pattern *pattern; /* PATTERN */
-    char content[8];              /* METASPACE */
+    bool invert;          /* what is between the matches is the delimiter */
+    bool whole;           /* METASPACE: the text is changed, but not split */
+    attn__regex *pattern; /* PATTERN */
+    char content[8];      /* METASPACE */
     enum { ATTN__PREPEND_NEVER, ATTN__PREPEND_FIRST, ATTN__PREPEND_ALWAYS } prepend;
 } attn__splitter;
 
@@ -175,7 +175,7 @@ typedef struct attn__token_text {
 
 struct attn__tokenizer {
     attn_context *context;
-    attn__normalizer *normalizers;
+    attn__normalize_step *normalizers;
     attn__splitter *splitters;
     attn__added *added;
     int64_t nnormalizers, nsplitters, nadded;
@@ -196,16 +196,16 @@ struct attn__tokenizer {
 /* ------------------------------------------------------------------------------------------------ functions */
 
 /* Applies all normalizers. `scratch` is any text. */
-void attn__normalize(const attn__tokenizer *t, attn__aligned *text, attn__aligned *scratch);
+void attn__normalize(const attn__tokenizer *t, attn__aligned_text *text, attn__aligned_text *scratch);
 /* Applies all pre-tokenizers. `scratch` is any list of pieces. */
 void attn__split(const attn__tokenizer *t, attn__pieces *pieces, attn__pieces *scratch);
 /* Writes the character of GPT-2 for each byte of a range. */
-void attn__byte_level(attn__aligned *out, const attn__aligned *in, size_t begin, size_t end);
+void attn__byte_level(attn__aligned_text *out, const attn__aligned_text *in, size_t begin, size_t end);
 /* Appends a token, whose offsets are positions in the piece's text. */
-attn_status attn__tokens_add(attn_context *context, attn__encoded *tokens, int32_t id, size_t begin, size_t end);
+attn_status attn__encoding_add(attn_context *context, attn__encoding *tokens, int32_t id, size_t begin, size_t end);
 /* Splits bytes [begin, end) of a text into tokens. */
 attn_status attn__model_encode(const attn__tokenizer *t, const char *bytes, size_t begin, size_t end,
-                               attn__encoded *tokens);
+                               attn__encoding *tokens);
 void attn__model_free(attn_context *context, attn__token_model *model);
 /* Inserts a merge in the table, which must have a free slot. The later of two equal pairs counts. */
 void attn__merge_put(attn__token_model *model, int32_t left, int32_t right, uint32_t rank, int32_t merged);
@@ -218,11 +218,11 @@ attn_status attn__tokenizer_create(attn__tokenizer **tokenizer, attn_context *co
 attn_status attn__tokenizer_add_token(attn__tokenizer *t, const char *name, const char *text, size_t length,
                                       int64_t id);
 attn_status attn__tokenizer_add_added(attn__tokenizer *t, const char *name, const attn__added *added);
-attn_status attn__tokenizer_add_normalizer(attn__tokenizer *t, const attn__normalizer *normalizer);
+attn_status attn__tokenizer_add_normalizer(attn__tokenizer *t, const attn__normalize_step *normalizer);
 attn_status attn__tokenizer_add_splitter(attn__tokenizer *t, const attn__splitter *splitter);
 /* Appends a text to a template (0 or 1), or the token `id` if `text` is -1. */
 attn_status attn__template_add(attn__tokenizer *t, attn__template *to, int8_t text, int32_t type, int32_t id);
-void attn__normalizer_free(attn_context *context, attn__normalizer *normalizer);
+void attn__normalizer_free(attn_context *context, attn__normalize_step *normalizer);
 /* Finishes a tokenizer: finds added tokens in texts, and special tokens by their usual names. */
 attn_status attn__tokenizer_finish(attn__tokenizer *t, const char *name);
 

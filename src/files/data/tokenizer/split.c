@@ -50,7 +50,7 @@ static bool find(scan *c, size_t from, size_t *begin, size_t *end)
 {
     size_t length;
     if (c->s->kind == ATTN__SPLIT_PATTERN)
-        return attn__token_pattern_find(c->s->pattern, c->bytes, c->size, from, begin, end, &c->steps);
+        return attn__regex_find(c->s->pattern, c->bytes, c->size, from, begin, end, &c->steps);
     if (c->s->kind == ATTN__SPLIT_METASPACE) {
         size_t n = strlen(c->s->content);
         for (size_t at = from; at + n <= c->size; at++) {
@@ -133,7 +133,7 @@ static void receive(sink *k, size_t begin, size_t end, bool match)
 static void split_piece(const attn__splitter *s, attn__pieces *out, size_t offset, size_t size)
 {
     const char *bytes = out->text.bytes + offset;
-    scan c = {.s = s, .bytes = bytes, .size = size, .steps = attn__token_pattern_steps(size)};
+    scan c = {.s = s, .bytes = bytes, .size = size, .steps = attn__regex_steps(size)};
     sink k = {.out = out, .behavior = s->behavior, .offset = offset, .invert = s->invert};
     size_t done = 0, begin, end;
     while (done < size && find(&c, done, &begin, &end)) {
@@ -149,7 +149,8 @@ static void split_piece(const attn__splitter *s, attn__pieces *out, size_t offse
 }
 
 /* Writes the piece with the splitter's changes of its text. */
-static void write_piece(const attn__splitter *s, attn__aligned *out, const attn__aligned *in, const attn__piece *piece)
+static void write_piece(const attn__splitter *s, attn__aligned_text *out, const attn__aligned_text *in,
+                        const attn__piece *piece)
 {
     if (s->kind == ATTN__SPLIT_BYTE_LEVEL) {
         attn__byte_level(out, in, piece->begin, piece->end);

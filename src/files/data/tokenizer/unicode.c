@@ -9,7 +9,7 @@ typedef struct range {
 
 typedef struct categorized {
     uint32_t first, last;
-    attn__category category;
+    attn__general_category category;
 } categorized;
 
 /* ------------------------------------------------------------------- where `tokenizers` differs from Unicode 15 */
@@ -158,12 +158,12 @@ static const categorized *newer_entry(uint32_t code)
 
 /* ------------------------------------------------------------------------------------------------ properties */
 
-static attn__category category_of(uint32_t code)
+static attn__general_category category_of(uint32_t code)
 {
-    return (attn__category)utf8proc_category((utf8proc_int32_t)code);
+    return (attn__general_category)utf8proc_category((utf8proc_int32_t)code);
 }
 
-attn__category attn__unicode_category(uint32_t code)
+attn__general_category attn__unicode_category(uint32_t code)
 {
     const categorized *entry = code < newer[0].first ? NULL : newer_entry(code);
     if (code == 0x1171e) /* whose category changed */
@@ -175,7 +175,7 @@ bool attn__unicode_space(uint32_t code)
 {
     if (code < 0x80)
         return code == ' ' || (code >= '\t' && code <= '\r');
-    attn__category category = category_of(code);
+    attn__general_category category = category_of(code);
     return code == 0x85 || (category >= ATTN__ZS && category <= ATTN__ZP);
 }
 
@@ -183,7 +183,7 @@ bool attn__unicode_numeric(uint32_t code)
 {
     if (code < 0x80)
         return code >= '0' && code <= '9';
-    attn__category category = attn__unicode_category(code);
+    attn__general_category category = attn__unicode_category(code);
     return (category >= ATTN__ND && category <= ATTN__NO) || IN(newest_numbers, code);
 }
 
@@ -192,7 +192,7 @@ bool attn__unicode_punctuation(uint32_t code)
     if (code < 0x80)
         return (code > ' ' && code < '0') || (code > '9' && code < 'A') || (code > 'Z' && code < 'a') ||
                (code > 'z' && code < 0x7f);
-    attn__category category = category_of(code);
+    attn__general_category category = category_of(code);
     if (code == 0x166d || code == 0x111c9)
         return true;
     return category >= ATTN__PC && category <= ATTN__PO && !newer_entry(code) && !IN(not_punctuation, code);
@@ -202,7 +202,7 @@ bool attn__unicode_control(uint32_t code)
 {
     if (code < 0x80)
         return code < ' ' || code == 0x7f;
-    attn__category category = category_of(code);
+    attn__general_category category = category_of(code);
     return (category == ATTN__CC || category == ATTN__CF || category == ATTN__CO) && !IN(not_control, code);
 }
 
@@ -217,7 +217,7 @@ bool attn__unicode_mark(uint32_t code)
 {
     if (code < 0x300)
         return false;
-    attn__category category = category_of(code);
+    attn__general_category category = category_of(code);
     return code == 0x1cf2 || code == 0x1cf3 ||
            (category >= ATTN__MN && category <= ATTN__ME && !newer_entry(code) && !IN(not_mark, code));
 }
@@ -228,7 +228,7 @@ bool attn__unicode_word(uint32_t code, bool joiners)
         return (code >= '0' && code <= '9') || (code >= 'A' && code <= 'Z') || (code >= 'a' && code <= 'z') ||
                code == '_';
     static const range circled[] = {{0x24b6, 0x24e9}, {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189}};
-    attn__category category = attn__unicode_category(code);
+    attn__general_category category = attn__unicode_category(code);
     return (category >= ATTN__LU && category <= ATTN__NL) || category == ATTN__PC || IN(circled, code) ||
            (joiners && (code == 0x200c || code == 0x200d));
 }
@@ -308,7 +308,7 @@ bool attn__unicode_grapheme_ends(uint32_t before, uint32_t after, int32_t *state
 {
     bool ends = utf8proc_grapheme_break_stateful((utf8proc_int32_t)before, (utf8proc_int32_t)after, state);
     if (ends && after >= newer_marks[0].first && IN(newer_marks, after)) {
-        attn__category category = category_of(before);
+        attn__general_category category = category_of(before);
         return category == ATTN__CC || category == ATTN__ZL || category == ATTN__ZP;
     }
     return ends;

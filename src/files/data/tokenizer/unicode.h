@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 /* General categories, in the order of utf8proc's numbers. */
-typedef enum attn__category {
+typedef enum attn__general_category {
     ATTN__CN,
     ATTN__LU,
     ATTN__LL,
@@ -42,9 +42,9 @@ typedef enum attn__category {
     ATTN__CF,
     ATTN__CS,
     ATTN__CO
-} attn__category;
+} attn__general_category;
 
-attn__category attn__unicode_category(uint32_t code);
+attn__general_category attn__unicode_category(uint32_t code);
 bool attn__unicode_space(uint32_t code);       /* White_Space */
 bool attn__unicode_numeric(uint32_t code);     /* categories N* */
 bool attn__unicode_punctuation(uint32_t code); /* categories P*, and the ASCII symbols */

@@ -22,7 +22,7 @@ bool attn__bmp_matches(const attn__input *input)
 
 static attn_status refuse(const attn__input *input, size_t offset, const char *what, long long found)
 {
-    return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, offset, "bmp: %s %lld is not read", what, found);
+    return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, offset, "bmp: %s %lld is not supported", what, found);
 }
 
 /* Checks the header's bit masks of red, green, blue and alpha. Only the usual masks are accepted. */
@@ -34,7 +34,7 @@ static attn_status read_masks(const attn__input *input, size_t size, header *h)
     bool four = size >= LEAST_HEADER + 16 && input->size >= FILE_HEADER + LEAST_HEADER + 16;
     if (h->bits != 32 || attn__read_u32(p) != 0xff0000 || attn__read_u32(p + 4) != 0xff00 ||
         attn__read_u32(p + 8) != 0xff)
-        return refuse(input, FILE_HEADER + LEAST_HEADER, "an order of colours with red in the bits", attn__read_u32(p));
+        return refuse(input, FILE_HEADER + LEAST_HEADER, "an order of colours with the red mask", attn__read_u32(p));
     h->alpha = four && attn__read_u32(p + 12) == 0xff000000;
     return ATTN_OK;
 }
@@ -56,7 +56,7 @@ static attn_status read_header(const attn__input *input, header *h)
     if (size < LEAST_HEADER)
         return refuse(input, FILE_HEADER, "a header of size", size);
     if (h->bits != 1 && h->bits != 4 && h->bits != 8 && h->bits != 24 && h->bits != 32)
-        return refuse(input, 28, "a number of bits a pixel of", h->bits);
+        return refuse(input, 28, "a depth in bits of", h->bits);
     if (method == BIT_FIELDS || method == ALPHA_FIELDS)
         return read_masks(input, size, h);
     return method == 0 ? ATTN_OK : refuse(input, 30, "compression", method);
@@ -71,7 +71,7 @@ static size_t row_bytes(const header *h)
 static attn_status check(const attn__input *input, header *h, int64_t limit)
 {
     if (h->width < 0)
-        return attn__input_fail(input, ATTN_ERROR_FORMAT, 18, "bmp: a negative width");
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, 18, "bmp: the width is negative");
     attn_status status = attn__raster_check(input, (uint64_t)h->width, (uint64_t)h->height, limit);
     if (status != ATTN_OK)
         return status;
@@ -83,8 +83,7 @@ static attn_status check(const attn__input *input, header *h, int64_t limit)
     if (h->colours == 0)
         h->colours = most;
     if (h->colours > most || h->palette > input->size || (input->size - h->palette) / 4 < h->colours)
-        return attn__input_fail(input, ATTN_ERROR_FORMAT, 46, "bmp: a palette of %u colours, which is not there",
-                                h->colours);
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, 46, "bmp: the palette of %u colours is missing", h->colours);
     return ATTN_OK;
 }
 
@@ -98,7 +97,8 @@ static attn_status read_row(const attn__input *input, const header *h, const uin
             unsigned index = (unsigned)*pixel >> shift & ((1u << h->bits) - 1);
             if (index >= h->colours)
                 return attn__input_fail(input, ATTN_ERROR_FORMAT, (size_t)(pixel - input->data),
-                                        "bmp: colour %u of a palette of %u", index, h->colours);
+                                        "bmp: a pixel has colour %u, but the palette has %u colours", index,
+                                        h->colours);
             pixel = input->data + h->palette + 4 * (size_t)index;
         }
         to[0] = pixel[2], to[1] = pixel[1], to[2] = pixel[0];

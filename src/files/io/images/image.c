@@ -22,7 +22,7 @@ attn_status attn_image_alloc(attn_image *image, attn_context *context, int64_t w
     if (width < 1 || height < 1 || width > ATTN__IMAGE_SIDE || height > ATTN__IMAGE_SIDE ||
         (channels != 1 && channels != 3))
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "an image of %lld x %lld pixels with %d channels; sides are 1 to %d, channels 1 or 3",
+                          "an image of %lld x %lld pixels with %d channels; sides must be 1 to %d, and channels 1 or 3",
                           (long long)width, (long long)height, channels, (int)ATTN__IMAGE_SIDE);
     size_t size = attn__size_mul(attn__size_mul((size_t)width, (size_t)height), (size_t)channels);
     unsigned char *pixels = attn__alloc_zero(context, size);
@@ -40,8 +40,8 @@ attn_status attn__raster_check(const attn__input *input, uint64_t width, uint64_
                           (unsigned long long)width, (unsigned long long)height);
     if (width > ATTN__IMAGE_SIDE || height > ATTN__IMAGE_SIDE || width * height > most)
         return attn__fail(input->context, ATTN_ERROR_UNSUPPORTED,
-                          "%s: an image of %llu x %llu pixels; at most %llu are read, and %d a side", input->name,
-                          (unsigned long long)width, (unsigned long long)height, (unsigned long long)most,
+                          "%s: the image has %llu x %llu pixels; at most %llu are supported, and %d a side",
+                          input->name, (unsigned long long)width, (unsigned long long)height, (unsigned long long)most,
                           (int)ATTN__IMAGE_SIDE);
     return ATTN_OK;
 }
@@ -133,8 +133,8 @@ static attn_status decode(attn__raster *raster, const attn__input *input, int64_
     if (status != ATTN_OK)
         return status;
     return attn__fail(input->context, ATTN_ERROR_FORMAT, "%s: %s", input->name,
-                      input->size ? "no image that is read: not PNG, JPEG, WebP, BMP or PNM"
-                                  : "an empty file, not an image");
+                      input->size ? "not an image in PNG, JPEG, WebP, BMP or PNM format"
+                                  : "the file is empty, not an image");
 }
 
 attn_status attn_image_parse(attn_image *image, attn_context *context, const void *data, size_t size, const char *name,
@@ -148,7 +148,8 @@ attn_status attn_image_parse(attn_image *image, attn_context *context, const voi
     if (ATTN__CHECK_RESERVED(context, options, attn_image_options) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
     if (o.channels != 0 && o.channels != 1 && o.channels != 3)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%d channels wanted of an image; 1 or 3", o.channels);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "an image with %d channels is requested; expected 1 or 3",
+                          o.channels);
     attn_status status = decode(&raster, &input, o.limit);
     if (status == ATTN_OK)
         status = deliver(image, context, &raster, o.channels);

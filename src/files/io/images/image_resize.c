@@ -209,7 +209,8 @@ attn_status attn_image_crop(attn_image *to, attn_context *context, const attn_im
     ATTN__CALL(context);
     *to = (attn_image){0};
     if (x < 0 || y < 0 || width > from->width - x || height > from->height - y)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%lld x %lld pixels at (%lld, %lld) do not lie in %lld x %lld",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "a part of %lld x %lld pixels at (%lld, %lld) does not lie in the image of %lld x %lld",
                           (long long)width, (long long)height, (long long)x, (long long)y, (long long)from->width,
                           (long long)from->height);
     attn_status status = attn_image_alloc(to, context, width, height, from->channels);

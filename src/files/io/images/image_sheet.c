@@ -13,10 +13,12 @@ static attn_status check(attn_context *context, const attn_image *images, int64_
     for (int64_t i = 1; i < n; i++) {
         if (images[i].width != images[0].width || images[i].height != images[0].height ||
             images[i].channels != images[0].channels)
-            return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                              "a sheet's images are alike: image %lld is %lld x %lld x %d, the first %lld x %lld x %d",
-                              (long long)i, (long long)images[i].width, (long long)images[i].height, images[i].channels,
-                              (long long)images[0].width, (long long)images[0].height, images[0].channels);
+            return attn__fail(
+                context, ATTN_ERROR_ARGUMENT,
+                "the images of a sheet must have one size: image %lld has %lld x %lld x %d, but the first has %lld x "
+                "%lld x %d",
+                (long long)i, (long long)images[i].width, (long long)images[i].height, images[i].channels,
+                (long long)images[0].width, (long long)images[0].height, images[0].channels);
     }
     return ATTN_OK;
 }

@@ -44,11 +44,11 @@ static attn_status read_number(reader *r, uint32_t *value)
     for (*value = 0; r->at < in->size && in->data[r->at] >= '0' && in->data[r->at] <= '9'; r->at++) {
         *value = *value * 10 + (uint32_t)(in->data[r->at] - '0');
         if (*value > 100000000)
-            return attn__input_fail(in, ATTN_ERROR_FORMAT, start, "pnm: a number of more than 100000000");
+            return attn__input_fail(in, ATTN_ERROR_FORMAT, start, "pnm: a number is above 100000000");
     }
     if (r->at == in->size && start == r->at)
         return attn__input_fail(in, ATTN_ERROR_FORMAT, r->at, "pnm: the file is cut off");
-    return start < r->at ? ATTN_OK : attn__input_fail(in, ATTN_ERROR_FORMAT, r->at, "pnm: no number");
+    return start < r->at ? ATTN_OK : attn__input_fail(in, ATTN_ERROR_FORMAT, r->at, "pnm: expected a number");
 }
 
 static unsigned char scaled(const reader *r, uint32_t value)
@@ -64,8 +64,8 @@ static attn_status read_text(reader *r, unsigned char *to, size_t n)
         if (status != ATTN_OK)
             return status;
         if (value > r->most)
-            return attn__input_fail(r->input, ATTN_ERROR_FORMAT, r->at, "pnm: a sample of %u, above the file's %u",
-                                    value, r->most);
+            return attn__input_fail(r->input, ATTN_ERROR_FORMAT, r->at,
+                                    "pnm: a sample is %u, above the file's maximum, %u", value, r->most);
         to[i] = scaled(r, value);
     }
     return ATTN_OK;
@@ -79,7 +79,7 @@ static attn_status read_bytes(reader *r, unsigned char *to, size_t n)
         uint32_t value = wide == 2 ? (uint32_t)from[0] << 8 | from[1] : from[0];
         if (value > r->most)
             return attn__input_fail(r->input, ATTN_ERROR_FORMAT, r->at + i * wide,
-                                    "pnm: a sample of %u, above the file's %u", value, r->most);
+                                    "pnm: a sample is %u, above the file's maximum, %u", value, r->most);
         to[i] = scaled(r, value);
     }
     return ATTN_OK;
@@ -93,7 +93,8 @@ static attn_status read_header(reader *r, uint32_t *width, uint32_t *height)
     if (status == ATTN_OK)
         status = read_number(r, &r->most);
     if (status == ATTN_OK && (r->most < 1 || r->most > 65535))
-        status = attn__input_fail(r->input, ATTN_ERROR_FORMAT, r->at, "pnm: white is %u; 1 to 65535", r->most);
+        status = attn__input_fail(r->input, ATTN_ERROR_FORMAT, r->at,
+                                  "pnm: the maximum sample is %u; it must be 1 to 65535", r->most);
     return status;
 }
 

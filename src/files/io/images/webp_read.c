@@ -42,7 +42,7 @@ attn_status attn__webp_read(attn__raster *raster, const attn__input *input, int6
     if (WebPGetFeatures(input->data, input->size, &about) != VP8_STATUS_OK || about.width < 1 || about.height < 1)
         return fail_damaged(input);
     if (about.has_animation)
-        return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, 12, "webp: an animation; single pictures are read");
+        return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, 12, "webp: animations are not supported");
     int channels = about.has_alpha ? 4 : 3;
     attn_status status =
         attn__raster_begin(raster, input, (uint64_t)about.width, (uint64_t)about.height, channels, limit);
@@ -62,7 +62,7 @@ attn_status attn__webp_read(attn__raster *raster, const attn__input *input, int6
     (void)raster;
     (void)limit;
     return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, 0,
-                            "webp: this build has no libwebp; PNG, JPEG, BMP and PNM are read");
+                            "webp: this build has no libwebp; use PNG, JPEG, BMP or PNM");
 }
 
 #endif

@@ -34,7 +34,7 @@ static attn_status add_frame(WebPAnimEncoder *encoder, attn_context *context, co
     WebPConfig lossless;
     WebPPicture picture = {0};
     if (!WebPConfigInit(&lossless) || !WebPConfigLosslessPreset(&lossless, 6))
-        return fail(context, path, "another version");
+        return fail(context, path, "this libwebp has another version than the one attn was built for");
     bool done = import(&picture, context, image);
     attn_status status = done ? ATTN_OK : attn__call_status(context);
     if (done && !WebPAnimEncoderAdd(encoder, &picture, at, &lossless))
@@ -68,10 +68,10 @@ attn_status attn__webp_write(attn_context *context, const attn_image *images, in
     WebPAnimEncoderOptions options;
     if (images->width > MOST_SIDE || images->height > MOST_SIDE || n > INT_MAX / milliseconds)
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "%s: %lld frames of %lld x %lld pixels; WebP has at most %d a side, and 24 days", path,
-                          (long long)n, (long long)images->width, (long long)images->height, (int)MOST_SIDE);
+                          "%s: %lld frames of %lld x %lld pixels; WebP supports at most %d pixels a side and 24 days",
+                          path, (long long)n, (long long)images->width, (long long)images->height, (int)MOST_SIDE);
     if (!WebPAnimEncoderOptionsInit(&options))
-        return fail(context, path, "another version");
+        return fail(context, path, "this libwebp has another version than the one attn was built for");
     WebPAnimEncoder *encoder = WebPAnimEncoderNew((int)images->width, (int)images->height, &options);
     if (!encoder)
         return attn__fail_memory(context, sizeof options);
@@ -89,7 +89,7 @@ attn_status attn__webp_write(attn_context *context, const attn_image *images, in
     (void)n;
     (void)milliseconds;
     return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                      "%s: this build has no libwebpmux; sheets are written as .png, .ppm or .pgm", path);
+                      "%s: this build has no libwebpmux; write the sheet as .png, .ppm or .pgm", path);
 }
 
 #endif

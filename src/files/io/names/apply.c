@@ -62,7 +62,7 @@ static attn_status use_rule(work *w, const attn__rule *rule, const attn__array *
     char target[ATTN__NAME_MOST + 1];
     made item = {.target = target, .array = *array, .rule = rule, .join = attn__rule_gathers(rule)};
     if (!attn__rule_target(rule, name, groups, target))
-        return fail(w, rule->line, "no target can be made of \"%.200s\"", array->name);
+        return fail(w, rule->line, "the rule makes no valid name of \"%.200s\"", array->name);
     attn_status status = attn__rule_operate(rule, w->findings, &item.array);
     return status == ATTN_OK ? add_made(w, &item) : status;
 }
@@ -78,7 +78,7 @@ static attn_status use_rules(work *w, const attn__array *array, const char *name
         attn__span groups[ATTN__GROUPS];
         w->steps -= attn__pattern_steps(names->rules[i].pattern, size);
         if (w->steps < 0)
-            return fail(w, names->rules[i].line, "too many rules for so many tensors%s", "");
+            return fail(w, names->rules[i].line, "the rules take too long for so many tensors%s", "");
         if (!attn__pattern_matches(names->rules[i].pattern, name, size, groups))
             continue;
         *known = true;
@@ -153,7 +153,7 @@ static attn_status use_array(work *w, attn__array *array)
     }
     char shape[128];
     attn__array_shape_text(shape, array->rank, array->shape);
-    return attn__fail(w->names->context, ATTN_ERROR_UNSUPPORTED, "%s: no rule of %s takes \"%.200s\" %s",
+    return attn__fail(w->names->context, ATTN_ERROR_UNSUPPORTED, "%s: no rule of %s matches \"%.200s\" %s",
                       w->findings->arrays.file, w->names->file, array->name, shape);
 }
 
@@ -163,12 +163,12 @@ static attn_status tell_passed(const work *w)
     if (w->average)
         return attn__findings_note(w->findings,
                                    "%s: the moving average of the weights (%.*s) is used, as timm does; %" PRId64
-                                   " other tensors were passed over",
+                                   " other tensors were skipped",
                                    w->findings->arrays.file, length, w->average, w->passed);
-    return w->passed
-               ? attn__findings_note(w->findings, "%s: %" PRId64 " tensors of the training's own were passed over",
-                                     w->findings->arrays.file, w->passed)
-               : ATTN_OK;
+    return w->passed ? attn__findings_note(w->findings,
+                                           "%s: %" PRId64 " tensors of the optimizer and the training were skipped",
+                                           w->findings->arrays.file, w->passed)
+                     : ATTN_OK;
 }
 
 /* ----------------------------------------------------------------------------------------- joins and sums */
@@ -185,7 +185,7 @@ static attn_status check_slices(const work *w, const made *first, int64_t n)
 {
     const attn__operation *join = first->join;
     if (join->kind == ATTN__JOIN && join->axis >= first->array.rank)
-        return fail(w, first->rule->line, "\"%.200s\" has no such axis to join along", first->target);
+        return fail(w, first->rule->line, "\"%.200s\" does not have the axis to join along", first->target);
     for (int64_t i = 0; i < n; i++) {
         const made *slice = &first[i];
         int64_t shape[ATTN_MAX_RANK];
@@ -196,7 +196,7 @@ static attn_status check_slices(const work *w, const made *first, int64_t n)
             slice->array.rank != first->array.rank ||
             (first->array.rank > 0 &&
              memcmp(shape, first->array.shape, (size_t)first->array.rank * sizeof *shape) != 0))
-            return fail(w, slice->rule->line, "\"%.200s\": its slices do not fit together", first->target);
+            return fail(w, slice->rule->line, "the slices of \"%.200s\" do not fit together", first->target);
         if (slice->join->a != i)
             return fail(w, slice->rule->line,
                         slice->join->a < i ? "\"%.200s\" has a slice twice" : "\"%.200s\" has a slice missing",
@@ -332,12 +332,12 @@ static attn_status check_same(const work *w, const made *first, int64_t n)
             return fail_twice(w, first + i - 1);
         status = are_same(w, &first[0].array, &first[i].array, &same);
         if (status == ATTN_OK && !same)
-            status =
-                attn__fail(w->names->context, ATTN_ERROR_FORMAT,
-                           "%s: \"%.150s\" and \"%.150s\" are to be one tensor and hold other numbers: which one is "
-                           "meant is not clear; leave one out (%s: lines %d and %d)",
-                           w->findings->arrays.file, first[0].array.origin, first[i].array.origin, w->names->file,
-                           first[0].rule->line, first[i].rule->line);
+            status = attn__fail(
+                w->names->context, ATTN_ERROR_FORMAT,
+                "%s: \"%.150s\" and \"%.150s\" are one tensor of the model, but their numbers differ; leave one of "
+                "the two out (%s: lines %d and %d)",
+                w->findings->arrays.file, first[0].array.origin, first[i].array.origin, w->names->file,
+                first[0].rule->line, first[i].rule->line);
     }
     return status;
 }

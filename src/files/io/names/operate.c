@@ -41,7 +41,7 @@ static attn_status make_own(attn__findings *findings, const attn__rule *rule, at
 {
     attn__array from = *array;
     if (!attn__array_is_real(array))
-        return fail(findings, rule, array, "only tensors of real numbers can be changed so");
+        return fail(findings, rule, array, "this operation needs a tensor of real numbers");
     attn_status status = attn__findings_reals(findings, array);
     attn_dtype dtype = array->element == ATTN__F64 ? ATTN_F64 : ATTN_F32;
     return status == ATTN_OK ? attn__array_copy(&findings->arrays, &from, dtype, (void *)(uintptr_t)array->data)
@@ -70,9 +70,9 @@ static attn_status transpose(attn__findings *findings, const attn__rule *rule, a
 static attn_status part(attn__findings *findings, const attn__rule *rule, const attn__operation *o, attn__array *array)
 {
     if (o->axis >= array->rank)
-        return fail(findings, rule, array, "it has no such axis to take a part of");
+        return fail(findings, rule, array, "it does not have this axis");
     if (array->shape[o->axis] % o->b != 0)
-        return fail(findings, rule, array, "its axis is not made of so many equal parts");
+        return fail(findings, rule, array, "its axis cannot be divided into so many equal parts");
     int64_t length = array->shape[o->axis] / o->b;
     skip(array, o->axis, o->a * length, length);
     return ATTN_OK;
@@ -84,7 +84,7 @@ static attn_status rows(attn__findings *findings, const attn__rule *rule, const 
         return fail(findings, rule, array, "it has no rows");
     int64_t end = o->b == INT64_MAX ? array->shape[0] : o->b;
     if (end > array->shape[0] || o->a >= end)
-        return fail(findings, rule, array, "it has not so many rows");
+        return fail(findings, rule, array, "it has fewer rows");
     skip(array, 0, o->a, end - o->a);
     return ATTN_OK;
 }
@@ -119,7 +119,7 @@ static attn_status reshape(attn__findings *findings, const attn__rule *rule, con
         else
             known = attn__size_mul(known, (size_t)o->shape[i]);
     if (open < 0 ? known != count : known == 0 || count % known != 0)
-        return fail(findings, rule, array, "it has another number of elements than that shape");
+        return fail(findings, rule, array, "its number of elements differs from that of the shape");
     attn_status status = is_dense(array) ? ATTN_OK : make_own(findings, rule, array);
     if (status != ATTN_OK)
         return status;
@@ -149,7 +149,7 @@ static attn_status append_zero_row(attn__findings *findings, const attn__rule *r
 {
     attn__array from = *array;
     if (array->rank < 1 || !attn__array_is_real(array))
-        return fail(findings, rule, array, "a row can be added to rows of real numbers alone");
+        return fail(findings, rule, array, "a row can be added only to rows of real numbers");
     array->shape[0]++;
     attn_status status = attn__findings_reals(findings, array);
     if (status != ATTN_OK)
@@ -189,8 +189,9 @@ attn_status attn__rule_operate(const attn__rule *rule, attn__findings *findings,
             break;
         case ATTN__JOIN: /* the slices are joined later, when all of them are there */
         case ATTN__ADD:
-            status = attn__array_is_real(array) ? ATTN_OK
-                                                : fail(findings, rule, array, "only real numbers are joined or added");
+            status = attn__array_is_real(array)
+                         ? ATTN_OK
+                         : fail(findings, rule, array, "only real numbers can be joined or added");
             break;
         case ATTN__SAME: /* whether the tensors are equal is checked later, when all of them are there */
             break;

@@ -77,7 +77,7 @@ static bool take_escape(compiler *c, instruction *i, char *byte)
         return false;
     }
     if (*byte == '\0' || is_letter_or_digit(*byte))
-        fail(c, "only \\d and signs may stand after a backslash");
+        fail(c, "a backslash can only precede d or a sign");
     return true;
 }
 
@@ -101,7 +101,7 @@ static void take_set(compiler *c)
         if (c->end - c->at >= 2 && *c->at == '-' && c->at[1] != ']') {
             c->at++;
             if (!take_member(c, i, &to) || (unsigned char)to < (unsigned char)from)
-                fail(c, "a range in [ ] runs backwards");
+                fail(c, "a range in [ ] must not go backwards");
         }
         if (!c->wrong)
             add_range(i, (unsigned char)from, (unsigned char)to);
@@ -120,7 +120,7 @@ static void take_group(compiler *c)
 {
     int group = ++c->groups;
     if (c->at < c->end && *c->at == '?')
-        fail(c, "no ? may follow a (");
+        fail(c, "( must not be followed by ?");
     if (group >= ATTN__GROUPS || ++c->depth > DEPTH_MOST) {
         fail(c, "more than 9 groups");
         return;
@@ -139,9 +139,10 @@ static void take_atom(compiler *c)
 {
     char byte = *c->at++;
     if (strchr("*+?", byte)) {
-        fail(c, "nothing stands before a *, + or ?");
+        fail(c, "*, + and ? need something before them");
     } else if (strchr("^${}", byte)) {
-        fail(c, "^ $ { } have no meaning here: a pattern is for the whole name; \\ goes before the sign itself");
+        fail(c,
+             "^ $ { } are not operators, since a pattern matches the whole name; write \\ before the sign to match it");
     } else if (byte == '(') {
         take_group(c);
     } else if (byte == '[') {
@@ -206,7 +207,7 @@ attn_status attn__pattern_create(attn__pattern **pattern, attn_context *context,
         return ATTN_ERROR_MEMORY;
     take_either(&c);
     if (c.at < c.end)
-        fail(&c, "a ) without its (");
+        fail(&c, "a ) has no (");
     insert(&c, c.n, END);
     *wrong = c.wrong;
     attn__pattern *made = c.wrong ? NULL : attn__alloc(context, sizeof *made + (size_t)c.n * sizeof *c.code);

@@ -57,7 +57,7 @@ static attn_status read_index(const line *l, int *at, attn__operation *o)
     const char *word = *at < l->n ? l->words[(*at)++] : "", *rest;
     if (!read_whole(word, "/", &o->a, &rest) || *rest != '/' || !read_whole(rest + 1, "", &o->b, &rest) || *rest ||
         o->a < 0 || o->a >= o->b || o->b > 4096)
-        return fail(l, "i/n must stand here, the i-th of n counted from 0", word);
+        return fail(l, "expected i/n, the i-th of n counted from 0", word);
     return ATTN_OK;
 }
 
@@ -68,7 +68,7 @@ static attn_status read_slice(const line *l, int *at, attn__operation *o)
         const char *word = l->words[(*at)++], *rest;
         int64_t axis;
         if (!read_whole(word, "", &axis, &rest) || *rest || axis >= ATTN_MAX_RANK)
-            return fail(l, "no axis", word);
+            return fail(l, "expected an axis", word);
         o->axis = (int)axis;
     }
     return status;
@@ -83,7 +83,7 @@ static attn_status read_rows(const line *l, int *at, attn__operation *o)
         good = !rest[1] || (read_whole(rest + 1, "", &o->b, &rest) && !*rest);
     else
         good = false;
-    return good && o->a >= 0 && o->b > o->a ? ATTN_OK : fail(l, "rows must be a:b, from a to before b", word);
+    return good && o->a >= 0 && o->b > o->a ? ATTN_OK : fail(l, "rows must be a:b, the rows from a to b - 1", word);
 }
 
 static attn_status read_shape(const line *l, int *at, attn__operation *o)
@@ -101,7 +101,7 @@ static attn_status read_shape(const line *l, int *at, attn__operation *o)
     }
     return good && !*rest && open <= 1
                ? ATTN_OK
-               : fail(l, "lengths with commas must follow reshape, one of them perhaps -1", word);
+               : fail(l, "expected lengths with commas after reshape, at most one of them -1", word);
 }
 
 static bool read_real(const char *text, double *value)
@@ -114,7 +114,7 @@ static bool read_real(const char *text, double *value)
 static attn_status read_factor(const line *l, int *at, attn__operation *o)
 {
     const char *word = *at < l->n ? l->words[(*at)++] : "";
-    return read_real(word, &o->factor) ? ATTN_OK : fail(l, "a finite number must follow scale", word);
+    return read_real(word, &o->factor) ? ATTN_OK : fail(l, "expected a finite number after scale", word);
 }
 
 static attn_status read_operation(const line *l, int *at, attn__rule *rule, bool *fallback)
@@ -145,12 +145,12 @@ static attn_status read_operation(const line *l, int *at, attn__rule *rule, bool
         if (rule->n == ATTN__OPERATIONS)
             return fail(l, "more than 8 operations", "");
         if (attn__rule_gathers(rule))
-            return fail(l, "nothing may follow a join or an add, nor a same", word);
+            return fail(l, "join, add and same must be the last operation", word);
         attn__operation *o = &rule->operations[rule->n++];
         *o = (attn__operation){.kind = (attn__operation_kind)i};
         return known[i].read ? known[i].read(l, at, o) : ATTN_OK;
     }
-    return fail(l, "no such operation", word);
+    return fail(l, "there is no such operation", word);
 }
 
 /* ------------------------------------------------------------------------------------------------ rules */
@@ -191,12 +191,12 @@ static attn_status check_target(const line *l, const attn__rule *rule)
     for (const char *at = rule->target; *at; at++) {
         size_t size = reference(at, &group, &add);
         if (!size && strchr("\\{}", *at))
-            return fail(l, "in a target, only \\1 to \\9 and {\\1-1} are more than text", rule->target);
+            return fail(l, "a target can have only text, \\1 to \\9 and {\\1-1}", rule->target);
         if (size && group > attn__pattern_groups(rule->pattern))
             return fail(l, "the pattern has no group of that number", at);
         at += size ? size - 1 : 0;
     }
-    return strlen(rule->target) <= ATTN__PATTERN_MOST ? ATTN_OK : fail(l, "a target of more than 256 bytes", "");
+    return strlen(rule->target) <= ATTN__PATTERN_MOST ? ATTN_OK : fail(l, "the target has more than 256 bytes", "");
 }
 
 /* Compiles a pattern that matches all targets that a rule can make. In it, a group becomes "any text", or "any number"
@@ -228,7 +228,7 @@ static attn_status add_rule(const line *l)
     attn_name_map *names = l->names;
     bool fallback = false;
     if (l->n < 2)
-        return fail(l, "a rule is a pattern, a target and operations", l->words[0]);
+        return fail(l, "expected a rule: a pattern, a target and operations", l->words[0]);
     if (names->n == RULES_MOST)
         return fail(l, "more than 4096 rules", "");
     attn__rule *rules = attn__grow(names->context, names->rules, names->n, sizeof *rules);
@@ -239,7 +239,7 @@ static attn_status add_rule(const line *l)
     *rule = (attn__rule){.line = l->number};
     attn_status status = compile(l, l->words[0], &rule->pattern);
     if (status == ATTN_OK && strcmp(l->words[1], "-") == 0)
-        return l->n == 2 ? ATTN_OK : fail(l, "nothing may follow a -", l->words[2]);
+        return l->n == 2 ? ATTN_OK : fail(l, "a rule with the target - must end there", l->words[2]);
     if (status == ATTN_OK) {
         rule->target = attn__strdup(names->context, l->words[1]);
         status = rule->target ? check_target(l, rule) : ATTN_ERROR_MEMORY;
@@ -270,7 +270,7 @@ static attn_status set_value(const line *l, char *word)
 {
     char *equals = strchr(word, '=');
     if (!equals || equals == word)
-        return fail(l, "KEY=VALUE must follow set", word);
+        return fail(l, "expected KEY=VALUE after set", word);
     *equals = '\0';
     return attn__names_set(l->names->settings, word, equals + 1);
 }
@@ -286,11 +286,11 @@ static attn_status add_measure(const line *l, attn__measure_kind kind)
     const bool adds = kind == ATTN__SIZE && l->n == 5;
     char *value = kind == ATTN__WHEN && l->n > 1 ? strchr(l->words[1], '=') : NULL;
     if (l->n != (kind == ATTN__SIZE ? 4 : 3) + adds || (kind == ATTN__WHEN && !value) || names->nmeasures == MOST)
-        return fail(l, "wanted: size KEY TARGET AXIS [ADD], count KEY PREFIX or when KEY=VALUE TARGET", "");
+        return fail(l, "expected size KEY TARGET AXIS [ADD], count KEY PREFIX or when KEY=VALUE TARGET", "");
     if (kind == ATTN__SIZE && (!read_whole(l->words[3], "", &axis, &rest) || axis < 0 || axis >= ATTN_MAX_RANK))
-        return fail(l, "no axis", l->words[3]);
+        return fail(l, "expected an axis", l->words[3]);
     if (adds && (!read_whole(l->words[4], "", &add, &rest) || add < -INT32_MAX || add > INT32_MAX))
-        return fail(l, "no whole number", l->words[4]);
+        return fail(l, "expected a whole number", l->words[4]);
     if (value)
         *value++ = '\0';
     attn__measure *more = attn__grow(context, names->measures, names->nmeasures, sizeof *more);
@@ -326,7 +326,7 @@ static attn_status take_line(line *l)
     if (strcmp(l->words[0], "arch") != 0)
         return add_rule(l);
     if (l->n != 2 || names->architecture)
-        return fail(l, "one architecture may be named, once", l->n > 1 ? l->words[1] : "");
+        return fail(l, "expected one architecture after arch, on one line only", l->n > 1 ? l->words[1] : "");
     names->architecture = attn__strdup(names->context, l->words[1]);
     return names->architecture ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
@@ -349,13 +349,13 @@ static attn_status take_lines(attn_name_map *names, char *text)
         if (begun)
             status = take_line(&l);
         else if (l.n != 3 || strcmp(l.words[0], "attn") != 0 || strcmp(l.words[1], "names") != 0)
-            status = fail(&l, "a names file begins with \"attn names 1\"", "");
+            status = fail(&l, "expected \"attn names 1\" on the first line of a names file", "");
         else if (strcmp(l.words[2], "1") != 0)
-            status = fail(&l, "a names file of a version that is not read", l.words[2]);
+            status = fail(&l, "this version of names files is not supported", l.words[2]);
         begun = true;
     }
     if (status == ATTN_OK && !begun)
-        status = fail(&l, "a names file begins with \"attn names 1\"", "");
+        status = fail(&l, "expected \"attn names 1\" on the first line of a names file", "");
     return status;
 }
 
@@ -365,8 +365,8 @@ attn_status attn_name_map_parse(attn_name_map **names, attn_context *context, co
     ATTN__CALL(context);
     *names = NULL;
     if (size > SIZE_MOST || memchr(text, 0, size))
-        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: no names file: more than a million bytes, or a 0 among them",
-                          name);
+        return attn__fail(context, ATTN_ERROR_FORMAT,
+                          "%s: not a names file: it has more than a million bytes, or a zero byte", name);
     attn_name_map *made = attn__alloc_zero(context, sizeof *made);
     char *copy = attn__alloc(context, size + 1);
     attn_status status = made && copy ? ATTN_OK : ATTN_ERROR_MEMORY;

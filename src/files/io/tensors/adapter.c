@@ -128,7 +128,8 @@ static attn_status check_keys(const attn__adapter *adapter, const char *path)
                               "%s: ranks that differ (\"%.60s\") are not supported", path, key);
         if (!is_harmless(key) && (nested || is_true(attn_config_get(config, key))))
             return attn__fail(adapter->context, ATTN_ERROR_UNSUPPORTED,
-                              "%s: \"%.60s\" is not supported: it may change what the adapter does", path, key);
+                              "%s: the setting \"%.60s\" is not supported: it may change what the adapter does", path,
+                              key);
     }
     return ATTN_OK;
 }
@@ -138,10 +139,10 @@ static attn_status check_config(const attn__adapter *adapter, const char *path)
     const attn_config *config = adapter->config;
     const char *type = attn_config_text(config, "peft_type", "");
     if (strcmp(type, "LORA") != 0)
-        return attn__fail(adapter->context, ATTN_ERROR_UNSUPPORTED, "%s: \"peft_type\" is \"%.40s\"; LORA is read",
-                          path, type);
+        return attn__fail(adapter->context, ATTN_ERROR_UNSUPPORTED,
+                          "%s: \"peft_type\" is \"%.40s\"; only LORA is supported", path, type);
     if (!(attn_config_real(config, "r", 0) >= 1) || !isfinite(attn_config_real(config, "lora_alpha", NAN)))
-        return attn__fail(adapter->context, ATTN_ERROR_FORMAT, "%s: the numbers \"r\" and \"lora_alpha\" are needed",
+        return attn__fail(adapter->context, ATTN_ERROR_FORMAT, "%s: the numbers \"r\" and \"lora_alpha\" are missing",
                           path);
     if (!keeps_base(config))
         return attn__fail(adapter->context, ATTN_ERROR_UNSUPPORTED,
@@ -236,10 +237,10 @@ static attn_status fail_shapes(const merging *m, const attn__array *w, const att
     attn__array_shape_text(tw, w->rank, w->shape);
     attn__array_shape_text(ta, a->rank, a->shape);
     attn__array_shape_text(tb, b->rank, b->shape);
-    return attn__fail(m->adapter->context, ATTN_ERROR_SHAPE,
-                      "%s: \"%.200s\" %s and lora_B %s do not fit to \"%.200s\" %s; wanted [r,in] and [out,r] for "
-                      "[out,in]",
-                      m->adapter->path, a->name, ta, tb, w->name, tw);
+    return attn__fail(
+        m->adapter->context, ATTN_ERROR_SHAPE,
+        "%s: \"%.200s\" %s and lora_B %s do not fit \"%.200s\" %s; expected [r,in] and [out,r] for [out,in]",
+        m->adapter->path, a->name, ta, tb, w->name, tw);
 }
 
 static attn_status merge_pair(const merging *m, const attn__array *a, const char *weight)
@@ -250,7 +251,7 @@ static attn_status merge_pair(const merging *m, const attn__array *a, const char
     snprintf(name, sizeof name, "%.*s%s", (int)(strlen(a->name) - sizeof factor_a + 1), a->name, factor_b);
     const attn__array *b = find(m->pairs, m->own.n, name);
     if (!b)
-        return fail(m, a->name, "has no lora_B that belongs to it");
+        return fail(m, a->name, "has no matching lora_B");
     if (!w)
         return fail(m, a->name, "is for a tensor that the weights lack");
     int64_t rank = a->rank > 0 ? a->shape[0] : 0;
@@ -280,9 +281,9 @@ static attn_status check_name(const merging *m, const attn__array *own, const ch
 {
     *name = own->name + sizeof prefix - 1;
     if (strlen(own->name) > 1000 || strncmp(own->name, prefix, sizeof prefix - 1) != 0)
-        return fail(m, own->name, "is no name that peft gives");
+        return fail(m, own->name, "is not a name that peft writes");
     if (strstr(*name, ".lora_") && !ends_with(*name, factor_a) && !ends_with(*name, factor_b))
-        return fail(m, own->name, "belongs to a kind of adapter that is not read");
+        return fail(m, own->name, "belongs to a kind of adapter that is not supported");
     return ATTN_OK;
 }
 
@@ -301,7 +302,7 @@ static attn_status use(const merging *m, const attn__array *own)
     }
     if (ends_with(name, factor_b)) {
         snprintf(other, sizeof other, "%.*s%s", (int)(strlen(own->name) - sizeof factor_b + 1), own->name, factor_a);
-        return find(m->pairs, m->own.n, other) ? ATTN_OK : fail(m, own->name, "has no lora_A that belongs to it");
+        return find(m->pairs, m->own.n, other) ? ATTN_OK : fail(m, own->name, "has no matching lora_A");
     }
     attn__array *old = find(m->names, m->nbase, name);
     if (old) {

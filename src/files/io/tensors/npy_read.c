@@ -45,11 +45,10 @@ static attn_status take_text(reader *r, char text[32])
     skip_blanks(r);
     char quote = r->at < r->end ? *r->at : '\0';
     if (quote != '\'' && quote != '"')
-        return fail(r, quote == '[' ? ATTN_ERROR_UNSUPPORTED : ATTN_ERROR_FORMAT,
-                    "header: a quoted text must stand here");
+        return fail(r, ATTN_ERROR_FORMAT, "header: expected a quoted string");
     const char *begin = r->at + 1, *close = memchr(begin, quote, (size_t)(r->end - begin));
     if (!close || close - begin >= 32)
-        return fail(r, ATTN_ERROR_FORMAT, "header: a text without an end, or too long");
+        return fail(r, ATTN_ERROR_FORMAT, "header: a string is not closed or too long");
     memcpy(text, begin, (size_t)(close - begin));
     text[close - begin] = '\0';
     r->at = close + 1;
@@ -67,6 +66,8 @@ static attn_status take_type(reader *r)
         {"u2", ATTN__U16}, {"u4", ATTN__U32}, {"u8", ATTN__U64}, {"b1", ATTN__BOOL},
     };
     char text[32] = "";
+    if (r->at < r->end && *r->at == '[')
+        return fail(r, ATTN_ERROR_UNSUPPORTED, "header: elements of structured types are not supported");
     attn_status status = take_text(r, text);
     if (status != ATTN_OK)
         return status;
@@ -79,7 +80,7 @@ static attn_status take_type(reader *r)
         }
     }
     return attn__input_fail(r->input, ATTN_ERROR_UNSUPPORTED, (size_t)((const uint8_t *)r->at - r->input->data),
-                            "header: elements of type \"%s\" are not read", text);
+                            "header: elements of type \"%s\" are not supported", text);
 }
 
 static bool take_word(reader *r, const char *word)
@@ -96,7 +97,7 @@ static attn_status take_order(reader *r)
 {
     r->fortran = take_word(r, "True");
     r->has_order = r->fortran || take_word(r, "False");
-    return r->has_order ? ATTN_OK : fail(r, ATTN_ERROR_FORMAT, "header: True or False must stand here");
+    return r->has_order ? ATTN_OK : fail(r, ATTN_ERROR_FORMAT, "header: expected True or False");
 }
 
 static attn_status take_length(reader *r, int64_t *length)
@@ -105,12 +106,12 @@ static attn_status take_length(reader *r, int64_t *length)
     const char *begin = r->at;
     for (; r->at < r->end && *r->at >= '0' && *r->at <= '9'; r->at++) {
         if (*length > (INT64_MAX - 9) / 10)
-            return fail(r, ATTN_ERROR_FORMAT, "header: a length that overflows");
+            return fail(r, ATTN_ERROR_FORMAT, "header: a length overflows");
         *length = *length * 10 + (*r->at - '0');
     }
     if (r->at < r->end && *r->at == 'L')
         r->at++;
-    return r->at > begin ? ATTN_OK : fail(r, ATTN_ERROR_FORMAT, "header: a length must stand here");
+    return r->at > begin ? ATTN_OK : fail(r, ATTN_ERROR_FORMAT, "header: expected a length");
 }
 
 static attn_status take_shape(reader *r)
@@ -118,7 +119,7 @@ static attn_status take_shape(reader *r)
     r->array.rank = 0;
     r->has_shape = true;
     if (!take(r, '('))
-        return fail(r, ATTN_ERROR_FORMAT, "header: a tuple must stand here");
+        return fail(r, ATTN_ERROR_FORMAT, "header: expected '('");
     while (!take(r, ')')) {
         if (r->array.rank == ATTN_MAX_RANK)
             return fail(r, ATTN_ERROR_UNSUPPORTED, "header: more than 8 axes");
@@ -126,7 +127,7 @@ static attn_status take_shape(reader *r)
         if (status != ATTN_OK)
             return status;
         if (!take(r, ',') && (r->at == r->end || *r->at != ')'))
-            return fail(r, ATTN_ERROR_FORMAT, "header: a comma or the tuple's end must stand here");
+            return fail(r, ATTN_ERROR_FORMAT, "header: expected ',' or ')'");
     }
     return ATTN_OK;
 }
@@ -138,7 +139,7 @@ static attn_status take_member(reader *r)
     if (status != ATTN_OK)
         return status;
     if (!take(r, ':'))
-        return fail(r, ATTN_ERROR_FORMAT, "header: a colon must stand here");
+        return fail(r, ATTN_ERROR_FORMAT, "header: expected ':'");
     skip_blanks(r);
     if (strcmp(key, "descr") == 0)
         return take_type(r);
@@ -146,25 +147,25 @@ static attn_status take_member(reader *r)
         return take_order(r);
     if (strcmp(key, "shape") == 0)
         return take_shape(r);
-    return fail(r, ATTN_ERROR_FORMAT, "header: a key that is not descr, fortran_order or shape");
+    return fail(r, ATTN_ERROR_FORMAT, "header: expected the key descr, fortran_order or shape");
 }
 
 static attn_status take_dict(reader *r)
 {
     if (!take(r, '{'))
-        return fail(r, ATTN_ERROR_FORMAT, "header: does not begin with {");
+        return fail(r, ATTN_ERROR_FORMAT, "header: expected {");
     while (!take(r, '}')) {
         attn_status status = take_member(r);
         if (status != ATTN_OK)
             return status;
         if (!take(r, ',') && (r->at == r->end || *r->at != '}'))
-            return fail(r, ATTN_ERROR_FORMAT, "header: a comma or the dict's end must stand here");
+            return fail(r, ATTN_ERROR_FORMAT, "header: expected ',' or '}'");
     }
     skip_blanks(r);
     if (r->at != r->end)
-        return fail(r, ATTN_ERROR_FORMAT, "header: something after the dict");
+        return fail(r, ATTN_ERROR_FORMAT, "header: found text behind the dict");
     if (!r->has_type || !r->has_order || !r->has_shape)
-        return fail(r, ATTN_ERROR_FORMAT, "header: descr, fortran_order and shape are not all there");
+        return fail(r, ATTN_ERROR_FORMAT, "header: descr, fortran_order or shape is missing");
     return ATTN_OK;
 }
 
@@ -177,14 +178,14 @@ static attn_status open_header(reader *r)
         return attn__input_fail(input, ATTN_ERROR_FORMAT, 0, "not a .npy file");
     unsigned version = input->data[6];
     if (version < 1 || version > 3)
-        return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, 6, "version %u of the format is not read", version);
+        return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, 6, "version %u of the format is not supported", version);
     size_t begin = version == 1 ? 10 : 12;
     if (input->size < begin)
         return attn__input_fail(input, ATTN_ERROR_FORMAT, input->size, "the file ends within its header");
     size_t length = version == 1 ? attn__read_u16(input->data + 8) : attn__read_u32(input->data + 8);
     if (length > input->size - begin)
-        return attn__input_fail(input, ATTN_ERROR_FORMAT, begin, "a header of %zu bytes, the file ends after %zu",
-                                length, input->size - begin);
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, begin,
+                                "the header needs %zu bytes, but the file ends after %zu", length, input->size - begin);
     r->at = (const char *)input->data + begin;
     r->end = r->at + length;
     return ATTN_OK;
@@ -210,7 +211,8 @@ static attn_status find_array(reader *r)
     size_t size = attn__array_set_rows(&r->array), begin = (size_t)((const uint8_t *)r->end - r->input->data);
     if (size > r->input->size - begin)
         return attn__input_fail(r->input, ATTN_ERROR_FORMAT, begin,
-                                "shape and type need %zu bytes, the file ends after %zu", size, r->input->size - begin);
+                                "shape and type need %zu bytes, but the file ends after %zu", size,
+                                r->input->size - begin);
     if (size < r->input->size - begin)
         return attn__input_fail(r->input, ATTN_ERROR_FORMAT, begin + size, "%zu bytes after the last element",
                                 r->input->size - begin - size);

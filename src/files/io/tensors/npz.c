@@ -34,7 +34,7 @@ static attn_status add_array(attn__findings *findings, const attn__zip *zip, con
     attn__array array;
     if (length >= MAX_NAME || memchr(entry->name, 0, length))
         return attn__input_fail(zip->input, ATTN_ERROR_FORMAT, entry->header,
-                                "zip: a name that is too long, or holds a 0");
+                                "zip: a name is too long or holds a zero byte");
     snprintf(name, sizeof name, "%s(%.*s)", zip->input->name, (int)entry->name_size, entry->name);
     attn__input input = {.context = context, .name = name, .data = NULL, .size = entry->size};
     attn_status status = attn__findings_entry(findings, zip, entry, &input.data);
@@ -55,10 +55,11 @@ attn_status attn__npz_find_in(attn__findings *findings, const attn__zip *zip)
     attn_status status = ATTN_OK;
     for (size_t i = 0; i < zip->n && status == ATTN_OK; i++) {
         const attn__zip_entry *entry = &zip->entries[i];
-        status = is_array(entry)
-                     ? add_array(findings, zip, entry)
-                     : attn__findings_note(findings, "%s: \"%.*s\" is no .npy and was passed over", zip->input->name,
-                                           entry->name_size < 100 ? (int)entry->name_size : 100, entry->name);
+        status =
+            is_array(entry)
+                ? add_array(findings, zip, entry)
+                : attn__findings_note(findings, "%s: \"%.*s\" is not a .npy file and was skipped", zip->input->name,
+                                      entry->name_size < 100 ? (int)entry->name_size : 100, entry->name);
     }
     return status == ATTN_OK ? attn__arrays_check_names(&findings->arrays) : status;
 }

@@ -314,7 +314,7 @@ static attn_status run_dict(machine *m, const argument *a)
 {
     (void)a;
     if (m->marks.n && (m->stack.n - floor_of(m)) % 2 != 0)
-        return fail(m, "a dict with a key without a value");
+        return fail(m, "a dict has a key without a value");
     return push_marked(m, ATTN__NODE_DICT);
 }
 
@@ -354,7 +354,7 @@ static attn_status extend(machine *m, size_t begin, size_t each)
     bool fits = type == ATTN__NODE_CALL ||
                 (each == 2 ? type == ATTN__NODE_DICT : type == ATTN__NODE_LIST || type == ATTN__NODE_SET);
     if (!fits || (m->stack.n - begin) % each != 0)
-        return fail(m, "adds items to an object that takes none such");
+        return fail(m, "adds items to an object that cannot hold them");
     return append_from(m, container, begin);
 }
 

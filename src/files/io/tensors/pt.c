@@ -37,7 +37,8 @@ static attn_status find_storage(void *user, const char *key, size_t key_size, ui
     int n = snprintf(name, sizeof name, "data/%.*s", key_size < 80 ? (int)key_size : 80, key);
     const attn__zip_entry *entry = attn__zip_find(a->zip, a->stem, a->stem_size, name, (size_t)n);
     if (!entry)
-        return attn__fail(a->input->context, ATTN_ERROR_FORMAT, "%s: no storage \"%s\" in it", a->input->name, name);
+        return attn__fail(a->input->context, ATTN_ERROR_FORMAT, "%s: the storage \"%s\" is missing", a->input->name,
+                          name);
     if (numel > entry->size / element)
         return attn__fail(a->input->context, ATTN_ERROR_FORMAT,
                           "%s: storage \"%s\" should have %" PRIu64 " elements of %zu bytes but has %zu bytes",
@@ -108,9 +109,10 @@ attn_status attn__pt_find_in(attn__findings *findings, const attn__zip *zip)
     archive a = {.findings = findings, .input = zip->input, .zip = zip};
     const attn__zip_entry *pickle = find_pickle(&a);
     if (!pickle)
-        return attn__input_fail(zip->input, ATTN_ERROR_FORMAT, 0,
-                                "a zip, but neither PyTorch's (no data.pkl) nor NumPy's; of an exported program (.pt2) "
-                                "or an archive of another kind save the tensors: torch.save(model.state_dict(), FILE)");
+        return attn__input_fail(
+            zip->input, ATTN_ERROR_FORMAT, 0,
+            "a zip archive, but neither PyTorch's (no data.pkl) nor NumPy's; for an exported program (.pt2) or "
+            "another kind of archive, save the tensors: torch.save(model.state_dict(), FILE)");
     a.seen = attn__alloc_zero(zip->input->context, attn__size_mul(zip->n, sizeof *a.seen));
     if (!a.seen)
         return ATTN_ERROR_MEMORY;

@@ -65,7 +65,7 @@ static attn_status find_storage(void *user, const char *key, size_t key_size, ui
     reader *r = user;
     storage *s = find_key(r, key, key_size);
     if (!s)
-        return attn__fail(r->input->context, ATTN_ERROR_FORMAT, "%s: no storage \"%.*s\" in it", r->input->name,
+        return attn__fail(r->input->context, ATTN_ERROR_FORMAT, "%s: the storage \"%.*s\" is missing", r->input->name,
                           key_size < 80 ? (int)key_size : 80, key);
     *bytes = (attn__storage_bytes){r->input->data + s->place, s->size};
     if (numel > s->size / element)

@@ -177,10 +177,12 @@ static attn_status find_storage(const attn__pt *pt, const attn__pickle_node *nod
     size_t unit = 1; /* bytes per element that `numel` counts; 1 for an untyped storage */
     if (storage_element(class, &array->element))
         unit = attn__element_size(array->element);
-    else if (!dtype_element(dtype, &array->element))
+    else if (!dtype_element(dtype, &array->element)) {
+        const attn__pickle_node *type = dtype && dtype->type == ATTN__NODE_GLOBAL ? dtype : class;
         return attn__fail(pt->input->context, ATTN_ERROR_UNSUPPORTED,
-                          "%s: tensor \"%.100s\": elements of \"%.*s\" are not read", pt->input->name, name,
-                          class->name_size < 64 ? (int)class->name_size : 64, class->name ? class->name : "");
+                          "%s: tensor \"%.100s\": elements of type \"%.*s\" are not supported", pt->input->name, name,
+                          type->name_size < 64 ? (int)type->name_size : 64, type->name ? type->name : "");
+    }
     attn_status status = pt->find(pt->user, key->text, key->size, (uint64_t)numel->integer, unit, bytes);
     if (status != ATTN_OK || !view || view->type == ATTN__NODE_NONE)
         return status;
@@ -203,7 +205,7 @@ static attn_status read_lengths(const attn__pt *pt, const attn__pickle_node *tup
     for (uint32_t i = 0; i < tuple->count; i++) {
         const attn__pickle_node *length = attn__pickle_item(pt->pickle, tuple, i);
         if (length->type != ATTN__NODE_INT || length->integer < 0)
-            return fail(pt, name, "a length or stride is negative or no integer");
+            return fail(pt, name, "a length or stride is negative or not an integer");
         lengths[i] = length->integer;
     }
     return ATTN_OK;
@@ -266,7 +268,7 @@ attn_status attn__pt_tensor(const attn__pt *pt, const attn__pickle_node *argumen
     if (status != ATTN_OK)
         return status;
     if (rank != strides)
-        return fail(pt, name, "has not as many strides as axes");
+        return fail(pt, name, "has another number of strides than axes");
     array->rank = rank;
     array->swapped = pt->swapped;
     status = check_reach(pt, array, offset->integer, bytes.size, name);

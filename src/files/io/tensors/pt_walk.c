@@ -107,7 +107,8 @@ static attn_status set_plain(walk *w, const attn_config_value *value)
 {
     attn_status status = attn_config_set(w->pt->findings->metadata, *w->name ? w->name : "value", value);
     return status == ATTN_OK && attn_config_size(w->pt->findings->metadata) == MAX_KEPT
-               ? attn__findings_note(w->pt->findings, "%s: of the values that are no tensors the first %d are kept",
+               ? attn__findings_note(w->pt->findings,
+                                     "%s: only the first %d of the values that are not tensors are kept",
                                      w->pt->input->name, MAX_KEPT)
                : status;
 }
@@ -209,7 +210,7 @@ static attn_status pass_over(walk *w, const attn__pickle_node *node)
                  class->name_size < MOST ? (int)class->name_size : MOST, class->name);
     if (*name && !*w->module && is_module(p, node, class))
         memcpy(w->module, name, sizeof name);
-    return attn__findings_note(w->pt->findings, "%s: \"%s\" is of a class that is not known%s%s and was passed over",
+    return attn__findings_note(w->pt->findings, "%s: \"%s\" is of an unknown class%s%s and was skipped",
                                w->pt->input->name, w->name, *name ? ", " : "", name);
 }
 
@@ -222,8 +223,9 @@ static attn_status check_modules(const walk *w)
         return ATTN_OK;
     return attn__fail(w->pt->input->context, ATTN_ERROR_UNSUPPORTED,
                       "%s: holds %s (%s) and no tensors by name; save them with torch.save(%s.state_dict(), FILE)",
-                      w->pt->input->name, script ? "a TorchScript program" : "a whole module, whose code is not in it",
-                      w->module, script ? "torch.jit.load(THIS)" : "model");
+                      w->pt->input->name,
+                      script ? "a TorchScript program" : "a whole module, whose code the file does not hold", w->module,
+                      script ? "torch.jit.load(THIS)" : "model");
 }
 
 static attn_status visit(walk *w, const attn__pickle_node *node)
@@ -258,14 +260,14 @@ static attn_status visit_next(walk *w, frame *f)
         key = attn__pickle_item(p, member, 0);
         member = attn__pickle_item(p, member, 1);
         if (!member || p->nodes[cell->node].count != 2)
-            return fail(w, "a dict is made of something that is no pair");
+            return fail(w, "a dict has an item that is not a pair");
     }
     f->cell = cell->next;
     bool named = name_member(w, f, key);
     f->index++;
     if (!named)
         return attn__findings_note(
-            w->pt->findings, "%s: a member of \"%.*s\" with a key that is no short text or integer was passed over",
+            w->pt->findings, "%s: a member of \"%.*s\" was skipped: its key is neither a short text nor an integer",
             w->pt->input->name, (int)f->prefix, w->name);
     return visit(w, member);
 }

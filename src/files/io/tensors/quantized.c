@@ -46,9 +46,9 @@ static float scale_at(const attn__array *scale, int64_t i)
 static attn_status check(const attn__arrays *arrays, const attn__array *scale, const attn__array *weights)
 {
     if (weights->element != ATTN__I8 || weights->rank != 2)
-        return fail(arrays, scale, "it scales a tensor that is not I8 of two axes");
+        return fail(arrays, scale, "the tensor that it scales must be I8 of two axes");
     if (scale->element != ATTN__F32 || scale->rank != 1 || scale->shape[0] != weights->shape[0])
-        return fail(arrays, scale, "scales are F32, one for each row of the tensor that they scale");
+        return fail(arrays, scale, "scales must be F32, one for each row of the tensor that they scale");
     for (int64_t i = 0; i < scale->shape[0]; i++) {
         float value = scale_at(scale, i);
         if (!(value >= 0 && value <= LARGEST_SCALE))

@@ -37,7 +37,7 @@ static attn_status read_type(const reader *r, const char *tensor, const json_t *
 {
     const char *type = json_string_value(json_object_get(info, "dtype"));
     if (!type)
-        return fail(r, ATTN_ERROR_FORMAT, tensor, "has no text \"dtype\"");
+        return fail(r, ATTN_ERROR_FORMAT, tensor, "\"dtype\" is missing or not a text");
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (strcmp(types[i].name, type) == 0) {
             array->element = types[i].element;
@@ -45,14 +45,14 @@ static attn_status read_type(const reader *r, const char *tensor, const json_t *
         }
     }
     return attn__input_fail(r->input, ATTN_ERROR_UNSUPPORTED, 8,
-                            "header: tensor \"%.100s\": type \"%.20s\" is not read", tensor, type);
+                            "header: tensor \"%.100s\": type \"%.20s\" is not supported", tensor, type);
 }
 
 static attn_status read_shape(const reader *r, const char *tensor, const json_t *info, attn__array *array, size_t *size)
 {
     const json_t *shape = json_object_get(info, "shape");
     if (!json_is_array(shape))
-        return fail(r, ATTN_ERROR_FORMAT, tensor, "has no list \"shape\"");
+        return fail(r, ATTN_ERROR_FORMAT, tensor, "\"shape\" is missing or not a list");
     if (json_array_size(shape) > ATTN_MAX_RANK)
         return fail(r, ATTN_ERROR_UNSUPPORTED, tensor, "has more than 8 axes");
     array->rank = (int)json_array_size(shape);
@@ -60,7 +60,7 @@ static attn_status read_shape(const reader *r, const char *tensor, const json_t 
         const json_t *length = json_array_get(shape, (size_t)i);
         array->shape[i] = json_integer_value(length);
         if (!json_is_integer(length) || array->shape[i] < 0)
-            return fail(r, ATTN_ERROR_FORMAT, tensor, "\"shape\" is not of integers from 0 on");
+            return fail(r, ATTN_ERROR_FORMAT, tensor, "\"shape\" must hold integers of at least 0");
     }
     *size = attn__array_set_rows(array);
     return *size == SIZE_MAX ? fail(r, ATTN_ERROR_FORMAT, tensor, "its size overflows") : ATTN_OK;
@@ -72,7 +72,7 @@ static attn_status read_offsets(reader *r, const char *tensor, const json_t *inf
     const json_t *offsets = json_object_get(info, "data_offsets");
     const json_t *first = json_array_get(offsets, 0), *second = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(second))
-        return fail(r, ATTN_ERROR_FORMAT, tensor, "has no \"data_offsets\" of two integers");
+        return fail(r, ATTN_ERROR_FORMAT, tensor, "\"data_offsets\" is missing or not two integers");
     int64_t begin = json_integer_value(first), end = json_integer_value(second);
     size_t room = r->input->size - r->begin;
     if (begin < 0 || end < begin || (uint64_t)end > room)
@@ -194,7 +194,9 @@ attn_status attn__safetensors_find(attn__findings *findings, const attn__input *
     if (header > MAX_HEADER)
         return attn__input_fail(
             input, ATTN_ERROR_FORMAT, 0,
-            "neither PyTorch's .pt nor safetensors: a header of %" PRIu64 " bytes, more than 100000000", header);
+            "neither a PyTorch nor a safetensors file: a safetensors header has at most 100000000 bytes, but the "
+            "first 8 bytes give %" PRIu64,
+            header);
     if (header > input->size - 8)
         return attn__input_fail(input, ATTN_ERROR_FORMAT, 0,
                                 "the header should have %" PRIu64 " bytes, the file ends after %zu", header,

@@ -171,7 +171,7 @@ static attn_status prepare(attn__findings *findings, attn_context *context, cons
     if (ATTN__CHECK_RESERVED(context, options, attn_weights_options) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
     if (options && options->reals != ATTN_F32 && options->reals != ATTN_F64)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "weights are read as f32 or f64, not %s",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "weights can be read as f32 or f64, not as %s",
                           attn_dtype_name(options->reals));
     return ATTN_OK;
 }

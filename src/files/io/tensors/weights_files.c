@@ -52,11 +52,11 @@ static attn_status choose_base(attn__weights_files *files, const char *directory
     attn_status status = path ? ATTN_OK : ATTN_ERROR_MEMORY;
     bool here = path && *base && (attn_file_exists(path) || attn__is_directory(path));
     if (status == ATTN_OK && !here && !(*base && (attn_file_exists(base) || attn__is_directory(base))))
-        status =
-            attn__fail(files->context, ATTN_ERROR_NOT_FOUND,
-                       "%s: an adapter without the weights that it is for: \"base_model_name_or_path\" is \"%.200s\", "
-                       "and there is nothing there, nor a model.safetensors beside it",
-                       directory, base);
+        status = attn__fail(
+            files->context, ATTN_ERROR_NOT_FOUND,
+            "%s: the weights that the adapter is for are missing: \"base_model_name_or_path\" is \"%.200s\", which "
+            "does not exist, and there is no model.safetensors beside the adapter",
+            directory, base);
     if (status == ATTN_OK)
         status = choose(files, here ? path : base);
     attn__free(files->context, path);
@@ -73,8 +73,8 @@ static attn_status choose(attn__weights_files *files, const char *path)
     }
     attn_status status = attn__adapter_is_in(&adapted, files->context, path);
     if (status == ATTN_OK && adapted && files->adapter.config)
-        status =
-            attn__fail(files->context, ATTN_ERROR_UNSUPPORTED, "%s: an adapter whose base has an adapter itself", path);
+        status = attn__fail(files->context, ATTN_ERROR_UNSUPPORTED,
+                            "%s: the adapter's base has an adapter itself, which is not supported", path);
     if (status == ATTN_OK && adapted)
         status = attn__adapter_open(&files->adapter, files->context, path);
     if (status == ATTN_OK)
@@ -83,10 +83,11 @@ static attn_status choose(attn__weights_files *files, const char *path)
         return status;
     if (adapted)
         return choose_base(files, path);
-    return attn__fail(files->context, ATTN_ERROR_NOT_FOUND,
-                      "%s: no weights in this directory: neither model.safetensors nor pytorch_model.bin (or their "
-                      ".index.json) nor model.npz",
-                      path);
+    return attn__fail(
+        files->context, ATTN_ERROR_NOT_FOUND,
+        "%s: the directory has no weights: neither model.safetensors nor pytorch_model.bin (or their .index.json) "
+        "nor model.npz",
+        path);
 }
 
 static bool is_index(const char *path)
@@ -167,7 +168,7 @@ static attn_status read_places(index_reader *r, const json_t *map)
     const char *name;
     json_t *file;
     if (!json_is_object(map) || json_object_size(map) == 0)
-        return fail(r, "no \"%s\" in it that names tensors and their files", "weight_map");
+        return fail(r, "it has no \"%s\" that names tensors and their files", "weight_map");
     r->places = attn__alloc(r->files->context, attn__size_mul(json_object_size(map), sizeof *r->places));
     if (!r->places)
         return ATTN_ERROR_MEMORY;

@@ -54,7 +54,7 @@ static attn_status read_end64(const attn__input *input, size_t end, directory *d
     uint64_t at = attn__read_u64(locator + 8);
     if (at > end - LOCATOR_SIZE || end - LOCATOR_SIZE - at < END64_SIZE || !has_signature(input->data + at, 6, 6))
         return attn__input_fail(input, ATTN_ERROR_FORMAT, end - LOCATOR_SIZE,
-                                "zip: the zip64 directory's end is not there");
+                                "zip: the end of the zip64 directory is missing");
     const uint8_t *p = input->data + at;
     *d = (directory){attn__read_u64(p + 32), attn__read_u64(p + 40), attn__read_u64(p + 48)};
     return ATTN_OK;
@@ -109,7 +109,7 @@ static attn_status locate_data(const attn__input *input, size_t limit, attn__zip
     if (entry->header > limit || limit - entry->header < LOCAL_SIZE ||
         !has_signature(input->data + entry->header, 3, 4))
         return attn__input_fail(input, ATTN_ERROR_FORMAT, entry->header < input->size ? entry->header : input->size,
-                                "zip: no local header where the directory says");
+                                "zip: there is no local header where the directory says");
     const uint8_t *p = input->data + entry->header;
     size_t before = (size_t)LOCAL_SIZE + attn__read_u16(p + 26) + attn__read_u16(p + 28);
     if (before > limit - entry->header || entry->packed > limit - entry->header - before)
@@ -122,12 +122,12 @@ static attn_status locate_data(const attn__input *input, size_t limit, attn__zip
 static attn_status check_method(const attn__input *input, size_t at, unsigned flags, const attn__zip_entry *entry)
 {
     if (flags & 1)
-        return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, at, "zip: an encrypted entry");
+        return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, at, "zip: encrypted entries are not supported");
     if (entry->method != STORED && entry->method != DEFLATED)
-        return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, at, "zip: compression method %u is not read",
+        return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, at, "zip: compression method %u is not supported",
                                 entry->method);
     if (entry->method == STORED && entry->packed != entry->size)
-        return attn__input_fail(input, ATTN_ERROR_FORMAT, at, "zip: a stored entry with two sizes, %zu and %zu",
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, at, "zip: a stored entry has two sizes, %zu and %zu",
                                 entry->packed, entry->size);
     return ATTN_OK;
 }
@@ -181,7 +181,7 @@ static attn_status check_entries(const attn__zip *zip)
     for (size_t i = 1; i < zip->n; i++) {
         if (by_name(&zip->entries[i - 1], &zip->entries[i]) == 0)
             return attn__input_fail(zip->input, ATTN_ERROR_FORMAT, zip->entries[i].header,
-                                    "zip: two entries of one name");
+                                    "zip: two entries have the same name");
     }
     return ATTN_OK;
 }

@@ -268,7 +268,7 @@ static bool types_fit(attn_tape *tape, const attn_attention *a, attn_tensor *con
     bool mask = !a->mask || a->mask->dtype == ATTN_U8 || a->mask->dtype == ATTN_BOOL;
     if (mask && (!a->lens || a->lens->dtype == ATTN_I32))
         return true;
-    attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attend: a mask is u8 or bool, lens are i32");
+    attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attend: a mask must be u8 or bool, and lens i32");
     return false;
 }
 
@@ -328,7 +328,7 @@ static bool make_weights(attn_tape *tape, const attn_attention *a, attn_problem 
             picked.dims[problem->picks[i].dim].n = problem->picks[i].n;
     int64_t size = array_size(&picked, offsetof(attn_dim, weights));
     if (size < 0 || size > weights->size) {
-        attn__op_shape_error(tape, "attend: the weights' shape does not hold what the problem's strides reach");
+        attn__op_shape_error(tape, "attend: the strides of the weights reach beyond the weights' shape");
         return false;
     }
     memset(weights->data, 0, attn__tensor_bytes(weights));
@@ -418,7 +418,7 @@ static bool counts_fit(attn_tape *tape, const attn_problem *p)
         p->npicks >= 0 && p->npicks <= ATTN_MAX_PICKS)
         return true;
     attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
-               "attend: %d dims, %d windows and %d picks; at most %d, %d and %d are taken", p->ndims, p->nwindows,
+               "attend: %d dims, %d windows and %d picks; at most %d, %d and %d are supported", p->ndims, p->nwindows,
                p->npicks, ATTN_MAX_DIMS, ATTN_MAX_WINDOWS, ATTN_MAX_PICKS);
     return false;
 }
@@ -513,7 +513,7 @@ static attn_tensor *attend(attn_tape *tape, const attn_attention *a, attn_tensor
     forward_arrays(a, inputs, rounded, &arrays);
     arrays.o = y->data;
     attn__hold lse = {0};
-    if (node) {
+    if (node && problem.normalization != ATTN_NORMALIZATION_SIGMOID) {
         int64_t size = array_size(&problem, offsetof(attn_dim, lse));
         if (size < 0)
             return attn__op_shape_error(tape, "attend: the strides of lse are negative or overflow");

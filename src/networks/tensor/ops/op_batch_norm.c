@@ -188,7 +188,7 @@ static bool accepts(attn_tape *tape, const attn_tensor *x, attn_tensor *const *v
         fits = vectors[i]->rank == 1 && vectors[i]->shape[0] == x->shape[1];
     if (!fits) {
         char text[ATTN__SHAPE_TEXT];
-        attn__op_shape_error(tape, "batch_norm: x %s wants [C] of everything else, C its second axis",
+        attn__op_shape_error(tape, "batch_norm: x %s needs [C] of every other operand, C being its second axis",
                              attn__shape_text(x, text));
     }
     return fits;

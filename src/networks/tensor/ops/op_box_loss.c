@@ -123,15 +123,16 @@ static bool accepts(attn_tape *tape, const attn_tensor *boxes, const attn_tensor
         return false;
     char tx[ATTN__SHAPE_TEXT], ty[ATTN__SHAPE_TEXT];
     if (boxes->rank != 2 || boxes->shape[1] != 4 || !attn__same_shape(boxes, target)) {
-        attn__op_shape_error(tape, "box_loss: boxes %s, target %s; [N,4] twice are taken", attn__shape_text(boxes, tx),
-                             attn__shape_text(target, ty));
+        attn__op_shape_error(tape, "box_loss: boxes %s, target %s; expected [N,4] for both",
+                             attn__shape_text(boxes, tx), attn__shape_text(target, ty));
         return false;
     }
     for (int64_t i = 0; i < target->shape[0]; i++) {
         double box[4];
         read_box(target->dtype, target->data, i, box);
         if (!(box[2] > 0 && box[3] > 0)) {
-            attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "box_loss: target box %lld is %g x %g", (long long)i, box[2],
+            attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
+                       "box_loss: target box %lld is %g x %g; width and height must be above 0", (long long)i, box[2],
                        box[3]);
             return false;
         }

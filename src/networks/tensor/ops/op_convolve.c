@@ -450,7 +450,7 @@ static bool plan(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, co
 {
     int n = d->spatial = conv->spatial;
     if (n < 1 || n > 3 || x->rank != n + 2 || w->rank != n + 2)
-        return shape_error(tape, x, w, "1 to 3 spatial axes after two others wanted");
+        return shape_error(tape, x, w, "expected 1 to 3 spatial axes after two others");
     d->batch = x->shape[0];
     d->groups = conv->groups ? conv->groups : 1;
     d->activation = conv->activation;
@@ -468,7 +468,7 @@ static bool plan(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, co
         d->grid.dilation[axis] = conv->dilation[i] ? conv->dilation[i] : 1;
         if (conv->stride[i] < 0 || conv->padding[i] < 0 || conv->dilation[i] < 0 || w->shape[2 + i] < 1 ||
             conv->dilation[i] > INT32_MAX || w->shape[2 + i] > INT32_MAX)
-            return shape_error(tape, x, w, "a kernel, stride, padding or dilation out of range");
+            return shape_error(tape, x, w, "a kernel, stride, padding or dilation is out of range");
         int64_t room = x->shape[2 + i] + 2 * conv->padding[i] - reach(&d->grid, axis);
         if (room < 0)
             return shape_error(tape, x, w, "the kernel does not fit into the image");
@@ -487,7 +487,7 @@ static bool goes_alone(attn_activation activation)
 static bool is_of_channels(attn_tape *tape, const convolution *c, const attn_tensor *vector)
 {
     return !vector || (vector->rank == 1 && vector->shape[0] == c->w->shape[0]) ||
-           shape_error(tape, c->x, c->w, "b has not one element for each output channel");
+           shape_error(tape, c->x, c->w, "b must have one element for each output channel");
 }
 
 static attn_tensor *convolve(attn_tape *tape, const convolution *c, const attn_conv *conv)
@@ -506,7 +506,7 @@ static attn_tensor *convolve(attn_tape *tape, const convolution *c, const attn_c
     memcpy(shape + 2, d.grid.out + 3 - conv->spatial, (size_t)conv->spatial * sizeof *shape);
     if (addend && (!attn__op_accepts(tape, "convolve", 2, x, addend) || addend->rank != x->rank ||
                    memcmp(addend->shape, shape, (size_t)x->rank * sizeof *shape) != 0)) {
-        shape_error(tape, x, w, "what is added to the result has not its shape");
+        shape_error(tape, x, w, "the addend must have the shape of the result");
         return NULL;
     }
     attn_tensor *y =

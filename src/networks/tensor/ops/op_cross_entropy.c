@@ -78,14 +78,14 @@ static bool accepts(attn_tape *tape, const attn_tensor *logits, const attn_tenso
     if (!labels || !attn__op_accepts(tape, "cross_entropy", 1, logits))
         return false;
     if (labels->dtype != ATTN_I32 || !labels->data) {
-        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "cross_entropy: the labels are %s, not i32",
+        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "cross_entropy: the labels are %s; expected i32",
                    attn_dtype_name(labels->dtype));
         return false;
     }
     if (logits->rank >= 1 && logits->shape[logits->rank - 1] > 0 && labels->size == attn__row_count(logits))
         return true;
     char tx[ATTN__SHAPE_TEXT], tl[ATTN__SHAPE_TEXT];
-    attn__op_shape_error(tape, "cross_entropy: logits %s, labels %s; wanted [...,C], [...]",
+    attn__op_shape_error(tape, "cross_entropy: logits %s, labels %s; expected [...,C], [...]",
                          attn__shape_text(logits, tx), attn__shape_text(labels, tl));
     return false;
 }

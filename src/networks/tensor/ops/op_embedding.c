@@ -123,8 +123,9 @@ static bool positions_fit(attn_tape *tape, const attn_tensor *position, int64_t 
         (position->rank == 2 && position->shape[1] == n && first >= 0 && first + period <= position->shape[0]))
         return true;
     char text[ATTN__SHAPE_TEXT];
-    attn__op_shape_error(tape, "embedding: positions %lld to %lld of width %lld wanted of a table %s", (long long)first,
-                         (long long)(first + period - 1), (long long)n, attn__shape_text(position, text));
+    attn__op_shape_error(tape, "embedding: positions %lld to %lld of width %lld are requested of a table %s",
+                         (long long)first, (long long)(first + period - 1), (long long)n,
+                         attn__shape_text(position, text));
     return false;
 }
 
@@ -195,7 +196,7 @@ attn_tensor *attn_embedding(attn_tape *tape, attn_tensor *table, const attn_tens
     if (!accepts(tape, table, position) || !ids_fit(tape, "embedding", table, ids))
         return NULL;
     if (table->rank != 2)
-        return attn__op_shape_error(tape, "embedding: a table has 2 axes, not %d", table->rank);
+        return attn__op_shape_error(tape, "embedding: a table must have 2 axes, not %d", table->rank);
     int64_t period = ids->rank ? ids->shape[ids->rank - 1] : 1;
     if (!positions_fit(tape, position, table->shape[1], period, first))
         return NULL;

@@ -113,7 +113,7 @@ static bool plan(attn_tape *tape, const attn_tensor *x, int axis, int to, const 
         d->out = w->shape[0];
         return true;
     }
-    attn__op_shape_error(tape, "%s: x %s with axis %d, w %s, b %s; wanted [out,in], [out]", name_of(axis, to),
+    attn__op_shape_error(tape, "%s: x %s with axis %d, w %s, b %s; expected w [out,in], b [out]", name_of(axis, to),
                          attn__shape_text(x, tx), axis, attn__shape_text(w, tw), b ? attn__shape_text(b, tb) : "none");
     return false;
 }
@@ -183,7 +183,8 @@ attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int 
     if (from == to && from == x->rank - 1)
         return attn_linear(tape, x, w, b, ATTN_ACTIVATION_IDENTITY);
     if (from != to && from != x->rank - 1 && to != x->rank - 1)
-        return attn__op_shape_error(tape, "linear_between: from axis %d to %d, and neither is the last one", from, to);
+        return attn__op_shape_error(tape, "linear_between: from axis %d to %d; one of them must be the last axis", from,
+                                    to);
     if (!plan(tape, x, from, to, w, b, &d))
         return NULL;
     int64_t shape[ATTN_MAX_RANK];

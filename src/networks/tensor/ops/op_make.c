@@ -48,8 +48,7 @@ static bool resolve_shape(attn_tape *tape, const attn_tensor *x, int rank, const
     attn_tensor asked = {.rank = rank < 0 ? 0 : rank > ATTN_MAX_RANK ? ATTN_MAX_RANK : rank};
     if (asked.rank > 0)
         memcpy(asked.shape, wanted, (size_t)asked.rank * sizeof *wanted);
-    attn__op_shape_error(tape, "reshape: %s does not become %s", attn__shape_text(x, from),
-                         attn__shape_text(&asked, to));
+    attn__op_shape_error(tape, "reshape: %s cannot become %s", attn__shape_text(x, from), attn__shape_text(&asked, to));
     return false;
 }
 
@@ -147,8 +146,8 @@ attn_tensor *attn_cast(attn_tape *tape, attn_tensor *x, attn_dtype dtype)
     if (!x || attn__tensor_must_have_data(tape->context, x, "to cast") != ATTN_OK)
         return NULL;
     if (!castable(dtype) || !castable(x->dtype)) {
-        attn__fail(tape->context, ATTN_ERROR_UNSUPPORTED, "cast: %s to %s", attn_dtype_name(x->dtype),
-                   attn_dtype_name(dtype));
+        attn__fail(tape->context, ATTN_ERROR_UNSUPPORTED, "cast: from %s to %s is not supported",
+                   attn_dtype_name(x->dtype), attn_dtype_name(dtype));
         return NULL;
     }
     attn_tensor *y = attn__op_result(tape, dtype, x->rank, x->shape), *inputs[1] = {x};
@@ -159,7 +158,7 @@ attn_tensor *attn_cast(attn_tape *tape, attn_tensor *x, attn_dtype dtype)
     int64_t done = convert(y->data, dtype, x->data, x->dtype, x->size);
     if (done == x->size)
         return y;
-    attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "cast: element %lld, %g, is no %s", (long long)done,
+    attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "cast: element %lld, %g, does not fit in %s", (long long)done,
                read_number(x->data, x->dtype, done), attn_dtype_name(dtype));
     return NULL;
 }

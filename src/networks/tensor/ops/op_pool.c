@@ -59,8 +59,8 @@ static bool plan(attn_tape *tape, const char *op, const attn_tensor *x, int spat
         return true;
     }
     char text[ATTN__SHAPE_TEXT];
-    attn__op_shape_error(tape, "%s: x %s does not hold the kernel over %d spatial axes", op, attn__shape_text(x, text),
-                         spatial);
+    attn__op_shape_error(tape, "%s: the kernel does not fit into x %s over %d spatial axes", op,
+                         attn__shape_text(x, text), spatial);
     return false;
 }
 

@@ -71,7 +71,7 @@ attn_tensor *attn_permute(attn_tape *tape, attn_tensor *x, const int *axes)
     if (!copyable(tape, "permute", x))
         return NULL;
     if (!is_permutation(x->rank, axes))
-        return attn__op_shape_error(tape, "permute: the axes are no permutation of 0 to %d", x->rank - 1);
+        return attn__op_shape_error(tape, "permute: the axes are not a permutation of 0 to %d", x->rank - 1);
     int64_t shape[ATTN_MAX_RANK];
     for (int i = 0; i < x->rank; i++)
         shape[i] = x->shape[axes[i]];
@@ -133,8 +133,8 @@ attn_tensor *attn_slice(attn_tape *tape, attn_tensor *x, int axis, int64_t begin
     if (axis < 0)
         return NULL;
     if (begin < 0 || end < begin || end > x->shape[axis])
-        return attn__op_shape_error(tape, "slice: [%lld, %lld) of axis %d of length %lld", (long long)begin,
-                                    (long long)end, axis, (long long)x->shape[axis]);
+        return attn__op_shape_error(tape, "slice: [%lld, %lld) does not lie in axis %d of length %lld",
+                                    (long long)begin, (long long)end, axis, (long long)x->shape[axis]);
     int64_t shape[ATTN_MAX_RANK];
     memcpy(shape, x->shape, sizeof shape);
     shape[axis] = end - begin;
@@ -169,7 +169,7 @@ static bool concat_shape(attn_tape *tape, attn_tensor *const *xs, int n, int axi
         with_same_axis.shape[axis] = xs[0]->shape[axis];
         if (xs[i]->dtype != xs[0]->dtype || !attn__same_shape(&with_same_axis, xs[0])) {
             char first[ATTN__SHAPE_TEXT], other[ATTN__SHAPE_TEXT];
-            attn__op_shape_error(tape, "concat: shapes %s and %s differ beside axis %d, or in type",
+            attn__op_shape_error(tape, "concat: the shapes %s and %s differ outside of axis %d, or the types differ",
                                  attn__shape_text(xs[0], first), attn__shape_text(xs[i], other), axis);
             return false;
         }
@@ -183,7 +183,7 @@ attn_tensor *attn_concat(attn_tape *tape, attn_tensor *const *xs, int n, int axi
     ATTN__TAPE_CALL(tape->context);
     int64_t shape[ATTN_MAX_RANK];
     if (n < 1)
-        return attn__op_shape_error(tape, "concat: nothing to join");
+        return attn__op_shape_error(tape, "concat: expected at least one tensor");
     for (int i = 0; i < n; i++)
         if (!copyable(tape, "concat", xs[i]))
             return NULL;

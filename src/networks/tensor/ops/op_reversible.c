@@ -51,8 +51,9 @@ static attn_tensor *run_branch(attn_tape *tape, const attn_branch *branch, attn_
     if (!y || (attn__same_shape(x, y) && x->dtype == y->dtype && y->data))
         return y;
     char tx[ATTN__SHAPE_TEXT], ty[ATTN__SHAPE_TEXT];
-    return attn__op_shape_error(tape, "reversible: a branch makes %s of %s", attn__shape_text(y, ty),
-                                attn__shape_text(x, tx));
+    return attn__op_shape_error(tape,
+                                "reversible: a branch returns %s for an input of %s; shape and type must be equal",
+                                attn__shape_text(y, ty), attn__shape_text(x, tx));
 }
 
 /* ----------------------------------------------------------------------------------------------- forward */
@@ -184,7 +185,7 @@ attn_tensor *attn_reversible(attn_tape *tape, attn_tensor *x, const attn_reversi
     if (!attn__op_accepts(tape, "reversible", 1, x))
         return NULL;
     if (n < 0 || (n > 0 && !blocks))
-        return attn__op_shape_error(tape, "reversible: %d blocks", n);
+        return attn__op_shape_error(tape, "reversible: the number of blocks is %d, or their array is NULL", n);
     attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, x->shape);
     attn__hold half[HALVES] = {{0}};
     reversible_detail detail;

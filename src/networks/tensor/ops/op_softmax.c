@@ -35,8 +35,9 @@ static int64_t rows_of_a_length(attn_tape *tape, const attn_tensor *x, const att
     if (lens->dtype == ATTN_I32 && lens->data && (lens->size == rows || lens->size == x->shape[0]))
         return lens->size == rows || lens->size == 0 || rows == 0 ? 1 : rows / lens->size;
     char tx[ATTN__SHAPE_TEXT], tl[ATTN__SHAPE_TEXT];
-    attn__op_shape_error(tape, "softmax: x %s, lens %s of %s; wanted i32, one a row or one for each leading index",
-                         attn__shape_text(x, tx), attn__shape_text(lens, tl), attn_dtype_name(lens->dtype));
+    attn__op_shape_error(
+        tape, "softmax: x %s, lens %s of %s; expected lens of i32, one for each row or for each leading index",
+        attn__shape_text(x, tx), attn__shape_text(lens, tl), attn_dtype_name(lens->dtype));
     return 0;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the reader of PyTorch's files in the zip form and the older form.
+ * Tests the readers of weights: safetensors, PyTorch's files in the zip form and the older form, and .npz files.
  */
 #include "fuzz.h"
-#include "io/tensors/formats.h"
+#include "attn/io.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     attn_config *metadata = NULL;
     attn_bytes report = {0};
     attn_config_create(&metadata, context);
-    (void)attn_pt_parse(&list, data, size, "fuzz", NULL, metadata, &report);
+    (void)attn_weights_parse(&list, data, size, "fuzz", NULL, metadata, &report);
     attn_bytes_free(context, &report);
     attn_named_clear(&list);
     attn_config_destroy(metadata);

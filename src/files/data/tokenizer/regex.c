@@ -2,7 +2,7 @@
  *
  * Compiles a regular expression to nodes, and matches by backtracking. A group's nodes lead to the node after the
  * group, so that recursion is only as deep as the expression is long. */
-#include "data/tokenizer/pattern.h"
+#include "data/tokenizer/regex.h"
 
 #include "base/context.h"
 #include "base/utf8.h"
@@ -36,7 +36,7 @@ typedef struct node {
     uint64_t ascii[2];     /* SET: whether it has each ASCII character */
 } node;
 
-struct attn__token_pattern {
+struct attn__regex {
     attn_context *context;
     node *nodes;
     item *items;
@@ -47,7 +47,7 @@ struct attn__token_pattern {
 /* ---------------------------------------------------------------------------------------------------- compile */
 
 typedef struct compiler {
-    attn__token_pattern *p;
+    attn__regex *p;
     const char *text, *at, *end;
     const char *name, *what;
     bool ignore_case;
@@ -63,7 +63,7 @@ static attn_status refuse(const compiler *c, const char *what)
 
 static attn_status add_node(compiler *c, node new, int32_t *index)
 {
-    attn__token_pattern *p = c->p;
+    attn__regex *p = c->p;
     if (p->nnodes >= MOST_NODES)
         return refuse(c, "more than 4096 parts");
     node *nodes = attn__grow(p->context, p->nodes, p->nnodes, sizeof *nodes);
@@ -78,7 +78,7 @@ static attn_status add_node(compiler *c, node new, int32_t *index)
 
 static attn_status add_item(compiler *c, item new)
 {
-    attn__token_pattern *p = c->p;
+    attn__regex *p = c->p;
     item *items = attn__grow(p->context, p->items, p->nitems, sizeof *items);
     if (!items)
         return ATTN_ERROR_MEMORY;
@@ -115,7 +115,7 @@ static uint32_t categories_of(const char *name, size_t n)
 {
     static const struct {
         const char *name;
-        attn__category first, last;
+        attn__general_category first, last;
     } known[] = {
         {"L", ATTN__LU, ATTN__LO},  {"Lu", ATTN__LU, ATTN__LU}, {"Ll", ATTN__LL, ATTN__LL}, {"Lt", ATTN__LT, ATTN__LT},
         {"Lm", ATTN__LM, ATTN__LM}, {"Lo", ATTN__LO, ATTN__LO}, {"M", ATTN__MN, ATTN__ME},  {"Mn", ATTN__MN, ATTN__MN},
@@ -294,7 +294,7 @@ static attn_status parse_quantifier(compiler *c, node *set)
     return status;
 }
 
-static bool set_has(const attn__token_pattern *p, const node *set, uint32_t code);
+static bool set_has(const attn__regex *p, const node *set, uint32_t code);
 
 static attn_status parse_alternatives(compiler *c, int32_t *first, int32_t after);
 
@@ -453,11 +453,11 @@ static attn_status parse_alternatives(compiler *c, int32_t *first, int32_t after
     return status;
 }
 
-attn_status attn__token_pattern_create(attn__token_pattern **pattern, attn_context *context, const char *text,
-                                       size_t size, bool literal, const char *name, const char *what)
+attn_status attn__regex_create(attn__regex **pattern, attn_context *context, const char *text, size_t size,
+                               bool literal, const char *name, const char *what)
 {
     *pattern = NULL;
-    attn__token_pattern *p = attn__alloc_zero(context, sizeof *p);
+    attn__regex *p = attn__alloc_zero(context, sizeof *p);
     if (!p)
         return ATTN_ERROR_MEMORY;
     p->context = context;
@@ -487,11 +487,11 @@ attn_status attn__token_pattern_create(attn__token_pattern **pattern, attn_conte
     if (status == ATTN_OK)
         *pattern = p;
     else
-        attn__token_pattern_destroy(p);
+        attn__regex_destroy(p);
     return status;
 }
 
-void attn__token_pattern_destroy(attn__token_pattern *pattern)
+void attn__regex_destroy(attn__regex *pattern)
 {
     if (!pattern)
         return;
@@ -521,7 +521,7 @@ static bool item_has(const item *i, uint32_t code)
     return false;
 }
 
-static bool items_have(const attn__token_pattern *p, const node *set, uint32_t code)
+static bool items_have(const attn__regex *p, const node *set, uint32_t code)
 {
     for (int32_t i = 0; i < set->items; i++)
         if (item_has(&p->items[set->item + i], code))
@@ -529,7 +529,7 @@ static bool items_have(const attn__token_pattern *p, const node *set, uint32_t c
     return false;
 }
 
-static bool set_has(const attn__token_pattern *p, const node *set, uint32_t code)
+static bool set_has(const attn__regex *p, const node *set, uint32_t code)
 {
     bool has = items_have(p, set, code);
     if (!has && set->ignore_case) {
@@ -545,7 +545,7 @@ static bool set_has(const attn__token_pattern *p, const node *set, uint32_t code
 }
 
 typedef struct matcher {
-    const attn__token_pattern *p;
+    const attn__regex *p;
     const char *text;
     size_t size;
     int64_t *steps;
@@ -661,8 +661,8 @@ static size_t match(const matcher *m, int32_t index, size_t at)
     }
 }
 
-bool attn__token_pattern_find(const attn__token_pattern *pattern, const char *text, size_t size, size_t from,
-                              size_t *begin, size_t *end, int64_t *steps)
+bool attn__regex_find(const attn__regex *pattern, const char *text, size_t size, size_t from, size_t *begin,
+                      size_t *end, int64_t *steps)
 {
     matcher m = {.p = pattern, .text = text, .size = size, .steps = steps};
     for (size_t at = from; at<size && * steps> 0; at++) {

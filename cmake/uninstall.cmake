@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: MIT
+# Removes the files that the last `cmake --install` put in their places, and the directories that are empty then:
+# cmake -DMANIFESTS=build -P cmake/uninstall.cmake
+file(GLOB manifests ${MANIFESTS}/install_manifest*.txt)
+if(NOT manifests)
+  message(FATAL_ERROR "${MANIFESTS} has no install_manifest.txt: nothing was installed from there")
+endif()
+set(directories)
+foreach(manifest ${manifests})
+  file(STRINGS ${manifest} files)
+  foreach(file ${files})
+    set(file $ENV{DESTDIR}${file})
+    if(EXISTS ${file} OR IS_SYMLINK ${file})
+      file(REMOVE ${file})
+    endif()
+    get_filename_component(directory ${file} DIRECTORY)
+    while(directory MATCHES "/attn(-engine)?(/|$)") # of attn's own directories, none that others use
+      list(APPEND directories ${directory})
+      get_filename_component(directory ${directory} DIRECTORY)
+    endwhile()
+  endforeach()
+  file(REMOVE ${manifest})
+endforeach()
+list(REMOVE_DUPLICATES directories)
+list(SORT directories ORDER DESCENDING) # the inner ones first
+foreach(directory ${directories})
+  file(GLOB left LIST_DIRECTORIES TRUE ${directory}/* ${directory}/.*)
+  if(NOT left AND IS_DIRECTORY ${directory})
+    file(REMOVE_RECURSE ${directory})
+  endif()
+endforeach()

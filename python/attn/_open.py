@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: MIT
+"""The right object for a model at a path."""
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Callable, Dict, Optional, Union
+
+from . import _library as c
+from ._alignments import Alignments
+from ._application import optional_path
+from ._library import Context, lib
+from ._model import Model, Path, _path, load
+from ._translator import Translator
+from ._vision import Classifier, Detector, Generator
+
+# By the kind of training that makes such a model (attn_trainer_of). An application of a new kind is one more row.
+_KINDS: Dict[str, Callable[..., Any]] = {
+    "translate": lambda path, precision, threads, names: Translator(path, compute_type=precision, intra_threads=threads,
+                                                                    names=names),
+    "classify": lambda path, precision, threads, names: Classifier(path, precision=precision, threads=threads, names=names),
+    "detect": lambda path, precision, threads, names: Detector(path, precision=precision, threads=threads, names=names),
+    "images": lambda path, precision, threads, names: Generator(path, precision=precision, threads=threads, names=names),
+    "msa": lambda path, precision, threads, names: Alignments(path, precision=precision, threads=threads, names=names),
+}
+
+
+def kind_of(path: Path, names: Optional[Path] = None) -> Optional[str]:
+    context, found = Context(1), ctypes.POINTER(c.Trainer)()
+    context.hold(context)
+    try:
+        context.check(lib.trainer_of(ctypes.byref(found), context.pointer, _path(path), optional_path(names)))
+        kind: Optional[bytes] = found.contents.kind if found else None
+        return kind.decode() if kind else None
+    finally:
+        context.drop(context)
+
+
+def open_model(path: Path, *, precision: Optional[str] = None, threads: int = 0, names: Optional[Path] = None
+               ) -> Union[Translator, Classifier, Detector, Generator, Alignments, Model]:
+    """Opens a model by what it is for: a directory of a training or of Hugging Face, or a published checkpoint.
+
+    Returns a Translator, Classifier, Detector, Generator or Alignments; a Model, as attn.load does, where the model is for
+    none of these tasks. names: a names file for weights with foreign names, or the name of a built-in one."""
+    kind = kind_of(path, names)
+    if kind in _KINDS:
+        opened: Union[Translator, Classifier, Detector, Generator, Alignments] = _KINDS[kind](path, precision, threads, names)
+        return opened
+    return load(path, precision=precision, threads=threads, names=names)

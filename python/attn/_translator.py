@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: MIT
+"""Translation by a trained or published translator."""
+from __future__ import annotations
+
+import ctypes
+import itertools
+from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union, overload
+
+from . import _library as c
+from ._application import Application, optional_path, text_array, text_lines
+from ._errors import ArgumentError
+from ._library import lib
+from ._model import Path, _path
+
+
+class Translation(NamedTuple):
+    """The translations of one line, the best first, as CTranslate2's TranslationResult has them."""
+
+    hypotheses: List[str]
+    scores: List[float]  # log-probabilities after the length penalty; with mbr=True the expected chrF
+    tokens: List[List[str]]  # the words or pieces as the model produced them
+    unknown: List[str]  # words of the line that the vocabulary does not have
+    truncated: bool  # whether the line was longer than the model allows, and was cut
+    alignments: List[List[Tuple[int, int]]]  # with return_alignments: (word of the line, word of the translation)
+
+
+def _decode(value: Optional[bytes]) -> str:
+    return value.decode("utf-8", "replace") if value else ""
+
+
+class Translator(Application):
+    """A translator from its directory: trained by attn, Hugging Face's MarianMT, or Marian's own (decoder.yml).
+
+        translator = attn.Translator("en-fr")
+        translator.translate("Where is the station?")                # a text
+        translator.translate(["One.", "Two."], beam_size=4)          # a list of texts
+
+    The options have CTranslate2's names, but lines are texts, which the model's own vocabulary divides. 0 and None mean
+    the model's own setting. One translator serves several threads.
+    """
+
+    def __init__(self, path: Path, *, compute_type: Optional[str] = None, intra_threads: int = 0,
+                 names: Optional[Path] = None) -> None:
+        """compute_type: "float32", "bfloat16" or "int8"; default: ATTN_PRECISION or float32. intra_threads: the number
+        of threads of a call. `names`: a names file for weights with foreign names, or the name of a built-in one."""
+        folder, foreign = _path(path), optional_path(names)
+        super().__init__(lambda made, context: lib.translator_load(made, context, folder, foreign), lib.translator_destroy,
+                         compute_type, intra_threads)
+        self._lexicons: dict[bytes, ctypes.c_void_p] = {}
+        self._context.check(lib.translator_pack_weights(self._handle))
+
+    def __del__(self) -> None:
+        if lib is not None:
+            for lexicon in getattr(self, "_lexicons", {}).values():
+                lib.lexicon_destroy(lexicon)
+        super().__del__()
+
+    def _lexicon(self, path: Path) -> ctypes.c_void_p:
+        name = _path(path)
+        if name not in self._lexicons:
+            lexicon = ctypes.c_void_p()
+            self._context.check(lib.translator_lexicon(ctypes.byref(lexicon), self._handle, name))
+            self._lexicons[name] = lexicon
+        return self._lexicons[name]
+
+    def translate_batch(self, source: Iterable[str], target_prefix: Optional[Iterable[Optional[str]]] = None, *,
+                        max_batch_size: int = 0, beam_size: int = 0, num_hypotheses: int = 1, length_penalty: float = 0,
+                        repetition_penalty: float = 0, no_repeat_ngram_size: int = 0,
+                        max_decoding_length: int = 0, min_decoding_length: int = 0, return_scores: bool = True,
+                        return_alignments: bool = False, mbr: bool = False,
+                        shortlist: Optional[Path] = None) -> List[Translation]:
+        """Translates lines, and returns what is known of each.
+
+        beam_size: 1 is greedy search. num_hypotheses: how many translations of a line, at most beam_size.
+        length_penalty, repetition_penalty, no_repeat_ngram_size, max_decoding_length and min_decoding_length (in tokens
+        with the end): as in CTranslate2. target_prefix: for each line a text of whole words with which the translation
+        begins. max_batch_size: how many lines are translated at once (0: 32). return_scores=False saves time in greedy
+        search. mbr: sorts the hypotheses by expected chrF (minimum Bayes risk). shortlist: a lexicon's file, to whose
+        words the translations are limited."""
+        lines, single = text_lines(source, "line")
+        if single:
+            raise ArgumentError("translate_batch takes a list of lines; translate also takes one")
+        n, best = len(lines), max(num_hypotheses, 1)
+        options = c.TranslatorOptions(
+            beam=beam_size, batch=max_batch_size, nbest=num_hypotheses, length_penalty=length_penalty,
+            repetition_penalty=repetition_penalty, no_repeat_ngram=no_repeat_ngram_size, max_len=max_decoding_length,
+            min_len=min_decoding_length, mbr=mbr, alignments=return_alignments, unscored=not return_scores)
+        if target_prefix is not None:
+            prefixes = [None if p is None else c.text(p, "a prefix") for p in target_prefix]
+            if len(prefixes) != n:
+                raise ArgumentError(f"{len(prefixes)} prefixes are given for {n} lines")
+            options.prefixes = (ctypes.c_char_p * max(n, 1))(*prefixes)
+        results = (c.Translation * max(n * best, 1))()
+        with self._context.lock:
+            if shortlist is not None:
+                options.shortlist = self._lexicon(shortlist)
+            self._context.check(lib.translator_translate(self._handle, text_array(lines), n, ctypes.byref(options), results))
+            try:
+                return [_result(results[i * best:(i + 1) * best]) for i in range(n)]
+            finally:
+                lib.translations_free(self._context.pointer, results, n * best)
+
+    @overload
+    def translate(self, source: str, **options: Any) -> str: ...
+
+    @overload
+    def translate(self, source: Iterable[str], **options: Any) -> List[str]: ...
+
+    def translate(self, source: Union[str, Iterable[str]], **options: Any) -> Union[str, List[str]]:
+        """The best translation of a line, or of each of several lines. Takes the options of translate_batch."""
+        lines = [source] if isinstance(source, str) else list(source)
+        prefix = options.get("target_prefix")
+        if isinstance(source, str) and isinstance(prefix, str):
+            options["target_prefix"] = [prefix]
+        results = [result.hypotheses[0] for result in self.translate_batch(lines, **options)]
+        return results[0] if isinstance(source, str) else results
+
+    __call__ = translate
+
+    def translate_iterable(self, source: Iterable[str], target_prefix: Optional[Iterable[Optional[str]]] = None,
+                           max_batch_size: int = 32, **options: Any) -> Iterator[Translation]:
+        """Translates lines as they come, for texts that do not fit into memory. Takes the options of translate_batch."""
+        lines = iter(source)
+        prefixes = None if target_prefix is None else iter(target_prefix)
+        while True:
+            batch = list(itertools.islice(lines, max_batch_size))
+            if not batch:
+                return
+            some = None if prefixes is None else list(itertools.islice(prefixes, len(batch)))
+            yield from self.translate_batch(batch, some, max_batch_size=max_batch_size, **options)
+
+
+def _result(found: Sequence[c.Translation]) -> Translation:
+    some = [t for i, t in enumerate(found) if i == 0 or t.text is not None]
+    pairs = [[(int(a), int(b)) for a, b in (pair.split("-") for pair in _decode(t.alignment).split())] for t in some]
+    unknown = _decode(found[0].unknown_words)
+    return Translation([_decode(t.text) for t in some], [t.score for t in some], [_decode(t.tokens).split() for t in some],
+                       unknown.split(", ") if unknown else [], bool(found[0].truncated), pairs)

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: MIT
+"""attn.torch.optimize: a model for inference, whose linear layers hold packed weights."""
+from __future__ import annotations
+
+import copy
+import sys
+from collections import Counter
+from typing import Any, Iterator, Optional, Union
+
+import torch
+from torch import Tensor, nn
+
+from .._errors import ArgumentError, UnsupportedError
+from . import _fuse, _packed, _transformers
+from ._packed import PackedWeight
+
+_TYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+# ------------------------------------------------------------------------------------------ what is taken
+
+
+def _linear_like(module: nn.Module) -> Iterator[tuple[str, bool]]:
+    """The weights of a module that its forward pass multiplies by, and whether they are [in,out]."""
+    kind = type(module)
+    conv1d = getattr(sys.modules.get("transformers.pytorch_utils"), "Conv1D", None)
+    if isinstance(module, nn.Linear) and kind.forward in (nn.Linear.forward, _fuse.ActivatedLinear.forward):
+        yield "weight", False
+    elif conv1d is not None and isinstance(module, conv1d) and kind.forward is conv1d.forward:
+        yield "weight", True
+    elif isinstance(module, nn.MultiheadAttention) and kind.forward is nn.MultiheadAttention.forward:
+        if module.in_proj_weight is not None:
+            yield "in_proj_weight", False
+
+
+def _others(module: nn.Module) -> Iterator[str]:
+    """Why a module that multiplies is left as it is."""
+    if isinstance(module, nn.Linear) and type(module).forward not in (nn.Linear.forward, _fuse.ActivatedLinear.forward):
+        yield f"{type(module).__name__} has a forward pass of its own"
+    elif isinstance(module, nn.Bilinear):
+        yield "Bilinear"
+    elif isinstance(module, (nn.LSTM, nn.GRU, nn.RNN)):
+        yield f"{type(module).__name__} multiplies by a kernel of PyTorch's own"
+
+
+def _refusal(module: nn.Module, name: str, form: Optional[str]) -> Optional[str]:
+    """Why a weight is not packed."""
+    weight = module._parameters.get(name)
+    if weight is None:
+        return f"{name} is no parameter, but is computed from others"
+    if type(weight) not in (nn.Parameter, Tensor) and not isinstance(weight, PackedWeight):
+        return f"{name} is a {type(weight).__name__}"
+    if isinstance(weight, PackedWeight):
+        return "packed already" if form is None or weight.form == form else f"packed already, as {weight.form}"
+    if weight.device.type != "cpu" or weight.layout != torch.strided:
+        return f"{name} is on {weight.device}" if weight.device.type != "cpu" else f"{name} is sparse"
+    if weight.dtype not in _TYPES:
+        return f"{name} is of {weight.dtype}"
+    if weight.dim() != 2 or weight.numel() == 0:
+        return f"{name} has the shape {tuple(weight.shape)}"
+    if form == "int8" and not bool(torch.isfinite(weight).all()):
+        return f"{name} has a number that is not finite"
+    if form == "int8" and weight.shape[1] > 130_000:
+        return f"{name} has rows too long for int8"
+    return None
+
+
+def _form_for(weight: Tensor, form: Optional[str]) -> str:
+    return form or ("bf16" if weight.dtype is torch.bfloat16 else "f32")
+
+
+# --------------------------------------------------------------------------------------------- state dicts
+
+
+def _unpack_state(module: nn.Module, state: Any, prefix: str, _: Any) -> None:
+    """The original tensors in place of packed ones, in a state dict."""
+    for name, weight in module._parameters.items():
+        if not isinstance(weight, PackedWeight) or not isinstance(state.get(prefix + name), PackedWeight):
+            continue
+        if not weight.exact:
+            raise UnsupportedError(f"attn: {prefix + name} is packed as {weight.form}, which has rounded it, so that a state dict cannot "
+                                   "have the original numbers; take the state dict of the original model")
+        state[prefix + name] = weight.dense()
+
+
+def _watch_state(module: nn.Module) -> None:
+    if _unpack_state not in module._state_dict_hooks.values():
+        module.register_state_dict_post_hook(_unpack_state)  # type: ignore[no-untyped-call]
+
+
+# ----------------------------------------------------------------------------------------------- attention
+
+
+def _pretrained(model: nn.Module) -> Iterator[Any]:
+    """The outermost models of transformers in a model."""
+    kind = getattr(sys.modules.get("transformers"), "PreTrainedModel", None)
+    if kind is None:
+        return
+    inner: set[int] = set()
+    for module in model.modules():
+        if isinstance(module, kind) and id(module) not in inner:
+            inner.update(id(one) for one in module.modules())
+            yield module
+
+
+def _attention_of(model: Any) -> str:
+    return str(getattr(getattr(model, "config", None), "_attn_implementation", None))
+
+
+def _attend_by_attn(model: nn.Module) -> None:
+    """attn's attention in models of transformers whose attention is PyTorch's or their own, where they take another one."""
+    for one in _pretrained(model):
+        if _attention_of(one) in ("sdpa", "eager") and getattr(one, "_can_set_attn_implementation", lambda: False)():
+            _transformers.register()
+            try:
+                one.set_attn_implementation("attn")
+            except (ValueError, ImportError):
+                continue  # report() tells which attention it has
+
+
+# ------------------------------------------------------------------------------------------------ optimize
+
+
+def _named_form(dtype: Union[None, str, torch.dtype]) -> Optional[str]:
+    if dtype is None or dtype in ("bf16", "int8"):
+        return dtype  # type: ignore[return-value]
+    if dtype is torch.bfloat16:
+        return None
+    raise ArgumentError(f'optimize: dtype is {dtype!r}; None, "bf16", torch.bfloat16 and "int8" are taken')
+
+
+def optimize(model: nn.Module, dtype: Union[None, str, torch.dtype] = None, inplace: bool = False) -> nn.Module:
+    """A model for inference: its linear layers (nn.Linear, transformers' Conv1D, the in_proj of nn.MultiheadAttention) hold
+    their weights packed for attn's products on this machine, and only packed.
+
+    dtype: None, the numbers as they are; "bf16", weights rounded to bfloat16, with the numbers between layers as they are;
+    torch.bfloat16, the whole model converted; "int8", weights and inputs of linear layers rounded to 8 bits.
+
+    Models of transformers attend by attn too, as with attn_implementation="attn".
+
+    The result is a copy in eval mode, whose parameters have no gradients, or with inplace=True the model itself.  Its weights are read as before, and are unpacked for
+    it.  A write to a weight packs it again, or is refused.  state_dict() has the original tensors; with "bf16" and "int8", which
+    have rounded them, it is refused.  report() tells what was packed and what was not, and why."""
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(f"optimize: the model is a {type(model).__name__}; a torch.nn.Module is wanted")
+    form = _named_form(dtype)
+    found = model if inplace else copy.deepcopy(model)
+    if dtype is torch.bfloat16:
+        found = found.to(torch.bfloat16)
+    found.eval().requires_grad_(False)
+    packed: dict[int, PackedWeight] = {}  # by the parameter, which modules may share
+    kept: list[Tensor] = []  # so that no other parameter gets the same id
+    taken = [(module, name, turned) for module in found.modules() for name, turned in _linear_like(module)
+             if _refusal(module, name, form) is None]
+    layouts: dict[int, set[bool]] = {}
+    for module, name, turned in taken:
+        layouts.setdefault(id(module._parameters[name]), set()).add(turned)
+    for module, name, turned in taken:
+        weight = module._parameters[name]
+        if weight is None or isinstance(weight, PackedWeight) or len(layouts[id(weight)]) > 1:
+            continue
+        packed[id(weight)] = _pack_parameter(weight, _form_for(weight, form), turned)
+        kept.append(weight)
+        _replace(found, weight, packed[id(weight)])
+    _fuse.fuse(found)
+    _attend_by_attn(found)
+    return found
+
+
+def _pack_parameter(weight: Tensor, form: str, turned: bool) -> PackedWeight:
+    with torch.no_grad():
+        return _packed._marked(PackedWeight.of(weight, form, turned), True)
+
+
+def _replace(model: nn.Module, weight: Tensor, packed: PackedWeight) -> None:
+    """Puts the packed weight where modules have the parameter: tied ones stay tied."""
+    for module in model.modules():
+        for name, one in module._parameters.items():
+            if one is weight:
+                module._parameters[name] = packed  # type: ignore[assignment]
+                _watch_state(module)
+
+
+# -------------------------------------------------------------------------------------------------- report
+
+
+def report(model: nn.Module) -> str:
+    """What optimize() has packed in a model and what not, and why, a line each."""
+    packed: Counter[str] = Counter()
+    left: Counter[str] = Counter()
+    seen: set[int] = set()
+    bytes_packed = 0
+    for path, module in model.named_modules():
+        for name, _ in _linear_like(module):
+            weight = module._parameters.get(name)
+            if not isinstance(weight, PackedWeight):
+                why = _refusal(module, name, None) or "not packed"
+                left[f"{type(module).__name__}: {why}"] += 1
+                continue
+            kind = "Linear" if isinstance(module, _fuse.ActivatedLinear) else type(module).__name__
+            packed[f"{kind}, packed as {weight.form}"] += 1
+            if id(weight) not in seen:
+                seen.add(id(weight))
+                bytes_packed += weight._packed.numel()
+        for why in _others(module):
+            left[why] += 1
+    lines = [f"{sum(packed.values())} linear layers packed, {bytes_packed / 2**20:.1f} MiB"]
+    lines += [f"    {n} {what}" for what, n in packed.most_common()]
+    lines += [f"    {n} with the activation behind them" for n in [_fuse.count(model)] if n]
+    if left:
+        lines += [f"{sum(left.values())} left as they are"] + [f"    {n} {what}" for what, n in left.most_common()]
+    lines += [f'attention of {type(one).__name__}: "{_attention_of(one)}"' for one in _pretrained(model)]
+    return "\n".join(lines)

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: MIT
+"""The applications: results against the command's, the model's own and independent formulas; refusals; threads."""
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+import unittest
+
+import numpy as np
+
+import attn
+from attn import _command
+
+SENTENCES = ["Where is the station?", "Is the door open?", "The window is closed."]
+
+
+def command(*words):
+    """The output of the command, which the tests compare with."""
+    return subprocess.run([_command.path(), *words], check=True, capture_output=True, text=True).stdout
+
+
+def has_command():
+    try:
+        return bool(_command.path())
+    except SystemExit:
+        return False
+
+
+class Folder(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp()
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def path(self, *parts):
+        return os.path.join(self.folder, *parts)
+
+
+@unittest.skipUnless(has_command(), "no command beside this library")
+class Translators(Folder):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.model = os.path.join(cls.folder, "en-fr")
+        command("train", "translate", "--data", "phrasebook", "--num-hiddens", "16", "--ffn-num-hiddens", "16", "--num-blks",
+                "1", "--num-heads", "2", "--max-examples", "200", "--epochs", "2", "--threads", "1", "--quiet", "--out", cls.model)
+        cls.translator = attn.Translator(cls.model, intra_threads=1)
+
+    def test_lines_are_translated_as_by_the_command(self):
+        for beam in (1, 3):
+            said = command("translate", self.model, *SENTENCES, "--quiet", "--beam", str(beam)).splitlines()
+            self.assertEqual(self.translator.translate(SENTENCES, beam_size=beam), said)
+
+    def test_a_text_gives_a_text_and_iterators_give_lists(self):
+        one = self.translator.translate(SENTENCES[0])
+        self.assertIsInstance(one, str)
+        self.assertEqual(self.translator.translate(iter(SENTENCES))[0], one)
+        self.assertEqual(self.translator(SENTENCES[0]), one)
+        self.assertEqual(self.translator.translate([]), [])
+        self.assertEqual([r.hypotheses[0] for r in self.translator.translate_iterable(iter(SENTENCES), max_batch_size=2)],
+                         self.translator.translate(SENTENCES))
+
+    def test_hypotheses_have_falling_scores(self):
+        found = self.translator.translate_batch(SENTENCES, beam_size=4, num_hypotheses=4)
+        for result in found:
+            self.assertEqual(len(result.hypotheses), len(result.scores))
+            self.assertEqual(result.scores, sorted(result.scores, reverse=True))
+            self.assertLess(result.scores[0], 0)
+
+    def test_options_with_ctranslate2s_names_have_their_effect(self):
+        prefix = "la"
+        for text in self.translator.translate(SENTENCES, target_prefix=[prefix] * 3):
+            self.assertTrue(text.lower().startswith(prefix), text)
+        short = self.translator.translate_batch(SENTENCES, max_decoding_length=2)
+        self.assertTrue(all(len(r.tokens[0]) <= 2 for r in short))
+        aligned = self.translator.translate_batch(SENTENCES[:1], return_alignments=True)[0]
+        self.assertEqual([b for _, b in aligned.alignments[0]], list(range(len(aligned.hypotheses[0].split()))))
+        self.assertEqual(self.translator.translate_batch(SENTENCES, beam_size=1, return_scores=False)[0].scores, [0.0])
+        self.assertEqual(self.translator.translate_batch(["Zyzzyva is the door?"])[0].unknown, ["zyzzyva"])
+
+    def test_wrong_options_are_refused_by_name(self):
+        for options, words in (({"num_hypotheses": 3, "beam_size": 2}, "3 translations of a line"), ({"target_prefix": ["a"]}, "1 prefixes"),
+                               ({"target_prefix": ["qqqq", None, None]}, "qqqq")):
+            with self.assertRaisesRegex(attn.ArgumentError, words):
+                self.translator.translate_batch(SENTENCES, **options)
+        with self.assertRaisesRegex(attn.ArgumentError, "line 1"):
+            self.translator.translate(["a", 3])
+        with self.assertRaisesRegex(attn.ArgumentError, "compute_type"):
+            attn.Translator(self.model, compute_type="int4")
+        with self.assertRaises(attn.NotFoundError):
+            attn.Translator(self.path("nowhere"))
+
+    def test_threads_share_a_translator(self):
+        alone, together = self.translator.translate(SENTENCES), [None] * 4
+
+        def work(i):
+            together[i] = self.translator.translate(SENTENCES)
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(together, [alone] * 4)
+
+    def test_open_gives_a_translator_in_a_precision(self):
+        opened = attn.open(self.model, precision="bfloat16")
+        self.assertIsInstance(opened, attn.Translator)
+        self.assertEqual(opened.precision, "bf16")
+        self.assertIsInstance(opened.translate("Where is the station?"), str)
+
+
+class Pictures(Folder):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.random = np.random.default_rng(3)
+
+    def save(self, architecture, config, **more):
+        model = attn.build(architecture, config, seed=5)
+        folder = self.path(architecture)
+        model.save(folder)
+        with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+            settings = json.load(file)
+        with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+            json.dump({**settings, **more}, file)
+        return model, folder
+
+    def test_classes_have_the_probabilities_of_the_model(self):
+        model, folder = self.save("vit", {"img_size": 8, "patch_size": 4, "num_hiddens": 8, "mlp_num_hiddens": 8, "num_heads": 2,
+                                          "num_blks": 1, "num_classes": 3, "in_channels": 3},
+                                  class_names=["cat", "dog", "cow"], **{f"input.{k}": n for k, n in (("width", 8), ("height", 8), ("channels", 3))},
+                                  mean=[0.5] * 3, std=[0.5] * 3)
+        classifier = attn.open(folder)
+        self.assertIsInstance(classifier, attn.Classifier)
+        picture = self.random.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        logits = model(np.ascontiguousarray((picture / 255 * 2 - 1).transpose(2, 0, 1)[None], np.float32))[0].astype(float)
+        wanted = np.exp(logits - logits.max())
+        wanted /= wanted.sum()
+        found = classifier(picture, top_k=3)
+        self.assertEqual([f["label"] for f in found], [["cat", "dog", "cow"][i] for i in np.argsort(-wanted)])
+        np.testing.assert_allclose([f["score"] for f in found], np.sort(wanted)[::-1], rtol=1e-4)
+        self.assertEqual(classifier([picture, picture], top_k=1), [found[:1], found[:1]])
+        self.assertEqual(classifier(iter([])), [])
+        self.assertEqual(len(classifier(picture)), 3)
+
+    def test_pictures_come_as_paths_and_arrays_and_refusals_name_them(self):
+        _, folder = self.save("vit", {"img_size": 8, "patch_size": 4, "num_hiddens": 8, "mlp_num_hiddens": 8, "num_heads": 2,
+                                      "num_blks": 1, "num_classes": 2, "in_channels": 3})
+        classifier = attn.Classifier(folder)
+        grey = self.random.integers(0, 256, (5, 9), dtype=np.uint8)
+        path = self.path("grey.pgm")
+        with open(path, "wb") as file:
+            file.write(b"P5 9 5 255\n" + grey.tobytes())
+        self.assertEqual(classifier(path), classifier(grey))
+        self.assertEqual(classifier([path, grey[:, :, None]]), [classifier(grey)] * 2)
+        for bad, words in ((grey.astype(float), "uint8"), (np.zeros((2, 2, 4), np.uint8), r"\[2, 2, 4\]")):
+            with self.assertRaisesRegex(attn.ArgumentError, words):
+                classifier([bad])
+        with self.assertRaises(attn.NotFoundError):
+            classifier(self.path("none.png"))
+
+    def test_objects_have_the_boxes_of_the_model(self):
+        settings = {"backbone": "resnet18", "stage_blocks": [1, 1], "width": 4, "stem": "small", "norm": "group",
+                    "norm_groups": 2, "num_classes": 2, "num_queries": 5, "hidden_dim": 8, "nheads": 2, "dim_feedforward": 8,
+                    "enc_layers": 1, "dec_layers": 1}
+        model, folder = self.save("detr", settings, class_names=["cup", "plate"], class_ids=[4, 9], size=16, longest=32,
+                                  mean=[0.5] * 3, std=[0.5] * 3)
+        detector = attn.open(folder)
+        self.assertIsInstance(detector, attn.Detector)
+        self.assertEqual(detector.labels, ["cup", "plate"])
+        picture = self.random.integers(0, 256, (16, 16, 3), dtype=np.uint8)
+        logits, boxes = model(np.ascontiguousarray((picture / 255 * 2 - 1).transpose(2, 0, 1)[None], np.float32),
+                              outputs=("pred_logits", "pred_boxes"))
+        p = np.exp(logits[0].astype(float) - logits[0].max(-1, keepdims=True))
+        p = (p / p.sum(-1, keepdims=True))[:, :-1]
+        order = np.argsort(-p.max(-1), kind="stable")
+        found = detector(picture, threshold=0)
+        self.assertEqual([f["label"] for f in found], [detector.labels[p[i].argmax()] for i in order])
+        np.testing.assert_allclose([f["score"] for f in found], p.max(-1)[order], rtol=1e-4)
+        cx, cy, w, h = (boxes[0][order] * 16).T
+        np.testing.assert_allclose([[f["box"][k] for k in ("xmin", "ymin", "xmax", "ymax")] for f in found],
+                                   np.stack([cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2], 1), atol=1e-3)
+        cut = found[1]["score"]
+        self.assertEqual(detector([picture], threshold=cut), [[f for f in found if f["score"] >= cut]])
+        listed = detector.coco([picture], [7])
+        self.assertEqual({(r["image_id"], r["category_id"]) for r in listed} - {(7, 4), (7, 9)}, set())
+        self.assertAlmostEqual(listed[0]["bbox"][2], found[0]["box"]["xmax"] - found[0]["box"]["xmin"])
+
+    def test_drawn_pictures_depend_on_the_seed_alone(self):
+        _, folder = self.save("axial-transformer", {"height": 4, "width": 3, "channels": 3, "levels": 8, "dim": 8, "heads": 2,
+                                                    "exterior_blocks": 2, "outer_blocks": 2, "inner_blocks": 1})
+        generator = attn.open(folder)
+        self.assertIsInstance(generator, attn.Generator)
+        drawn = generator.draw(3, seed=2)
+        self.assertEqual((drawn.shape, drawn.dtype), ((3, 4, 3, 3), np.uint8))
+        np.testing.assert_array_equal(generator.draw(2, seed=2), drawn[:2])
+        self.assertTrue((generator.draw(1, seed=3) != drawn[:1]).any())
+        given = self.random.integers(0, 256, (4, 3, 3), dtype=np.uint8)
+        np.testing.assert_array_equal(generator.complete(given, rows=2, seed=1)[:2], given[:2])
+        with self.assertRaises(attn.ArgumentError):
+            generator.draw(0)
+        with self.assertRaises(attn.ArgumentError):
+            generator.complete(given, rows=5)
+
+
+class Families(Folder):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        model = attn.build("msa-transformer", {"layers": 2, "embed_dim": 8, "ffn_embed_dim": 8, "attention_heads": 2}, seed=1)
+        model.save(os.path.join(cls.folder, "msa"))
+        cls.net, cls.model = model, attn.open(os.path.join(cls.folder, "msa"), threads=1)
+        cls.sequences = ["MKVLI", "MRV-I", "MKALI"]
+
+    def test_open_gives_alignments(self):
+        self.assertIsInstance(self.model, attn.Alignments)
+
+    def tokens(self):
+        order = "LAGVSERTIDPKQNFYMHWCXBUZO"
+        return np.array([[0] + [30 if x == "-" else 4 + order.index(x) for x in s] for s in self.sequences], np.int32)
+
+    def test_logits_are_those_of_the_network(self):
+        wanted = self.net(self.tokens()[None], outputs="logits")[0]
+        np.testing.assert_allclose(self.model.logits(self.sequences), wanted, atol=1e-5)
+        path = self.path("family.a3m")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("".join(f">s{i}\n{s}\n" for i, s in enumerate(self.sequences)))
+        np.testing.assert_array_equal(self.model.logits(path), self.model.logits(self.sequences))
+        np.testing.assert_array_equal(self.model.logits([("a", s) for s in self.sequences]), self.model.logits(path))
+
+    def test_scores_are_of_the_masked_residue(self):
+        def log_p(place):
+            tokens = self.tokens()
+            tokens[0, place] = 32
+            x = self.net(tokens[None], outputs="logits")[0, 0, place].astype(float)
+            return x - x.max() - np.log(np.exp(x - x.max()).sum())
+        k, r, v, i, l = 4 + 11, 4 + 6, 4 + 3, 4 + 8, 4
+        one = log_p(2)[r] - log_p(2)[k]
+        two = log_p(4)[i] - log_p(4)[l]
+        np.testing.assert_allclose(self.model.score(self.sequences, ["K2R", "K2R:L4I"]), [one, one + two], atol=1e-5)
+        self.assertAlmostEqual(self.model.score(self.sequences, "K12R", offset=10), one, places=5)
+        for bad, words in (("K3R", "is V, not K"), ("K2", "no mutation"), ("K2R:K2A", "twice"), ("K9R", "residues 1 to 5")):
+            with self.assertRaisesRegex(attn.ArgumentError, words):
+                self.model.score(self.sequences, [bad])
+        self.assertNotEqual(v, l)
+
+    def test_embeddings_and_maps_have_the_shapes_of_the_family(self):
+        embedded = self.model.embed(self.sequences)
+        self.assertEqual(embedded.rows.shape, (3, 5, 8))
+        np.testing.assert_allclose(embedded.mean, embedded.rows[0].mean(0))
+        maps = self.model.row_attentions(self.sequences)
+        self.assertEqual(maps.shape, (2, 2, 6, 6))
+        np.testing.assert_allclose(maps.sum(-1), 1, atol=1e-5)
+        self.assertEqual(self.model.logits(self.sequences, depth=2).shape[0], 2)
+
+    def test_what_is_wrong_with_a_family_is_said(self):
+        for bad, kind, words in ((["MKV", "MK"], attn.FormatError, "sequence"), ([], attn.ArgumentError, "at least one"),
+                                 (self.path("none.a3m"), attn.NotFoundError, "none.a3m")):
+            with self.assertRaisesRegex(kind, words):
+                self.model.logits(bad)
+        with self.assertRaisesRegex(attn.ArgumentError, "select"):
+            self.model.logits(self.sequences, select="best")
+
+    def test_a_model_of_no_application_is_a_model(self):
+        layer = attn.build("detr-ffn", {"d": 4})
+        layer.save(self.path("ffn"))
+        self.assertIsInstance(attn.open(self.path("ffn")), attn.Model)
+        with self.assertRaises(attn.NotFoundError):
+            attn.open(self.path("nothing"))
+
+
+class Measures(Folder):
+    HYPOTHESES = ["The cat sat on the mat.", "A dog barks.", "It is raining today"]
+    FIRST = ["The cat sat on a mat.", "A dog is barking.", "It rains today"]
+    SECOND = ["A cat sat on the mat.", "The dog barks.", None]
+
+    def test_bleu_and_chrf_of_known_corpora(self):
+        # sacrebleu 2.6.0: corpus_bleu and corpus_chrf with these streams
+        one, two = attn.bleu(self.HYPOTHESES, self.FIRST), attn.bleu(self.HYPOTHESES, [self.FIRST, self.SECOND])
+        self.assertAlmostEqual(one.score, 32.616068087785244, places=9)
+        self.assertAlmostEqual(two.score, 73.31329005620807, places=9)
+        self.assertEqual((one.sys_len, one.ref_len), (15, 15))
+        self.assertAlmostEqual(attn.chrf(self.HYPOTHESES, self.FIRST), 50.14493736150343, places=9)
+        self.assertAlmostEqual(attn.chrf(iter(self.HYPOTHESES), [self.FIRST, self.SECOND]), 69.79848085752725, places=9)
+
+    def test_references_that_do_not_fit_are_refused(self):
+        for references, words in ((self.FIRST[:2], "3 hypotheses"), ([self.FIRST, ["x"]], "3, 1"), ([], "references for 0"),
+                                  ([[None, "a", "b"]], "hypothesis 0")):
+            with self.assertRaisesRegex(attn.ArgumentError, words):
+                attn.bleu(self.HYPOTHESES, references)
+
+    ANNOTATIONS = {"images": [{"id": 1, "width": 100, "height": 100}, {"id": 2, "width": 100, "height": 100}],
+                   "categories": [{"id": 3, "name": "cup"}, {"id": 5, "name": "plate"}],
+                   "annotations": [{"id": 1, "image_id": 1, "category_id": 3, "bbox": [10, 10, 20, 20], "area": 400, "iscrowd": 0},
+                                   {"id": 2, "image_id": 2, "category_id": 3, "bbox": [40, 40, 50, 50], "area": 2500, "iscrowd": 0},
+                                   {"id": 3, "image_id": 2, "category_id": 5, "bbox": [0, 0, 99, 99], "area": 9801, "iscrowd": 0}]}
+    RESULTS = [{"image_id": 1, "category_id": 3, "bbox": [11, 11, 20, 20], "score": 0.9},
+               {"image_id": 1, "category_id": 5, "bbox": [10, 10, 20, 20], "score": 0.8},
+               {"image_id": 2, "category_id": 3, "bbox": [40, 42, 50, 50], "score": 0.7},
+               {"image_id": 2, "category_id": 5, "bbox": [0, 0, 90, 95], "score": 0.6}]
+
+    def test_boxes_are_evaluated_as_by_pycocotools(self):
+        wanted = [0.5752475247524752, 0.75, 0.75, 0.6999999999999998, 0.8999999999999999, 0.7999999999999999, 0.8, 0.8, 0.8, 0.7, 0.9, 0.8]  # pycocotools 2.0.11: COCOeval(..., "bbox").stats of these annotations and results
+        scores = attn.coco_evaluate(self.ANNOTATIONS, self.RESULTS)
+        np.testing.assert_allclose(scores.stats, wanted, atol=1e-12)
+        self.assertEqual(scores.named["AP50"], scores.stats[1])
+        self.assertEqual([(k.id, k.name, k.objects) for k in scores.categories], [(3, "cup", 2), (5, "plate", 1)])
+        paths = self.path("annotations.json"), self.path("results.json")
+        for path, content in zip(paths, (self.ANNOTATIONS, self.RESULTS)):
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(content, file)
+        rows = np.array([[r["image_id"], *r["bbox"], r["score"], r["category_id"]] for r in self.RESULTS])
+        for again in (attn.coco_evaluate(*paths), attn.coco_evaluate(paths[0], rows), attn.coco_evaluate(paths[0], iter(self.RESULTS))):
+            np.testing.assert_array_equal(again.stats, scores.stats)
+
+    def test_nothing_found_and_unknown_categories(self):
+        self.assertEqual(attn.coco_evaluate(self.ANNOTATIONS, []).stats[0], 0)
+        odd = attn.coco_evaluate(self.ANNOTATIONS, [{**self.RESULTS[0], "category_id": 77}])
+        self.assertEqual(odd.left_out, 1)
+        for bad, words in (([{**self.RESULTS[0], "image_id": 9}], "image 9"), ([{"score": 1}], "result 0"),
+                           ([{**self.RESULTS[0], "score": float("nan")}], "score"), (np.zeros((2, 3)), r"\[2, 3\]")):
+            with self.assertRaisesRegex(attn.ArgumentError, words):
+                attn.coco_evaluate(self.ANNOTATIONS, bad)
+
+
+if __name__ == "__main__":
+    unittest.main()

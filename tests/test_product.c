@@ -1,0 +1,510 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Tests the public products of matrices (product.h) against loops in double: every type, transposed and strided matrices,
+ * batches, what comes after the sum, packed matrices and their way back, and the errors.
+ */
+#include "support/cmocka.h"
+
+#include "attn/product.h"
+#include "base/bf16.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static attn_context *context;
+
+static int begin(void **state)
+{
+    (void)state;
+    return attn_context_create(&context, &(attn_context_options){.threads = 2}) != ATTN_OK;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    attn_context_destroy(context);
+    return 0;
+}
+
+static uint32_t seed = 1;
+
+static double draw(void)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (double)(seed >> 8) / (double)(1 << 23) - 1;
+}
+
+/* Memory of a matrix, with its layout. The numbers around the matrix are checked to be unchanged. */
+typedef struct stored {
+    attn_matrix x;
+    int64_t rows, columns, batch, elements;
+} stored;
+
+enum { MARGIN = 5 };
+
+static void put(const attn_matrix *x, int64_t at, double value)
+{
+    if (x->dtype == ATTN_F64)
+        ((double *)x->data)[at] = value;
+    else if (x->dtype == ATTN_F32)
+        ((float *)x->data)[at] = (float)value;
+    else
+        ((uint16_t *)x->data)[at] = attn__to_bf16((float)value);
+}
+
+static double number(const attn_matrix *x, int64_t at)
+{
+    return x->dtype == ATTN_F64   ? ((const double *)x->data)[at]
+           : x->dtype == ATTN_F32 ? ((const float *)x->data)[at]
+                                  : attn__from_bf16(((const uint16_t *)x->data)[at]);
+}
+
+static double element(const stored *s, int64_t t, int64_t i, int64_t j)
+{
+    return number(&s->x, t * s->x.batch + i * s->x.row + j * s->x.column);
+}
+
+enum layout { ROWS, COLUMNS, SPREAD, LAYOUTS };
+
+static stored make(attn_dtype dtype, int64_t batch, int64_t rows, int64_t columns, enum layout layout)
+{
+    int64_t ld = layout == COLUMNS ? rows + MARGIN : layout == ROWS ? columns + MARGIN : 3 * columns + MARGIN;
+    int64_t lines = layout == COLUMNS ? columns : rows;
+    stored s = {.rows = rows, .columns = columns, .batch = batch, .elements = batch * lines * ld + 1};
+    s.x = (attn_matrix){calloc((size_t)s.elements, attn_dtype_size(dtype)), dtype, layout == COLUMNS ? 1 : ld,
+                        layout == COLUMNS ? ld
+                        : layout == ROWS  ? 1
+                                          : 3,
+                        lines * ld};
+    for (int64_t i = 0; i < s.elements; i++)
+        put(&s.x, i, draw());
+    return s;
+}
+
+static stored copy_of(const stored *s)
+{
+    stored copy = *s;
+    size_t bytes = (size_t)s->elements * attn_dtype_size(s->x.dtype);
+    copy.x.data = malloc(bytes);
+    memcpy(copy.x.data, s->x.data, bytes);
+    return copy;
+}
+
+static double activated(double x, attn_activation kind)
+{
+    switch (kind) {
+    case ATTN_ACTIVATION_RELU:
+        return x > 0 ? x : 0;
+    case ATTN_ACTIVATION_LEAKY_RELU:
+        return x > 0 ? x : 0.01 * x;
+    case ATTN_ACTIVATION_GELU_ERF:
+        return 0.5 * x * (1 + erf(x / sqrt(2)));
+    case ATTN_ACTIVATION_GELU_TANH:
+        return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
+    case ATTN_ACTIVATION_GELU_SIGMOID:
+        return x / (1 + exp(-1.702 * x));
+    case ATTN_ACTIVATION_TANH:
+        return tanh(x);
+    case ATTN_ACTIVATION_SIGMOID:
+        return 1 / (1 + exp(-x));
+    case ATTN_ACTIVATION_SILU:
+        return x / (1 + exp(-x));
+    default:
+        return x;
+    }
+}
+
+/* A product with its matrices. */
+typedef struct trial {
+    attn_product p;
+    stored a, b, c, factor, residual;
+    bool has_factor, has_residual;
+    double *bias;
+    float *bias_f32;
+    double rounding; /* relative error of an operand, and of the result */
+} trial;
+
+static double rounded(const trial *t, double x)
+{
+    return t->p.precision == ATTN_PRECISION_BF16 ? attn__from_bf16(attn__to_bf16((float)x)) : x;
+}
+
+/* Computes element (i, j) of matrix `at` in double, and the sum of the absolute values of its terms. */
+static double expected(const trial *t, const stored *before, int64_t at, int64_t i, int64_t j, double *size)
+{
+    double sum = 0;
+    *size = 1e-30;
+    for (int64_t l = 0; l < t->p.k; l++) {
+        double term = rounded(t, element(&t->a, at, i, l)) * rounded(t, element(&t->b, at, l, j));
+        sum += term;
+        *size += fabs(term);
+    }
+    if (t->p.add) {
+        *size += fabs(element(before, at, i, j));
+        return sum + element(before, at, i, j);
+    }
+    sum += t->bias ? t->bias[j] : 0;
+    *size += t->bias ? fabs(t->bias[j]) : 0;
+    sum = activated(sum, t->p.activation);
+    if (t->has_factor) {
+        sum *= element(&t->factor, at, i, j);
+        *size *= fmax(1, fabs(element(&t->factor, at, i, j)));
+    }
+    if (t->has_residual) {
+        sum += element(&t->residual, at, i, j);
+        *size += fabs(element(&t->residual, at, i, j));
+    }
+    return sum;
+}
+
+static bool untouched(const stored *now, const stored *before)
+{
+    char *inside = calloc((size_t)now->elements, 1);
+    bool same = true;
+    for (int64_t t = 0; t < now->batch; t++)
+        for (int64_t i = 0; i < now->rows; i++)
+            for (int64_t j = 0; j < now->columns; j++)
+                inside[t * now->x.batch + i * now->x.row + j * now->x.column] = 1;
+    for (int64_t i = 0; i < now->elements; i++)
+        same = same && (inside[i] || number(&now->x, i) == number(&before->x, i));
+    free(inside);
+    return same;
+}
+
+static void check_result(const trial *t, const stored *before)
+{
+    double result = t->c.x.dtype == ATTN_BF16 ? ldexp(1, -8) : t->c.x.dtype == ATTN_F32 ? ldexp(1, -22) : 1e-14;
+    double sums = t->c.x.dtype == ATTN_F64 ? 1e-15 : ldexp(1, -24);
+    for (int64_t at = 0; at < t->c.batch; at++)
+        for (int64_t i = 0; i < t->p.m; i++)
+            for (int64_t j = 0; j < t->p.n; j++) {
+                double size, wanted = expected(t, before, at, i, j, &size);
+                double bound =
+                    result * fabs(wanted) + (sums * ((double)t->p.k + 8) + t->rounding) * size + result * 1e-6;
+                double error = fabs(element(&t->c, at, i, j) - wanted);
+                if (!(error <= bound * 1.5))
+                    fail_msg("m %lld n %lld k %lld batch %lld: c[%lld,%lld] is %g, wanted %g (bound %g)",
+                             (long long)t->p.m, (long long)t->p.n, (long long)t->p.k, (long long)t->c.batch,
+                             (long long)i, (long long)j, element(&t->c, at, i, j), wanted, bound);
+            }
+    assert_true(untouched(&t->c, before));
+}
+
+static trial make_trial(int64_t m, int64_t n, int64_t k, int64_t batch, attn_dtype ab, attn_dtype c,
+                        enum layout a_layout, enum layout b_layout, enum layout c_layout)
+{
+    trial t = {.p = {.m = m, .n = n, .k = k, .batch = batch}};
+    t.a = make(ab, batch ? batch : 1, m, k, a_layout);
+    t.b = make(ab, batch ? batch : 1, k, n, b_layout);
+    t.c = make(c, batch ? batch : 1, m, n, c_layout);
+    t.p.a = t.a.x, t.p.b = t.b.x, t.p.c = t.c.x;
+    return t;
+}
+
+static void add_after(trial *t, bool factor, bool residual, attn_activation activation)
+{
+    int64_t batch = t->c.batch;
+    t->p.activation = activation;
+    t->bias = calloc((size_t)t->p.n + 1, sizeof *t->bias);
+    t->bias_f32 = calloc((size_t)t->p.n + 1, sizeof *t->bias_f32);
+    for (int64_t i = 0; i < t->p.n; i++)
+        t->bias[i] = t->bias_f32[i] = (float)draw();
+    t->p.bias = t->c.x.dtype == ATTN_F64 ? (const void *)t->bias : t->bias_f32;
+    t->has_factor = factor, t->has_residual = residual;
+    t->factor = make(t->c.x.dtype, batch, t->p.m, t->p.n, ROWS);
+    t->residual = make(t->c.x.dtype, batch, t->p.m, t->p.n, ROWS);
+    if (factor)
+        t->p.factor = t->factor.x;
+    if (residual)
+        t->p.residual = t->residual.x;
+}
+
+static void run_trial(trial *t)
+{
+    stored before = copy_of(&t->c);
+    attn_status status = attn_multiply(context, &t->p);
+    if (status != ATTN_OK)
+        fail_msg("%s", attn_context_error(context));
+    check_result(t, &before);
+    free(before.x.data);
+}
+
+static void free_trial(trial *t)
+{
+    void *all[] = {t->a.x.data, t->b.x.data, t->c.x.data, t->factor.x.data, t->residual.x.data, t->bias, t->bias_f32};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+}
+
+static const int64_t sizes[][3] = {{1, 1, 1},   {1, 33, 7},   {3, 5, 64},     {2, 70, 300}, {17, 16, 129},
+                                   {40, 3, 31}, {65, 97, 33}, {13, 40, 1100}, {5, 9, 0},    {70, 35, 520}};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+/* ------------------------------------------------------------------------------------------------ products */
+
+static void products_of_any_layout_equal_loops(void **state)
+{
+    const attn_dtype types[][2] = {{ATTN_F32, ATTN_F32},
+                                   {ATTN_BF16, ATTN_F32},
+                                   {ATTN_BF16, ATTN_BF16},
+                                   {ATTN_F32, ATTN_BF16},
+                                   {ATTN_F64, ATTN_F64}};
+    for (size_t s = 0; s < SIZES; s++)
+        for (size_t y = 0; y < sizeof types / sizeof *types; y++)
+            for (int layouts = 0; layouts < LAYOUTS * LAYOUTS * LAYOUTS; layouts += 1 + (int)((s + y) % 3))
+                for (int add = 0; add < 2; add++) {
+                    if (types[y][1] == ATTN_F64 && layouts / LAYOUTS / LAYOUTS != ROWS)
+                        continue;
+                    trial t = make_trial(sizes[s][0], sizes[s][1], sizes[s][2], 0, types[y][0], types[y][1],
+                                         (enum layout)(layouts % LAYOUTS), (enum layout)(layouts / LAYOUTS % LAYOUTS),
+                                         (enum layout)(layouts / LAYOUTS / LAYOUTS));
+                    t.p.add = add;
+                    run_trial(&t);
+                    free_trial(&t);
+                }
+}
+
+static void bias_activation_factor_and_residual_follow_the_sum(void **state)
+{
+    const attn_dtype types[] = {ATTN_F32, ATTN_BF16, ATTN_F64};
+    for (size_t s = 0; s < SIZES; s++)
+        for (int kind = 0; kind <= ATTN_ACTIVATION_SILU; kind++) {
+            trial t = make_trial(
+                sizes[s][0], sizes[s][1], sizes[s][2], 0, types[(s + (size_t)kind) % 3], types[(s + (size_t)kind) % 3],
+                ROWS, COLUMNS,
+                types[(s + (size_t)kind) % 3] == ATTN_F64 ? ROWS : (enum layout)((s + (size_t)kind) % LAYOUTS));
+            add_after(&t, kind % 2, kind % 3 != 0, (attn_activation)kind);
+            t.rounding = types[(s + (size_t)kind) % 3] == ATTN_F64 ? 1e-15 : ldexp(1, -21);
+            run_trial(&t);
+            free_trial(&t);
+        }
+}
+
+static void batches_may_share_matrices(void **state)
+{
+    for (int64_t batch = 2; batch < 6; batch++)
+        for (int layouts = 0; layouts < LAYOUTS * LAYOUTS; layouts++)
+            for (int shared = 0; shared < 3; shared++) {
+                trial t = make_trial(9, 20, 33, batch, ATTN_F32, ATTN_F32, (enum layout)(layouts % LAYOUTS),
+                                     (enum layout)(layouts / LAYOUTS), (enum layout)(shared));
+                if (shared == 1)
+                    t.p.a.batch = t.a.x.batch = 0;
+                if (shared == 2)
+                    t.p.b.batch = t.b.x.batch = 0;
+                if (layouts % 2)
+                    add_after(&t, layouts % 4 == 1, true, ATTN_ACTIVATION_SILU);
+                t.rounding = ldexp(1, -21);
+                run_trial(&t);
+                free_trial(&t);
+            }
+}
+
+static void bf16_rounds_operands_and_sums_in_f32(void **state)
+{
+    const attn_dtype types[][2] = {{ATTN_F32, ATTN_F32}, {ATTN_BF16, ATTN_BF16}, {ATTN_F32, ATTN_BF16}};
+    for (size_t s = 0; s < SIZES; s++)
+        for (int y = 0; y < 3; y++) {
+            trial t =
+                make_trial(sizes[s][0], sizes[s][1], sizes[s][2], 0, types[y][0], types[y][1], ROWS, COLUMNS, ROWS);
+            t.p.precision = ATTN_PRECISION_BF16;
+            add_after(&t, false, y == 1, ATTN_ACTIVATION_RELU);
+            run_trial(&t);
+            free_trial(&t);
+        }
+}
+
+/* ------------------------------------------------------------------------------------------ packed matrices */
+
+static void *pack(const trial *t, attn_precision precision, size_t *bytes)
+{
+    assert_int_equal(attn_product_packed_size(bytes, context, precision, t->p.b.dtype, t->p.k, t->p.n), ATTN_OK);
+    void *packed = aligned_alloc(64, (*bytes + 63) / 64 * 64);
+    assert_int_equal(attn_product_pack(context, precision, &t->p.b, t->p.k, t->p.n, packed), ATTN_OK);
+    return packed;
+}
+
+static void packed_matrices_give_the_bits_of_unpacked_ones(void **state)
+{
+    for (size_t s = 0; s < SIZES; s++)
+        for (int layouts = 0; layouts < LAYOUTS; layouts++)
+            for (int y = 0; y < 4; y++) {
+                attn_dtype type = y == 3 ? ATTN_F64 : y == 2 ? ATTN_BF16 : ATTN_F32;
+                attn_precision precision = y == 1 || y == 2 ? ATTN_PRECISION_BF16 : ATTN_PRECISION_F32;
+                if (sizes[s][2] == 0)
+                    continue;
+                trial t =
+                    make_trial(sizes[s][0], sizes[s][1], sizes[s][2], 0, type, type, ROWS, (enum layout)layouts, ROWS);
+                t.p.precision = precision;
+                add_after(&t, false, true, ATTN_ACTIVATION_GELU_ERF);
+                t.rounding = type == ATTN_F64 ? 1e-15 : ldexp(1, -21);
+                run_trial(&t);
+                stored first = copy_of(&t.c);
+                size_t bytes;
+                void *packed = pack(&t, precision, &bytes);
+                t.p.b = (attn_matrix){0};
+                t.p.packed = packed;
+                assert_int_equal(attn_multiply(context, &t.p), ATTN_OK);
+                assert_memory_equal(first.x.data, t.c.x.data, (size_t)t.c.elements * attn_dtype_size(type));
+                free(packed);
+                free(first.x.data);
+                free_trial(&t);
+            }
+}
+
+static void check_unpacked(const trial *t, const void *packed, attn_dtype type, const int64_t *columns, int64_t count,
+                           double relative, const double *largest)
+{
+    for (int layout = 0; layout < LAYOUTS; layout++) {
+        stored to = make(type, 1, t->p.k, count, (enum layout)layout), before = copy_of(&to);
+        assert_int_equal(attn_product_unpack(context, packed, columns, count, &to.x), ATTN_OK);
+        for (int64_t l = 0; l < t->p.k; l++)
+            for (int64_t j = 0; j < count; j++) {
+                int64_t from = columns ? columns[j] : j;
+                double wanted = rounded(t, element(&t->b, 0, l, from));
+                double bound = relative * (largest ? largest[from] : fabs(wanted));
+                assert_true(fabs(element(&to, 0, l, j) - wanted) <= bound);
+            }
+        assert_true(untouched(&to, &before));
+        free(to.x.data);
+        free(before.x.data);
+    }
+}
+
+static void packed_matrices_unpack_to_their_numbers(void **state)
+{
+    for (size_t s = 0; s < SIZES; s++)
+        for (int y = 0; y < 4; y++) {
+            attn_dtype type = y == 3 ? ATTN_F64 : y == 2 ? ATTN_BF16 : ATTN_F32;
+            attn_precision precision = y == 1 || y == 2 ? ATTN_PRECISION_BF16 : ATTN_PRECISION_F32;
+            if (sizes[s][2] == 0)
+                continue;
+            trial t = make_trial(1, sizes[s][1], sizes[s][2], 0, type, type, ROWS, (enum layout)(s % LAYOUTS), ROWS);
+            t.p.precision = precision;
+            size_t bytes;
+            void *packed = pack(&t, precision, &bytes);
+            const int64_t some[] = {t.p.n - 1, 0, t.p.n / 2, 0};
+            check_unpacked(&t, packed, type, NULL, t.p.n, 0, NULL);
+            check_unpacked(&t, packed, type, some, 4, 0, NULL);
+            if (type == ATTN_F32)
+                check_unpacked(&t, packed, ATTN_BF16, some, 4, ldexp(1, -8), NULL);
+            free(packed);
+            free_trial(&t);
+        }
+}
+
+static double *largest_of_columns(const trial *t)
+{
+    double *largest = calloc((size_t)t->p.n, sizeof *largest);
+    for (int64_t l = 0; l < t->p.k; l++)
+        for (int64_t j = 0; j < t->p.n; j++)
+            largest[j] = fmax(largest[j], fabs(element(&t->b, 0, l, j)));
+    return largest;
+}
+
+static void int8_products_are_near(void **state)
+{
+    for (size_t s = 0; s < SIZES; s++)
+        for (int layouts = 0; layouts < LAYOUTS; layouts++) {
+            if (sizes[s][2] == 0)
+                continue;
+            attn_dtype type = layouts == 1 ? ATTN_BF16 : ATTN_F32;
+            trial t = make_trial(sizes[s][0], sizes[s][1], sizes[s][2], 0, type, type, (enum layout)layouts,
+                                 (enum layout)((layouts + 1) % LAYOUTS), ROWS);
+            size_t bytes;
+            void *packed = pack(&t, ATTN_PRECISION_INT8, &bytes);
+            double *largest = largest_of_columns(&t);
+            check_unpacked(&t, packed, ATTN_F32, NULL, t.p.n, 0.51 / 127, largest);
+            t.p.precision = ATTN_PRECISION_INT8;
+            t.p.packed = packed;
+            add_after(&t, false, true, ATTN_ACTIVATION_IDENTITY);
+            t.rounding = 0.1;
+            run_trial(&t);
+            free(largest);
+            free(packed);
+            free_trial(&t);
+        }
+}
+
+/* -------------------------------------------------------------------------------------------------- errors */
+
+static void expect(attn_status status, attn_status wanted, const char *words)
+{
+    assert_int_equal(status, wanted);
+    if (!strstr(attn_context_error(context), words))
+        fail_msg("\"%s\" does not say \"%s\"", attn_context_error(context), words);
+}
+
+static void bad_products_are_refused_in_words(void **state)
+{
+    trial t = make_trial(4, 6, 8, 0, ATTN_F32, ATTN_F32, ROWS, ROWS, ROWS);
+    float bias[6] = {0};
+#define REFUSED(change, status, words)                                                                                 \
+    do {                                                                                                               \
+        attn_product p = t.p;                                                                                          \
+        change;                                                                                                        \
+        expect(attn_multiply(context, &p), status, words);                                                             \
+    } while (0)
+    REFUSED(p.m = -1, ATTN_ERROR_SHAPE, "m is -1");
+    REFUSED(p.k = (int64_t)1 << 41, ATTN_ERROR_SHAPE, "k is");
+    REFUSED(p.a.data = NULL, ATTN_ERROR_ARGUMENT, "a has no data");
+    REFUSED(p.b.data = NULL, ATTN_ERROR_ARGUMENT, "b has no data");
+    REFUSED(p.c.data = NULL, ATTN_ERROR_ARGUMENT, "c has no data");
+    REFUSED(p.a.dtype = ATTN_F16, ATTN_ERROR_UNSUPPORTED, "a is of the type f16");
+    REFUSED(p.b.dtype = ATTN_F64, ATTN_ERROR_UNSUPPORTED, "b is f64 and c is f32");
+    REFUSED(p.c.row = 0, ATTN_ERROR_ARGUMENT, "stride of 0");
+    REFUSED(p.batch = 2; p.c.batch = 0, ATTN_ERROR_ARGUMENT, "stride of 0");
+    REFUSED(p.activation = (attn_activation)77, ATTN_ERROR_ARGUMENT, "activation 77");
+    REFUSED(p.precision = (attn_precision)77, ATTN_ERROR_ARGUMENT, "precision");
+    REFUSED(p.add = true; p.bias = bias, ATTN_ERROR_ARGUMENT, "has no bias");
+    REFUSED(p.residual = p.c; p.residual.column = 2, ATTN_ERROR_ARGUMENT, "residual are 2 apart");
+    REFUSED(p.factor = p.c; p.factor.dtype = ATTN_BF16, ATTN_ERROR_UNSUPPORTED, "factor is bf16 and c is f32");
+    REFUSED(p.precision = ATTN_PRECISION_INT8, ATTN_ERROR_ARGUMENT, "needs a packed matrix");
+    REFUSED(p.a.dtype = p.b.dtype = p.c.dtype = ATTN_F64; p.c.column = 2, ATTN_ERROR_UNSUPPORTED, "must be adjacent");
+    REFUSED(p.reserved[3] = 1, ATTN_ERROR_ARGUMENT, "reserved");
+    free_trial(&t);
+}
+
+static void bad_packed_matrices_are_refused_in_words(void **state)
+{
+    trial t = make_trial(4, 6, 8, 0, ATTN_F32, ATTN_F32, ROWS, ROWS, ROWS);
+    size_t bytes;
+    char *packed = pack(&t, ATTN_PRECISION_F32, &bytes), *other = aligned_alloc(64, (bytes + 127) / 64 * 64);
+    t.p.packed = packed;
+    REFUSED(p.packed = packed + 4, ATTN_ERROR_ARGUMENT, "not aligned");
+    REFUSED(p.n = 5, ATTN_ERROR_ARGUMENT, "b is 8 x 5, and the packed matrix 8 x 6");
+    REFUSED(p.precision = ATTN_PRECISION_BF16, ATTN_ERROR_ARGUMENT, "packed for another precision than bf16");
+    REFUSED(p.batch = 3, ATTN_ERROR_UNSUPPORTED, "a batch of 3");
+    memset(other, 0, bytes);
+    REFUSED(p.packed = other, ATTN_ERROR_ARGUMENT, "no packed matrix");
+    memcpy(other, packed, bytes);
+    other[9] ^= 1; /* in the head's number of the layout */
+    REFUSED(p.packed = other, ATTN_ERROR_UNSUPPORTED, "pack it again");
+    int64_t column = 6;
+    attn_matrix to = t.c.x;
+    expect(attn_product_unpack(context, packed, &column, 1, &to), ATTN_ERROR_ARGUMENT, "column 6");
+    expect(attn_product_unpack(context, packed, NULL, 7, &to), ATTN_ERROR_ARGUMENT, "7 columns");
+    to.dtype = ATTN_F64;
+    expect(attn_product_unpack(context, packed, NULL, 1, &to), ATTN_ERROR_UNSUPPORTED, "f64");
+    size_t size;
+    expect(attn_product_packed_size(&size, context, ATTN_PRECISION_F32, ATTN_F32, 0, 4), ATTN_ERROR_SHAPE, "0 x 4");
+    expect(attn_product_packed_size(&size, context, ATTN_PRECISION_DEFAULT, ATTN_F32, 4, 4), ATTN_ERROR_ARGUMENT,
+           "default");
+    expect(attn_product_packed_size(&size, context, ATTN_PRECISION_BF16, ATTN_F64, 4, 4), ATTN_ERROR_UNSUPPORTED,
+           "f64");
+    expect(attn_product_packed_size(&size, context, ATTN_PRECISION_INT8, ATTN_F32, 200000, 4), ATTN_ERROR_UNSUPPORTED,
+           "200000");
+    expect(attn_product_packed_size(&size, context, ATTN_PRECISION_F32, ATTN_F32, (int64_t)1 << 40, (int64_t)1 << 40),
+           ATTN_ERROR_SHAPE, "too large");
+    free(packed);
+    free(other);
+    free_trial(&t);
+}
+
+RUN_TESTS_IN(begin, end, TEST(products_of_any_layout_equal_loops),
+             TEST(bias_activation_factor_and_residual_follow_the_sum), TEST(batches_may_share_matrices),
+             TEST(bf16_rounds_operands_and_sums_in_f32), TEST(packed_matrices_give_the_bits_of_unpacked_ones),
+             TEST(packed_matrices_unpack_to_their_numbers), TEST(int8_products_are_near),
+             TEST(bad_products_are_refused_in_words), TEST(bad_packed_matrices_are_refused_in_words))
