@@ -17,7 +17,7 @@ import torch
 from .. import _library as c
 from .._library import lib
 
-_NAMES = (("parallel", "GOMP_parallel"), ("max_threads", "omp_get_max_threads"), ("thread_number", "omp_get_thread_num"))
+_NAMES = ("GOMP_parallel", "omp_get_max_threads", "omp_get_thread_num")  # in the order of attn_openmp
 _lock = threading.Lock()
 _decided = False  # whether a runtime was looked for, or must not be
 
@@ -48,9 +48,10 @@ def _find() -> Optional[c.OpenMP]:
     if sys.platform != "linux" or "ATen parallel backend: OpenMP" not in torch.__config__.parallel_info():  # type: ignore[no-untyped-call]
         return None
     for handle in _handles():
-        found = {field: ctypes.cast(getattr(handle, name, None), ctypes.c_void_p).value for field, name in _NAMES}
-        if all(found.values()):
-            return c.OpenMP(**found)
+        functions = [getattr(handle, name, None) for name in _NAMES]
+        if all(functions):
+            places = [ctypes.cast(function, ctypes.c_void_p).value for function in functions if function]
+            return c.OpenMP(*places)
     return None
 
 
