@@ -17,6 +17,7 @@
 #include "attn/image.h"
 #include "attn/io.h"
 #include "attn/msa.h"
+#include "attn/product.h"
 #include "attn/trainer.h"
 #include "attn/translate.h"
 
@@ -639,6 +640,53 @@ static attn_status msa_family_read(world *w, bool bad)
     return status;
 }
 
+static attn_status multiply(world *w, bool bad)
+{
+    float a[6] = {1, 2, 3, 4, 5, 6}, b[6] = {1, 0, 0, 1, 1, 1}, c[4];
+    attn_product product = {
+        .m = bad ? -1 : 2, .n = 2, .k = 3, .a = {a, ATTN_F32, 3, 1, 0}, .b = {b, ATTN_F32, 2, 1, 0}};
+    product.c = (attn_matrix){c, ATTN_F32, 2, 1, 0};
+    attn_status status = attn_multiply(w->c, &product);
+    assert_true(status != ATTN_OK || (c[0] == 4 && c[1] == 5 && c[2] == 10 && c[3] == 11));
+    return status;
+}
+
+static attn_status product_packed_size(world *w, bool bad)
+{
+    size_t bytes = 0;
+    attn_status status = attn_product_packed_size(&bytes, w->c, ATTN_PRECISION_F32, ATTN_F32, bad ? 0 : 3, 2);
+    assert_true(status != ATTN_OK || bytes >= 24);
+    return status;
+}
+
+/* Packs the identity [2,2], which is found again in its columns. */
+static attn_status product_pack(world *w, bool bad)
+{
+    float b[4] = {1, 0, 0, 1};
+    size_t bytes;
+    attn_matrix matrix = {b, bad ? ATTN_I32 : ATTN_F32, 2, 1, 0};
+    assert_int_equal(attn_product_packed_size(&bytes, w->c, ATTN_PRECISION_F32, ATTN_F32, 2, 2), ATTN_OK);
+    void *packed = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    attn_status status = attn_product_pack(w->c, ATTN_PRECISION_F32, &matrix, 2, 2, packed);
+    free(packed);
+    return status;
+}
+
+static attn_status product_unpack(world *w, bool bad)
+{
+    float b[4] = {1, 2, 3, 4}, to[2] = {0};
+    size_t bytes;
+    int64_t column = bad ? 2 : 1;
+    assert_int_equal(attn_product_packed_size(&bytes, w->c, ATTN_PRECISION_F32, ATTN_F32, 2, 2), ATTN_OK);
+    void *packed = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    assert_int_equal(attn_product_pack(w->c, ATTN_PRECISION_F32, &(attn_matrix){b, ATTN_F32, 2, 1, 0}, 2, 2, packed),
+                     ATTN_OK);
+    attn_status status = attn_product_unpack(w->c, packed, &column, 1, &(attn_matrix){to, ATTN_F32, 1, 1, 0});
+    assert_true(status != ATTN_OK || (to[0] == 2 && to[1] == 4));
+    free(packed);
+    return status;
+}
+
 static attn_status coco_evaluate(world *w, bool bad)
 {
     static const char text[] =
@@ -859,6 +907,10 @@ static const struct entry {
     ROW(msa_family_read, 0),
     ROW(detector_load, FAILS_ONLY),
     ROW(coco_evaluate, 0),
+    ROW(multiply, 0),
+    ROW(product_packed_size, 0),
+    ROW(product_pack, 0),
+    ROW(product_unpack, 0),
     ROW(encoder_load, FAILS_ONLY),
     ROW(encoder_wrap, FAILS_ONLY),
     ROW(model_create, 0),
@@ -911,7 +963,7 @@ enum { ENTRIES = sizeof entries / sizeof *entries };
 /* Functions of abi/attn.symbols without a row. They cannot fail, or have no context (tested in test_attend_usual and
  * test_base), or need a trained model of their kind or packed weights. */
 static const char others[] =
-    " architecture_at architecture_find bytes_free checkpoint_at checkpoint_close classifier_class_name "
+    " set_openmp architecture_at architecture_find bytes_free checkpoint_at checkpoint_close classifier_class_name "
     "coco_measure_name coco_result_free detector_class_id detector_class_name detector_destroy detector_queries "
     "generator_frames msa_family_free "
     "classifier_destroy config_bool config_destroy config_get config_int config_key config_real config_size "
