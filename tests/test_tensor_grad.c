@@ -412,6 +412,26 @@ static void attention_with_a_shared_bias(void **state)
     gradcheck(2, build_attend_bias, NULL, 4, IN(x, x, x, {2, {TIME, TIME}}));
 }
 
+/* A sigmoid, with one b for each head if there are four inputs. */
+static attn_tensor *build_attend_sigmoid(attn_tape *t, tensors in, const void *user)
+{
+    bool of_heads = *(const bool *)user;
+    attn_attention a = heads_attention((attn_operand){in[0], 0}, (attn_operand){in[1], 0}, (attn_operand){in[2], 0}, 0,
+                                       ATTN_CAUSAL_TOP_LEFT);
+    a.problem.normalization = ATTN_NORMALIZATION_SIGMOID;
+    a.problem.own_sigmoid_bias = of_heads;
+    a.bias = of_heads ? in[3] : NULL;
+    a.problem.dims[1].bias = of_heads;
+    return attn_attend(t, &a);
+}
+
+static void attention_by_sigmoids(void **state)
+{
+    const gradcheck_input x = {3, {BATCH, TIME, WIDTH}};
+    for (int of_heads = 0; of_heads < 2; of_heads++)
+        gradcheck(2, build_attend_sigmoid, &(bool){of_heads}, 3 + of_heads, IN(x, x, x, {1, {HEADS}}));
+}
+
 static attn_tensor *build_attend_additive(attn_tape *t, tensors in, const void *user)
 {
     bool use_w2 = *(const bool *)user;
@@ -501,6 +521,6 @@ RUN_TESTS(TEST(sums_and_products_broadcast), TEST(one_tensor_used_often_adds_up)
           TEST(rotary_positions), TEST(attention_of_packed_sequences), TEST(dropout_drops_the_same_twice),
           TEST(cross_entropy_with_ignored_labels_and_smoothing), TEST(cross_entropy_of_weights),
           TEST(recurrent_units_of_one_step_and_more), TEST(attention_whose_operands_share_tensors),
-          TEST(attention_with_a_shared_bias), TEST(additive_attention_and_its_vectors),
+          TEST(attention_with_a_shared_bias), TEST(attention_by_sigmoids), TEST(additive_attention_and_its_vectors),
           TEST(convolutions_of_one_to_three_axes), TEST(pooling_over_windows),
           TEST(batch_statistics_move_with_the_batch))

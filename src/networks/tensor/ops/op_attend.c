@@ -407,7 +407,8 @@ static void save(attn__node *node, const attn_problem *problem, const attn_array
     if (a->offsets)
         attn__node_save(node, SAVED_OFFSETS, a->offsets);
     attn__node_save(node, SAVED_O, node->y);
-    attn__storage_ref(lse.storage);
+    if (lse.storage) /* a sigmoid has no log-sum-exp */
+        attn__storage_ref(lse.storage);
     attn__node_save_hold(node, SAVED_LSE, lse);
 }
 
