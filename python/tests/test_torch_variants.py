@@ -509,7 +509,8 @@ class Formula(unittest.TestCase):
                          q, q, q, table[pairs].permute(2, 0, 1)[None], scale=1.0), random(1, 1, n, 4) / 2, table)
         from attn.torch import _engine
         plans = [plan for plan in _engine.engine().plans.values() if any(given.bias_index for given in plan.made)]
-        self.assertLess(max(plan.bytes for plan in plans), 8 * n * n // 8)
+        # A tile fills the second cache, and the rest is linear in n: 7.5 MB with caches of 1 MB, where all pairs take 34.
+        self.assertLess(max(plan.bytes for plan in plans), 8 * n * n // 4)
 
     def test_refusals(self):
         q, image = random(1, 2, 5, 8), random(1, 6, 6, 2, 4)
