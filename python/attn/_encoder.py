@@ -45,7 +45,7 @@ class Encoder:
                                                           ctypes.byref(options)))
 
     def _open(self, context: Context, make: Any) -> None:
-        self._context, self._encoder = context, ctypes.c_void_p()
+        self._context, self._encoder, self._model = context, ctypes.c_void_p(), None
         context.hold(id(self))
         try:
             with context.lock:
@@ -69,6 +69,7 @@ class Encoder:
             with self._context.lock:
                 lib.encoder_destroy(encoder)
             self._context.drop(id(self))
+        self._model = None  # is destroyed after the encoder
 
     def __repr__(self) -> str:
         what = "proteins" if self._info.protein else "texts"

@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Optional, Union
 from . import _library as c
 from ._alignments import Alignments
 from ._application import optional_path
+from ._encoder import Encoder
 from ._library import Context, lib
 from ._model import Model, Path, _path, load
 from ._translator import Translator
@@ -36,13 +37,19 @@ def kind_of(path: Path, names: Optional[Path] = None) -> Optional[str]:
 
 
 def open_model(path: Path, *, precision: Optional[str] = None, threads: int = 0, names: Optional[Path] = None
-               ) -> Union[Translator, Classifier, Detector, Generator, Alignments, Model]:
+               ) -> Union[Translator, Classifier, Detector, Generator, Alignments, Encoder, Model]:
     """Opens a model by what it is for: a directory of a training or of Hugging Face, or a published checkpoint.
 
-    Returns a Translator, Classifier, Detector, Generator or Alignments; a Model, as attn.load does, where the model is for
-    none of these tasks. names: a names file for weights with foreign names, or the name of a built-in one."""
+    Returns a Translator, Classifier, Detector, Generator or Alignments; an Encoder for a directory of an encoder with its
+    tokenizer; a Model, as attn.load does, where the model is for none of these tasks. names: a names file for weights with foreign names, or the name of a built-in one."""
     kind = kind_of(path, names)
     if kind in _KINDS:
         opened: Union[Translator, Classifier, Detector, Generator, Alignments] = _KINDS[kind](path, precision, threads, names)
         return opened
-    return load(path, precision=precision, threads=threads, names=names)
+    model = load(path, precision=precision, threads=threads, names=names)
+    if model.architecture.name == "transformer-encoder" and model._folder is not None:
+        encoder = Encoder._of_model(model, model._folder)
+        if encoder._info.tokenizer or encoder._info.protein:
+            encoder._model = model  # which must live longer
+            return encoder
+    return model

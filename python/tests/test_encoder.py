@@ -40,6 +40,11 @@ class Encoders(unittest.TestCase):
         self.assertIsInstance(encoder.encode(self.proteins, convert_to_numpy=False), list)
         self.assertEqual(encoder.encode(self.proteins, truncate_dim=5).shape, (3, 5))
 
+    def test_open_gives_an_encoder(self):
+        opened = attn.open(self.folder.name)
+        self.assertIsInstance(opened, attn.Encoder)
+        np.testing.assert_allclose(opened.encode(self.proteins), [x.mean(0) for x in self.rows], atol=1e-5)
+
     def test_tokens_have_vectors_of_their_own(self):
         found = attn.Encoder(self.folder.name).encode(self.proteins, output_value="token_embeddings")
         for x, y in zip(found, self.rows):
