@@ -129,17 +129,18 @@ static int run(cli_call *cli)
     attn_translator *translator;
     if (!cli_text(cli, "lexicon")[0] && !cli_text(cli, "alignments")[0])
         return cli_fail(CLI_BAD, "align has nothing to write: give --lexicon FILE or --alignments FILE");
+    int code;
+    if (attn_translator_load(&translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
+        return cli_failed(cli, NULL);
     attn_config *training = cli_given(cli, "data") ? NULL : cli_training_of(cli);
     const char *data = training ? attn_config_text(training, "data", "") : cli_text(cli, "data");
-    int code;
-    if (attn_translator_load(&translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK) {
+    if (attn_context_status(cli->context) != ATTN_OK)
         code = cli_failed(cli, NULL);
-    } else {
+    else
         code = data[0] || training
                    ? learn(cli, translator, data)
                    : cli_fail(CLI_BAD, "%s does not record what it was trained on: align needs --data", cli->words[0]);
-        attn_translator_destroy(translator);
-    }
+    attn_translator_destroy(translator);
     attn_config_destroy(training);
     return code;
 }

@@ -212,16 +212,14 @@ static int evaluate_translator(cli_call *cli, const char *data)
 
 static int evaluate_one(cli_call *cli)
 {
-    attn_config *training = cli_given(cli, "data") ? NULL : cli_training_of(cli);
-    const char *data = training ? attn_config_text(training, "data", "") : cli_text(cli, "data");
     const char *part = cli_text(cli, "part");
     cli_model_kind kind;
     attn_status status = cli_model_kind_of(cli, &kind, cli->words[0]);
+    attn_config *training = status != ATTN_OK || cli_given(cli, "data") ? NULL : cli_training_of(cli);
+    const char *data = training ? attn_config_text(training, "data", "") : cli_text(cli, "data");
     char *path = attn__join(cli->context, cli->words[0], "config.json");
     int code;
-    if (!path)
-        status = ATTN_ERROR_MEMORY;
-    if (status != ATTN_OK)
+    if (status != ATTN_OK || attn_context_status(cli->context) != ATTN_OK)
         code = cli_failed(cli, NULL);
     else if (kind == CLI_READS_ALIGNMENTS)
         code = cli_fail(CLI_BAD, "%s is a model of alignments: attn contacts --structure evaluates it", cli->words[0]);
