@@ -224,7 +224,8 @@ static attn_status fit_structure(const cli_family *family, const attn_structure 
 static int without_structure(const cli_family *family, const char *where, bool required, cli_structure *structure)
 {
     const attn_context *context = family->cli->context;
-    if (required || attn_context_status(context) == ATTN_ERROR_MEMORY)
+    attn_status status = attn_context_status(context);
+    if (required || status == ATTN_ERROR_MEMORY || status == ATTN_ERROR_IO)
         return cli_failed(family->cli, where);
     cli_note(family->cli, "warning: %s%s%s; no distances are given (--structure names another file, or none)",
              where ? where : "", where ? ": " : "", attn_context_error(context));
