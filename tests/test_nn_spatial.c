@@ -366,7 +366,7 @@ static void axial_positions_of_every_number_of_axes(void **state)
     }
     for (int axes = 0; axes <= 7; axes += 7) {
         attn_nn_axial_positions_init(&layer, &f->builder, 3, axes, shape, -1, ATTN_POSITIONS_EXACT);
-        expect_error(f, ATTN_ERROR_ARGUMENT, "1 to 6 are possible");
+        expect_error(f, ATTN_ERROR_ARGUMENT, "1 to 6 are supported");
     }
 }
 

@@ -280,7 +280,7 @@ static void explorer_page_holds_every_map(void **state)
     attn_bytes_free(context, &page);
     maps[0].cols = 8;
     assert_refused(context, attn_explorer_render(&page, context, &explorer), ATTN_ERROR_ARGUMENT,
-                   "12 x 8 weights for queries on a grid of 3 x 4, each with 9 keys");
+                   "12 x 8 weights do not fit queries on a grid of 3 x 4, each with 9 keys");
 }
 
 /* The text has the largest weight, even of a map without positive weights. The query has a white and a blue frame. */

@@ -482,7 +482,7 @@ def _normalization(name: Any, sigmoid_bias: Any, query: Tensor, return_lse: bool
         raise ArgumentError(f"normalization is {name!r}; {', '.join(c.NORMALIZATIONS)} are known")
     if name != "sigmoid":
         if sigmoid_bias is not None:
-            raise ArgumentError(f"sigmoid_bias belongs to normalization=\"sigmoid\"; it is {name!r}")
+            raise ArgumentError(f"sigmoid_bias needs normalization=\"sigmoid\"; the normalization is {name!r}")
     elif return_lse:
         raise UnsupportedError("the log-sum-exp of a sigmoid: its weights have no sum over the keys")
     elif isinstance(sigmoid_bias, Tensor):

@@ -142,7 +142,7 @@ static attn_status add_numbered(adding *a, const attn__marian_tokenizer *tokeniz
         long long id = strtoll(key, &end, 10);
         const char *text = text_of(value);
         if (status == ATTN_OK && (*end || errno || id < 0 || id > INT32_MAX))
-            status = attn__fail(a->context, ATTN_ERROR_FORMAT, "%s: \"%.60s\" of \"added_tokens_decoder\" is no id",
+            status = attn__fail(a->context, ATTN_ERROR_FORMAT, "%s: \"%.60s\" of \"added_tokens_decoder\" is not an id",
                                 a->path, key);
         if (status == ATTN_OK && !is_own(tokenizer, text))
             status = add(a, text, id, value, is_set(value, "special"));

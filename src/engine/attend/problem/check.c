@@ -92,8 +92,7 @@ static attn_status check_sigmoid(attn_context *context, const attn_problem *p)
                           "sigmoid_bias is %g, but own_sigmoid_bias is false, so it would not be used",
                           p->sigmoid_bias);
     if (p->normalization != ATTN_NORMALIZATION_SIGMOID && p->own_sigmoid_bias)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "sigmoid_bias belongs to the sigmoid; there is another normalization");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "sigmoid_bias needs the sigmoid normalization");
     if (p->normalization == ATTN_NORMALIZATION_SIGMOID && (p->flags & ATTN_WANT_LSE))
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
                           "the log-sum-exp of a sigmoid is wanted, but its weights have no sum over the keys");
