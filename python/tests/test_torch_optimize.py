@@ -240,6 +240,20 @@ class Weights(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
             y.sum().backward()
 
+    def test_weights_that_share_memory_with_another_tensor_stay_what_they_are(self):
+        model = nn.ModuleList([nn.Linear(70, 70) for _ in range(6)]).eval()
+        model[1].weight.data = model[0].weight.data
+        model[2].register_buffer("part", model[2].weight.detach()[3:5])
+        whole = torch.randn(140, 70)
+        model[4].weight.data, model[5].weight.data = whole[:70], whole[70:]
+        found = attn.torch.optimize(model, inplace=True)
+        self.assertEqual([isinstance(one.weight, PackedWeight) for one in found], [False] * 3 + [True] * 3)
+        self.assertIn("3 Linear: weight shares its memory with another tensor", attn.torch.report(found))
+        with torch.no_grad():
+            found[0].weight.zero_()
+            self.assertTrue(torch.equal(found[1](X), found[1].bias.expand(2, 5, 70)))
+            self.assertLess(relative(found[5](X), nn.functional.linear(X, whole[70:], found[5].bias)), 1e-6)
+
     def test_no_function_writes_through_a_memory_of_numbers(self):
         weight = attn.torch.optimize(nn.Linear(70, 40)).weight
         for write in (lambda: weight.apply_(abs), lambda: weight.map_(weight.dense(), max), lambda: weight.storage().fill_(0)):
