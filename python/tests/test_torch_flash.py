@@ -222,6 +222,15 @@ class Functions(unittest.TestCase):
         for x, y in zip(*results):
             self.close(x, y.double(), 1e-6)
 
+    def test_scores_of_a_scale_of_0_are_0(self):
+        q, k, v, sinks = random(1, 4, 2, 8), random(1, 5, 2, 8), random(1, 5, 2, 8), torch.tensor([0.5, -1.0])
+        o, lse, _ = attn.torch.flash_attn_func(q, k, v, softmax_scale=0.0, return_attn_probs=True)
+        self.close(lse, torch.full((1, 2, 4), math.log(5), dtype=torch.float64), 1e-12)
+        self.close(o, v.mean(1, keepdim=True).expand(1, 4, 2, 8), 1e-12)
+        o = attn.torch.flex_attention(*(x.transpose(1, 2) for x in (q, k, v)), scale=0.0, sinks=sinks)
+        wanted = v.sum(1).unsqueeze(2) / (5 + sinks.double().exp()).reshape(1, 2, 1, 1)
+        self.close(o, wanted.expand(1, 2, 4, 8), 1e-6)
+
     def test_slopes_of_sequences_that_begin_behind_the_first_token(self):
         q, k, v, slopes = random(12, 2, 8), random(9, 2, 8), random(9, 2, 8), torch.rand(2, 2)
         of_queries, of_keys = torch.tensor([2, 5, 9], dtype=torch.int32), torch.tensor([1, 4, 7], dtype=torch.int32)
