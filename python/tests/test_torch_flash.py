@@ -222,6 +222,42 @@ class Functions(unittest.TestCase):
         for x, y in zip(*results):
             self.close(x, y.double(), 1e-6)
 
+    def test_scores_of_a_scale_of_0_are_0(self):
+        q, k, v, sinks = random(1, 4, 2, 8), random(1, 5, 2, 8), random(1, 5, 2, 8), torch.tensor([0.5, -1.0])
+        o, lse, _ = attn.torch.flash_attn_func(q, k, v, softmax_scale=0.0, return_attn_probs=True)
+        self.close(lse, torch.full((1, 2, 4), math.log(5), dtype=torch.float64), 1e-12)
+        self.close(o, v.mean(1, keepdim=True).expand(1, 4, 2, 8), 1e-12)
+        o = attn.torch.flex_attention(*(x.transpose(1, 2) for x in (q, k, v)), scale=0.0, sinks=sinks)
+        wanted = v.sum(1).unsqueeze(2) / (5 + sinks.double().exp()).reshape(1, 2, 1, 1)
+        self.close(o, wanted.expand(1, 2, 4, 8), 1e-6)
+
+    def test_slopes_of_sequences_that_begin_behind_the_first_token(self):
+        q, k, v, slopes = random(12, 2, 8), random(9, 2, 8), random(9, 2, 8), torch.rand(2, 2)
+        of_queries, of_keys = torch.tensor([2, 5, 9], dtype=torch.int32), torch.tensor([1, 4, 7], dtype=torch.int32)
+        for given in (slopes[0], slopes):
+            o, lse, _ = attn.torch.flash_attn_varlen_func(q, k, v, of_queries, of_keys, 4, 3, alibi_slopes=given,
+                                                          return_attn_probs=True)
+            outputs, sums = each(((q[2:5], k[1:4], v[1:4]), (q[5:9], k[4:7], v[4:7])), given)
+            self.assertEqual((o.shape, lse.shape), ((12, 2, 8), (2, 12)))
+            self.close(o[2:9], torch.cat(outputs), 1e-6)
+            self.close(lse[:, 2:9], torch.cat(sums, 1), 1e-6)
+            self.assertEqual(float(o[:2].abs().sum() + o[9:].abs().sum()), 0)
+            self.assertTrue(bool((lse[:, :2] == -math.inf).all() and (lse[:, 9:] == -math.inf).all()))
+
+    def test_offsets_are_checked_with_slopes_of_each_sequence(self):
+        q, slopes = random(12, 2, 8), torch.rand(2, 2)
+        right = torch.tensor([0, 5, 12], dtype=torch.int32)
+        for wrong in ([0, 5, 3], [0, 5, 13], [-2, 5, 12], [0, 3, 12]):
+            for name, offsets in (("q", (torch.tensor(wrong, dtype=torch.int32), right)),
+                                  ("k", (right, torch.tensor(wrong, dtype=torch.int32)))):
+                with self.subTest(wrong=wrong, name=name), self.assertRaisesRegex(attn.ArgumentError, f"cu_seqlens_{name}"):
+                    attn.torch.flash_attn_varlen_func(q, q, q, *offsets, 7, 7, alibi_slopes=slopes)
+
+    def test_a_cache_of_keys_and_one_of_values_of_other_shapes(self):
+        q, keys, values = random(2, 1, 2, 8), random(2, 6, 2, 8), random(3, 4, 2, 8)
+        with self.assertRaisesRegex(attn.ShapeError, "v_cache"):
+            attn.torch.flash_attn_with_kvcache(q, keys, values, cache_seqlens=torch.tensor([2, 3], dtype=torch.int32))
+
     def test_what_is_not_taken_is_named(self):
         q, k = torch.randn(2, 4, 4, 8), torch.randn(2, 4, 3, 8)
         ends = torch.tensor([0, 8], dtype=torch.int32)

@@ -212,6 +212,55 @@ class Weights(unittest.TestCase):
             self.assertLess(relative(found(X.to(dtype)), wanted(X.to(dtype))), 1e-2 if dtype is torch.bfloat16 else 1e-6)
 
 
+    def test_numbers_that_are_stored_with_the_other_sign(self):
+        other = torch._neg_view(torch.randn(40, 70))
+        model = nn.Linear(70, 40)
+        with torch.no_grad():
+            model.weight.copy_(other)
+            model.bias.copy_(other[:, 0])
+        written, made = attn.torch.optimize(nn.Linear(70, 40)), nn.Linear(70, 40)
+        made.weight, made.bias = nn.Parameter(other), nn.Parameter(torch._neg_view(-model.bias.detach()))
+        written.weight.data, written.bias = other, nn.Parameter(torch._neg_view(-model.bias.detach()), False)
+        with torch.no_grad():
+            for found in (written, attn.torch.optimize(made)):
+                self.assertLess(relative(found(X), model(X)), 1e-6)
+                self.assertLess(relative(found(torch._neg_view(X)), model(-X)), 1e-6)
+
+    def test_a_bias_on_another_device_is_an_error(self):
+        found = attn.torch.optimize(nn.Linear(70, 40))
+        found.bias = nn.Parameter(torch.empty(40, device="meta"), False)
+        with self.assertRaises(RuntimeError), torch.no_grad():
+            found(X)
+
+    def test_a_write_between_forward_and_backward_is_an_error(self):
+        found, x = attn.torch.optimize(nn.Linear(70, 40)), X.clone().requires_grad_()
+        y = found(x)
+        with torch.no_grad():
+            found.weight.mul_(2)
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            y.sum().backward()
+
+    def test_weights_that_share_memory_with_another_tensor_stay_what_they_are(self):
+        model = nn.ModuleList([nn.Linear(70, 70) for _ in range(6)]).eval()
+        model[1].weight.data = model[0].weight.data
+        model[2].register_buffer("part", model[2].weight.detach()[3:5])
+        whole = torch.randn(140, 70)
+        model[4].weight.data, model[5].weight.data = whole[:70], whole[70:]
+        found = attn.torch.optimize(model, inplace=True)
+        self.assertEqual([isinstance(one.weight, PackedWeight) for one in found], [False] * 3 + [True] * 3)
+        self.assertIn("3 Linear: weight shares its memory with another tensor", attn.torch.report(found))
+        with torch.no_grad():
+            found[0].weight.zero_()
+            self.assertTrue(torch.equal(found[1](X), found[1].bias.expand(2, 5, 70)))
+            self.assertLess(relative(found[5](X), nn.functional.linear(X, whole[70:], found[5].bias)), 1e-6)
+
+    def test_no_function_writes_through_a_memory_of_numbers(self):
+        weight = attn.torch.optimize(nn.Linear(70, 40)).weight
+        for write in (lambda: weight.apply_(abs), lambda: weight.map_(weight.dense(), max), lambda: weight.storage().fill_(0)):
+            with self.assertRaises(attn.UnsupportedError):
+                write()
+
+
 class States(unittest.TestCase):
     """Copying, storing, loading."""
 
@@ -379,7 +428,6 @@ class Activations(unittest.TestCase):
             wanted = copy.deepcopy(model).double()(X.double())
             for dtype, bound in BOUNDS:
                 found = attn.torch.optimize(model, dtype)
-                self.assertIsInstance(found[1], nn.Identity)
                 self.assertIn("1 with the activation behind them", attn.torch.report(found))
                 x = X.bfloat16() if dtype is torch.bfloat16 else X
                 with torch.no_grad():
@@ -396,11 +444,44 @@ class Activations(unittest.TestCase):
                 compiled = torch.compile(attn.torch.optimize(model), backend="aot_eager", fullgraph=True)
                 self.assertLess(relative(compiled(X), wanted), 1e-6)
 
+    def test_layers_of_a_sequential_alone_have_no_activation(self):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(70, 40), nn.ReLU(), nn.Linear(40, 8), nn.Sigmoid()).eval()
+        found = attn.torch.optimize(model)
+        self.assertIn("2 with the activation behind them", attn.torch.report(found))
+        with torch.no_grad():
+            for length in range(1, 5):
+                self.assertLess(relative(found[:length](X), model[:length](X)), 1e-6)
+                x = X
+                for layer in list(found)[:length]:
+                    x = layer(x)
+                self.assertLess(relative(x, model[:length](X)), 1e-6)
+            again = attn.torch.optimize(found)
+            self.assertLess(relative(again(X), model(X)), 1e-6)
+            self.assertIn("2 with the activation behind them", attn.torch.report(again))
+
+    def test_hooks_and_modules_put_into_a_sequential_afterwards(self):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(70, 40), nn.ReLU(), nn.Linear(40, 8)).eval()
+        found, seen = attn.torch.optimize(model), []
+        with torch.no_grad():
+            handle = found[0].register_forward_hook(lambda module, given, out: seen.append(out))
+            self.assertLess(relative(found(X), model(X)), 1e-6)
+            handle.remove()
+            self.assertLess(relative(seen[0], model[0](X)), 1e-6)
+            for one in (found, model):
+                one[1] = nn.Tanh()
+            self.assertLess(relative(found(X), model(X)), 1e-6)
+
     def test_what_is_not_the_layers_alone(self):
         shared, slow = nn.GELU(), nn.GELU()
         slow.register_forward_hook(lambda module, given, out: out * 2)
-        for model in (nn.Sequential(nn.Linear(70, 70), shared, nn.Linear(70, 70), shared), nn.Sequential(nn.Linear(70, 70), slow),
-                      nn.Sequential(nn.Linear(70, 70), nn.PReLU()), nn.Sequential(nn.Linear(70, 70), nn.Softplus()),
+        model = nn.Sequential(nn.Linear(70, 70), shared, nn.Linear(70, 70), shared)
+        found = attn.torch.optimize(model)
+        self.assertLess(relative(found(X), model(X)), 1e-6)
+        self.assertLess(relative(found[1](X), model[1](X)), 1e-6)
+        for model in (nn.Sequential(nn.Linear(70, 70), slow), nn.Sequential(nn.Linear(70, 70), nn.PReLU()),
+                      nn.Sequential(nn.Linear(70, 70), nn.Softplus()),
                       nn.Sequential(nn.Linear(70, 70), nn.LeakyReLU(0.3)), nn.Sequential(nn.Linear(70, 70), nn.Softmax(-1))):
             found = attn.torch.optimize(model)
             self.assertNotIn("activation", attn.torch.report(found))

@@ -233,20 +233,32 @@ def _places(offsets: Tensor) -> tuple[Tensor, Tensor]:
     return which, torch.arange(which.shape[0], device=offsets.device) - offsets[:-1].long()[which] + offsets[0].long()
 
 
+def _check_offsets(name: str, offsets: Sequence[int], tokens: int, longest: int) -> None:
+    """As the engine checks those of a call."""
+    before = 0
+    for i, at in enumerate(offsets):
+        if not before <= at <= tokens or (i and at - before > longest):
+            raise ArgumentError(f"{name}[{i}] is {at}: offsets must not fall, nor pass the end of the {tokens} tokens, nor grow by "
+                                f"more than the longest sequence, {longest}")
+        before = at
+
+
 def _one_by_one(q: Tensor, k: Tensor, v: Tensor, packed: _Packed, how: _How, probs: bool) -> _Found:
     """Sequence by sequence: ALiBi's distances start from the last key, so that each pair of lengths has its own; packed
     sequences share one table."""
     ends, of_keys = packed.queries.tolist(), packed.keys.tolist()
+    _check_offsets("cu_seqlens_q", ends, q.shape[0], packed.longest_queries)
+    _check_offsets("cu_seqlens_k", of_keys, k.shape[0], packed.longest_keys)
     found: list[_Found] = []
     for i, (first, end, begin, last) in enumerate(zip(ends, ends[1:], of_keys, of_keys[1:])):
         mine = how if how.slopes is None or how.slopes.dim() == 1 else how._replace(slopes=how.slopes[i])
         found.append(_dense(q[None, first:end], k[None, begin:last], v[None, begin:last], mine, True))
-    left = q.shape[0] - ends[-1]
-    o = torch.cat([*(one.o[0] for one in found), q.new_zeros(left, q.shape[1], v.shape[2])])
+    none = [q.new_zeros(n, q.shape[1], v.shape[2]) for n in (ends[0], q.shape[0] - ends[-1])]  # tokens of no sequence
+    o = torch.cat([none[0], *(one.o[0] for one in found), none[1]])
     if not probs:
         return _Found(o)
-    rest = q.new_full((q.shape[1], left), -torch.inf, dtype=_engine.sums_of(q.dtype))
-    lse = torch.cat([*(cast(Tensor, one.lse)[0] for one in found), rest], 1)
+    rest = [q.new_full((q.shape[1], one.shape[0]), -torch.inf, dtype=_engine.sums_of(q.dtype)) for one in none]
+    lse = torch.cat([rest[0], *(cast(Tensor, one.lse)[0] for one in found), rest[1]], 1)
     if not how.dropout:
         return _Found(o, lse, q.new_empty(0))
     weights = q.new_zeros(len(found), q.shape[1], packed.longest_queries, packed.longest_keys)
@@ -436,6 +448,9 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
     if q.dim() != 4 or k_cache.dim() != 4:
         raise ShapeError(f"q has the shape {tuple(q.shape)}, k_cache {tuple(k_cache.shape)}; [B,L,H,D] and [B,S,Hkv,D] are "
                          "wanted")
+    if k_cache.shape[:3] != v_cache.shape[:3]:
+        raise ShapeError(f"k_cache has the shape {tuple(k_cache.shape)}, v_cache {tuple(v_cache.shape)}; the first three axes are the "
+                         "same")
     if (k is None) != (v is None) or (rotary_cos is None) != (rotary_sin is None):
         raise ArgumentError("k and v, and rotary_cos and rotary_sin, come together: one of two is None")
     if k is not None and cache_seqlens is None:

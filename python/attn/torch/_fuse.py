@@ -27,13 +27,45 @@ class ActivatedLinear(nn.Linear):
     kind: str
 
     def forward(self, input: Tensor) -> Tensor:
-        weight = self.weight
-        if isinstance(weight, PackedWeight) and isinstance(input, Tensor) and not isinstance(input, PackedWeight) \
-                and not (torch.is_grad_enabled() and _packed._records(input, self.bias)):
-            found = _packed.multiply(input, weight, self.bias, self.kind)
-            if found is not NotImplemented:
-                return found  # type: ignore[no-any-return]
-        return self.activation(super().forward(input))  # type: ignore[no-any-return]
+        found = _activated(self, input, self.kind)
+        return self.activation(super().forward(input)) if found is NotImplemented else found  # type: ignore[no-any-return]
+
+
+class ActivatedSequential(nn.Sequential):
+    """A Sequential that computes activations with the linear layers before them.  Its modules stay what they are, because
+    a slice of it, or a loop over it, may read the result of a linear layer alone."""
+    pairs: tuple[tuple[nn.Module, nn.Module, str], ...] = ()  # a linear layer, the activation behind it, its kind
+
+    def forward(self, input: Any) -> Any:
+        kinds = {id(linear): (activation, kind) for linear, activation, kind in self.pairs}
+        modules = list(self._modules.values())
+        at = 0
+        while at < len(modules):
+            module = modules[at]
+            activation, kind = kinds.get(id(module), (None, ""))
+            at += 1
+            if activation is not None and at < len(modules) and modules[at] is activation and _plain(module) and _plain(activation):
+                found = _activated(module, input, kind)
+                if found is not NotImplemented:
+                    input = found
+                    at += 1
+                    continue
+            input = module(input)  # type: ignore[misc]
+        return input
+
+
+def _plain(module: Any) -> bool:
+    """Whether a call of a module is its class's forward pass and nothing else."""
+    return "forward" not in module.__dict__ and not _hooked(module)
+
+
+def _activated(linear: Any, input: Any, kind: str) -> Any:
+    """The activation of a packed linear layer's result, or NotImplemented where two modules must compute it."""
+    weight = linear.weight
+    if not isinstance(weight, PackedWeight) or not isinstance(input, Tensor) or isinstance(input, PackedWeight) \
+            or (torch.is_grad_enabled() and _packed._records(input, linear.bias)):
+        return NotImplemented
+    return _packed.multiply(input, weight, linear.bias, kind)
 
 
 def _kind_of(activation: nn.Module) -> Optional[str]:
@@ -67,7 +99,7 @@ class _Tracer(torch.fx.Tracer):
 def _calls(module: nn.Module) -> Iterator[tuple[str, str]]:
     """The names of (linear layer, activation) of which a module calls the second on the first one's result, which nothing else
     reads, each once."""
-    if type(module) is nn.Sequential:
+    if type(module) in (nn.Sequential, ActivatedSequential):
         names = list(module._modules)
         yield from zip(names, names[1:])
         return
@@ -91,24 +123,35 @@ def _calls(module: nn.Module) -> Iterator[tuple[str, str]]:
 
 
 def fuse(model: nn.Module) -> None:
-    """Gives packed linear layers the activations behind them; an Identity stays in the activation's place."""
+    """Gives packed linear layers the activations behind them; an Identity stays in the activation's place, except in a
+    Sequential."""
     places = Counter(id(module) for _, module in model.named_modules(remove_duplicate=False))
     for module in list(model.modules()):
         children = module._modules
         if not any(type(child) is nn.Linear and isinstance(child.weight, PackedWeight) for child in children.values()):
             continue
+        pairs: list[tuple[nn.Module, nn.Module, str]] = []
         for first, second in list(_calls(module)):
             linear, activation = children.get(first), children.get(second)
             if type(linear) is not nn.Linear or activation is None or not isinstance(linear.weight, PackedWeight) or _hooked(linear):
                 continue
             kind = _kind_of(activation)
-            if kind is None or places[id(linear)] != 1 or places[id(activation)] != 1:
+            if kind is None:
+                continue
+            if isinstance(module, nn.Sequential):
+                pairs.append((linear, activation, kind))
+                continue
+            if places[id(linear)] != 1 or places[id(activation)] != 1:
                 continue
             linear.__class__ = ActivatedLinear
             linear.kind = kind  # type: ignore[assignment]
             linear.activation = activation
             children[second] = nn.Identity()
+        if pairs:
+            module.__class__ = ActivatedSequential
+            module.pairs = tuple(pairs)  # type: ignore[assignment]
 
 
 def count(model: Any) -> int:
-    return sum(isinstance(module, ActivatedLinear) for module in model.modules())
+    return sum(len(module.pairs) if isinstance(module, ActivatedSequential) else isinstance(module, ActivatedLinear)
+               for module in model.modules())

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .._errors import ArgumentError, UnsupportedError
-from . import _fuse, _packed, _transformers
+from . import _fuse, _linear, _packed, _transformers
 from ._packed import PackedWeight
 
 _TYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -63,6 +63,26 @@ def _refusal(module: nn.Module, name: str, form: Optional[str]) -> Optional[str]
     if form == "int8" and weight.shape[1] > 130_000:
         return f"{name} has rows too long for int8"
     return None
+
+
+def _sharing(model: nn.Module) -> set[int]:
+    """The ids of tensors whose memory is also that of another tensor of the model: what is written to one of them is read from
+    the other, which a packed weight could not follow."""
+    places = []
+    for one in {id(x): x for x in (*model.parameters(), *model.buffers())}.values():
+        if isinstance(one, PackedWeight) or one.device.type != "cpu" or one.layout != torch.strided or one.numel() == 0 \
+                or type(one) not in (nn.Parameter, Tensor):
+            continue
+        places.append((*_linear._extent(one), id(one)))
+    places.sort()
+    found: set[int] = set()
+    end, last = 0, 0  # of the tensor that reaches furthest
+    for first, behind, one_id in places:
+        if first < end:
+            found.update((one_id, last))
+        if behind > end:
+            end, last = behind, one_id
+    return found
 
 
 def _form_for(weight: Tensor, form: Optional[str]) -> str:
@@ -152,6 +172,8 @@ def optimize(model: nn.Module, dtype: Union[None, str, torch.dtype] = None, inpl
     kept: list[Tensor] = []  # so that no other parameter gets the same id
     taken = [(module, name, turned) for module in found.modules() for name, turned in _linear_like(module)
              if _refusal(module, name, form) is None]
+    sharing = _sharing(found)
+    taken = [one for one in taken if id(one[0]._parameters[one[1]]) not in sharing]
     layouts: dict[int, set[bool]] = {}
     for module, name, turned in taken:
         layouts.setdefault(id(module._parameters[name]), set()).add(turned)
@@ -189,12 +211,14 @@ def report(model: nn.Module) -> str:
     packed: Counter[str] = Counter()
     left: Counter[str] = Counter()
     seen: set[int] = set()
+    sharing = _sharing(model)
     bytes_packed = 0
     for path, module in model.named_modules():
         for name, _ in _linear_like(module):
             weight = module._parameters.get(name)
             if not isinstance(weight, PackedWeight):
-                why = _refusal(module, name, None) or "not packed"
+                why = _refusal(module, name, None) or (
+                    f"{name} shares its memory with another tensor" if id(weight) in sharing else "not packed")
                 left[f"{type(module).__name__}: {why}"] += 1
                 continue
             kind = "Linear" if isinstance(module, _fuse.ActivatedLinear) else type(module).__name__

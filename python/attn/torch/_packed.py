@@ -181,8 +181,7 @@ torch.library.register_autograd("attn::linear_packed", _back, setup_context=_kee
 
 def _pack(weight: Tensor, form: str, turned: bool, into: Optional[Tensor] = None) -> Tensor:
     """A dense weight as a packed matrix; turned: it is [k,n]."""
-    if weight.dtype is torch.float16:
-        weight = weight.float()
+    weight = (weight.float() if weight.dtype is torch.float16 else weight).resolve_neg()
     context = _engine.engine().context
     k, n = weight.shape if turned else weight.shape[::-1]
     row, column = weight.stride() if turned else weight.stride()[::-1]
@@ -267,6 +266,8 @@ class PackedWeight(Tensor):
         if not _fits(weight, self.form):
             raise UnsupportedError(f"attn: numbers that are not finite cannot be packed as {self.form}")
         _pack(weight, self.form, self.turned, self._packed)
+        if not self._packed.is_inference():
+            torch.autograd.graph.increment_version(self._packed)  # a backward pass must not read the new numbers
         self._state.exact = _is_exact(weight, self.form)
 
     # ---------------------------------------------------------------------------------- PyTorch's protocols
@@ -454,11 +455,12 @@ def multiply(x: Any, weight: PackedWeight, bias: Optional[Tensor], activation: s
         bias = None if bias is None else bias.to(dtype)
     if x.dtype is not dtype or x.dim() == 0 or x.shape[-1] != k or x.device.type != "cpu" or x.layout != torch.strided:
         return NotImplemented
-    if bias is not None and (bias.dtype is not dtype or bias.dim() != 1 or bias.shape[0] != n):
+    if bias is not None and (bias.dtype is not dtype or bias.dim() != 1 or bias.shape[0] != n or bias.device.type != "cpu"
+                             or bias.layout != torch.strided):
         return NotImplemented
     packed = weight._packed
     if type(x) in _ops._PLAIN and _ops.eager() and not (torch.is_grad_enabled() and _records(x, bias, factor, residual)) \
-            and (bias is None or type(bias) in _ops._PLAIN) and not x.is_neg():
+            and (bias is None or (type(bias) in _ops._PLAIN and not bias.is_neg())) and not x.is_neg():
         y = _linear_packed(x, packed, bias, n, weight.form, activation, factor, residual)
     else:
         y = _op(x, packed, bias, n, weight.form, activation, factor, residual)
@@ -590,7 +592,8 @@ _RULES: dict[Any, Callable[..., Any]] = {
     Tensor.requires_grad.__set__: _set_require, Tensor.numpy: _numpy, Tensor.__array__: _array,  # type: ignore[attr-defined]
     torch._has_compatible_shallow_copy_type: lambda *_: False,  # to() makes another parameter, of the new type
     Tensor.tolist: lambda self: self.dense().tolist(), Tensor.share_memory_: _share, Tensor.data_ptr: _no_memory,
-    Tensor.__dlpack__: _no_memory,
+    Tensor.__dlpack__: _no_memory, Tensor.storage: _no_memory, Tensor.apply_: _no_memory, Tensor.map_: _no_memory,
+    Tensor.map2_: _no_memory,  # type: ignore[attr-defined]
     Tensor.is_shared: lambda self: self._packed.is_shared(), Tensor.element_size: lambda self: self.dtype.itemsize}
 _DISPATCH: dict[Any, Callable[..., Any]] = {
     _aten.detach.default: _same_rule, _aten.alias.default: _same_rule, _aten.t.default: _t_rule,

@@ -262,7 +262,7 @@ def _scale_of(scale: Optional[float], channels: int) -> tuple[int, float]:
         raise ArgumentError("scale requires a gradient, which attn does not compute; expected a number")
     if not -math.inf < scale < math.inf:
         raise ArgumentError(f"scale is {scale}; expected a finite number")
-    return (0, float(scale)) if scale else (_CONSTANT, 1.0)
+    return (0, float(scale)) if scale else (_CONSTANT, 1e-30)  # constant scores of next to 0: log-sum-exps and sinks see them
 
 
 def _is_tensor(x: Any) -> bool:
