@@ -165,7 +165,7 @@ typedef struct job {
     const cli_call *cli;
     attn_encoder *encoder;
     attn_encoder_options how;
-    int64_t dim, texts, rows, cut;
+    int64_t dim, texts, rows, cut, windowed; /* windowed: proteins that are longer than a window */
     record records[AHEAD];
     attn_encoder_text tokens[AHEAD];
     attn__output out, offsets, names; /* files that are written; unused ones have no context */
@@ -190,7 +190,8 @@ static int take_ids(job *j, const char *path, const record *text, attn_encoder_t
         errno = 0;
         long long id = strtoll(at, &end, 10);
         if (end == at || (*end && *end != ' ' && *end != '\t') || errno || id < 0 || id >= j->encoder->info.vocabulary)
-            return cli_fail(CLI_BAD, "%s:%lld: \"%.20s\" is no id below %lld", path, (long long)text->line, at,
+            return cli_fail(CLI_BAD, "%s:%lld: \"%.*s\" is no id below %lld", path, (long long)text->line,
+                            (int)(strcspn(at, " \t") < 20 ? strcspn(at, " \t") : 20), at,
                             (long long)j->encoder->info.vocabulary);
         to->ids[to->n++] = (int32_t)id;
         at = end;
@@ -468,6 +469,7 @@ static int step(job *j, reader *r, int64_t *n)
         code = split(j, path, next, &j->tokens[*n]);
         bytes += next->length;
         j->cut += j->tokens[*n].cut;
+        j->windowed += j->encoder->info.protein && j->tokens[*n].n > j->encoder->info.max_length;
         ++*n;
     }
     if (code == CLI_OK && *n > 0 && j->texts == 0)
@@ -526,6 +528,11 @@ static void tell(const job *j)
     if (j->cut > 0)
         cli_note(j->cli, "note: %lld of %lld texts had more than %lld tokens and were cut (--max-length)",
                  (long long)j->cut, (long long)j->texts, (long long)info->max_length);
+    if (j->windowed > 0)
+        cli_note(j->cli,
+                 "note: %lld of %lld proteins had more than %lld residues and were computed in windows of that length "
+                 "that overlap by half (--max-length)",
+                 (long long)j->windowed, (long long)j->texts, (long long)info->max_length - 2);
 }
 
 static int embed(job *j)
@@ -607,6 +614,8 @@ int cli_embed_texts(const cli_call *cli)
         return code;
     if (cli_flag(cli, "normalize") && cli_flag(cli, "unnormalized"))
         return cli_fail(CLI_BAD, "--normalize and --unnormalized exclude each other");
+    if (cli_given(cli, "similar") && cli_given(cli, "out"))
+        return cli_fail(CLI_BAD, "--similar writes no file: leave --out away");
     job *j = calloc(1, sizeof *j);
     if (!j)
         return cli_fail(CLI_FAILED, "out of memory");

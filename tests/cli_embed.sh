@@ -51,7 +51,7 @@ expect 2 'cannot be read' "$attn" embed missing.txt --model $model
 printf '2 5 6 3\n2 9 3\n' > ids.txt
 expect 0 ': 2 x 8$' "$attn" embed ids.txt --ids --model $model -o w.npy
 printf '2 5\n2 999 3\n' > ids.txt
-expect 2 'ids.txt:2: "999 3" is no id below' "$attn" embed ids.txt --ids --model $model -o never.npy
+expect 2 'ids.txt:2: "999" is no id below' "$attn" embed ids.txt --ids --model $model -o never.npy
 [ -e never.npy ] && fail "an array is left of a run that failed"
 printf '2 5\n\n' > ids.txt
 expect 2 'ids.txt:2: no ids' "$attn" embed ids.txt --ids --model $model -o never.npy
@@ -61,6 +61,7 @@ expect 0 '^1.000000	2	When do you open?$' "$attn" embed faq.txt --model $model -
 same "texts that --top 2 prints" 2 "$(wc -l < out.txt | tr -d ' ')"
 expect 0 '"number":2,"text":"When do you open?"' "$attn" embed faq.txt --model $model --similar "When do you open?" --json
 expect 2 '\-\-pool none gives several' "$attn" embed faq.txt --model $model --similar a --pool none
+expect 2 'writes no file' "$attn" embed faq.txt --model $model --similar a -o never.npy
 
 # ---- attn run reads the same directory
 python3 - <<'END'
@@ -87,6 +88,9 @@ expect 0 ': 120 x 8$' "$attn" embed proteins.fasta --model $esm --pool none -o w
 grep -v '>' proteins.fasta | "$attn" embed --model $esm -o w.npy > /dev/null 2>&1
 cmp -s p.npy w.npy || fail "a protein in a line differs from the protein in FASTA"
 printf '>a\nMK-T\n' | expect 2 "'-', is no residue" "$attn" embed --model $esm -o never.npy
+expect 0 '3 of 3 proteins had more than 38 residues and were computed in windows' \
+    "$attn" embed proteins.fasta --model $esm --max-length 40 -o w.npy
+same "vectors of windows" "3, 8" "$(shape w.npy)"
 expect 0 'protein.contacts.tsv' "$attn" contacts protein.fasta --model $esm -o contacts
 same "contacts" "60, 60" "$(shape contacts/protein.contacts.npy)"
 expect 0 'windows of 38 that overlap by half' "$attn" contacts protein.fasta --model $esm -o windows --max-length 40

@@ -42,7 +42,7 @@ ATTN_API void attn_translator_destroy(attn_translator *translator); /* Destroys 
 ATTN_API attn_status attn_translator_pack_weights(attn_translator *translator);
 /* A lexicon. It has the probabilities that a token of one language translates to a token of the other. */
 typedef struct attn_lexicon attn_lexicon;
-/* Options for translating. Zero means the default. */
+/* Options for translating. Zero means the default. Negative numbers, NaN and infinity are refused (ATTN_ERROR_ARGUMENT). */
 typedef struct attn_translator_options {
     /* width of the beam; 1: greedy search; 0: the model's own setting, which is 1 if attn trained the model */
     int64_t beam;

@@ -72,6 +72,8 @@ def text_lines(lines: Union[str, Iterable[str]], what: str) -> Tuple[List[bytes]
     single = isinstance(lines, str)
     given: Iterable[str] = [lines] if isinstance(lines, str) else lines
     try:
+        if isinstance(lines, (bytes, bytearray)):
+            raise TypeError
         return [c.text(line, f"{what} {i}") for i, line in enumerate(given)], single
     except TypeError:
         raise ArgumentError(f"{what}s are a text or several texts, not {lines!r}") from None

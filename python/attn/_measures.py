@@ -33,6 +33,9 @@ References = Union[Sequence[str], Sequence[Sequence[Optional[str]]]]
 
 
 def _texts(hypotheses: Iterable[str], references: Iterable[Any]) -> Tuple[Any, Any, Any, int]:
+    for name, texts in (("hypotheses", hypotheses), ("references", references)):
+        if isinstance(texts, (str, bytes)):
+            raise ArgumentError(f"{name} are a list of texts, not the single text {texts!r:.80}")
     said = [c.text(h, "a hypothesis") for h in hypotheses]
     given = list(references)
     streams: List[List[Optional[str]]] = [given] if all(isinstance(r, str) for r in given) else [list(r) for r in given]

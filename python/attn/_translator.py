@@ -108,7 +108,7 @@ class Translator(Application):
 
     def translate(self, source: Union[str, Iterable[str]], **options: Any) -> Union[str, List[str]]:
         """The best translation of a line, or of each of several lines. Takes the options of translate_batch."""
-        lines = [source] if isinstance(source, str) else list(source)
+        lines = [source] if isinstance(source, str) else source
         prefix = options.get("target_prefix")
         if isinstance(source, str) and isinstance(prefix, str):
             options["target_prefix"] = [prefix]
@@ -123,7 +123,7 @@ class Translator(Application):
         lines = iter(source)
         prefixes = None if target_prefix is None else iter(target_prefix)
         while True:
-            batch = list(itertools.islice(lines, max_batch_size))
+            batch = list(itertools.islice(lines, max_batch_size if max_batch_size > 0 else 32))
             if not batch:
                 return
             some = None if prefixes is None else list(itertools.islice(prefixes, len(batch)))

@@ -62,6 +62,7 @@ class Translators(Folder):
         self.assertEqual(self.translator.translate(iter(SENTENCES))[0], one)
         self.assertEqual(self.translator(SENTENCES[0]), one)
         self.assertEqual(self.translator.translate([]), [])
+        self.assertEqual(len(list(self.translator.translate_iterable(SENTENCES, max_batch_size=0))), len(SENTENCES))
         self.assertEqual([r.hypotheses[0] for r in self.translator.translate_iterable(iter(SENTENCES), max_batch_size=2)],
                          self.translator.translate(SENTENCES))
 
@@ -85,11 +86,19 @@ class Translators(Folder):
 
     def test_wrong_options_are_refused_by_name(self):
         for options, words in (({"num_hypotheses": 3, "beam_size": 2}, "3 translations of a line"), ({"target_prefix": ["a"]}, "1 prefixes"),
-                               ({"target_prefix": ["qqqq", None, None]}, "qqqq")):
+                               ({"target_prefix": ["qqqq", None, None]}, "qqqq"), ({"beam_size": -1}, "beam cannot be -1"),
+                               ({"max_batch_size": -2}, "at once cannot be -2"), ({"num_hypotheses": -1}, "of a line cannot be -1"),
+                               ({"length_penalty": float("nan")}, "length penalty cannot be nan"),
+                               ({"repetition_penalty": -0.5}, "repetition penalty cannot be -0.5"),
+                               ({"no_repeat_ngram_size": -1}, "do not repeat cannot be -1"),
+                               ({"min_decoding_length": 9, "max_decoding_length": 5}, "at least 9 tokens .* at most 5")):
             with self.assertRaisesRegex(attn.ArgumentError, words):
                 self.translator.translate_batch(SENTENCES, **options)
         with self.assertRaisesRegex(attn.ArgumentError, "line 1"):
             self.translator.translate(["a", 3])
+        for wrong in (None, 3, b"Go."):
+            with self.assertRaisesRegex(attn.ArgumentError, "lines are a text or several texts"):
+                self.translator.translate(wrong)
         with self.assertRaisesRegex(attn.ArgumentError, "compute_type"):
             attn.Translator(self.model, compute_type="int4")
         with self.assertRaises(attn.NotFoundError):
@@ -293,6 +302,9 @@ class Measures(Folder):
                                   ([[None, "a", "b"]], "hypothesis 0")):
             with self.assertRaisesRegex(attn.ArgumentError, words):
                 attn.bleu(self.HYPOTHESES, references)
+        for texts in (("a b", ["a b"]), (["a b"], "a b"), ("a", "a")):
+            with self.assertRaisesRegex(attn.ArgumentError, "a list of texts"):
+                attn.chrf(*texts)
 
     ANNOTATIONS = {"images": [{"id": 1, "width": 100, "height": 100}, {"id": 2, "width": 100, "height": 100}],
                    "categories": [{"id": 3, "name": "cup"}, {"id": 5, "name": "plate"}],

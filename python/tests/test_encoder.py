@@ -72,13 +72,17 @@ class Encoders(unittest.TestCase):
                                   ("ubinary", attn.UnsupportedError, {"precision": "ubinary"}),
                                   ("prompt has the name", attn.NotFoundError, {"prompt_name": "query"}),
                                   ("median", attn.ArgumentError, {"pool": "median"}),
-                                  ("batch_size", attn.ArgumentError, {"batch_size": 0})):
+                                  ("batch_size", attn.ArgumentError, {"batch_size": 0}),
+                                  ("truncate_dim", attn.ArgumentError, {"truncate_dim": 0})):
             with self.assertRaisesRegex(error, words):
                 encoder.encode(self.proteins, **how)
         with self.assertRaisesRegex(attn.FormatError, "'1', is no residue"):
             encoder.encode(["MK", "MK1"])
         with self.assertRaisesRegex(attn.ArgumentError, "sentence 1 is no text"):
             encoder.encode(["MK", 7])
+        for wrong in (None, 3, b"MK"):
+            with self.assertRaisesRegex(attn.ArgumentError, "a text or several texts, not"):
+                encoder.encode(wrong)
         with self.assertRaises(attn.NotFoundError):
             attn.Encoder(os.path.join(self.folder.name, "missing"))
 

@@ -108,5 +108,9 @@ PYTHON_BEFORE = {
     "docs/python.md": _ARRAYS + 'x = _r.standard_normal((2, 6, 64)).astype("f4")\ndy = numpy.ones_like(x)\n'
                       'lens = numpy.array([6, 4], "i4")\n'
                       'state = attn.build("multi-head-attention", {"num_hiddens": 64, "num_heads": 4}).state_dict()\n'
-                      'layer = attn.build("multi-head-attention", {"num_hiddens": 64, "num_heads": 4})\n',
+                      'layer = attn.build("multi-head-attention", {"num_hiddens": 64, "num_heads": 4})\n'
+                      'import os, subprocess\n'
+                      'if not os.path.exists("en-fr"):  # the translator, for the snippet that opens one\n'
+                      '    subprocess.run("build/attn train translate --data phrasebook --num-hiddens 16 --ffn-num-hiddens 16 "\n'
+                      '                   "--num-blks 1 --num-heads 2 --epochs 1 --quiet --out en-fr".split(), check=True)\n',
 }

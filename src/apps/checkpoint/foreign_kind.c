@@ -94,7 +94,7 @@ attn_status attn__foreign_type_refuse(attn_context *context, const char *setting
     return attn__fail(
         context, ATTN_ERROR_UNSUPPORTED,
         "%s: the model_type is \"%.60s\"; of Hugging Face's models, attn classify reads vit, attn detect "
-        "reads detr, attn translate reads marian, and attn embed reads bert, roberta, xlm-roberta, camembert, "
+        "reads detr, attn translate reads marian, and attn embed reads directories of bert, roberta, xlm-roberta, camembert, "
         "distilbert, modernbert and esm; the other commands read what attn train wrote",
         settings, type);
 }

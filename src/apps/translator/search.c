@@ -42,6 +42,31 @@ static attn_status join_banned(const attn_translator *t, attn_translator_options
     return ATTN_OK;
 }
 
+/* Refuses numbers that would otherwise count as "not given". */
+static attn_status check_given(const attn_translator *t, const attn_translator_options *o)
+{
+    const struct {
+        const char *name;
+        double value;
+    } given[] = {{"width of the beam", (double)o->beam},
+                 {"number of sentences that are translated at once", (double)o->batch},
+                 {"number of translations of a line", (double)o->nbest},
+                 {"length penalty", o->length_penalty},
+                 {"length of n-grams that do not repeat", (double)o->no_repeat_ngram},
+                 {"repetition penalty", o->repetition_penalty},
+                 {"minimum number of tokens", (double)o->min_len},
+                 {"maximum number of tokens", (double)o->max_len},
+                 {"number of tokens for each token of the line", o->length_factor}};
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++)
+        if (!(given[i].value >= 0 && isfinite(given[i].value)))
+            return attn__fail(t->context, ATTN_ERROR_ARGUMENT,
+                              "the %s cannot be %g; it must be 0 (the default) or more", given[i].name, given[i].value);
+    if (o->max_len > 0 && o->min_len > o->max_len)
+        return attn__fail(t->context, ATTN_ERROR_ARGUMENT, "at least %lld tokens are requested, but at most %lld",
+                          (long long)o->min_len, (long long)o->max_len);
+    return ATTN_OK;
+}
+
 /* Fills in the defaults of the search options. If the caller gives a maximum length, it is used instead of the
  * model's maximum, which grows with the line. */
 attn_status attn__search_resolve(const attn_translator *t, const attn_translator_options *options,
@@ -49,6 +74,9 @@ attn_status attn__search_resolve(const attn_translator *t, const attn_translator
 {
     const attn_translator_options own = attn_translator_own_search(t).options;
     *o = options ? *options : (attn_translator_options){0};
+    attn_status status = check_given(t, o);
+    if (status != ATTN_OK)
+        return status;
     o->beam = o->beam > 0 ? o->beam : own.beam;
     o->batch = o->batch > 0 ? o->batch : 32;
     o->nbest = o->nbest > 0 ? o->nbest : 1;
