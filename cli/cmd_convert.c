@@ -68,6 +68,24 @@ static const char *const examples[] = {
     NULL,
 };
 
+/* Refuses options that have no effect on a conversion of this kind. */
+static int refuse_unused(const cli_call *cli, bool vit, bool msa, bool named)
+{
+    const struct {
+        const char *option, *what;
+        bool used;
+    } limited[] = {
+        {"heads", "to a Vision Transformer of Hugging Face or timm; for other models --config sets the heads", vit},
+        {"mean", "to a Vision Transformer of Hugging Face or timm", vit},
+        {"std", "to a Vision Transformer of Hugging Face or timm", vit},
+        {"regression", "to an MSA Transformer", msa},
+        {"config", "with --arch or --names", named}};
+    for (size_t i = 0; i < sizeof limited / sizeof *limited; i++)
+        if (cli_given(cli, limited[i].option) && !limited[i].used)
+            return cli_fail(CLI_BAD, "--%s applies only %s", limited[i].option, limited[i].what);
+    return CLI_OK;
+}
+
 static int convert_msa(const cli_call *cli)
 {
     attn_msa *msa;
@@ -239,7 +257,11 @@ static int convert_known(const cli_call *cli)
 {
     attn_checkpoint_kind kind;
     cli_form form = cli_form_of(cli, cli->words[0]);
-    if (attn_model_has_adapter(cli->context, cli->words[0]))
+    bool adapter = attn_model_has_adapter(cli->context, cli->words[0]);
+    if ((adapter || form == CLI_FORM_OWN || form == CLI_FORM_MARIANMT) &&
+        refuse_unused(cli, false, false, false) != CLI_OK)
+        return CLI_BAD;
+    if (adapter)
         return attn_model_merge_adapter(cli->context, cli->words[0], cli_text(cli, "out")) == ATTN_OK
                    ? CLI_OK
                    : cli_failed(cli, NULL);
@@ -260,13 +282,16 @@ static int convert_known(const cli_call *cli)
             "%s: its tensor names match neither an MSA Transformer of ESM nor a Vision Transformer of Hugging Face "
             "or timm; give --arch and --config, or -o NAME.safetensors to write its tensors alone",
             cli->words[0]);
+    bool msa = kind == ATTN_CHECKPOINT_MSA;
+    if (refuse_unused(cli, !msa && kind != ATTN_CHECKPOINT_MARIAN, msa, false) != CLI_OK)
+        return CLI_BAD;
     if (kind == ATTN_CHECKPOINT_MARIAN && stored_precision(cli))
         return cli_fail(CLI_BAD, translator_keeps);
     if (kind == ATTN_CHECKPOINT_MARIAN)
         return attn_marian_convert(cli->context, cli->words[0], cli_text(cli, "out")) == ATTN_OK
                    ? CLI_OK
                    : cli_failed(cli, NULL);
-    return kind == ATTN_CHECKPOINT_MSA ? convert_msa(cli) : convert_vit(cli);
+    return msa ? convert_msa(cli) : convert_vit(cli);
 }
 
 /* Checks the precision before anything is written, so that a wrong precision does not change an existing directory. */
@@ -297,11 +322,8 @@ static int write_out(const cli_call *cli, const cli_foreign *foreign)
     if (tensors && named)
         return cli_fail(CLI_BAD, "%s requires a directory: -o %.*s", *cli_text(cli, "arch") ? "--arch" : "--names",
                         (int)(n - m), out);
-    if (cli_given(cli, "heads") && (tensors || named))
-        return cli_fail(
-            CLI_BAD,
-            "--heads applies only to a Vision Transformer of Hugging Face or timm; for other models --config sets "
-            "the heads");
+    if ((tensors || named) && refuse_unused(cli, false, false, named) != CLI_OK)
+        return CLI_BAD;
     if (tensors && stored_precision(cli))
         return cli_fail(CLI_BAD, "--precision requires a directory: -o %.*s", (int)(n - m), out);
     int code = stored_precision(cli) ? check_precision(cli, foreign) : CLI_OK;

@@ -130,6 +130,9 @@ for name in dark light; do
     awk -v k=$name 'BEGIN { print "P3 4 4 255"; for (i = 0; i < 48; i++) print k == "dark" ? i % 5 * 9 : 255 - i * i % 50 }' > $name.ppm
 done
 expect 2 'set --heads' "$attn" convert timm.safetensors -o none
+expect 2 '[-]-regression applies only to an MSA' "$attn" convert hf -o none --regression none.pt
+expect 2 '[-]-config applies only with --arch' "$attn" convert hf -o none --config '{"num_heads": 2}'
+expect 2 '[-]-mean applies only to a Vision' "$attn" convert timm.safetensors -o none.safetensors --mean 0,0,0
 [ ! -e none ] || fail "a refused checkpoint leaves a directory"
 "$attn" convert timm.safetensors --heads 1 -o vit-timm 2>said >/dev/null || fail "timm: $(cat said)"
 grep -q 'pixels are scaled by (x - 0.5) / 0.5' said || fail "does not say how pixels are scaled"

@@ -478,6 +478,8 @@ static void added_tokens_are_tokens(void **state)
         {"{\"added_tokens_decoder\": {\"6\": {\"content\": \"t\", \"single_word\": true}}}", "single_word"},
         {"{\"added_tokens_decoder\": {\"7\": {\"content\": \"t\"}}}", "\"t\" has the id 7"},
         {"{\"added_tokens_decoder\": {\"3\": {\"content\": \"t\"}}}", "\"t\" has the id 3"},
+        {"{\"sp_model_kwargs\": {\"alpha\": 0.1, \"enable_sampling\": true}}",
+         "\"enable_sampling\" of \"sp_model_kwargs\" is true"},
         {"{\"added_tokens_decoder\": {\"x\": {\"content\": \"t\"}}}",
          "\"x\" of \"added_tokens_decoder\" is not an id"}};
     static const int32_t wanted[] = {3, 6, 7, 3, 0};

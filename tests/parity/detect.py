@@ -114,7 +114,11 @@ def compare_settings(attn, work, net, images):
                {"backbone": "resnetblur18"}, {"backbone_config": {**original["backbone_config"], "hidden_act": "gelu"}},
                {"backbone_config": {**original["backbone_config"], "downsample_in_bottleneck": True}},
                {"backbone_config": {"model_type": "timm_backbone", "output_stride": 8}},
-               {"backbone_config": {"model_type": "swin"}}]
+               {"backbone_config": {"model_type": "swin"}},
+               # sizes that the tensors do not have: transformers leaves out the blocks beyond them
+               {"encoder_layers": 1}, {"decoder_layers": 2}, {"d_model": 64}, {"num_queries": 5}, {"decoder_ffn_dim": 96},
+               {"backbone_config": {**original["backbone_config"], "depths": [1, 2, 2, 2]}},
+               {"id2label": {str(i): str(i) for i in range(4)}}]
     for name, settings in [("preprocessor_config.json", s) for s in preparations] + [("config.json", s) for s in configs]:
         (work / "net/preprocessor_config.json").write_text('{"size": 64, "max_size": 96}')
         (work / "net/config.json").write_text(json.dumps(original))

@@ -8,6 +8,7 @@
 #include "attn/io.h"
 #include "base/context.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Names of tensors. If a checkpoint has such a tensor, it belongs to another network than DETR. */
@@ -146,6 +147,13 @@ static attn_status exchange(attn_config **config, attn_context *context, const c
     return ATTN_OK;
 }
 
+/* A config.json of Hugging Face may lack its model_type. */
+static bool is_hugging_face(const attn_config *config)
+{
+    return attn_config_get(config, "model_type") || attn_config_get(config, "encoder_attention_heads") ||
+           attn_config_get(config, "backbone_config.model_type");
+}
+
 attn_status attn__detr_settings(attn_config **config, attn_context *context, const char *settings, const char *weights)
 {
     attn_checkpoint *checkpoint = NULL;
@@ -155,14 +163,74 @@ attn_status attn__detr_settings(attn_config **config, attn_context *context, con
         status = attn_checkpoint_open(&checkpoint, context, weights, NULL, saved);
     if (status == ATTN_OK)
         status = attn__detr_check(context, checkpoint, weights);
-    /* A config.json of Hugging Face may lack its model_type. */
-    bool foreign = attn_config_get(*config, "model_type") || attn_config_get(*config, "encoder_attention_heads") ||
-                   attn_config_get(*config, "backbone_config.model_type");
-    if (status == ATTN_OK && foreign)
+    if (status == ATTN_OK && is_hugging_face(*config))
         status = exchange(config, context, settings);
     if (status == ATTN_OK)
         status = take_arguments(*config, saved);
     attn_checkpoint_close(checkpoint);
     attn_config_destroy(saved);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------- sizes of the tensors */
+
+/* Reports whether the settings name the ResNet that the tensors have, or give its numbers of blocks. Otherwise *key
+ * becomes the setting. */
+static bool backbone_agrees(const attn_config *given, const char *found, const char **key)
+{
+    static const struct {
+        const char *name;
+        int64_t blocks[4];
+    } resnets[] = {{"resnet18", {2, 2, 2, 2}},
+                   {"resnet34", {3, 4, 6, 3}},
+                   {"resnet50", {3, 4, 6, 3}},
+                   {"resnet101", {3, 4, 23, 3}}};
+    *key = "backbone_config.depths";
+    const attn_config_value *depths = attn_config_get(given, *key);
+    for (size_t i = 0; depths && i < sizeof resnets / sizeof *resnets; i++)
+        if (strcmp(found, resnets[i].name) == 0)
+            return depths->type != ATTN_CONFIG_TYPE_INTS ||
+                   (depths->n == 4 && memcmp(depths->integers, resnets[i].blocks, sizeof resnets[i].blocks) == 0);
+    *key = attn_config_get(given, "backbone_config.backbone") ? "backbone_config.backbone" : "backbone";
+    const char *name = attn_config_text(given, *key, "");
+    size_t n = strcspn(name, ".");
+    return n == 0 || (n == strlen(found) && strncmp(name, found, n) == 0);
+}
+
+static attn_status compare_sizes(attn_context *context, const attn_config *given, const attn_config *model,
+                                 const char *settings)
+{
+    static const char *const same[][2] = {{"d_model", "hidden_dim"},        {"encoder_layers", "enc_layers"},
+                                          {"decoder_layers", "dec_layers"}, {"encoder_ffn_dim", "dim_feedforward"},
+                                          {"num_queries", "num_queries"},   {"decoder_ffn_dim", "dim_feedforward"},
+                                          {"num_channels", "in_channels"}};
+    const char *key;
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        int64_t found = attn_config_int(model, same[i][1], -1), said = attn_config_int(given, same[i][0], found);
+        if (found >= 0 && said != found)
+            return attn__fail(context, ATTN_ERROR_SHAPE, "%s: \"%s\" is %lld, but the tensors have %lld", settings,
+                              same[i][0], (long long)said, (long long)found);
+    }
+    const char *backbone = attn_config_text(model, "backbone", "");
+    if (*backbone && !backbone_agrees(given, backbone, &key))
+        return attn__fail(context, ATTN_ERROR_SHAPE, "%s: \"%s\" is another ResNet than the %s of the tensors",
+                          settings, key, backbone);
+    char label[40];
+    int64_t classes = attn_config_int(model, "num_classes", 0);
+    snprintf(label, sizeof label, "id2label.%lld", (long long)classes);
+    return classes > 0 && attn_config_get(given, label)
+               ? attn__fail(context, ATTN_ERROR_SHAPE,
+                            "%s: \"id2label\" names a class %lld, but the tensors have %lld classes, numbered from 0",
+                            settings, (long long)classes, (long long)classes)
+               : ATTN_OK;
+}
+
+attn_status attn__detr_agrees(const attn_config *model, attn_context *context, const char *settings)
+{
+    attn_config *given = NULL;
+    attn_status status = attn_config_read(&given, context, settings);
+    if (status == ATTN_OK && is_hugging_face(given))
+        status = compare_sizes(context, given, model, settings);
+    attn_config_destroy(given);
     return status;
 }

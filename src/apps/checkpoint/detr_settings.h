@@ -21,5 +21,9 @@ attn_status attn__detr_check(attn_context *context, const attn_checkpoint *weigh
  * and the class names (id2label.N). ATTN_ERROR_UNSUPPORTED: attn's DETR does not have these settings. Otherwise returns
  * the statuses of attn__detr_check and attn_checkpoint_open. */
 attn_status attn__detr_settings(attn_config **config, attn_context *context, const char *settings, const char *weights);
+/* Checks that the sizes and classes in Hugging Face's file `settings` are those of `model`, a config of attn that has
+ * the sizes of the tensors. ATTN_ERROR_SHAPE: they differ; the message names the setting. A file of attn is not
+ * checked. May return the errors of attn_config_read. */
+attn_status attn__detr_agrees(const attn_config *model, attn_context *context, const char *settings);
 
 #endif

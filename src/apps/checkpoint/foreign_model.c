@@ -79,12 +79,15 @@ static attn_status measure(attn__foreign *f, attn_context *context, const char *
     attn_status status = attn_name_map_read(&f->names, context, names);
     if (status == ATTN_OK)
         status = check_architecture(f, context, architecture);
-    if (status == ATTN_OK && strcmp(attn_config_text(f->config, "architecture", ""), "detr") == 0)
+    bool detr = status == ATTN_OK && strcmp(attn_config_text(f->config, "architecture", ""), "detr") == 0;
+    if (detr)
         status = attn__detr_settings(&f->config, context, f->settings, f->weights);
     if (status == ATTN_OK)
         status = attn_checkpoint_open(&weights, context, f->weights, &(attn_weights_options){.names = f->names}, NULL);
     if (status == ATTN_OK)
         status = attn_name_map_infer_config(f->names, weights, f->config);
+    if (status == ATTN_OK && detr && strcmp(f->settings, f->weights) != 0 && attn_file_exists(f->settings))
+        status = attn__detr_agrees(f->config, context, f->settings);
     attn_checkpoint_close(weights);
     return status == ATTN_OK ? check_heads(f, context) : status;
 }

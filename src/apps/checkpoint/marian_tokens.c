@@ -32,6 +32,22 @@ static attn_status read_json(json_t **root, attn_context *context, const char *d
     return status;
 }
 
+/* Refuses options of SentencePiece that change its pieces. False and numbers, such as of threads, change none. */
+static attn_status check_pieces(const attn__marian_tokenizer *tokenizer, attn_context *context, const char *directory)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(json_object_get(tokenizer->config, "sp_model_kwargs"), key, value)
+    {
+        if (json_is_true(value))
+            return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                              "%s/tokenizer_config.json: \"%.60s\" of \"sp_model_kwargs\" is true, which is not "
+                              "supported",
+                              directory, key);
+    }
+    return ATTN_OK;
+}
+
 attn_status attn__marian_tokenizer_read(attn__marian_tokenizer *tokenizer, attn_context *context, const char *directory)
 {
     *tokenizer = (attn__marian_tokenizer){0};
@@ -40,7 +56,7 @@ attn_status attn__marian_tokenizer_read(attn__marian_tokenizer *tokenizer, attn_
         status = read_json(&tokenizer->specials, context, directory, "special_tokens_map.json");
     if (status == ATTN_OK && !json_object_get(tokenizer->config, "added_tokens_decoder"))
         status = read_json(&tokenizer->added, context, directory, "added_tokens.json");
-    return status;
+    return status == ATTN_OK ? check_pieces(tokenizer, context, directory) : status;
 }
 
 void attn__marian_tokenizer_free(attn__marian_tokenizer *tokenizer)

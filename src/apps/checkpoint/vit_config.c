@@ -157,7 +157,12 @@ attn_status attn__vit_agrees(const attn__vit_config *v, const attn_config *model
             return attn__fail(v->context, ATTN_ERROR_SHAPE, "%s: \"%s\" is %s, but the tensors have %s", v->path,
                               same[i][0], attn__sides_text(a, said), attn__sides_text(b, found));
     }
-    return v->hugging_face ? check_labels(v, attn_config_int(model, "num_classes", 0)) : timm_is_plain(v);
+    if (!v->hugging_face)
+        return timm_is_plain(v);
+    /* transformers leaves out biases that the tensors have, if the setting is false */
+    static const attn__plain_setting biases = {"qkv_bias", {"true"}, "only models with these biases are supported"};
+    attn_status status = attn__plain_check(v->context, v->config, v->path, "", &biases, 1);
+    return status == ATTN_OK ? check_labels(v, attn_config_int(model, "num_classes", 0)) : status;
 }
 
 /* Returns the key of the setting that holds height and width. *first becomes the index of the height in this

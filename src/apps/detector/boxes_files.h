@@ -51,15 +51,17 @@ void attn__detections_free(attn_context *context, attn__detections *detections);
 attn_status attn__coco_results_write(attn_context *context, const char *path, const attn__detection *detections,
                                      int64_t n);
 
-/* Reads a folder of images, or a folder that contains a folder images/. For each image, the boxes are read from a text
- * file of the same name in the folder labels/. To find labels/, the last component `images` of the path is replaced by
- * `labels`. A line is "class cx cy width height", or a class and the points of a polygon, whose box is taken. Classes
+/* Reads a folder of images, or a folder that contains a folder images/ or CVAT's obj_train_data/. For each image, also
+ * of the folders in images/, the boxes are read from a text file of the same name in the folder labels/. To find
+ * labels/, the last component `images` of the path is replaced by `labels`. Without labels/ the text files are beside
+ * the images. A line is "class cx cy width height", or a class and the points of a polygon, whose box is taken. Classes
  * are counted from 0. The other values are relative to the size of the image. An image without a text file has no
- * objects; if no image has one, ATTN_ERROR_NOT_FOUND is returned. Class names are read from data.yaml or classes.txt,
- * next to images/ or in it, from labels/classes.txt, or from a data.yaml one folder higher that names this folder as a
- * part; without these files the names are numbers. Images get the ids 1 to n in the order of their names, and
- * categories get their numbers as ids. */
-attn_status attn__yolo_read(attn__box_set **set, attn_context *context, const char *path);
+ * objects; if no image has one, ATTN_ERROR_NOT_FOUND is returned. Class names are read from `yaml`, the file that named
+ * the folder, if it is not NULL; else from data.yaml or classes.txt, next to images/ or in it, from labels/classes.txt,
+ * from darknet's obj.names or _darknet.labels, or from a data.yaml one folder higher that names this folder as a part;
+ * without these files the names are numbers. Images get the ids 1 to n in the order of their names, those of folders
+ * last, and categories get their numbers as ids. */
+attn_status attn__yolo_read(attn__box_set **set, attn_context *context, const char *path, const char *yaml);
 /* Adds the objects in one text file to a set. `image` is the id of the image, which has this width and height. */
 attn_status attn__yolo_parse(attn__box_set *set, const attn__input *text, int64_t image, int64_t width, int64_t height);
 

@@ -77,6 +77,34 @@ static attn_status find_in_yaml(char **found, attn_context *context, const char 
     return status;
 }
 
+/* Reports whether a folder contains pictures itself. */
+static bool has_pictures(attn_context *context, const char *folder, attn_status *status)
+{
+    attn_entries files = {0};
+    bool has = false;
+    if (*status == ATTN_OK)
+        *status = attn_directory_list(&files, context, folder, false);
+    for (int64_t i = 0; i < files.n && !has; i++)
+        has = attn__is_image_name(files.names[i]);
+    attn_entries_free(context, &files);
+    return has;
+}
+
+/* Reports whether a folder is a data set of its own. In Ultralytics' layout images/ has no pictures but a folder for
+ * each part, so that the folder's data.yaml divides it. */
+static bool is_whole(attn_context *context, const char *folder, bool yaml, attn_status *status)
+{
+    char *coco = coco_in(context, folder, status), *images = existing(context, folder, "images", status),
+         *labels = existing(context, folder, "labels", status);
+    bool parted = yaml && images && attn__is_directory(images) && !has_pictures(context, images, status) &&
+                  !has_pictures(context, folder, status);
+    bool whole = coco || (!parted && (images || labels));
+    attn__free(context, coco);
+    attn__free(context, images);
+    attn__free(context, labels);
+    return whole;
+}
+
 static bool is_yaml(const char *path)
 {
     size_t n = strlen(path);
@@ -85,47 +113,46 @@ static bool is_yaml(const char *path)
 }
 
 /* Finds the folder of a part. If the data set is not divided, *divided stays false. *found may stay NULL: the part is
- * missing. */
-static attn_status find_part(char **found, bool *divided, attn_context *context, const char *path, const char *part)
+ * missing. *yaml becomes the file that names the folder, or NULL. The caller frees both. */
+static attn_status find_part(char **found, char **yaml, bool *divided, attn_context *context, const char *path,
+                             const char *part)
 {
     attn_status status = ATTN_OK;
-    *found = NULL;
+    *found = *yaml = NULL;
     *divided = is_yaml(path);
-    if (*divided)
-        return find_in_yaml(found, context, path, part);
+    if (*divided) {
+        *yaml = attn__strdup(context, path);
+        return *yaml ? find_in_yaml(found, context, path, part) : ATTN_ERROR_MEMORY;
+    }
     if (!attn__is_directory(path))
         return ATTN_OK;
-    static const char *const own[] = {"annotations.json", "_annotations.coco.json", "images", "labels"};
-    bool whole = false;
-    for (size_t i = 0; i < sizeof own / sizeof *own && status == ATTN_OK; i++) {
-        char *there = existing(context, path, own[i], &status);
-        whole = whole || there;
-        attn__free(context, there);
-    }
-    char *yaml = whole ? NULL : existing(context, path, "data.yaml", &status);
+    char *file = existing(context, path, "data.yaml", &status);
+    bool whole = status == ATTN_OK && is_whole(context, path, file, &status);
     char *train = whole ? NULL : existing(context, path, "train", &status);
     *divided = train && attn__is_directory(train);
     if (status == ATTN_OK && *divided) {
         *found = existing(context, path, part, &status);
         if (!*found && strcmp(part, "val") == 0)
             *found = existing(context, path, "valid", &status);
-    } else if (status == ATTN_OK && yaml) {
+    } else if (status == ATTN_OK && file && !whole) {
         *divided = true;
-        status = find_in_yaml(found, context, yaml, part);
+        status = find_in_yaml(found, context, file, part);
+        *yaml = file;
+        file = NULL;
     }
-    attn__free(context, yaml);
+    attn__free(context, file);
     attn__free(context, train);
     return status;
 }
 
-static attn_status read_whole(attn__box_set **set, attn_context *context, const char *path)
+static attn_status read_whole(attn__box_set **set, attn_context *context, const char *path, const char *yaml)
 {
     attn_status status = ATTN_OK;
     if (!attn__is_directory(path))
         return attn__coco_read(set, context, path);
     char *inside = coco_in(context, path, &status);
     if (status == ATTN_OK)
-        status = inside ? attn__coco_read(set, context, inside) : attn__yolo_read(set, context, path);
+        status = inside ? attn__coco_read(set, context, inside) : attn__yolo_read(set, context, path, yaml);
     attn__free(context, inside);
     return status;
 }
@@ -133,26 +160,28 @@ static attn_status read_whole(attn__box_set **set, attn_context *context, const 
 attn_status attn__boxes_read(attn__box_set **set, attn_context *context, const char *path, const char *part,
                              bool *divided)
 {
-    char *found = NULL;
+    char *found = NULL, *yaml = NULL;
     bool is_divided = false;
     *set = NULL;
-    attn_status status = find_part(&found, &is_divided, context, path, part);
+    attn_status status = find_part(&found, &yaml, &is_divided, context, path, part);
     if (status == ATTN_OK && is_divided && !found)
         status = attn__fail(context, ATTN_ERROR_NOT_FOUND, "%s: the data set has no part \"%s\"", path, part);
     if (status == ATTN_OK)
-        status = read_whole(set, context, found ? found : path);
+        status = read_whole(set, context, found ? found : path, yaml);
     if (divided)
         *divided = is_divided;
     attn__free(context, found);
+    attn__free(context, yaml);
     return status;
 }
 
 attn_status attn__boxes_have_part(bool *has, attn_context *context, const char *path, const char *part)
 {
-    char *found = NULL;
+    char *found = NULL, *yaml = NULL;
     bool divided = false;
-    attn_status status = find_part(&found, &divided, context, path, part);
+    attn_status status = find_part(&found, &yaml, &divided, context, path, part);
     *has = found != NULL;
     attn__free(context, found);
+    attn__free(context, yaml);
     return status;
 }

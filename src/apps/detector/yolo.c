@@ -157,8 +157,20 @@ static attn_status find_folders(folders *f, attn_context *context, const char *p
     attn_status status = images && labels ? ATTN_OK : ATTN_ERROR_MEMORY;
     const char *part = status == ATTN_OK ? find_images(path) : NULL;
     bool is_inside = status == ATTN_OK && attn__is_directory(images);
+    if (status == ATTN_OK && !is_inside && !attn__is_directory(labels)) {
+        char *darknet = attn__join(context, path, "obj_train_data"); /* of CVAT: the pictures and their text files */
+        if (!darknet)
+            status = ATTN_ERROR_MEMORY;
+        else if (attn__is_directory(darknet)) {
+            attn__free(context, images);
+            images = darknet;
+            is_inside = true;
+        } else {
+            attn__free(context, darknet);
+        }
+    }
     bool taken = part && !is_inside;
-    if (taken)
+    if (status == ATTN_OK && taken)
         status = take_component(f, path, part);
     if (status == ATTN_OK && taken && !attn__is_directory(f->labels) && attn__is_directory(labels)) {
         folders_free(f);
@@ -280,37 +292,39 @@ static bool is_of_parent(const json_t *root, const folders *f)
     return is;
 }
 
-static attn_status read_yaml_names(attn__box_set *set, const folders *f, const char *path, bool *found)
+/* Reads the names of a data.yaml. One from `above` the folders counts only if it names the folder. */
+static attn_status read_yaml_names(attn__box_set *set, const folders *f, const char *path, bool above, bool *found)
 {
     json_t *root;
     attn_status status = attn__data_yaml_read(&root, set->context, path);
-    *found = status == ATTN_OK && (!strstr(path, "/../") || is_of_parent(root, f));
+    *found = status == ATTN_OK && (!above || is_of_parent(root, f));
     if (*found)
         status = add_names(set, path, json_object_get(root, "names"));
     json_decref(root);
     return status;
 }
 
-static attn_status read_names_at(attn__box_set *set, const folders *f, const char *path, bool *found)
-{
-    *found = attn_file_exists(path);
-    if (!*found)
-        return ATTN_OK;
-    return strstr(path, ".yaml") ? read_yaml_names(set, f, path, found) : read_text_names(set, path);
-}
-
-/* Reads the names of the classes. If there are none, the set has no category afterwards. */
-static attn_status read_names(attn__box_set *set, const folders *f)
+/* Reads the names of the classes. If there are none, the set has no category afterwards. `yaml` is the file that named
+ * the folder, or NULL. */
+static attn_status read_names(attn__box_set *set, const folders *f, const char *yaml)
 {
     const struct {
         const char *folder, *file;
-    } places[] = {{f->base, "data.yaml"},     {f->base, "classes.txt"},   {f->images, "data.yaml"},
-                  {f->images, "classes.txt"}, {f->labels, "classes.txt"}, {f->base, "../data.yaml"}};
+        bool yaml, above;
+    } places[] = {{f->base, "data.yaml", true, false},          {f->base, "classes.txt", false, false},
+                  {f->images, "data.yaml", true, false},        {f->images, "classes.txt", false, false},
+                  {f->labels, "classes.txt", false, false},     {f->base, "obj.names", false, false},
+                  {f->images, "_darknet.labels", false, false}, {f->base, "../data.yaml", true, true}};
     bool found = false;
-    attn_status status = ATTN_OK;
+    attn_status status = yaml ? read_yaml_names(set, f, yaml, false, &found) : ATTN_OK;
     for (size_t i = 0; i < sizeof places / sizeof *places && status == ATTN_OK && !found; i++) {
         char *path = attn__join(set->context, places[i].folder, places[i].file);
-        status = path ? read_names_at(set, f, path, &found) : ATTN_ERROR_MEMORY;
+        if (!path)
+            return ATTN_ERROR_MEMORY;
+        found = attn_file_exists(path);
+        if (found)
+            status =
+                places[i].yaml ? read_yaml_names(set, f, path, places[i].above, &found) : read_text_names(set, path);
         attn__free(set->context, path);
     }
     return status;
@@ -360,33 +374,83 @@ static attn_status add_image(attn__box_set *set, const folders *f, const char *f
     return status;
 }
 
-static attn_status add_images(attn__box_set *set, const folders *f)
+/* Checks that a folder inside images/ is no part of a data set: parts must not be mixed. */
+static attn_status check_part(attn_context *context, const folders *f, const char *folder)
 {
-    attn_entries files = {0};
-    int64_t labelled = 0;
-    attn_status status = attn_directory_list(&files, set->context, f->images, false);
-    for (int64_t i = 0; status == ATTN_OK && i < files.n; i++) {
-        if (attn__is_image_name(files.names[i]))
-            status = add_image(set, f, files.names[i], &labelled);
-        if (status == ATTN_OK)
-            status = attn__work(set->context, "images", i + 1, files.n);
+    static const char *const parts[] = {"train", "val", "valid", "validation", "test", "train2017", "val2017"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (strcmp(folder, parts[i]) == 0)
+            return attn__fail(
+                context, ATTN_ERROR_FORMAT,
+                "%s: the folder %s in it looks like a part of a data set; give the folder of one part, or "
+                "a data.yaml that names the parts",
+                f->images, folder);
+    return ATTN_OK;
+}
+
+/* Adds the images in a folder inside the folder of images, "" for this folder itself, and those in its folders. */
+static attn_status add_images_in(attn__box_set *set, const folders *f, const char *inside, bool nested, int depth,
+                                 int64_t *labelled)
+{
+    enum { MOST_DEPTH = 16 };
+    attn_entries lists[2] = {{0}}; /* files and folders */
+    char *whole = attn__join(set->context, f->images, inside);
+    attn_status status = whole ? attn_directory_list(lists, set->context, whole, false) : ATTN_ERROR_MEMORY;
+    if (status == ATTN_OK && nested && depth < MOST_DEPTH)
+        status = attn_directory_list(lists + 1, set->context, whole, true);
+    attn__free(set->context, whole);
+    for (int k = 0; k < 2; k++) {
+        for (int64_t i = 0; status == ATTN_OK && i < lists[k].n; i++) {
+            const char *name = lists[k].names[i];
+            char *path = *inside ? attn__join(set->context, inside, name) : attn__strdup(set->context, name);
+            if (!path)
+                status = ATTN_ERROR_MEMORY;
+            else if (k == 0 && attn__is_image_name(name))
+                status = add_image(set, f, path, labelled);
+            else if (k == 1)
+                status = *inside ? ATTN_OK : check_part(set->context, f, name);
+            if (status == ATTN_OK && k == 1)
+                status = add_images_in(set, f, path, true, depth + 1, labelled);
+            attn__free(set->context, path);
+            if (status == ATTN_OK && !*inside)
+                status = attn__work(set->context, "images", i + 1, lists[k].n);
+        }
+        attn_entries_free(set->context, lists + k);
     }
-    attn_entries_free(set->context, &files);
-    if (status == ATTN_OK && set->nimages == 0)
-        return attn__fail(set->context, ATTN_ERROR_FORMAT, "%s: the folder has no images", f->images);
-    if (status == ATTN_OK && !attn__is_directory(f->labels))
-        return attn__fail(set->context, ATTN_ERROR_NOT_FOUND,
-                          "%s: the folder has no boxes: neither annotations.json nor a folder %s", f->base, f->labels);
-    if (status == ATTN_OK && labelled == 0)
-        return attn__fail(set->context, ATTN_ERROR_NOT_FOUND,
-                          "%s: the folder has no text file named like any of the %lld images of %s", f->labels,
-                          (long long)set->nimages, f->images);
     return status;
 }
 
-static attn_status fill(attn__box_set *set, folders *f)
+static attn_status add_images(attn__box_set *set, folders *f)
 {
-    attn_status status = read_names(set, f);
+    int64_t labelled = 0;
+    bool beside = !attn__is_directory(f->labels); /* as of labelImg and CVAT: text files beside the pictures */
+    char *labels = f->labels;
+    if (beside && !(f->labels = attn__strdup(set->context, f->images))) {
+        f->labels = labels;
+        return ATTN_ERROR_MEMORY;
+    }
+    /* Folders beside the pictures may be of another kind, such as labels/ itself. */
+    bool nested = find_images(f->images) && !beside && strncmp(f->images, f->labels, strlen(f->images)) != 0;
+    attn_status status = add_images_in(set, f, "", nested, 0, &labelled);
+    if (status == ATTN_OK && set->nimages == 0)
+        status = attn__fail(set->context, ATTN_ERROR_FORMAT, "%s: the folder has no images", f->images);
+    else if (status == ATTN_OK && beside && labelled == 0)
+        status = attn__fail(set->context, ATTN_ERROR_NOT_FOUND,
+                            "%s: the folder has no boxes: neither annotations.json nor a folder %s, and no text file "
+                            "beside an image",
+                            f->base, labels);
+    else if (status == ATTN_OK && labelled == 0)
+        status = attn__fail(set->context, ATTN_ERROR_NOT_FOUND,
+                            "%s: the folder has no text file named like any of the %lld images of %s", f->labels,
+                            (long long)set->nimages, f->images);
+    if (beside)
+        attn__free(set->context, labels);
+    return status;
+}
+
+static attn_status fill(attn__box_set *set, folders *f, const char *yaml)
+{
+    attn_status status = read_names(set, f, yaml);
     if (status == ATTN_OK)
         status = add_images(set, f);
     if (status == ATTN_OK && set->ncategories == 0)
@@ -398,7 +462,7 @@ static attn_status fill(attn__box_set *set, folders *f)
     return status;
 }
 
-attn_status attn__yolo_read(attn__box_set **set, attn_context *context, const char *path)
+attn_status attn__yolo_read(attn__box_set **set, attn_context *context, const char *path, const char *yaml)
 {
     folders f = {0};
     *set = NULL;
@@ -406,7 +470,7 @@ attn_status attn__yolo_read(attn__box_set **set, attn_context *context, const ch
     if (status == ATTN_OK)
         status = attn__box_set_create(set, context);
     if (status == ATTN_OK)
-        status = fill(*set, &f);
+        status = fill(*set, &f, yaml);
     if (status != ATTN_OK) {
         attn__box_set_destroy(*set);
         *set = NULL;

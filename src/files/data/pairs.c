@@ -199,8 +199,8 @@ static bool is_number(const char *field, size_t length)
     return length > 0;
 }
 
-/* Reports whether a field is a name that files give to a column of sentences, such as "source", "English" or "fr". */
-static bool is_column_name(const char *field, size_t length)
+/* Reports whether a word is a name that files give to a column of sentences, such as "source", "English" or "fr". */
+static bool is_known_name(const char *field, size_t length)
 {
     static const char names[] =
         " source target src tgt trg input output sentence translation text sentence1 sentence2 source_text target_text "
@@ -210,10 +210,6 @@ static bool is_column_name(const char *field, size_t length)
         "hi "
         "hu ro uk vi eng fra fre deu ger spa ita por nld rus zho jpn kor ara tur pol ces swe ";
     char word[32];
-    if (unquote(field, length, NULL) != SIZE_MAX) {
-        field++;
-        length -= 2;
-    }
     if (length == 0 || length + 3 > sizeof word || memchr(field, ' ', length) || memchr(field, '"', length))
         return false;
     word[0] = ' ';
@@ -224,12 +220,38 @@ static bool is_column_name(const char *field, size_t length)
     return strstr(names, word) != NULL;
 }
 
-/* What holds for all lines so far, for each of the two pairs of columns. */
-typedef struct forms {
-    bool numbered, quoted[2], doubled[2], opened[2];
-} forms;
+/* Reports whether a field names a column of sentences: a known name, also with a country or a script behind it
+ * ("en_US", "eng_Latn"), or with "sentence" or "text" ("English sentence"). */
+static bool is_column_name(const char *field, size_t length)
+{
+    if (unquote(field, length, NULL) != SIZE_MAX) {
+        field++;
+        length -= 2;
+    }
+    size_t first = 0, rest;
+    while (first < length && !strchr("_- ", field[first]))
+        first++;
+    if (first >= length || is_known_name(field, length))
+        return is_known_name(field, length);
+    const char *behind = field + first + 1;
+    rest = length - first - 1;
+    if (!is_known_name(field, first))
+        return false;
+    bool letters = field[first] != ' ' && (rest == 2 || rest == 4);
+    for (size_t i = 0; i < rest && letters; i++)
+        letters = (behind[i] >= 'a' && behind[i] <= 'z') || (behind[i] >= 'A' && behind[i] <= 'Z');
+    return letters || (rest == 8 && memcmp(behind, "sentence", 8) == 0) ||
+           (rest == 4 && memcmp(behind, "text", 4) == 0);
+}
 
-static const int columns[2][2] = {{0, 1}, {1, 3}};
+/* The columns that a file may have its sentences in: the first two; behind a number each; both behind one number. */
+enum { LAYOUTS = 3 };
+static const int columns[LAYOUTS][2] = {{0, 1}, {1, 3}, {1, 2}};
+
+/* What holds for all lines so far, for each of the layouts. */
+typedef struct forms {
+    bool numbered, counted, quoted[LAYOUTS], doubled[LAYOUTS], opened[LAYOUTS];
+} forms;
 
 /* A file is quoted if each of its sentences is, or if each that begins with a quote is and one has quotes inside. */
 static void look_at_line(forms *f, const char *line, size_t length)
@@ -238,9 +260,12 @@ static void look_at_line(forms *f, const char *line, size_t length)
     size_t size;
     int n = 0;
     for (; next_field(&at, line + length, &field, &size); n++) {
-        if ((n == 0 || n == 2) && !is_number(field, size))
+        bool number = is_number(field, size);
+        if ((n == 0 || n == 2) && !number)
             f->numbered = false;
-        for (int k = 0; k < 2; k++) {
+        if ((n == 0) != number && n < 3)
+            f->counted = false;
+        for (int k = 0; k < LAYOUTS; k++) {
             if (n != columns[k][0] && n != columns[k][1])
                 continue;
             size_t plain = unquote(field, size, NULL);
@@ -250,11 +275,37 @@ static void look_at_line(forms *f, const char *line, size_t length)
         }
     }
     f->numbered = f->numbered && n > 3;
+    f->counted = f->counted && n > 2;
+}
+
+/* Returns which of the columns are the two that a header names, if it names two and no more, and these are a layout
+ * that differs from `layout`. Otherwise returns `layout`. */
+static int layout_of_header(const char *line, size_t length, int layout)
+{
+    const char *at = line, *field;
+    size_t size;
+    int named[2] = {0}, n = 0;
+    for (int i = 0; next_field(&at, line + length, &field, &size); i++) {
+        if (!is_column_name(field, size))
+            continue;
+        if (n == 2)
+            return layout;
+        named[n++] = i;
+    }
+    for (int k = 0; k < LAYOUTS && n == 2; k++)
+        if (columns[k][0] == named[0] && columns[k][1] == named[1])
+            return k;
+    return layout;
+}
+
+static int layout_of(const forms *f)
+{
+    return f->numbered ? 1 : f->counted ? 2 : 0;
 }
 
 static form find_form(const char *text, size_t size)
 {
-    forms f = {.numbered = true, .quoted = {true, true}};
+    forms f = {.numbered = true, .counted = true, .quoted = {true, true, true}};
     const char *line, *first = NULL;
     size_t at = 0, length, first_length = 0;
     int64_t number = 0, header = 0, lines = 0;
@@ -275,20 +326,22 @@ static form find_form(const char *text, size_t size)
         return (form){{0, 1}, false, 0};
     forms with = f;
     look_at_line(&with, first, first_length);
-    bool numbered = lines > 0 ? f.numbered : with.numbered, named = lines > 0;
-    const int *column = columns[numbered];
+    with.counted = with.counted && lines > 0; /* one line may be a pair with an attribution, such as of 3 and "three" */
+    int layout = lines > 0 ? layout_of_header(first, first_length, layout_of(&f)) : layout_of(&with), n = 0;
+    bool named = lines > 0;
+    const int *column = columns[layout];
     const char *next = first, *field;
     size_t field_length;
-    int n = 0;
     for (; next_field(&next, first + first_length, &field, &field_length); n++)
         if ((n == column[0] || n == column[1]) && !is_column_name(field, field_length))
             named = false;
     named = named && n > column[1];
     const forms *all = named ? &f : &with;
-    numbered = all->numbered;
-    column = columns[numbered];
+    if (!named)
+        layout = layout_of(all);
+    column = columns[layout];
     return (form){{column[0], column[1]},
-                  all->quoted[numbered] || (all->doubled[numbered] && !all->opened[numbered]),
+                  all->quoted[layout] || (all->doubled[layout] && !all->opened[layout]),
                   named ? header : 0};
 }
 
@@ -299,8 +352,10 @@ static void tell_form(const reader *r)
     if (!r->bad.tell || (!r->form.quoted && !r->form.header && r->form.column[0] == 0))
         return;
     int n = snprintf(text, sizeof text, "%.300s:", r->name);
-    if (r->form.column[0] == 1)
+    if (r->form.column[1] == 3)
         n += snprintf(text + n, sizeof text - (size_t)n, " each sentence has a number before it, which is left out;");
+    else if (r->form.column[0] == 1)
+        n += snprintf(text + n, sizeof text - (size_t)n, " the first field of each line is left out;");
     if (r->form.quoted)
         n += snprintf(text + n, sizeof text - (size_t)n, " the quotes around the fields are left out;");
     if (r->form.header)
