@@ -221,8 +221,8 @@ for setting in "\"train_images\": $all" "\"valid_images\": $held" "\"test_images
     grep -q "$setting[,}]" said || fail "--compat d2l: no $setting in $(cat said)"
 done
 expect 0 '"images": 60' "$attn" eval book --part valid --json
-mkdir bert && printf '{"model_type": "bert"}' > bert/config.json
-expect 2 'the model_type is "bert"; of Hugging Face.s models, attn classify reads vit' "$attn" classify bert data
+mkdir gpt2 && printf '{"model_type": "gpt2"}' > gpt2/config.json
+expect 2 'the model_type is "gpt2"; of Hugging Face.s models, attn classify reads vit' "$attn" classify gpt2 data
 expect 2 'compat=d2l supports the model vit only, not axial' "$attn" train classify --data data --compat d2l --model axial --out new
 show_all sasa 8 2
 grep -q '"grid":\[8,8,3,3\],"where":"window"' sasa.html || fail "no windows of 3 x 3 in sasa.html"

@@ -228,7 +228,7 @@ wrong 'rank 1: nofile.tsv: ' --data nofile.tsv
 wrong 'rank 1 reads other data than rank 0' --data b.tsv
 wrong 'rank 1 was given other settings than rank 0' --rate 0.001
 mkdir -p bad && touch bad/model.safetensors
-wrong_too=$(ranks 2 train translate --data a.tsv --out bad --threads 1 --quiet 2>&1 | grep -c '^attn: bad/model.safetensors is there')
+wrong_too=$(ranks 2 train translate --data a.tsv --out bad --threads 1 --quiet 2>&1 | grep -c '^attn: bad/model.safetensors exists already')
 same "lines about a directory that is taken" 1 "$wrong_too"
 
 # ---- a disk that is full where rank 0 saves: all stop, the error is printed once, and the earlier state can be resumed

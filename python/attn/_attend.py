@@ -414,7 +414,7 @@ class _Call:
         self.problem.own_sigmoid_bias = True
         if not _is_real(sigmoid_bias):
             self.add_bias_of_heads(sigmoid_bias)
-        elif not abs(sigmoid_bias) <= float(np.finfo(self.sums).max):
+        elif not abs(sigmoid_bias) <= (float(np.finfo(np.float64).max) if self.sums == np.float64 else float(np.finfo(np.float32).max)):
             raise ArgumentError(f"sigmoid_bias is {shown(sigmoid_bias)}, which is not a finite {self.sums}")
         else:
             self.problem.sigmoid_bias = float(sigmoid_bias)
@@ -716,7 +716,8 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
         if call.bias_of_heads is not None and name in ("bias", "sigmoid_bias"):
             if name == "sigmoid_bias" or bias is not None:
                 grads[name] = sums_of_bias = _want(call, "bias") if sums_of_bias is None else sums_of_bias
-        elif {"sigmoid_bias": None, "bias": bias if relative_bias is None else relative_bias, "sinks": sinks}.get(name, q) is not None:
+        elif {"sigmoid_bias": None, "bias": bias if relative_bias is None else relative_bias,
+              "sinks": sinks}.get(name, q) is not None:
             grads[name] = _want(call, name)
     plan = call.execute(threads)
     if call.bias_of_heads is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 from typing import Any, Optional, Sequence, Union
 
@@ -45,7 +46,8 @@ class Encoder:
                                                           ctypes.byref(options)))
 
     def _open(self, context: Context, make: Any) -> None:
-        self._context, self._encoder, self._model = context, ctypes.c_void_p(), None
+        self._context, self._encoder = context, ctypes.c_void_p()
+        self._model: Any = None  # which lives longer
         context.hold(id(self))
         try:
             with context.lock:
@@ -168,8 +170,7 @@ class Encoder:
     def _given(vectors: Array, counts: list[int], many: bool, single: bool, as_numpy: bool, as_tensor: bool) -> Any:
         convert: Any = lambda x: x
         if as_tensor:
-            import torch
-            convert = torch.from_numpy
+            convert = importlib.import_module("torch").from_numpy
         if many:
             rows = np.cumsum([0, *counts])
             parts = [convert(vectors[a:b]) for a, b in zip(rows[:-1], rows[1:])]
@@ -198,7 +199,7 @@ class Encoder:
     @staticmethod
     def similarity(a: Any, b: Any) -> Array:
         """Returns the cosine of each row of `a` with each row of `b`."""
-        unit = lambda x: x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-12)
+        unit: Any = lambda x: x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-12)
         return np.asarray(unit(np.atleast_2d(np.asarray(a))) @ unit(np.atleast_2d(np.asarray(b))).T)
 
     def contacts(self, protein: str) -> Array:

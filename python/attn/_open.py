@@ -41,7 +41,8 @@ def open_model(path: Path, *, precision: Optional[str] = None, threads: int = 0,
     """Opens a model by what it is for: a directory of a training or of Hugging Face, or a published checkpoint.
 
     Returns a Translator, Classifier, Detector, Generator or Alignments; an Encoder for a directory of an encoder with its
-    tokenizer; a Model, as attn.load does, where the model is for none of these tasks. names: a names file for weights with foreign names, or the name of a built-in one."""
+    tokenizer; a Model, as attn.load does, where the model is for none of these tasks. names: a names file for weights with
+    foreign names, or the name of a built-in one."""
     kind = kind_of(path, names)
     if kind in _KINDS:
         opened: Union[Translator, Classifier, Detector, Generator, Alignments] = _KINDS[kind](path, precision, threads, names)

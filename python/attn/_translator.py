@@ -44,7 +44,7 @@ class Translator(Application):
         """compute_type: "float32", "bfloat16" or "int8"; default: ATTN_PRECISION or float32. intra_threads: the number
         of threads of a call. `names`: a names file for weights with foreign names, or the name of a built-in one."""
         folder, foreign = _path(path), optional_path(names)
-        super().__init__(lambda made, context: lib.translator_load(made, context, folder, foreign), lib.translator_destroy,
+        super().__init__(lambda made, context: int(lib.translator_load(made, context, folder, foreign)), lib.translator_destroy,
                          compute_type, intra_threads)
         self._lexicons: dict[bytes, ctypes.c_void_p] = {}
         self._context.check(lib.translator_pack_weights(self._handle))
@@ -101,7 +101,7 @@ class Translator(Application):
                 lib.translations_free(self._context.pointer, results, n * best)
 
     @overload
-    def translate(self, source: str, **options: Any) -> str: ...
+    def translate(self, source: str, **options: Any) -> str: ...  # type: ignore[misc]
 
     @overload
     def translate(self, source: Iterable[str], **options: Any) -> List[str]: ...

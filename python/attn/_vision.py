@@ -61,7 +61,7 @@ class Classifier(Application):
 
     def __init__(self, path: Path, *, names: Optional[Path] = None, precision: Optional[str] = None, threads: int = 0) -> None:
         folder, foreign = _path(path), optional_path(names)
-        super().__init__(lambda made, context: lib.classifier_load(made, context, folder, foreign), lib.classifier_destroy,
+        super().__init__(lambda made, context: int(lib.classifier_load(made, context, folder, foreign)), lib.classifier_destroy,
                          precision, threads)
         self.labels: List[str] = _names(lib.classifier_class_name, self._handle)
 
@@ -101,7 +101,7 @@ class Detector(Application):
         """size: the short side in pixels to which pictures are resized; 0: the model's own."""
         folder = _path(path)
         options = c.DetectorOptions(names=optional_path(names), class_names=optional_path(class_names), size=size)
-        super().__init__(lambda made, context: lib.detector_load(made, context, folder, ctypes.byref(options)),
+        super().__init__(lambda made, context: int(lib.detector_load(made, context, folder, ctypes.byref(options))),
                          lib.detector_destroy, precision, threads)
         self.labels: List[str] = _names(lib.detector_class_name, self._handle)
         self._ids = [lib.detector_class_id(self._handle, i) for i in range(len(self.labels))]
@@ -152,7 +152,7 @@ class Generator(Application):
 
     def __init__(self, path: Path, *, names: Optional[Path] = None, precision: Optional[str] = None, threads: int = 0) -> None:
         folder, foreign = _path(path), optional_path(names)
-        super().__init__(lambda made, context: lib.generator_load(made, context, folder, foreign), lib.generator_destroy,
+        super().__init__(lambda made, context: int(lib.generator_load(made, context, folder, foreign)), lib.generator_destroy,
                          precision, threads)
         self.frames: int = lib.generator_frames(self._handle)
 
@@ -174,5 +174,6 @@ class Generator(Application):
         with self._context.lock, Images(self._context, image) as given:
             options = c.GeneratorOptions(seed=seed, temperature=temperature, frames=given.n)
             self._context.check(lib.generator_complete(self._handle, given.structs, rows, ctypes.byref(options), done))
-            arrays = np.stack(taken(self._context, done, self.frames))
-        return arrays if self.frames > 1 else arrays[0]
+            arrays: Array = np.stack(taken(self._context, done, self.frames))
+        first: Array = arrays[0]
+        return arrays if self.frames > 1 else first

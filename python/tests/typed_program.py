@@ -81,6 +81,8 @@ def applications(directory: str) -> str:
     if isinstance(opened, attn.Generator):
         drawn: Array = opened.draw(2, seed=1)
         return f"{drawn.shape} {opened.complete(drawn[0], rows=1).shape}"
+    if isinstance(opened, attn.Encoder):
+        return f"{opened.dim} {opened.encode(['a', 'b']).shape}"
     if isinstance(opened, attn.Alignments):
         scores: List[float] = opened.score("a.a3m", ["A1G"])
         embedded: attn.Embedding = opened.embed([("query", "MKV")])
