@@ -43,13 +43,13 @@ refuse overlong '2: invalid UTF-8 at byte 4'
 refuse surrogate '2: invalid UTF-8 at byte 6'
 refuse cut '2: invalid UTF-8 at byte 5'
 refuse zero '2: '
-refuse blank ' no sentence pairs'
+refuse blank ' there are no sentence pairs'
 refuse nosource '2: nothing before the tab'
 refuse notarget '2: nothing after the tab'
 refuse notab '2: no tab'
 refuse short '.*cut off'
 : | gzip -c > nothing.tsv
-refuse nothing ' no sentence pairs'
+refuse nothing ' there are no sentence pairs'
 
 # The least that can be trained on: one pair; only unknown words.
 printf 'Go.\tVa !\n' > one.tsv
