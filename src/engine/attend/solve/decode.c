@@ -571,7 +571,8 @@ static void merge(const job *j, const sums *into, const sums *part)
     int64_t values = j->f->values;
     for (int64_t i = 0; i < j->canonical->query.size; i++) {
         if (j->f->tiles.kind == ATTN__WEIGHTS_LARGEST) {
-            choose(part->chosen[i], 0, part->l[i] != 0.0f, part->m + i, i, into);
+            const int32_t *chosen = part->chosen;
+            choose(chosen[i], 0, part->l[i] != 0.0f, part->m + i, i, into); /* NOLINT: the arena is on the workspace */
             continue;
         }
         float m = into->m[i] > part->m[i] ? into->m[i] : part->m[i]; /* NOLINT: the arena is on the workspace */

@@ -1062,13 +1062,14 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
         attn__flash_tables_start(&j.flash->tables, scratch.table);
     }
     backward_memory memory;
-    if (canonical->backward) {
+    bool backward = canonical->backward;
+    if (backward) {
         divide_backward(canonical, j.workspace + (size_t)canonical->threads * j.each, &memory);
         j.chosen = memory.chosen;
     }
     j.items = attn__items_make(canonical, arrays, j.flash->query_block);
     attn__parallel_items(canonical->threads, j.items.n, run_item, &j);
-    if (canonical->backward)
+    if (backward)
         apply_chosen(canonical, arrays, &memory);
 }
 
