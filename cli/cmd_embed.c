@@ -193,9 +193,17 @@ static int embed(void *user, int i)
 
 static int run(cli_call *cli)
 {
-    static const char *const encoders[] = {"pool",        "normalize", "unnormalized", "prompt",
-                                           "prompt_name", "ids",       "max_length",   "query_prompt",
-                                           "batch",       "similar",   "top"};
+    static const char *const encoders[][2] = {{"pool", "pool"},
+                                              {"normalize", "normalize"},
+                                              {"unnormalized", "unnormalized"},
+                                              {"prompt", "prompt"},
+                                              {"prompt_name", "prompt-name"},
+                                              {"ids", "ids"},
+                                              {"max_length", "max-length"},
+                                              {"query_prompt", "query-prompt"},
+                                              {"batch", "batch"},
+                                              {"similar", "similar"},
+                                              {"top", "top"}};
     int64_t layer = cli_int(cli, "layer");
     embedding e = {.cli = cli, .how = {.layers = &layer, .nlayers = 1}};
     attn_context_set_inference(cli->context, true);
@@ -204,8 +212,8 @@ static int run(cli_call *cli)
     if (cli->nwords < 1)
         return cli_fail(CLI_BAD, "attn embed needs a file; only an encoder reads standard input");
     for (size_t i = 0; i < sizeof encoders / sizeof *encoders; i++)
-        if (cli_given(cli, encoders[i]))
-            return cli_fail(CLI_BAD, "%s: an option of encoders is given, but this is a model of alignments",
+        if (cli_given(cli, encoders[i][0]))
+            return cli_fail(CLI_BAD, "--%s is an option of encoders; %s is a model of alignments", encoders[i][1],
                             cli_text(cli, "model"));
     char array[64];
     const char *endings[] = {array, NULL, NULL};
