@@ -378,11 +378,11 @@ class Operator(unittest.TestCase):
         form = "ABqc,ABkc,ABkv->ABqv;AqBv;qk;"
         for sinks, softcap in ((None, 0.0), (torch.randn(2, requires_grad=True), 1.5)):
             torch.library.opcheck(torch.ops.attn.attend.default,
-                                  (q, k, v, bias, None, None, None, None, sinks, None, None, form, 0.0, 0.0, [], 0, softcap))
+                                  (q, k, v, bias, None, None, None, None, sinks, None, None, form, 0.0, 0.0, [], 0, softcap, 0, None))
         table, index = torch.randn(7, 2, requires_grad=True), torch.arange(10, dtype=torch.int32) % 7
         by_distance = [attn.torch._ops._engine._form.INDEX, ord("q"), ord("k"), -1, 1, 4, 10]
         torch.library.opcheck(torch.ops.attn.attend.default, (q, k, v, table, None, None, None, None, None, index, None,
-                                                              "ABqc,ABkc,ABkv->ABqv;AqBv;1B;", 0.0, 0.0, by_distance, 0, 0.0))
+                                                              "ABqc,ABkc,ABkv->ABqv;AqBv;1B;", 0.0, 0.0, by_distance, 0, 0.0, 0, None))
 
     @unittest.skipUnless(LONG, "slow: ATTN_LONG=1")
     def test_compile_with_inductor(self):

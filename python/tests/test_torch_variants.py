@@ -259,11 +259,11 @@ class Formula(unittest.TestCase):
         for name, weights in (("none", lambda x: x), ("hardmax", lambda x: torch.nn.functional.one_hot(x.argmax(-1), 5).double())):
             o = attn.torch.flex_attention(q, q, q, normalization=name)
             self.assertLess(float((o - weights(q @ q.mT / 8**0.5) @ q).abs().max()), 1e-12)
-        for words, options in (("are known", {"normalization": "sparsemax"}), ("belongs to", {"sigmoid_bias": -1.0}),
+        for words, options in (("are known", {"normalization": "sparsemax"}), ("sigmoid_bias needs", {"sigmoid_bias": -1.0}),
                                ("log-sum-exp", {"normalization": "sigmoid", "return_lse": True}),
                                (r"\[H\]", {"normalization": "sigmoid", "sigmoid_bias": random(3)}),
                                ("finite", {"normalization": "sigmoid", "sigmoid_bias": math.inf}),
-                               ("belong to a softmax", {"normalization": "sigmoid", "sinks": random(4)})):
+                               ("need the softmax normalization", {"normalization": "sigmoid", "sinks": random(4)})):
             with self.subTest(words=words), self.assertRaisesRegex(attn.Error, words):
                 attn.torch.flex_attention(q, q, q, **options)
 
