@@ -193,17 +193,9 @@ static int embed(void *user, int i)
 
 static int run(cli_call *cli)
 {
-    static const char *const encoders[][2] = {{"pool", "pool"},
-                                              {"normalize", "normalize"},
-                                              {"unnormalized", "unnormalized"},
-                                              {"prompt", "prompt"},
-                                              {"prompt_name", "prompt-name"},
-                                              {"ids", "ids"},
-                                              {"max_length", "max-length"},
-                                              {"query_prompt", "query-prompt"},
-                                              {"batch", "batch"},
-                                              {"similar", "similar"},
-                                              {"top", "top"}};
+    static const char *const encoders[] = {"pool",        "normalize", "unnormalized", "prompt",
+                                           "prompt_name", "ids",       "max_length",   "query_prompt",
+                                           "batch",       "similar",   "top",          NULL};
     int64_t layer = cli_int(cli, "layer");
     embedding e = {.cli = cli, .how = {.layers = &layer, .nlayers = 1}};
     attn_context_set_inference(cli->context, true);
@@ -211,16 +203,14 @@ static int run(cli_call *cli)
         return cli_embed_texts(cli);
     if (cli->nwords < 1)
         return cli_fail(CLI_BAD, "attn embed needs a file; only an encoder reads standard input");
-    for (size_t i = 0; i < sizeof encoders / sizeof *encoders; i++)
-        if (cli_given(cli, encoders[i][0]))
-            return cli_fail(CLI_BAD, "--%s is an option of encoders; %s is a model of alignments", encoders[i][1],
-                            cli_text(cli, "model"));
+    int code = cli_embed_refuse(cli, encoders, "encoders", "a model of alignments");
     char array[64];
     const char *endings[] = {array, NULL, NULL};
     snprintf(array, sizeof array, "%s.npy", cli_text(cli, "what"));
     if (strcmp(cli_text(cli, "what"), "residues") != 0)
         endings[1] = "names.txt";
-    int code = cli_family_claim(cli, endings);
+    if (code == CLI_OK)
+        code = cli_family_claim(cli, endings);
     if (code == CLI_OK)
         code = cli_family_bounds(cli, &e.how);
     if (code == CLI_OK)

@@ -568,16 +568,22 @@ int cli_encoder_load(const cli_call *cli, attn_encoder **encoder)
                                                                                              : cli_failed(cli, NULL);
 }
 
+int cli_embed_refuse(const cli_call *cli, const char *const *names, const char *whose, const char *kind)
+{
+    char spelled[64];
+    for (; *names; names++)
+        if (cli_given(cli, *names))
+            return cli_fail(CLI_BAD, "--%s is an option of %s; %s is %s",
+                            cli_option_spell(&(cli_option){.key.name = *names}, spelled), whose, cli_text(cli, "model"),
+                            kind);
+    return CLI_OK;
+}
+
 /* Refuses options that only models of alignments have. */
 static int refuse_others(const cli_call *cli)
 {
-    static const char *const others[][2] = {{"what", "what"},     {"layer", "layer"},   {"depth", "depth"},
-                                            {"select", "select"}, {"memory", "memory"}, {"esm_compat", "esm-compat"}};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (cli_given(cli, others[i][0]))
-            return cli_fail(CLI_BAD, "--%s is an option of models of alignments; %s is an encoder", others[i][1],
-                            cli_text(cli, "model"));
-    return CLI_OK;
+    static const char *const others[] = {"what", "layer", "depth", "select", "memory", "esm_compat", NULL};
+    return cli_embed_refuse(cli, others, "models of alignments", "an encoder");
 }
 
 bool cli_encoder_is(const cli_call *cli)

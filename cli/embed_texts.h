@@ -39,6 +39,9 @@ int cli_encoder_of_proteins(const cli_call *cli, attn_encoder **encoder);
 /* Splits the query of `path` into tokens, and tells of windows. Free them with attn_encoder_text_free. */
 int cli_encoder_protein(const cli_call *cli, const attn_encoder *encoder, const char *path, const char *query,
                         attn_encoder_text *tokens);
+/* Refuses the given options among `names`, which ends with NULL: they are options of `whose`, and the model is `kind`.
+ * Returns an exit code. */
+int cli_embed_refuse(const cli_call *cli, const char *const *names, const char *whose, const char *kind);
 /* Runs attn embed with an encoder. Returns an exit code. */
 int cli_embed_texts(const cli_call *cli);
 

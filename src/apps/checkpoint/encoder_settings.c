@@ -224,19 +224,13 @@ static const char *class_of(const attn_config *config)
     return classes && classes->type == ATTN_CONFIG_TYPE_TEXTS && classes->n > 0 ? classes->texts[0] : "";
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 const char *attn__encoder_names(const attn_config *config)
 {
     const struct family *family = family_of(config);
     if (!family)
         return NULL;
-    return family->classes && ends_with(class_of(config), "ForSequenceClassification") ? family->classes
-                                                                                       : family->names;
+    return family->classes && attn__ends_with(class_of(config), "ForSequenceClassification") ? family->classes
+                                                                                             : family->names;
 }
 
 static attn_status check_class(const conversion *c)
@@ -244,7 +238,7 @@ static attn_status check_class(const conversion *c)
     static const char *const known[] = {"Model", "ForMaskedLM", "ForSequenceClassification", "ForPreTraining"};
     const char *name = class_of(c->given);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (!*name || ends_with(name, known[i]))
+        if (!*name || attn__ends_with(name, known[i]))
             return ATTN_OK;
     return attn__fail(c->context, ATTN_ERROR_UNSUPPORTED,
                       "%s: the weights are of %.60s; of encoders, the classes ...Model, ...ForMaskedLM, "

@@ -18,12 +18,6 @@ static bool has(attn_context *context, const char *directory, const char *name)
     return attn__path(context, path, directory, name) == ATTN_OK && attn_file_exists(path);
 }
 
-static bool ends_with(const char *text, const char *ending)
-{
-    size_t length = strlen(text), size = strlen(ending);
-    return length >= size && strcmp(text + length - size, ending) == 0;
-}
-
 static bool is_ctranslate2(attn_context *context, const char *directory)
 {
     static const char *const vocabularies[] = {"shared_vocabulary.json", "shared_vocabulary.txt",
@@ -115,7 +109,7 @@ attn_status attn__foreign_translator_refuse(attn_context *context, const char *p
     if (!is_zip(path))
         return ATTN_OK;
     return refuse(context, path,
-                  ends_with(path, ".argosmodel")
+                  attn__ends_with(path, ".argosmodel")
                       ? "a package of Argos Translate, a zip archive with a model of CTranslate2"
                       : "a zip archive");
 }

@@ -15,12 +15,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 static const char esm_names[] = "esm2-esm", regression_prefix[] = "contact_head.regression.";
 
 /* ------------------------------------------------------------------------------------------------ ESM-2 */
@@ -91,7 +85,7 @@ static attn_status read_model(attn_encoder *encoder, attn__foreign *foreign, con
                               const attn_encoder_load_options *o)
 {
     attn_context *context = encoder->context;
-    bool checkpoint = ends_with(path, ".pt");
+    bool checkpoint = attn__ends_with(path, ".pt");
     char beside[ATTN__PATH] = "";
     const char *regression = o->regression ? o->regression : checkpoint ? regression_beside(path, beside) : "";
     attn_config *arguments = NULL;
@@ -249,7 +243,7 @@ bool attn__encoder_is_at(attn_context *context, const char *path)
 {
     attn_config *config = NULL;
     bool is = false;
-    if (ends_with(path, ".pt")) {
+    if (attn__ends_with(path, ".pt")) {
         is = read_arguments(&config, context, path) == ATTN_OK && !attn_config_text(config, "args.arch", NULL) &&
              attn_config_int(config, "cfg.model.encoder_attention_heads", 0) > 0;
         if (attn_context_status(context) != ATTN_ERROR_MEMORY)

@@ -58,15 +58,9 @@ attn_status attn_msa_create(attn_msa **msa, attn_context *context, const attn_co
     return done(msa, status);
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 bool attn_msa_is_at(attn_context *context, const char *path)
 {
-    return ends_with(path, ".pt") || attn__model_config_names(context, path, "msa-transformer");
+    return attn__ends_with(path, ".pt") || attn__model_config_names(context, path, "msa-transformer");
 }
 
 attn_status attn_msa_load(attn_msa **msa, attn_context *context, const char *path, const attn_msa_load_options *options)
@@ -80,9 +74,9 @@ attn_status attn_msa_load(attn_msa **msa, attn_context *context, const char *pat
     if (status == ATTN_OK && !attn_file_exists(path))
         status = attn__fail(context, ATTN_ERROR_NOT_FOUND, "%s: no such file or directory", path);
     if (status == ATTN_OK)
-        status = o.names                  ? attn__msa_load_foreign(*msa, path, &o)
-                 : ends_with(path, ".pt") ? attn__msa_load_checkpoint(*msa, path, &o)
-                                          : attn__msa_load_directory(*msa, path, &o);
+        status = o.names                        ? attn__msa_load_foreign(*msa, path, &o)
+                 : attn__ends_with(path, ".pt") ? attn__msa_load_checkpoint(*msa, path, &o)
+                                                : attn__msa_load_directory(*msa, path, &o);
     return done(msa, status);
 }
 
@@ -152,7 +146,7 @@ static attn_status find_files(attn_context *context, const char *path, char *wei
 {
     char directory[ATTN__PATH];
     const char *slash = strrchr(path, '/');
-    bool file = ends_with(path, ".safetensors");
+    bool file = attn__ends_with(path, ".safetensors");
     size_t length = file ? (slash ? (size_t)(slash - path) : 0) : strlen(path);
     if (length >= sizeof directory - 1)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "the path %.60s... is too long", path);

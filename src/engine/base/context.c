@@ -128,6 +128,12 @@ char *attn__strdup(attn_context *context, const char *text)
     return copy ? memcpy(copy, text, size) : NULL;
 }
 
+bool attn__ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
 /* ---------------------------------------------------------------------------------------------- errors */
 
 /* Locks the error fields, because threads that share a plan may fail at the same time. */

@@ -121,6 +121,7 @@ void *attn__realloc(attn_context *context, void *memory, size_t size);
  * twice the size. If it returns NULL, `items` is unchanged. */
 void *attn__grow(attn_context *context, void *items, int64_t n, size_t size);
 char *attn__strdup(attn_context *context, const char *text);
+bool attn__ends_with(const char *text, const char *end);
 void attn__free(attn_context *context, void *memory); /* `memory` may be NULL; thread-safe */
 
 /* Returns at least `size` bytes of scratch memory, aligned to 64 bytes, not cleared. The memory stays valid until the next
