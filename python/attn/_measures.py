@@ -52,28 +52,28 @@ def _texts(hypotheses: Iterable[str], references: Iterable[Any]) -> Tuple[Any, A
     return text_array(said), text_array(right), (ctypes.c_int64 * max(len(counts), 1))(*counts), len(said)
 
 
-def bleu(hypotheses: Iterable[str], references: References) -> Bleu:
-    """Corpus BLEU as sacrebleu.corpus_bleu computes it with its defaults (tokenizer 13a, exponential smoothing)."""
+def _measure(function: Any, result: Any, hypotheses: Iterable[str], references: References) -> None:
     said, right, counts, n = _texts(hypotheses, references)
-    context, result = Context(1), c.Bleu()
+    context = Context(1)
     context.hold(context)
     try:
-        context.check(lib.bleu_corpus(ctypes.byref(result), context.pointer, said, right, counts, n))
+        context.check(function(ctypes.byref(result), context.pointer, said, right, counts, n))
     finally:
         context.drop(context)
+
+
+def bleu(hypotheses: Iterable[str], references: References) -> Bleu:
+    """Corpus BLEU as sacrebleu.corpus_bleu computes it with its defaults (tokenizer 13a, exponential smoothing)."""
+    result = c.Bleu()
+    _measure(lib.bleu_corpus, result, hypotheses, references)
     return Bleu(result.score, list(result.precisions), result.brevity_penalty, result.prediction_length,
                 result.reference_length)
 
 
 def chrf(hypotheses: Iterable[str], references: References) -> float:
     """Corpus chrF2, 0 to 100, as sacrebleu.corpus_chrf computes it with its defaults."""
-    said, right, counts, n = _texts(hypotheses, references)
-    context, result = Context(1), ctypes.c_double()
-    context.hold(context)
-    try:
-        context.check(lib.chrf_corpus(ctypes.byref(result), context.pointer, said, right, counts, n))
-    finally:
-        context.drop(context)
+    result = ctypes.c_double()
+    _measure(lib.chrf_corpus, result, hypotheses, references)
     return result.value
 
 

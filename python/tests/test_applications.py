@@ -5,13 +5,13 @@ import os
 import shutil
 import subprocess
 import tempfile
-import threading
 import unittest
 
 import numpy as np
 
 import attn
 from attn import _command
+from together import together
 
 SENTENCES = ["Where is the station?", "Is the door open?", "The window is closed."]
 
@@ -105,16 +105,12 @@ class Translators(Folder):
             attn.Translator(self.path("nowhere"))
 
     def test_threads_share_a_translator(self):
-        alone, together = self.translator.translate(SENTENCES), [None] * 4
+        alone, found = self.translator.translate(SENTENCES), [None] * 4
 
         def work(i):
-            together[i] = self.translator.translate(SENTENCES)
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertEqual(together, [alone] * 4)
+            found[i] = self.translator.translate(SENTENCES)
+        together(work)
+        self.assertEqual(found, [alone] * 4)
 
     def test_open_gives_a_translator_in_a_precision(self):
         opened = attn.open(self.model, precision="bfloat16")

@@ -8,6 +8,7 @@ import unittest
 import attn
 import numpy as np
 from formulas import distance
+from together import together
 
 
 def resident():
@@ -138,21 +139,6 @@ class Leaks(unittest.TestCase):
 
 
 class Threads(unittest.TestCase):
-    def together(self, work, n=4):
-        failures = []
-
-        def run(i):
-            try:
-                work(i)
-            except Exception as error:  # noqa: BLE001 - reported below
-                failures.append(error)
-        threads = [threading.Thread(target=run, args=(i,)) for i in range(n)]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
-        self.assertEqual(failures, [])
-
     def test_one_model_in_several_threads(self):
         model = layer(seed=3, threads=1)
         xs = [np.random.default_rng(i).standard_normal((3, 9, 16)).astype(np.float32) for i in range(4)]
@@ -161,7 +147,7 @@ class Threads(unittest.TestCase):
         def work(i):
             for _ in range(60):
                 np.testing.assert_array_equal(model(xs[i]), wanted[i])
-        self.together(work)
+        together(work)
 
     def test_no_grad_is_the_threads_own(self):
         model, x = layer(threads=1), np.ones((2, 8, 16), np.float32)
@@ -194,7 +180,7 @@ class Threads(unittest.TestCase):
                 self.assertLess(distance(got, wanted), 1e-6)
                 y = own(x[:, :, 0])
                 own.backward(np.ones_like(y))
-        self.together(work)
+        together(work)
 
     def test_results_may_die_in_other_threads(self):
         model = layer(threads=1)
@@ -207,7 +193,7 @@ class Threads(unittest.TestCase):
                     results.append(model(x))
                 elif results:
                     results.pop()
-        self.together(work)
+        together(work)
         results.clear()
         model(x)
         self.assertLess(model.memory()[0], 4 << 20)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Products of matrices under attn.torch.enable(): PyTorch's numbers, layouts, errors and transforms, by attn's product."""
 import copy
-import threading
 import unittest
 
 try:
@@ -13,6 +12,7 @@ except ImportError:
 
 import attn.torch
 from attn.torch import _linear
+from together import together
 
 HAS_KERNELS = hasattr(torch.library, "get_kernel")
 
@@ -181,11 +181,7 @@ class Products(unittest.TestCase):
             with torch.no_grad():
                 for _ in range(20):
                     found[i] = F.linear(x, w)
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
+        together(work)
         for one in found:
             self.assertLess(relative(one, wanted), 2e-6)
         count = torch.get_num_threads()

@@ -3,7 +3,6 @@
 import copy
 import io
 import pickle
-import threading
 import unittest
 
 try:
@@ -15,6 +14,7 @@ except ImportError:
 
 import attn.torch
 from attn.torch._packed import PackedWeight
+from together import together
 
 
 def relative(found, wanted):
@@ -405,11 +405,7 @@ class Calls(unittest.TestCase):
             with torch.no_grad():
                 for _ in range(50):
                     found[i] = self.found(X)
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
+        together(work)
         for one in found:
             self.assertTrue(torch.equal(one, wanted))
 

@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import subprocess
 import sys
-import threading
 import unittest
 
 try:
@@ -15,6 +14,7 @@ except ImportError:
 
 import attn.torch
 from attn.torch import _openmp
+from together import together
 
 PATIENCE = 120  # seconds; a child that hangs is killed
 FORK = "fork" in multiprocessing.get_all_start_methods()
@@ -70,11 +70,7 @@ class Threads(unittest.TestCase):
         def work(i):
             for _ in range(10):
                 found[i] = multiply(0)
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
+        together(work)
         for one in found:
             self.assertTrue((one == wanted).all())
 
