@@ -7,7 +7,7 @@
 
 #include "apps/detector/boxes_files.h"
 #include "apps/detector/detector.h"
-#include "apps/run/image_source.h"
+#include "apps/images/source.h"
 #include "dist/join.h"
 #include "io/file.h"
 #include "plot/boxes.h"

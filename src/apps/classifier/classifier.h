@@ -5,7 +5,7 @@
 
 #include "attn/classify.h"
 #include "attn/trainer.h"
-#include "apps/run/image_source.h"
+#include "apps/images/source.h"
 #include "apps/run/run.h"
 #include "apps/view/view.h"
 

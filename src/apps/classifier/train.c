@@ -4,7 +4,7 @@
  */
 #include "apps/classifier/classifier.h"
 
-#include "apps/run/image_training.h"
+#include "apps/images/training.h"
 #include "apps/checkpoint/model_config.h"
 #include "base/context.h"
 

@@ -3,7 +3,7 @@
  * Finds the files of a data set of boxes, and of the parts of one that is divided.
  */
 #include "apps/detector/boxes_files.h"
-#include "apps/run/image_source.h"
+#include "apps/images/source.h"
 #include "base/context.h"
 #include "io/directory.h"
 #include "io/file.h"

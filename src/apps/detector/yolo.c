@@ -3,7 +3,7 @@
  * Reads folders of images with YOLO's text files of boxes.
  */
 #include "apps/detector/boxes_files.h"
-#include "apps/run/image_source.h"
+#include "apps/images/source.h"
 #include "base/integers.h"
 #include "base/real.h"
 #include "data/lines.h"

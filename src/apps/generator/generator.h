@@ -8,7 +8,7 @@
 #include "models/axial_transformer.h"
 #include "attn/generate.h"
 #include "attn/trainer.h"
-#include "apps/run/image_source.h"
+#include "apps/images/source.h"
 #include "apps/run/run.h"
 #include "apps/view/view.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "apps/run/image_training.h"
+#include "apps/images/training.h"
 
 #include "base/context.h"
 #include "base/rng.h"

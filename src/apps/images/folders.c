@@ -2,7 +2,7 @@
  *
  * Reads images from folders. There is one folder for each class.
  */
-#include "apps/run/image_source.h"
+#include "apps/images/source.h"
 
 #include "base/context.h"
 #include "base/hash.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * image_training.h - reads the data of a training on images, splits it, and makes batches.
+ * training.h - reads the data of a training on images, splits it, and makes batches.
  */
-#ifndef ATTN_APPS_IMAGE_TRAINING_H
-#define ATTN_APPS_IMAGE_TRAINING_H
+#ifndef ATTN_APPS_IMAGES_TRAINING_H
+#define ATTN_APPS_IMAGES_TRAINING_H
 
-#include "apps/run/image_source.h"
+#include "apps/images/source.h"
 #include "apps/run/run.h"
 
 typedef struct attn__image_training {
