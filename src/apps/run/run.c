@@ -4,14 +4,9 @@
  * before the data, because they control how the data is read. The lock is taken before any file is written. The first
  * checkpoint is written before the first step.
  */
-#include "apps/run/run.h"
+#include "apps/run/internal.h"
 
 #include "apps/checkpoint/model_directory.h"
-#include "apps/run/average.h"
-#include "apps/run/files.h"
-#include "apps/run/lora.h"
-#include "apps/run/parts.h"
-#include "apps/run/sum.h"
 #include "base/context.h"
 #include "base/integers.h"
 #include "dist/ranks.h"
