@@ -144,8 +144,8 @@ static int print_json(const cli_call *cli, const subject *of)
 
 static bool is_there(const char *directory, const char *name)
 {
-    char file[4096]; /* the system opens no longer path */
-    return snprintf(file, sizeof file, "%s/%s", directory, name) < (int)sizeof file && attn_file_exists(file);
+    char file[ATTN__PATH];
+    return snprintf(file, sizeof file, "%s/%s", directory, name) < ATTN__PATH && attn_file_exists(file);
 }
 
 /* Returns true if the directory has one of attn's models, but not the vocabularies of a translator. */

@@ -4,7 +4,7 @@
 #ifndef ATTN_IO_DIRECTORY_H
 #define ATTN_IO_DIRECTORY_H
 
-#include "attn/attn.h"
+#include "base/path.h"
 
 /* The names of the entries of a directory, sorted by their bytes. Names that begin with '.', and __MACOSX, which
  * archives of macOS leave, are left out. */
@@ -20,8 +20,6 @@ void attn_entries_free(attn_context *context, attn_entries *entries);
 /* Reads the names of all entries of a directory. `hidden`: also those that are otherwise left out, but not "." and
  * "..". Every reader of directories reads them with this function. May return the errors of attn_directory_list. */
 attn_status attn__directory_read(attn_entries *entries, attn_context *context, const char *path, bool hidden);
-/* Returns the path "folder/name". The caller frees it with attn__free. Returns NULL if there is no memory. */
-char *attn__join(attn_context *context, const char *folder, const char *name);
 
 /* Removes the files `names` from a model's directory. The list `names` ends with NULL. ATTN_ERROR_BUSY: a training
  * runs in the directory. ATTN_ERROR_ARGUMENT: the path is too long. ATTN_ERROR_IO: a file cannot be removed. */
