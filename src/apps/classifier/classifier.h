@@ -35,8 +35,6 @@ struct attn_classifier {
     attn__seen seen;
 };
 
-/* Reports whether the config.json of a directory is that of a classifier. If the file cannot be read, returns false. */
-bool attn_classifier_is_at(attn_context *context, const char *directory);
 /* Returns the model, which the classifier owns. */
 attn_model *attn_classifier_model(const attn_classifier *classifier);
 attn_image_shape attn_classifier_shape(const attn_classifier *classifier);

@@ -106,6 +106,7 @@ static void run_release(void *self)
 
 const attn__run_kind attn__classifier_training_kind = {
     .about = &attn__classifier_trainer,
+    .product = ATTN__PRODUCT_CLASSIFIER,
     .size = sizeof(training),
     .keys = &attn__classifier_keys,
     .measure = "valid_accuracy",

@@ -281,6 +281,7 @@ static void run_release(void *self)
 
 const attn__run_kind attn__detector_training_kind = {
     .about = &attn__detector_trainer,
+    .product = ATTN__PRODUCT_DETECTOR,
     .size = sizeof(training),
     .keys = &attn__detector_keys,
     .measure = "valid_ap",

@@ -145,6 +145,7 @@ static void run_release(void *self)
 
 const attn__run_kind attn__generator_training_kind = {
     .about = &attn__generator_trainer,
+    .product = ATTN__PRODUCT_GENERATOR,
     .size = sizeof(training),
     .keys = &attn__generator_keys,
     .prepare = run_prepare,

@@ -397,6 +397,7 @@ static void run_release(void *self)
 
 const attn__run_kind attn__msa_training_kind = {
     .about = &msa_trainer,
+    .product = ATTN__PRODUCT_MSA,
     .size = sizeof(training),
     .keys = &all_keys,
     .measure = "accuracy",

@@ -15,6 +15,7 @@
 #ifndef ATTN_APPS_RUN_H
 #define ATTN_APPS_RUN_H
 
+#include "apps/checkpoint/identify.h"
 #include "attn/io.h"
 #include "attn/models.h"
 #include "attn/train.h"
@@ -31,6 +32,7 @@ typedef struct attn__run attn__run;
 
 typedef struct attn__run_kind {
     const attn_trainer *about;
+    attn__product product;  /* what the trained models are for */
     size_t size;            /* size of the application's struct in bytes; its first member is an attn__run */
     const attn__keys *keys; /* table of the settings, including ATTN__RUN_KEYS */
     /* Names of data that has no path. training.json stores the name instead of a path. The list ends with NULL, and

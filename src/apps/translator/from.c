@@ -20,7 +20,7 @@ static attn_status take_vocabulary(const attn__translator_training *t, const cha
 {
     static const char *const making[] = {"vocabulary_size", "character_coverage", "joint_vocabulary", "min_frequency",
                                          "max_words"};
-    bool marian = attn__marian_is(t->from->config);
+    bool marian = t->from->marian;
     const char *its = marian ? "unigram" : attn_config_text(t->from->config, "vocabulary", "word");
     const attn_config_value value = {.type = ATTN_CONFIG_TYPE_TEXT, .text = its};
     char why[64];
@@ -60,7 +60,7 @@ static attn_status take_sizes(const attn__translator_training *t)
 static attn_status take_settings(const attn__translator_training *t, const char *path)
 {
     attn_config *settings = t->run.settings;
-    if (attn__marian_is(t->from->config) && attn_config_get(settings, "lora"))
+    if (t->from->marian && attn_config_get(settings, "lora"))
         return attn__fail(t->run.context, ATTN_ERROR_UNSUPPORTED,
                           "%s is a MarianMT directory, which cannot store adapters: leave out --lora", path);
     const attn_config_value *marks = attn_config_get(t->from->config, "space_before_marks");

@@ -173,7 +173,7 @@ static attn_status run_prepare(attn__run *run)
 
 static bool is_marian(const training *t)
 {
-    return t->from && attn__marian_is(t->from->config);
+    return t->from && t->from->marian;
 }
 
 static attn_status run_save(const attn__run *run, const attn_named_list *parameters, const char *path)
@@ -221,6 +221,7 @@ static const char *const own_files[] = {
 
 const attn__run_kind attn__translator_training_kind = {
     .about = &attn__translator_trainer,
+    .product = ATTN__PRODUCT_TRANSLATOR,
     .size = sizeof(training),
     .keys = &attn__translator_keys,
     .in_memory = in_memory,

@@ -26,6 +26,8 @@ attn_status attn__directory_read(attn_entries *entries, attn_context *context, c
 attn_status attn_directory_clear(attn_context *context, const char *path, const char *const *names);
 
 bool attn_file_exists(const char *path);
+/* Returns the first of n names that the directory has a file of. Returns NULL if it has none. */
+const char *attn__file_in(const char *directory, const char *const *names, size_t n);
 /* Makes a directory and its parents. If the directory exists, returns ATTN_OK. ATTN_ERROR_ARGUMENT: the path is
  * empty. May also return ATTN_ERROR_IO and ATTN_ERROR_MEMORY. */
 attn_status attn_directory_create(attn_context *context, const char *path);

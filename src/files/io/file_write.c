@@ -204,6 +204,15 @@ bool attn_file_exists(const char *path)
     return stat(path, &about) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
+const char *attn__file_in(const char *directory, const char *const *names, size_t n)
+{
+    char path[ATTN__PATH];
+    for (size_t i = 0; i < n; i++)
+        if (snprintf(path, sizeof path, "%s/%s", directory, names[i]) < ATTN__PATH && attn_file_exists(path))
+            return names[i];
+    return NULL;
+}
+
 attn_status attn_directory_create(attn_context *context, const char *path)
 {
     ATTN__CALL(context);

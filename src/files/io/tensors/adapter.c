@@ -15,18 +15,10 @@ static const char prefix[] = "base_model.model.", factor_a[] = ".lora_A.weight",
 
 /* ------------------------------------------------------------------------------------------------- files */
 
-attn_status attn__adapter_is_in(bool *is, attn_context *context, const char *directory)
+bool attn__adapter_is_in(const char *directory)
 {
     static const char *const names[] = {"adapter_config.json", "adapter_model.safetensors"};
-    attn_status status = ATTN_OK;
-    *is = false;
-    for (int i = 0; i < 2 && status == ATTN_OK; i++) {
-        char *path = attn__join(context, directory, names[i]);
-        status = path ? ATTN_OK : ATTN_ERROR_MEMORY;
-        *is = *is || (path && attn_file_exists(path));
-        attn__free(context, path);
-    }
-    return status;
+    return attn__file_in(directory, names, sizeof names / sizeof *names) != NULL;
 }
 
 /* Returns whether the adapter's initialization left the base model's weights unchanged. peft's other initializations

@@ -13,20 +13,19 @@
 
 /* ------------------------------------------------------------------------------------------------ paths */
 
-static const char *const usual[] = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
-                                    "pytorch_model.bin.index.json", "model.npz"};
+const char *attn__weights_file_in(const char *directory)
+{
+    static const char *const usual[] = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+                                        "pytorch_model.bin.index.json", "model.npz"};
+    return attn__file_in(directory, usual, sizeof usual / sizeof *usual);
+}
 
 /* Chooses the standard file of weights in a directory. If there is none, the path stays NULL. */
 static attn_status choose_in(attn__weights_files *files, const char *directory)
 {
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
-        files->path = attn__join(files->context, directory, usual[i]);
-        if (!files->path || attn_file_exists(files->path))
-            return files->path ? ATTN_OK : ATTN_ERROR_MEMORY;
-        attn__free(files->context, files->path);
-        files->path = NULL;
-    }
-    return ATTN_OK;
+    const char *name = attn__weights_file_in(directory);
+    files->path = name ? attn__join(files->context, directory, name) : NULL;
+    return !name || files->path ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 static attn_status choose(attn__weights_files *files, const char *path);
@@ -53,13 +52,13 @@ static attn_status choose_base(attn__weights_files *files, const char *directory
 
 static attn_status choose(attn__weights_files *files, const char *path)
 {
-    bool adapted = false;
     if (!attn__is_directory(path)) {
         files->path = attn__strdup(files->context, path);
         return files->path ? ATTN_OK : ATTN_ERROR_MEMORY;
     }
-    attn_status status = attn__adapter_is_in(&adapted, files->context, path);
-    if (status == ATTN_OK && adapted && files->adapter.config)
+    bool adapted = attn__adapter_is_in(path);
+    attn_status status = ATTN_OK;
+    if (adapted && files->adapter.config)
         status = attn__fail(files->context, ATTN_ERROR_UNSUPPORTED,
                             "%s: the adapter's base has an adapter itself, which is not supported", path);
     if (status == ATTN_OK && adapted)
