@@ -85,8 +85,9 @@ bool attn__classifier_is_d2l(const attn_config *settings);
 /* Loads the model of the checkpoint that the setting "from" names, with its parameters, for pictures of this shape and
  * for this number of classes. `table` gets the source of each parameter. ATTN_ERROR_SHAPE: the model does not accept
  * the pictures. Otherwise returns the statuses of attn_vit_load. */
-attn_status attn__classifier_from(attn_model **model, attn_context *context, const attn_config *settings,
-                                  attn_image_shape shape, int64_t classes, attn_bytes *table);
+attn_status attn__classifier_from(attn_model **model, attn_context *context, const char *path,
+                                  const attn_config *settings, attn_image_shape shape, int64_t classes,
+                                  attn_bytes *table);
 /* Writes config.json of a directory: the model's own settings, and those that determine how images are split and
  * prepared. */
 attn_status attn__classifier_write(const attn_model *model, const attn_config *settings, attn_image_shape shape,

@@ -130,12 +130,12 @@ static attn_status tell(const source *s, attn__identity *is, const attn_model *m
 
 /* ----------------------------------------------------------------------------------------------- whole */
 
-attn_status attn__classifier_from(attn_model **model, attn_context *context, const attn_config *settings,
-                                  attn_image_shape shape, int64_t classes, attn_bytes *table)
+attn_status attn__classifier_from(attn_model **model, attn_context *context, const char *path,
+                                  const attn_config *settings, attn_image_shape shape, int64_t classes,
+                                  attn_bytes *table)
 {
-    const source s = {
-        context, attn_config_text(settings, "from", ""),        attn_config_text(settings, "names", NULL), shape,
-        classes, (uint64_t)attn_config_int(settings, "seed", 1)};
+    const source s = {context, path,    attn_config_text(settings, "names", NULL),
+                      shape,   classes, (uint64_t)attn_config_int(settings, "seed", 1)};
     const attn_vit_options options = {.num_heads = attn_config_int(settings, "heads", 0),
                                       .img_size = {shape.height, shape.width},
                                       .num_classes = classes,

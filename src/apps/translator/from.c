@@ -6,7 +6,6 @@
 #include "apps/translator/training.h"
 
 #include "apps/checkpoint/marian.h"
-#include "apps/checkpoint/model_config.h"
 #include "apps/checkpoint/model_directory.h"
 #include "apps/translator/settings.h"
 #include "base/context.h"
@@ -99,15 +98,10 @@ attn_status attn__training_from(attn__translator_training *t)
 
 attn_status attn__training_from_model(attn__translator_training *t)
 {
-    attn_config *over = NULL;
-    attn_status status = attn_config_create(&over, t->run.context);
-    if (status == ATTN_OK)
-        status = attn_config_set_real(over, "dropout", attn_config_real(t->run.settings, "dropout", 0));
-    if (status == ATTN_OK)
-        status = attn__model_copy(&t->run.model, t->from->model, over);
-    if (status == ATTN_OK && !t->run.resume)
-        status = attn__model_tell_taken(t->run.model, t->from->no_bias ? "decoder.dense.bias" : NULL, &t->run.taken);
-    attn_config_destroy(over);
+    if (!t->from)
+        return ATTN_OK;
+    attn_status status =
+        attn__run_copy_model(&t->run, t->from->model, NULL, t->from->no_bias ? "decoder.dense.bias" : NULL);
     attn_model_destroy(t->from->model); /* the original model is not needed, because the copy is trained */
     t->from->model = NULL;
     return status;
