@@ -84,13 +84,13 @@ static int find_structure(const contacts *c, char **path)
 {
     static const char *const endings[] = {".pdb", ".cif", ".ent", ".mmcif"};
     const cli_call *cli = c->family.cli;
-    const char *given = cli_text(cli, "structure"), *slash = strrchr(c->family.path, '/');
+    const char *given = cli_text(cli, "structure");
     char stem[256];
     if (given && strcmp(given, "none") == 0)
         return CLI_OK;
     if (given && *given)
         return (*path = strdup(given)) ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
-    int folder = slash ? (int)(slash + 1 - c->family.path) : 0;
+    int folder = (int)attn__path_folder(c->family.path);
     cli_family_stem(c->family.path, stem);
     for (size_t i = 0; i < 2 * sizeof endings / sizeof *endings; i++) {
         size_t size = (size_t)folder + strlen(stem) + strlen(endings[i / 2]) + sizeof ".gz";
@@ -258,7 +258,7 @@ static int write_array(const contacts *c, const char *path)
 
 static const char *const endings[] = {"contacts.npy", "contacts.tsv", "contacts.png", NULL};
 
-static int write_all(const contacts *c, char paths[3][4096])
+static int write_all(const contacts *c, char paths[3][ATTN__PATH])
 {
     static int (*const writers[])(const contacts *, const char *) = {write_array, write_table, write_picture};
     const cli_call *cli = c->family.cli;
@@ -290,7 +290,7 @@ static void print_precision(const contacts *c)
     }
 }
 
-static int print_json(const contacts *c, char paths[3][4096])
+static int print_json(const contacts *c, char paths[3][ATTN__PATH])
 {
     attn_json json;
     attn_json_begin(&json, c->family.cli->context, false);
@@ -342,7 +342,7 @@ static int check_signal(const contacts *c)
 
 static int report(const contacts *c)
 {
-    char paths[3][4096];
+    char paths[3][ATTN__PATH];
     int code = write_all(c, paths);
     if (code != CLI_OK)
         return code;

@@ -253,28 +253,32 @@ static attn_precision stored_precision(const cli_call *cli)
 
 static const char translator_keeps[] = "--precision is not supported for a translator in MarianMT's form";
 
-static int convert_known(const cli_call *cli)
+/* Reports whether the identified path is a directory in MarianMT's form, of Hugging Face. */
+static bool is_marianmt(const attn__identity *is)
+{
+    return is->form != ATTN__FORM_OWN && strcmp(is->type, "marian") == 0;
+}
+
+static int convert_known(const cli_call *cli, attn__identity *is)
 {
     attn_checkpoint_kind kind;
-    cli_form form = cli_form_of(cli, cli->words[0]);
-    bool adapter = attn_model_has_adapter(cli->context, cli->words[0]);
-    if ((adapter || form == CLI_FORM_OWN || form == CLI_FORM_MARIANMT) &&
-        refuse_unused(cli, false, false, false) != CLI_OK)
+    bool adapter = is->adapter && is->named[0], own = is->form == ATTN__FORM_OWN, marianmt = is_marianmt(is);
+    if ((adapter || own || marianmt) && refuse_unused(cli, false, false, false) != CLI_OK)
         return CLI_BAD;
     if (adapter)
         return attn_model_merge_adapter(cli->context, cli->words[0], cli_text(cli, "out")) == ATTN_OK
                    ? CLI_OK
                    : cli_failed(cli, NULL);
-    if (form == CLI_FORM_OWN && stored_precision(cli))
+    if (own && stored_precision(cli))
         return CLI_OK;
-    if (form == CLI_FORM_MARIANMT && stored_precision(cli))
+    if (marianmt && stored_precision(cli))
         return cli_fail(CLI_BAD, translator_keeps);
-    if (form == CLI_FORM_OWN || form == CLI_FORM_MARIANMT)
+    if (own || marianmt)
         return cli_fail(
             CLI_BAD,
             "%s is in %s form already: attn's commands read it as it is; -o NAME.safetensors writes its tensors alone",
-            cli->words[0], form == CLI_FORM_OWN ? "attn's own" : "MarianMT's");
-    if (attn_checkpoint_kind_of(&kind, cli->context, cli->words[0]) != ATTN_OK)
+            cli->words[0], own ? "attn's own" : "MarianMT's");
+    if (attn__checkpoint_kind(&kind, is) != ATTN_OK)
         return cli_failed(cli, NULL);
     if (kind == ATTN_CHECKPOINT_OTHER)
         return cli_fail(
@@ -295,13 +299,12 @@ static int convert_known(const cli_call *cli)
 }
 
 /* Checks the precision before anything is written, so that a wrong precision does not change an existing directory. */
-static int check_precision(const cli_call *cli, const cli_foreign *foreign)
+static int check_precision(const cli_call *cli, const cli_foreign *foreign, attn__identity *is)
 {
     attn_checkpoint_kind kind = ATTN_CHECKPOINT_OTHER;
-    cli_form form = cli_form_of(cli, cli->words[0]);
     const char *name = foreign->arch;
-    bool asks = !name && form != CLI_FORM_OWN && form != CLI_FORM_MARIANMT;
-    if (asks && attn_checkpoint_kind_of(&kind, cli->context, cli->words[0]) != ATTN_OK)
+    bool asks = !name && is->form != ATTN__FORM_OWN && !is_marianmt(is);
+    if (asks && attn__checkpoint_kind(&kind, is) != ATTN_OK)
         return cli_failed(cli, NULL);
     if (kind == ATTN_CHECKPOINT_MSA)
         name = "msa-transformer";
@@ -311,7 +314,7 @@ static int check_precision(const cli_call *cli, const cli_foreign *foreign)
     return CLI_OK;
 }
 
-static int write_out(const cli_call *cli, const cli_foreign *foreign)
+static int write_out(const cli_call *cli, const cli_foreign *foreign, attn__identity *is)
 {
     static const char ending[] = ".safetensors";
     const char *out = cli_text(cli, "out");
@@ -326,14 +329,13 @@ static int write_out(const cli_call *cli, const cli_foreign *foreign)
         return CLI_BAD;
     if (tensors && stored_precision(cli))
         return cli_fail(CLI_BAD, "--precision requires a directory: -o %.*s", (int)(n - m), out);
-    int code = stored_precision(cli) ? check_precision(cli, foreign) : CLI_OK;
+    int code = stored_precision(cli) ? check_precision(cli, foreign, is) : CLI_OK;
     if (code == CLI_OK && !tensors)
         code = cli_claim_in(cli, out, (const char *const[]){"config.json", "model.safetensors", NULL});
     if (code == CLI_OK)
-        code = tensors ? convert_tensors(cli) : named ? convert_named(cli, foreign) : convert_known(cli);
+        code = tensors ? convert_tensors(cli) : named ? convert_named(cli, foreign) : convert_known(cli, is);
     if (code == CLI_OK && stored_precision(cli)) {
-        bool own = !named && cli_form_of(cli, cli->words[0]) == CLI_FORM_OWN &&
-                   !attn_model_has_adapter(cli->context, cli->words[0]);
+        bool own = !named && is->form == ATTN__FORM_OWN && !is->adapter;
         const char *from = own ? cli->words[0] : out;
         if (attn_model_quantize(cli->context, from, out, stored_precision(cli)) != ATTN_OK)
             code = cli_failed(cli, NULL);
@@ -349,12 +351,16 @@ static int run(cli_call *cli)
     attn_precision precision = stored_precision(cli);
     if (precision != ATTN_PRECISION_DEFAULT && precision != ATTN_PRECISION_BF16 && precision != ATTN_PRECISION_INT8)
         return cli_fail(CLI_BAD, "--precision must be bf16 or int8; without it weights keep their type");
+    attn__identity is = {0};
     attn_status status = cli_foreign_read(cli, &foreign);
+    if (status == ATTN_OK)
+        status = attn__identify(&is, cli->context, cli->words[0]);
     if (status == ATTN_OK)
         status = cli_foreign_measure(cli, &foreign, cli->words[0]);
     int code = status != ATTN_OK          ? cli_failed(cli, NULL)
                : cli_flag(cli, "dry_run") ? cli_dry_run(cli, &foreign, cli->words[0])
-                                          : write_out(cli, &foreign);
+                                          : write_out(cli, &foreign, &is);
+    attn__identity_end(&is);
     cli_foreign_free(&foreign);
     return code;
 }

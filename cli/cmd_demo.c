@@ -29,14 +29,14 @@ static const char *const examples[] = {"attn demo", "attn demo --seed 7 -o /tmp/
 
 static const char *in_directory(char *path, const char *directory, const char *name)
 {
-    snprintf(path, 4096, "%s/%s", directory, name);
+    snprintf(path, ATTN__PATH, "%s/%s", directory, name);
     return path;
 }
 
 /* Returns true if `directory` holds no model, or the translator of an earlier demo, which may be deleted. */
 static bool is_ours(const cli_call *cli, const char *directory)
 {
-    char path[4096];
+    char path[ATTN__PATH];
     attn_config *training = NULL;
     if (!attn_file_exists(in_directory(path, directory, "model.safetensors")))
         return true;
@@ -54,7 +54,7 @@ static int clear_directory(const cli_call *cli, const char *directory)
                                         "source.spm",  "target.spm",        "training.json", "checkpoint.safetensors",
                                         "history.tsv", "attention.png",     "attention.svg", "attention.html",
                                         NULL};
-    if (strlen(directory) > 4096 - 64)
+    if (strlen(directory) > ATTN__PATH - 64)
         return cli_fail(CLI_BAD, "--out: the path is too long");
     bool ours = is_ours(cli, directory);
     if (attn_context_status(cli->context) != ATTN_OK)
@@ -213,7 +213,7 @@ static int draw(const cli_call *cli, attn_translator *translator, const char *te
         const char *name;
     } files[] = {
         {ATTN_PLOT_PNG, "attention.png"}, {ATTN_PLOT_SVG, "attention.svg"}, {ATTN_PLOT_HTML, "attention.html"}};
-    char path[4096];
+    char path[ATTN__PATH];
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         attn_bytes picture = {0};
         attn_status status = attn_translator_render_attention(translator, text, &(attn_translator_view){.words = true},

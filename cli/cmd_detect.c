@@ -7,7 +7,7 @@
 
 #include "apps/detector/boxes_files.h"
 #include "apps/detector/detector.h"
-#include "apps/run/image_source.h"
+#include "apps/images/source.h"
 #include "dist/join.h"
 #include "io/file.h"
 #include "plot/boxes.h"
@@ -91,12 +91,6 @@ static int add_folder(const cli_call *cli, files *f, const char *folder)
     return code;
 }
 
-static const char *base_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* Returns the length of the longest common start of two paths that ends with a slash. */
 static size_t common_folder(const char *a, const char *b)
 {
@@ -122,15 +116,15 @@ static int name_drawn(const cli_call *cli, files *f)
         if (!path) {
             status = ATTN_ERROR_MEMORY;
         } else {
-            size_t own = first ? common_folder(first, path) : (size_t)(base_of(path) - path);
+            size_t own = first ? common_folder(first, path) : attn__path_folder(path);
             common = !first || own < common ? own : common;
             first = first ? first : path;
         }
     }
     int code = status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
     for (int i = 0; i < f->n && status == ATTN_OK && code == CLI_OK; i++) {
-        const char *name = whole[i] + common, *base = base_of(name), *dot = strrchr(base, '.');
-        size_t length = dot ? (size_t)(dot - name) : strlen(name);
+        const char *name = whole[i] + common;
+        size_t length = attn__path_stem(name);
         size_t size = strlen(out) + length + strlen(format) + 3;
         f->drawn[i] = attn__alloc(context, size);
         if (f->drawn[i])
@@ -237,11 +231,10 @@ static void json_one(const search *s, const char *path, const attn_image *image,
 /* Writes a picture with its boxes. Makes the folder, which may be one of several below --out. */
 static attn_status write_drawn(const cli_call *cli, const char *to, const attn_bytes *picture)
 {
-    char *folder = attn__strdup(cli->context, to);
+    char *folder = attn__path_parent(cli->context, to);
     if (!folder)
         return ATTN_ERROR_MEMORY;
-    *strrchr(folder, '/') = '\0';
-    attn_status status = attn_directory_create(cli->context, *folder ? folder : "/");
+    attn_status status = attn_directory_create(cli->context, folder);
     attn__free(cli->context, folder);
     return status == ATTN_OK ? attn_file_write(cli->context, to, picture->data, picture->size) : status;
 }
@@ -310,7 +303,7 @@ static int known_id(const search *s, const char *path, int64_t *id)
 /* Finds the id of a picture. Without --data the file name, without its ending, is the id. */
 static int image_id(const search *s, const char *path, int64_t *id)
 {
-    const char *base = base_of(path);
+    const char *base = attn__path_last(path);
     size_t digits = strspn(base, "0123456789");
     if (s->known)
         return known_id(s, path, id);

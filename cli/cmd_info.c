@@ -13,6 +13,9 @@
 #include "apps/generator/generator.h"
 #include "apps/msa/msa.h"
 #include "apps/translator/translator.h"
+#include "io/directory.h"
+
+#include <string.h>
 
 static const cli_option options[] = {
     CLI_FLAG("values", 0,
@@ -142,33 +145,22 @@ static int print_json(const cli_call *cli, const subject *of)
     return cli_print_json(cli, &json);
 }
 
-static bool is_there(const char *directory, const char *name)
-{
-    char file[4096]; /* the system opens no longer path */
-    return snprintf(file, sizeof file, "%s/%s", directory, name) < (int)sizeof file && attn_file_exists(file);
-}
-
 /* Returns true if the directory has one of attn's models, but not the vocabularies of a translator. */
-static bool is_bare(const cli_call *cli, const char *directory)
+static bool is_bare(const attn__identity *is)
 {
     static const char *const vocabularies[] = {"source.vocab", "target.vocab", "source.spm", "target.spm",
                                                "decoder.yml"};
-    bool translates = false;
-    for (size_t i = 0; i < sizeof vocabularies / sizeof *vocabularies; i++)
-        translates = translates || is_there(directory, vocabularies[i]);
-    return !translates && is_there(directory, "config.json") && cli_form_of(cli, directory) == CLI_FORM_OWN;
+    return is->form == ATTN__FORM_OWN &&
+           !attn__file_in(is->path, vocabularies, sizeof vocabularies / sizeof *vocabularies);
 }
 
-static attn_status load(const cli_call *cli, subject *of)
+static attn_status load(const cli_call *cli, subject *of, const attn__identity *is)
 {
     const char *directory = cli->words[0];
     attn_status status;
     *of = (subject){0};
-    bool classifier = attn_classifier_is_at(cli->context, directory);
-    bool generator = !classifier && attn_generator_is_at(cli->context, directory);
-    bool msa = !classifier && !generator && attn_msa_is_at(cli->context, directory);
-    if (attn_context_status(cli->context) != ATTN_OK)
-        return attn_context_status(cli->context);
+    bool classifier = is->product == ATTN__PRODUCT_CLASSIFIER, generator = is->product == ATTN__PRODUCT_GENERATOR;
+    bool msa = is->product == ATTN__PRODUCT_MSA;
     if (classifier) {
         status = attn_classifier_load(&of->classifier, cli->context, directory, NULL);
         of->model = status == ATTN_OK ? attn_classifier_model(of->classifier) : NULL;
@@ -178,7 +170,7 @@ static attn_status load(const cli_call *cli, subject *of)
     } else if (msa) {
         status = attn_msa_load(&of->msa, cli->context, directory, NULL);
         of->model = status == ATTN_OK ? attn_msa_model(of->msa) : NULL;
-    } else if (is_bare(cli, directory)) {
+    } else if (is_bare(is)) {
         status = attn_model_load(&of->bare, cli->context, directory, NULL);
         of->model = of->bare;
     } else {
@@ -188,40 +180,34 @@ static attn_status load(const cli_call *cli, subject *of)
     return status;
 }
 
-/* Returns true if the directory has weights, but no config.json that attn can load. */
-static bool is_foreign_directory(const cli_call *cli, const char *path)
-{
-    static const char *const inside[] = {"model.safetensors", "model.safetensors.index.json",
-                                         "pytorch_model.bin", "pytorch_model.bin.index.json",
-                                         "model.npz",         "adapter_model.safetensors"};
-    bool weights = false;
-    for (size_t i = 0; i < sizeof inside / sizeof *inside; i++)
-        weights = weights || is_there(path, inside[i]);
-    if (is_there(path, "decoder.yml")) /* decoder.yml belongs to a translator in Marian's own form. */
-        return false;
-    if (!is_there(path, "config.json"))
-        return weights;
-    return weights && cli_form_of(cli, path) == CLI_FORM_OTHER;
-}
-
 /* Returns true if the path has weights, but is neither a model directory of attn, a translator in Marian's own or in
  * Hugging Face's form, nor the file of a published MSA Transformer. */
-static bool is_checkpoint(const cli_call *cli, const char *path)
+static bool is_checkpoint(const cli_call *cli, attn__identity *is)
 {
     attn_checkpoint_kind kind = ATTN_CHECKPOINT_OTHER;
-    if (is_there(path, "."))
-        return is_foreign_directory(cli, path);
-    if (attn_file_exists(path) && attn_checkpoint_kind_of(&kind, cli->context, path) != ATTN_OK)
+    bool translates = is->form == ATTN__FORM_MARIAN || strcmp(is->type, "marian") == 0 ||
+                      attn__file_in(is->path, (const char *const[]){"decoder.yml"}, 1);
+    if (is->directory)
+        return is->weights && is->form != ATTN__FORM_OWN && !translates &&
+               (is->config || !attn_file_exists(is->settings));
+    if (is->form == ATTN__FORM_FILE && attn__checkpoint_kind(&kind, is) != ATTN_OK)
         cli_forgive(cli);
-    return attn_file_exists(path) && kind != ATTN_CHECKPOINT_MSA;
+    return is->form == ATTN__FORM_FILE && kind != ATTN_CHECKPOINT_MSA;
 }
 
 static int run(cli_call *cli)
 {
     subject of;
-    if (cli_flag(cli, "values") || *cli_text(cli, "names") || is_checkpoint(cli, cli->words[0]))
+    attn__identity is;
+    attn_status status = attn__identify(&is, cli->context, cli->words[0]);
+    bool checkpoint =
+        status == ATTN_OK && (cli_flag(cli, "values") || *cli_text(cli, "names") || is_checkpoint(cli, &is));
+    if (status == ATTN_OK && !checkpoint)
+        status = load(cli, &of, &is);
+    attn__identity_end(&is);
+    if (checkpoint)
         return cli_checkpoint_info(cli, cli->words[0]);
-    if (load(cli, &of) != ATTN_OK)
+    if (status != ATTN_OK)
         return cli_failed(cli, NULL);
     int code = CLI_OK;
     if (cli->json)

@@ -92,10 +92,15 @@ static int load_weights(const cli_call *cli, attn_model *model, const attn_name_
     return code;
 }
 
-/* Reports whether the path is the directory of a published encoder, whose config.json says all that a model needs. */
-static bool is_encoder(const cli_call *cli, const char *path)
+/* Reports whether the path is a directory whose config.json says all that a model needs: of attn, or of a published
+ * encoder. */
+static bool is_described(const cli_call *cli, const char *path)
 {
-    return attn__is_directory(path) && attn__encoder_is_at(cli->context, path);
+    attn__identity is;
+    bool described = attn__identify(&is, cli->context, path) == ATTN_OK &&
+                     (is.form == ATTN__FORM_OWN || (is.directory && is.product == ATTN__PRODUCT_ENCODER));
+    attn__identity_end(&is);
+    return described;
 }
 
 static int make_model(const cli_call *cli, attn_model **model)
@@ -105,8 +110,8 @@ static int make_model(const cli_call *cli, attn_model **model)
     int code = CLI_OK;
     *model = NULL;
     attn_status status = cli_foreign_read(cli, &foreign);
-    bool own = status == ATTN_OK && *weights && !foreign.names && !cli_given(cli, "config") &&
-               (cli_form_of(cli, weights) == CLI_FORM_OWN || is_encoder(cli, weights));
+    bool own =
+        status == ATTN_OK && *weights && !foreign.names && !cli_given(cli, "config") && is_described(cli, weights);
     attn_model_options options_of = {.seed = (uint64_t)cli_int(cli, "seed"), .blank = *weights != '\0'};
     if (status == ATTN_OK && *weights)
         status = cli_foreign_measure(cli, &foreign, weights);

@@ -5,6 +5,7 @@
 #include "family.h"
 #include "progress.h"
 
+#include "base/context.h"
 #include "data/lines.h"
 
 #include <ctype.h>
@@ -392,15 +393,14 @@ static int prepare(scoring *s)
 }
 
 /* Checks that the output file can be written. Otherwise hours of computation would be lost if a folder is missing. */
-static bool can_write(const char *path)
+static bool can_write(attn_context *context, const char *path)
 {
     if (attn_file_exists(path))
         return access(path, W_OK) == 0;
-    const char *slash = strrchr(path, '/');
-    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    char *folder = attn__path_parent(context, path);
     bool can = folder && access(folder, W_OK) == 0;
     int reason = folder ? errno : ENOMEM;
-    free(folder);
+    attn__free(context, folder);
     errno = reason;
     return can;
 }
@@ -412,7 +412,7 @@ static int open_out(scoring *s)
         s->out = stdout;
         return CLI_OK;
     }
-    if (!can_write(path))
+    if (!can_write(s->family.cli->context, path))
         return cli_fail(CLI_BAD, "%s: cannot be written: %s", path, strerror(errno));
     s->out = open_memstream(&s->text, &s->size);
     return s->out ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");

@@ -42,7 +42,7 @@ typedef struct weighing {
     cli_family family;
     double *identity, *position; /* weights [rows] */
     double effective;
-    char path[4096];
+    char path[ATTN__PATH];
 } weighing;
 
 static size_t name_length(const weighing *w, int64_t row)

@@ -100,9 +100,9 @@ static attn_status write_animation(const cli_call *cli, const attn_image *images
 int cli_drawing_write(const cli_call *cli, const attn_image *images, int64_t n, int64_t frames, int64_t columns,
                       int64_t gap, int64_t zoom)
 {
-    const char *path = cli_text(cli, "out"), *ending = strrchr(path, '.');
+    const char *path = cli_text(cli, "out"), *ending = attn__path_extension(path);
     attn_image sheet = {0};
-    if (ending && strcasecmp(ending, ".webp") == 0)
+    if (strcasecmp(ending, ".webp") == 0)
         return write_animation(cli, images, n, frames, columns, gap, zoom) == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
     columns = columns == 0 && frames > 1 ? frames : columns;
     attn_status status = attn_image_sheet(&sheet, cli->context, images, n * frames, columns, gap, zoom);

@@ -8,7 +8,7 @@
 #include "command.h"
 
 #include "attn/generate.h"
-#include "apps/run/image_source.h"
+#include "apps/images/source.h"
 
 #define CLI_DRAWING_OPTIONS                                                                                            \
     CLI_REAL("temperature", "1", 1e-6, 1e6,                                                                            \

@@ -324,8 +324,7 @@ int cli_family_run(const cli_family *family, attn_msa *msa, const attn_msa_optio
 
 const char *cli_family_stem(const char *path, char *out)
 {
-    const char *name = strrchr(path, '/');
-    snprintf(out, 256, "%s", name ? name + 1 : path);
+    snprintf(out, 256, "%s", attn__path_last(path));
     size_t n = strlen(out), ending = attn_alignment_ending(out);
     if (ending == 0 && n > 3 && strcasecmp(out + n - 3, ".gz") == 0)
         ending = 3;
@@ -337,13 +336,13 @@ const char *cli_family_stem(const char *path, char *out)
 int cli_family_path(const cli_family *family, const char *directory, const char *ending, char *out)
 {
     char stem[256];
-    int n = snprintf(out, 4096, "%s/%s.%s", directory, cli_family_stem(family->path, stem), ending);
-    return n < 4096 ? CLI_OK : cli_fail(CLI_BAD, "%s: the name is too long", directory);
+    int n = snprintf(out, ATTN__PATH, "%s/%s.%s", directory, cli_family_stem(family->path, stem), ending);
+    return n < ATTN__PATH ? CLI_OK : cli_fail(CLI_BAD, "%s: the name is too long", directory);
 }
 
 int cli_family_claim(const cli_call *cli, const char *const *endings)
 {
-    char path[4096];
+    char path[ATTN__PATH];
     int code = CLI_OK;
     for (int i = 0; i < cli->nwords && code == CLI_OK; i++) {
         const cli_family family = {.cli = cli, .path = cli->words[i]};

@@ -38,18 +38,6 @@ attn_status cli_model_kind_of(const cli_call *cli, cli_model_kind *kind, const c
     return status;
 }
 
-cli_form cli_form_of(const cli_call *cli, const char *directory)
-{
-    attn_config *config = cli_config_in(cli, directory, "config.json");
-    if (!config)
-        return CLI_FORM_UNKNOWN;
-    cli_form form = attn_architecture_find(attn_config_text(config, "architecture", "")) ? CLI_FORM_OWN
-                    : strcmp(attn_config_text(config, "model_type", ""), "marian") == 0  ? CLI_FORM_MARIANMT
-                                                                                         : CLI_FORM_OTHER;
-    attn_config_destroy(config);
-    return form;
-}
-
 attn_status cli_foreign_read(const cli_call *cli, cli_foreign *foreign)
 {
     const char *names = cli_text(cli, "names"), *arch = cli_text(cli, "arch");

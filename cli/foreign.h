@@ -33,10 +33,6 @@ typedef enum cli_model_kind {
 } cli_model_kind;
 attn_status cli_model_kind_of(const cli_call *cli, cli_model_kind *kind, const char *path);
 
-/* Form of a model's directory, according to its config.json. */
-typedef enum cli_form { CLI_FORM_UNKNOWN, CLI_FORM_OTHER, CLI_FORM_OWN, CLI_FORM_MARIANMT } cli_form;
-cli_form cli_form_of(const cli_call *cli, const char *directory);
-
 /* Reads the options. Call cli_foreign_free even after a failure. */
 attn_status cli_foreign_read(const cli_call *cli, cli_foreign *foreign);
 /* Adds the settings that the names file derives from the shapes of the weights. */

@@ -183,15 +183,13 @@ static attn_status refuse(attn_context *context, const char *output, const char 
                       output, input);
 }
 
-static bool is_own(const cli_guard *guard, const char *path)
+static bool is_own(const cli_guard *guard, attn_context *context, const char *path)
 {
-    const char *slash = strrchr(path, '/');
     struct stat own, folder;
-    size_t length = slash ? (size_t)(slash - path) : 0;
-    char *parent = guard->own ? strndup(slash == path ? "/" : slash ? path : ".", length ? length : 1) : NULL;
+    char *parent = guard->own ? attn__path_parent(context, path) : NULL;
     bool is = parent && stat(guard->own, &own) == 0 && stat(parent, &folder) == 0 && own.st_dev == folder.st_dev &&
               own.st_ino == folder.st_ino;
-    free(parent);
+    attn__free(context, parent);
     return is;
 }
 
@@ -204,7 +202,7 @@ static attn_status note_opened(cli_guard *guard, attn_context *context, const ch
         return status;
     bool enough = key_of_path(target, &place, &memory);
     /* A file that this run has written may be read, and so may the files of the run that is resumed. */
-    bool ours = enough && (find(guard, WRITTEN_PATH, &place) || is_own(guard, target));
+    bool ours = enough && (find(guard, WRITTEN_PATH, &place) || is_own(guard, context, target));
     const file_note *claim = enough && !ours ? find(guard, CLAIMED_FILE, &file) : NULL;
     if (claim)
         status = refuse(context, claim->path, path);

@@ -113,9 +113,8 @@ static void add_panels(drawing *d)
 
 static int write_picture(const drawing *d, const char *path)
 {
-    const char *slash = strrchr(path, '/');
     char title[320];
-    snprintf(title, sizeof title, "%.200s: %lld queries, %lld keys", slash ? slash + 1 : path, (long long)d->rows,
+    snprintf(title, sizeof title, "%.200s: %lld queries, %lld keys", attn__path_last(path), (long long)d->rows,
              (long long)d->cols);
     attn_heatmaps maps = {.title = given(d, "title", title), .n = d->groups, .rows = d->panel_rows, .per_line = 4};
     return cli_picture_write(d->cli, &maps, NULL);

@@ -99,8 +99,11 @@ static void test_costs(void **state)
     assert_true(fabs(score.bits - 2) < 1e-6);
     double baseline = ((DIMS - 1) * log2(12. / 9) + log2(12. / 5)) / DIMS;
     assert_true(fabs(score.baseline - baseline) < 1e-12);
-    assert_true(attn_generator_is_at(w.context, directory));
-    assert_false(attn_generator_is_at(w.context, w.data));
+    const attn_trainer *trainer;
+    assert_int_equal(attn_trainer_of(&trainer, w.context, directory, NULL), ATTN_OK);
+    assert_string_equal(trainer->kind, "images");
+    assert_int_equal(attn_trainer_of(&trainer, w.context, w.data, NULL), ATTN_OK);
+    assert_null(trainer);
     assert_int_equal(attn_generator_evaluate(g, w.data, ATTN_SPLIT_TEST, &score), ATTN_ERROR_ARGUMENT);
     attn_context_clear_error(w.context);
     attn_generator_destroy(g);

@@ -8,7 +8,7 @@
 #include "support/faults.h"
 #include "support/scratch.h"
 
-#include "apps/run/image_source.h"
+#include "apps/images/source.h"
 #include "data/images.h"
 
 #include <math.h>

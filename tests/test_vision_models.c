@@ -526,7 +526,7 @@ static void heads_of_known_names(void **state)
         attn__vit_config v;
         int64_t heads;
         assert_int_equal(attn__vit_config_open(&v, f->context, f->folder), ATTN_OK);
-        attn_config_set_text(v.saved, "arch", cases[i].name);
+        attn_config_set_text(v.is.saved, "arch", cases[i].name);
         assert_int_equal(attn__vit_heads(&v, cases[i].width, &heads), cases[i].heads ? ATTN_OK : ATTN_ERROR_ARGUMENT);
         assert_int_equal(heads, cases[i].heads);
         attn_context_clear_error(f->context);

@@ -2,6 +2,7 @@
 #include "plot/canvas.h"
 
 #include "base/context.h"
+#include "base/path.h"
 #include "base/real.h"
 #include "plot/sink.h"
 
@@ -91,9 +92,9 @@ attn_status attn_plot_format_from_path(attn_plot_format *format, attn_context *c
         attn_plot_format format;
     } endings[] = {
         {".png", ATTN_PLOT_PNG}, {".svg", ATTN_PLOT_SVG}, {".pdf", ATTN_PLOT_PDF}, {".html", ATTN_PLOT_HTML}};
-    const char *dot = strrchr(path, '.');
-    for (size_t i = 0; dot && i < sizeof endings / sizeof *endings; i++) {
-        if (strcasecmp(dot, endings[i].ending) == 0) {
+    const char *extension = attn__path_extension(path);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        if (strcasecmp(extension, endings[i].ending) == 0) {
             *format = endings[i].format;
             return ATTN_OK;
         }

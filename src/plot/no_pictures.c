@@ -5,6 +5,7 @@
 #include "attn/plot.h"
 
 #include "base/context.h"
+#include "base/path.h"
 #include "plot/boxes.h"
 #include "plot/heatmaps.h"
 
@@ -22,8 +23,7 @@ static attn_status refuse(attn_bytes *picture, attn_context *context)
 attn_status attn_plot_format_from_path(attn_plot_format *format, attn_context *context, const char *path)
 {
     ATTN__CALL(context);
-    const char *dot = strrchr(path, '.');
-    if (!dot || strcasecmp(dot, ".html") != 0)
+    if (strcasecmp(attn__path_extension(path), ".html") != 0)
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
                           "%s: this build of attn can write pages (.html) only: it was made without cairo", path);
     *format = ATTN_PLOT_HTML;

@@ -22,27 +22,27 @@
 
 /* ------------------------------------------------------------------------------------------------- kinds */
 
-attn_status attn_checkpoint_kind_of(attn_checkpoint_kind *kind, attn_context *context, const char *path)
+attn_status attn__checkpoint_kind(attn_checkpoint_kind *kind, attn__identity *is)
 {
-    ATTN__CALL(context);
-    attn_config *arguments = NULL;
-    attn_checkpoint *weights = NULL;
-    const char *names = NULL;
-    int64_t known;
-    *kind = attn__archive_is(context, path) ? ATTN_CHECKPOINT_MARIAN : ATTN_CHECKPOINT_OTHER;
-    if (*kind == ATTN_CHECKPOINT_MARIAN)
-        return ATTN_OK;
-    attn_status status = attn_config_create(&arguments, context);
-    if (status == ATTN_OK)
-        status = attn_checkpoint_open(&weights, context, path, NULL, arguments);
-    if (status == ATTN_OK)
-        status = attn_name_map_detect(&names, weights, &known);
-    if (status == ATTN_OK && names && strcmp(names, "msa-esm") == 0 && attn_config_get(arguments, "args.arch"))
+    *kind = is->form == ATTN__FORM_MARIAN ? ATTN_CHECKPOINT_MARIAN : ATTN_CHECKPOINT_OTHER;
+    attn_status status = *kind == ATTN_CHECKPOINT_MARIAN ? ATTN_OK : attn__identify_tensors(is);
+    const char *names = is->tensor_names;
+    if (status == ATTN_OK && names && strcmp(names, "msa-esm") == 0 && attn_config_get(is->saved, "args.arch"))
         *kind = ATTN_CHECKPOINT_MSA;
     else if (status == ATTN_OK && names && strncmp(names, "vit-", 4) == 0)
         *kind = ATTN_CHECKPOINT_VIT;
-    attn_checkpoint_close(weights);
-    attn_config_destroy(arguments);
+    return status;
+}
+
+attn_status attn_checkpoint_kind_of(attn_checkpoint_kind *kind, attn_context *context, const char *path)
+{
+    ATTN__CALL(context);
+    attn__identity is;
+    *kind = ATTN_CHECKPOINT_OTHER;
+    attn_status status = attn__identify(&is, context, path);
+    if (status == ATTN_OK)
+        status = attn__checkpoint_kind(kind, &is);
+    attn__identity_end(&is);
     return status;
 }
 
@@ -177,29 +177,18 @@ attn_status attn_weights_convert(attn_context *context, const char *path, const 
 
 /* ---------------------------------------------------------------------------------------------- adapters */
 
-bool attn_model_has_adapter(attn_context *context, const char *directory)
-{
-    bool is = false;
-    attn_config *config = attn__is_directory(directory) ? attn__model_config_try(context, directory) : NULL;
-    bool own = config && attn_config_get(config, "architecture");
-    attn_config_destroy(config);
-    return own && attn__adapter_is_in(&is, context, directory) == ATTN_OK && is;
-}
-
 /* Checks the target directory `to`. It must not contain an adapter, because loading the merged model would merge
  * that adapter too. */
 static attn_status check_target(attn_context *context, const char *directory, const char *to)
 {
-    bool adapted = false;
+    bool adapted = attn__adapter_is_in(to);
     char *from_here = realpath(directory, NULL), *there = realpath(to, NULL);
     bool same = from_here && there && strcmp(from_here, there) == 0;
     free(from_here);
     free(there);
-    attn_status status = attn__adapter_is_in(&adapted, context, to);
-    return status != ATTN_OK ? status
-           : same || adapted ? attn__fail(context, ATTN_ERROR_ARGUMENT,
-                                          "%s: the directory holds a low-rank adapter; choose another directory", to)
-                             : ATTN_OK;
+    return same || adapted ? attn__fail(context, ATTN_ERROR_ARGUMENT,
+                                        "%s: the directory holds a low-rank adapter; choose another directory", to)
+                           : ATTN_OK;
 }
 
 attn_status attn__model_files_copy(attn_context *context, const char *directory, const char *to)

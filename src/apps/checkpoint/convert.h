@@ -11,6 +11,7 @@
 #ifndef ATTN_APPS_CONVERT_H
 #define ATTN_APPS_CONVERT_H
 
+#include "apps/checkpoint/identify.h"
 #include "attn/models.h"
 #include "attn/io.h"
 
@@ -24,6 +25,8 @@ typedef enum attn_checkpoint_kind {
 /* Determines the kind of a file of weights or of a Hugging Face directory. It reads no tensors. Returns the statuses
  * of attn_weights_read. */
 attn_status attn_checkpoint_kind_of(attn_checkpoint_kind *kind, attn_context *context, const char *path);
+/* Does the same for a path that is identified already. */
+attn_status attn__checkpoint_kind(attn_checkpoint_kind *kind, attn__identity *is);
 
 /* Converts a directory in Marian's own form to Hugging Face's MarianMT form. Returns the statuses of
  * attn_translator_load. Returns ATTN_ERROR_IO if a file cannot be written. */
@@ -36,9 +39,6 @@ attn_status attn_marian_convert(attn_context *context, const char *path, const c
 attn_status attn_weights_convert(attn_context *context, const char *path, const char *to, int64_t *tensors,
                                  attn_bytes *report);
 
-/* Reports whether a directory contains attn's config.json and a low-rank adapter (adapter_config.json and
- * adapter_model.safetensors). Functions that read the weights of such a directory merge the adapter into them. */
-bool attn_model_has_adapter(attn_context *context, const char *directory);
 /* Merges the adapter of a directory into its model, and writes the model to another directory: config.json,
  * vocabularies and model.safetensors. ATTN_ERROR_ARGUMENT: `to` is the same directory, or contains an adapter.
  * Otherwise returns the statuses of attn_weights_read. */

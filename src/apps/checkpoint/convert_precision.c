@@ -123,12 +123,10 @@ static attn_status convert(store *s, const attn_model *model)
 
 static attn_status check_target(attn_context *context, const char *to)
 {
-    bool adapted = false;
-    attn_status status = attn__adapter_is_in(&adapted, context, to);
-    return status == ATTN_OK && adapted
+    return attn__adapter_is_in(to)
                ? attn__fail(context, ATTN_ERROR_ARGUMENT,
                             "%s: the directory holds a low-rank adapter; choose another directory", to)
-               : status;
+               : ATTN_OK;
 }
 
 static attn_status copy_others(attn_context *context, const char *directory, const char *to)
@@ -161,16 +159,13 @@ bool attn_architecture_quantizes(const attn_architecture *architecture, attn_pre
 
 static attn_status read(store *s, attn_model **model, const char *directory)
 {
-    char path[ATTN__PATH];
     attn_weights_options how = {.keep_types = true};
     attn_status status = attn__model_of_directory(model, s->context, directory);
     if (status == ATTN_OK && !attn_architecture_quantizes(attn_model_architecture(*model), s->precision))
         status = attn__fail(s->context, ATTN_ERROR_UNSUPPORTED,
                             "%s: not every linear layer of \"%s\" can be stored as int8; store it as bf16", directory,
                             attn_model_architecture(*model)->name);
-    if (status == ATTN_OK)
-        status = attn__model_weights_path(s->context, path, directory);
-    return status == ATTN_OK ? attn_weights_read(&s->from, path, &how, NULL, NULL) : status;
+    return status == ATTN_OK ? attn_weights_read(&s->from, directory, &how, NULL, NULL) : status;
 }
 
 static attn_status write(const store *s, const char *directory, const char *to)

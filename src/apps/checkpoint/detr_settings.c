@@ -154,22 +154,14 @@ static bool is_hugging_face(const attn_config *config)
            attn_config_get(config, "backbone_config.model_type");
 }
 
-attn_status attn__detr_settings(attn_config **config, attn_context *context, const char *settings, const char *weights)
+attn_status attn__detr_settings(attn_config **config, attn__identity *is, const char *settings)
 {
-    attn_checkpoint *checkpoint = NULL;
-    attn_config *saved = NULL;
-    attn_status status = attn_config_create(&saved, context);
+    attn_status status = attn__identify_tensors(is);
     if (status == ATTN_OK)
-        status = attn_checkpoint_open(&checkpoint, context, weights, NULL, saved);
-    if (status == ATTN_OK)
-        status = attn__detr_check(context, checkpoint, weights);
+        status = attn__detr_check(is->context, is->tensors, is->path);
     if (status == ATTN_OK && is_hugging_face(*config))
-        status = exchange(config, context, settings);
-    if (status == ATTN_OK)
-        status = take_arguments(*config, saved);
-    attn_checkpoint_close(checkpoint);
-    attn_config_destroy(saved);
-    return status;
+        status = exchange(config, is->context, settings);
+    return status == ATTN_OK ? take_arguments(*config, is->saved) : status;
 }
 
 /* ------------------------------------------------------------------------------------- sizes of the tensors */

@@ -6,7 +6,6 @@
 
 #include "apps/checkpoint/detr_settings.h"
 #include "apps/checkpoint/encoder_settings.h"
-#include "apps/checkpoint/foreign_kind.h"
 #include "apps/checkpoint/model_config.h"
 #include "base/context.h"
 #include "io/file.h"
@@ -55,33 +54,31 @@ static attn_status check_heads(const attn__foreign *foreign, attn_context *conte
                    : ATTN_OK;
 }
 
-/* Sets the paths of the settings file and of the weights. If `named` is true and `path` is a file, both paths are
- * `path`. Otherwise `path` is a directory: the settings are in its config.json, and the path of the weights is its
+/* Sets the paths of the settings file and of the weights. If `named` is true and the path is a file, both paths are this
+ * file. Otherwise the path is a directory: the settings are in its config.json, and the path of the weights is its
  * usual file, or the directory itself if `named` is true. */
-static attn_status find_files(attn__foreign *f, attn_context *context, const char *path, bool named)
+static attn_status find_files(attn__foreign *f, bool named)
 {
-    size_t size = strlen(path) + 1;
-    if (size > ATTN__PATH)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the path %.60s... is too long", path);
-    memcpy(f->weights, path, size);
-    memcpy(f->settings, path, size);
-    if (named && !attn__is_directory(path))
-        return ATTN_OK;
-    attn_status status = attn__path(context, f->settings, path, "config.json");
-    return status == ATTN_OK && !named ? attn__model_weights_path(context, f->weights, path) : status;
+    attn_context *context = f->is.context;
+    attn_status status = named && !f->is.directory ? attn__path_copy(context, f->settings, f->is.path)
+                                                   : attn__path(context, f->settings, f->is.path, "config.json");
+    if (status != ATTN_OK)
+        return status;
+    return named ? attn__path_copy(context, f->weights, f->is.path) : attn__identity_weights(&f->is, f->weights);
 }
 
 /* Adds the settings that the names file contains, and the settings that its rules derive from the checkpoint's
  * shapes. */
-static attn_status measure(attn__foreign *f, attn_context *context, const char *names, const char *architecture)
+static attn_status measure(attn__foreign *f, const char *names, const char *architecture)
 {
+    attn_context *context = f->is.context;
     attn_checkpoint *weights = NULL;
     attn_status status = attn_name_map_read(&f->names, context, names);
     if (status == ATTN_OK)
         status = check_architecture(f, context, architecture);
     bool detr = status == ATTN_OK && strcmp(attn_config_text(f->config, "architecture", ""), "detr") == 0;
     if (detr)
-        status = attn__detr_settings(&f->config, context, f->settings, f->weights);
+        status = attn__detr_settings(&f->config, &f->is, f->settings);
     if (status == ATTN_OK)
         status = attn_checkpoint_open(&weights, context, f->weights, &(attn_weights_options){.names = f->names}, NULL);
     if (status == ATTN_OK)
@@ -92,34 +89,54 @@ static attn_status measure(attn__foreign *f, attn_context *context, const char *
     return status == ATTN_OK ? check_heads(f, context) : status;
 }
 
-attn_status attn__foreign_begin(attn__foreign *foreign, attn_context *context, const char *path,
-                                const attn__foreign_wish *wish)
+attn_status attn__foreign_open(attn__foreign *foreign, attn_context *context, const char *path)
 {
     *foreign = (attn__foreign){0};
+    return attn__identify(&foreign->is, context, path);
+}
+
+/* Takes the config.json that was read, or reads it to report why it could not be read. */
+static attn_status take_config(attn__foreign *foreign)
+{
+    foreign->config = foreign->is.config;
+    foreign->is.config = NULL;
+    return foreign->config ? ATTN_OK : attn_config_read(&foreign->config, foreign->is.context, foreign->settings);
+}
+
+attn_status attn__foreign_describe(attn__foreign *foreign, const attn__foreign_wish *wish)
+{
+    attn_context *context = foreign->is.context;
     const attn_config *given = wish->config;
-    attn_status status = find_files(foreign, context, path, wish->names || given);
-    bool read = !given && (!wish->names || (attn__is_directory(path) && attn_file_exists(foreign->settings)));
+    const char *names = wish->names;
+    attn_status status = find_files(foreign, names || given);
+    bool read = !given && (!names || (foreign->is.directory && attn_file_exists(foreign->settings)));
     if (status == ATTN_OK)
-        status = read ? attn_config_read(&foreign->config, context, foreign->settings)
-                      : attn_config_create(&foreign->config, context);
+        status = read ? take_config(foreign) : attn_config_create(&foreign->config, context);
     for (int64_t i = 0; given && status == ATTN_OK && i < attn_config_size(given); i++) {
         const char *key = attn_config_key(given, i);
         status = attn_config_set(foreign->config, key, attn_config_get(given, key));
     }
-    const char *names = wish->names;
-    if (status == ATTN_OK && read && attn__encoder_names(foreign->config)) {
+    if (status == ATTN_OK && read && foreign->is.names) {
         /* an encoder of Hugging Face, whose config.json names a built-in names file */
-        names = names ? names : attn__encoder_names(foreign->config);
+        names = names ? names : foreign->is.names;
         status = attn__encoder_settings(&foreign->config, context, foreign->settings);
-        snprintf(foreign->weights, sizeof foreign->weights, "%s", path);
+        snprintf(foreign->weights, sizeof foreign->weights, "%s", foreign->is.path);
     }
     if (status == ATTN_OK && wish->architecture && !names)
         status = attn_config_set_text(foreign->config, "architecture", wish->architecture);
-    return status == ATTN_OK && names ? measure(foreign, context, names, wish->architecture) : status;
+    return status == ATTN_OK && names ? measure(foreign, names, wish->architecture) : status;
+}
+
+attn_status attn__foreign_begin(attn__foreign *foreign, attn_context *context, const char *path,
+                                const attn__foreign_wish *wish)
+{
+    attn_status status = attn__foreign_open(foreign, context, path);
+    return status == ATTN_OK ? attn__foreign_describe(foreign, wish) : status;
 }
 
 void attn__foreign_end(attn__foreign *foreign)
 {
+    attn__identity_end(&foreign->is);
     attn_name_map_destroy(foreign->names);
     attn_config_destroy(foreign->config);
     *foreign = (attn__foreign){0};

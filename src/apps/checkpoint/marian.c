@@ -17,11 +17,6 @@
 
 static const char HEAD[] = "decoder.dense.weight", TABLE[] = "decoder.embedding.weight";
 
-bool attn__marian_is(const attn_config *config)
-{
-    return strcmp(attn_config_text(config, "model_type", ""), "marian") == 0;
-}
-
 /* -------------------------------------------------------------------------------------------- settings */
 
 /* Checks keys that have the same fixed value in all MarianMT models. Old files contain these keys. */
@@ -335,6 +330,7 @@ attn_status attn__marian_load(attn_translator *t, const char *directory, const a
                               const char *names)
 {
     char config[ATTN__PATH];
+    t->marian = true;
     attn_status status = attn__path(t->context, config, directory, archive ? "decoder.yml" : "config.json");
     if (status == ATTN_OK)
         status = read_vocabularies(t, directory, archive);

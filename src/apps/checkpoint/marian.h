@@ -11,8 +11,6 @@
 #include "data/vocab.h"
 #include "io/json.h"
 
-bool attn__marian_is(const attn_config *config);
-
 /* Paths of the files of a directory in Marian's own form, such as an archive of OPUS-MT. All files are in the
  * directory itself. decoder.yml names them. */
 typedef struct attn__archive {
@@ -26,8 +24,6 @@ typedef struct attn__archive {
     char shortlist[ATTN__PATH]; /* path of the lexicon; "": there is none */
     int64_t shortlist_first, shortlist_best;
 } attn__archive;
-/* Reports whether the directory has a decoder.yml and no config.json. */
-bool attn__archive_is(attn_context *context, const char *directory);
 /* Finds the files of a directory of Marian's own form, and converts its settings to a config with the keys of
  * MarianMT's config.json. layer_norm_eps is 1e-6, as in Marian. ATTN_ERROR_UNSUPPORTED: the model is of another kind,
  * or the build has no libyaml. ATTN_ERROR_FORMAT: a file is invalid. Otherwise returns the statuses of

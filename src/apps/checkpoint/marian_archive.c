@@ -24,13 +24,6 @@ typedef struct reading {
     attn_config *config;
 } reading;
 
-bool attn__archive_is(attn_context *context, const char *directory)
-{
-    char config[ATTN__PATH], decoder[ATTN__PATH];
-    return snprintf(config, sizeof config, "%s/config.json", directory) < ATTN__PATH && !attn_file_exists(config) &&
-           attn__path(context, decoder, directory, "decoder.yml") == ATTN_OK && attn_file_exists(decoder);
-}
-
 static attn_status refuse(const reading *r, const char *key, const char *what)
 {
     return attn__fail(r->context, ATTN_ERROR_UNSUPPORTED, "%s: \"%s\": %s", r->file, key, what);
@@ -104,8 +97,7 @@ static attn_status find_file(const reading *r, const char *key, size_t i, char *
     const char *name = json_string_value(json_array_get(json_object_get(r->decoder, key), i));
     if (!name || !*name)
         return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"%s\" has no file number %zu", r->file, key, i + 1);
-    const char *slash = strrchr(name, '/');
-    return attn__path(r->context, path, r->directory, slash ? slash + 1 : name);
+    return attn__path(r->context, path, r->directory, attn__path_last(name));
 }
 
 /* Reads the setting `shortlist`. Its elements are a lexicon, the number of most frequent tokens, and the number of

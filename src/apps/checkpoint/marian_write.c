@@ -4,6 +4,8 @@
  */
 #include "apps/checkpoint/marian.h"
 
+#include "apps/checkpoint/identify.h"
+
 #include "data/subword.h"
 #include "data/vocab.h"
 #include "io/tensors/weights.h"
@@ -129,10 +131,14 @@ static bool are_same(const attn_vocab *a, const attn_vocab *b)
 attn_status attn__marian_files(attn_context *context, const attn_config *config, const attn_vocab *source,
                                const attn_vocab *target, const char *directory, const char *to)
 {
-    if (!attn__archive_is(context, directory))
-        return copy_files(context, directory, to);
+    attn__identity is;
+    attn_status status = attn__identify(&is, context, directory);
+    bool native = is.form == ATTN__FORM_MARIAN;
+    attn__identity_end(&is);
+    if (status != ATTN_OK || !native)
+        return status == ATTN_OK ? copy_files(context, directory, to) : status;
     bool separate = !are_same(source, target);
-    attn_status status = write_config(context, config, false, to);
+    status = write_config(context, config, false, to);
     if (status == ATTN_OK)
         status = write_config(context, config, true, to);
     if (status == ATTN_OK)

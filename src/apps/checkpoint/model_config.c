@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "apps/checkpoint/model_config.h"
 
+#include "apps/checkpoint/identify.h"
 #include "apps/checkpoint/model_directory.h"
 #include "attn/io.h"
 #include "base/context.h"
-#include "io/tensors/adapter.h"
 #include "io/tensors/array.h"
+#include "io/tensors/weights.h"
 #include "models/kind.h"
 #include "io/json.h"
 
-#include <stdio.h>
 #include <string.h>
 
 attn_status attn__model_config_create(attn_config **config, const attn_model *model, const attn_config *settings,
@@ -50,54 +50,20 @@ attn_status attn__model_of_config(attn_model **model, attn_context *context, con
     return status;
 }
 
-attn_config *attn__model_config_try(attn_context *context, const char *directory)
-{
-    char path[ATTN__PATH];
-    attn_config *config = NULL;
-    if (attn__call_status(context) != ATTN_OK)
-        return NULL;
-    bool read = attn__path(context, path, directory, "config.json") == ATTN_OK &&
-                attn_config_read(&config, context, path) == ATTN_OK;
-    /* If config.json cannot be read, the kind of the directory is unknown. This is an error only if there was no
-     * memory. */
-    if (!read && attn__call_status(context) != ATTN_ERROR_MEMORY)
-        attn__call_forget(context); /* the error is not lost, because loading the model reports it again */
-    return read ? config : NULL;
-}
-
-bool attn__model_config_names(attn_context *context, const char *directory, const char *architecture)
-{
-    attn_config *config = attn__model_config_try(context, directory);
-    bool is = config && strcmp(attn_config_text(config, "architecture", ""), architecture) == 0;
-    attn_config_destroy(config);
-    return is;
-}
-
-attn_status attn__model_weights_path(attn_context *context, char *path, const char *directory)
-{
-    bool adapted = false;
-    attn_status status = attn__adapter_is_in(&adapted, context, directory);
-    if (status != ATTN_OK || !adapted)
-        return status != ATTN_OK ? status : attn__path(context, path, directory, "model.safetensors");
-    int length = snprintf(path, ATTN__PATH, "%s", directory);
-    return length < ATTN__PATH ? ATTN_OK
-                               : attn__fail(context, ATTN_ERROR_ARGUMENT, "the path %.60s... is too long", directory);
-}
-
 attn_status attn__model_of_directory(attn_model **model, attn_context *context, const char *directory)
 {
-    attn_config *file = attn__model_config_try(context, directory);
-    const attn_architecture *architecture =
-        file ? attn_architecture_find(attn_config_text(file, "architecture", "")) : NULL;
+    attn__identity is;
     char weights[ATTN__PATH];
     *model = NULL;
-    attn_status status = attn__model_weights_path(context, weights, directory);
+    attn_status status = attn__identify(&is, context, directory);
     if (status == ATTN_OK)
-        status = architecture
-                     ? attn__model_of_config(model, context, architecture, file, weights, NULL)
+        status = attn__identity_weights(&is, weights);
+    if (status == ATTN_OK)
+        status = is.architecture
+                     ? attn__model_of_config(model, context, is.architecture, is.config, weights, NULL)
                      : attn__fail(context, ATTN_ERROR_FORMAT,
                                   "%s: the directory has no config.json that names an architecture", directory);
-    attn_config_destroy(file);
+    attn__identity_end(&is);
     return status;
 }
 

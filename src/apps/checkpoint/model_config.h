@@ -20,16 +20,6 @@ attn_status attn__model_config_write(const attn_config *config, attn_context *co
 attn_status attn__model_of_config(attn_model **model, attn_context *context, const attn_architecture *architecture,
                                   const attn_config *file, const char *weights, const attn_model_options *options);
 
-/* Reads the config.json of a directory. The caller destroys the config. If the file cannot be read, returns NULL
- * without recording an error. Only ATTN_ERROR_MEMORY is recorded. */
-attn_config *attn__model_config_try(attn_context *context, const char *directory);
-/* Reports whether a directory's config.json names this architecture. */
-bool attn__model_config_names(attn_context *context, const char *directory, const char *architecture);
-
-/* Writes the path of a directory's weights to a buffer of ATTN__PATH bytes. The path is that of model.safetensors.
- * If the directory has a low-rank adapter, the path is that of the directory. Functions that read weights accept
- * both. */
-attn_status attn__model_weights_path(attn_context *context, char *path, const char *directory);
 /* Makes the blank model that the config.json of a directory describes. ATTN_ERROR_FORMAT: the file does not describe
  * a model. */
 attn_status attn__model_of_directory(attn_model **model, attn_context *context, const char *directory);

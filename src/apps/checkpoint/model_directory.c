@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Handles paths in a model's directory, and the lock of the directory. The lock file is never removed. The system
+ * Copies the files of a model's directory, and locks it. The lock file is never removed. The system
  * releases the lock when the process ends.
  */
 #include "apps/checkpoint/model_directory.h"
@@ -12,18 +12,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
-
-attn_status attn__path(attn_context *context, char *path, const char *directory, const char *name)
-{
-    int length = snprintf(path, ATTN__PATH, "%s/%s", directory, name);
-    if (length < 0 || length >= ATTN__PATH)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the path of %s in %.60s... is too long", name, directory);
-    return ATTN_OK;
-}
 
 attn_status attn__file_copy(attn_context *context, const char *directory, const char *name, const char *to)
 {

@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * model_directory.h - paths in a model's directory, copies of its files, and a lock that allows one training at a time.
+ * model_directory.h - copies of its files, and a lock that allows one training at a time.
  */
 #ifndef ATTN_APPS_MODEL_DIRECTORY_H
 #define ATTN_APPS_MODEL_DIRECTORY_H
 
-#include "attn/attn.h"
-
-enum { ATTN__PATH = 4096 };
-/* Writes "directory/name" to a buffer of ATTN__PATH bytes. ATTN_ERROR_ARGUMENT: the path is too long. */
-attn_status attn__path(attn_context *context, char *path, const char *directory, const char *name);
+#include "base/path.h"
 
 /* Copies the file `name` from one directory to another. Does nothing if the file does not exist. */
 attn_status attn__file_copy(attn_context *context, const char *directory, const char *name, const char *to);

@@ -7,6 +7,8 @@
 
 #include "data/tokenizer.h"
 
+/* Returns the name of the directory's tokenizer file. Returns NULL if it has none. */
+const char *attn__tokenizer_file(const char *directory);
 /* Opens the tokenizer of a published model: tokenizer.json or, if it is missing, vocab.txt or else a SentencePiece
  * model (sentencepiece.bpe.model of XLM-RoBERTa, spiece.model of T5). Names of special tokens come from
  * tokenizer_config.json. ATTN_ERROR_NOT_FOUND: the directory has no tokenizer. ATTN_ERROR_FORMAT: a file is damaged.

@@ -269,29 +269,22 @@ static attn_status open_file(attn__tokenizer **tokenizer, attn_context *context,
 
 attn_status attn__tokenizer_open(attn__tokenizer **tokenizer, attn_context *context, const char *directory)
 {
-    static const struct {
-        const char *name;
-        build_file *build;
-    } files[] = {{"tokenizer.json", build_json},
-                 {"vocab.txt", build_bert},
-                 {"sentencepiece.bpe.model", build_pieces},
-                 {"spiece.model", build_pieces}};
+    const char *name = attn__tokenizer_file(directory);
     *tokenizer = NULL;
     json_t *config = NULL;
-    bool found = false;
-    attn_status status = read_config(&config, context, directory);
-    for (size_t i = 0; i < sizeof files / sizeof *files && status == ATTN_OK && !found; i++) {
-        char *path = attn__join(context, directory, files[i].name);
-        found = path && attn_file_exists(path);
-        if (!path)
-            status = ATTN_ERROR_MEMORY;
-        else if (found)
-            status = open_file(tokenizer, context, path, files[i].build, config);
-        attn__free(context, path);
-    }
-    if (status == ATTN_OK && !found)
-        status = attn__fail(context, ATTN_ERROR_NOT_FOUND,
-                            "%s: no tokenizer.json, no vocab.txt, and no SentencePiece model", directory);
+    attn_status status = name
+                             ? read_config(&config, context, directory)
+                             : attn__fail(context, ATTN_ERROR_NOT_FOUND,
+                                          "%s: no tokenizer.json, no vocab.txt, and no SentencePiece model", directory);
+    char *path = status == ATTN_OK ? attn__join(context, directory, name) : NULL;
+    if (status == ATTN_OK)
+        status = path ? open_file(tokenizer, context, path,
+                                  strcmp(name, "tokenizer.json") == 0 ? build_json
+                                  : strcmp(name, "vocab.txt") == 0    ? build_bert
+                                                                      : build_pieces,
+                                  config)
+                      : ATTN_ERROR_MEMORY;
+    attn__free(context, path);
     json_decref(config);
     if (status != ATTN_OK) {
         attn__tokenizer_destroy(*tokenizer);

@@ -14,32 +14,33 @@
 
 /* ---------------------------------------------------------------------------------------------- reading */
 
-/* Reads the file `name` in the directory of the weights. If the file does not exist, *config is empty. */
+/* Reads the file `name` beside the weights. If the file does not exist, *config is empty. */
 static attn_status read_beside(const attn__vit_config *v, const char *name, char path[ATTN__PATH], attn_config **config)
 {
-    const char *slash = strrchr(v->weights, '/');
-    int length = attn__is_directory(v->weights) ? (int)strlen(v->weights) : slash ? (int)(slash - v->weights) : 0;
-    int written = snprintf(path, ATTN__PATH, "%.*s%s%s", length, v->weights, length || slash ? "/" : "", name);
-    if (written >= ATTN__PATH)
-        return attn__fail(v->context, ATTN_ERROR_ARGUMENT, "%.60s...: the path is too long", v->weights);
-    return attn_file_exists(path) ? attn_config_read(config, v->context, path) : attn_config_create(config, v->context);
+    attn_status status = attn__settings_beside(config, v->context, v->is.path, name, path);
+    return status == ATTN_OK && !*config ? attn_config_create(config, v->context) : status;
 }
 
 attn_status attn__vit_config_open(attn__vit_config *v, attn_context *context, const char *path)
 {
     char other[ATTN__PATH];
-    *v = (attn__vit_config){.context = context, .weights = path};
-    attn_status status = read_beside(v, "config.json", v->path, &v->config);
+    *v = (attn__vit_config){.context = context};
+    attn_status status = attn__identify(&v->is, context, path);
+    v->config = v->is.config;
+    v->is.config = NULL;
+    if (status == ATTN_OK)
+        status = v->config ? attn__path_copy(context, v->path, v->is.settings)
+                           : read_beside(v, "config.json", v->path, &v->config);
     if (status == ATTN_OK)
         status = read_beside(v, "preprocessor_config.json", other, &v->preparation);
-    return status == ATTN_OK ? attn_config_create(&v->saved, context) : status;
+    return status == ATTN_OK ? attn_config_create(&v->is.saved, context) : status;
 }
 
 void attn__vit_config_close(attn__vit_config *v)
 {
     attn_config_destroy(v->config);
     attn_config_destroy(v->preparation);
-    attn_config_destroy(v->saved);
+    attn__identity_end(&v->is);
 }
 
 /* ------------------------------------------------------------------------------------------------ heads */
@@ -62,7 +63,7 @@ static int64_t timm_heads(const char *name, int64_t width)
 
 static const char *saved_architecture(const attn__vit_config *v)
 {
-    return attn_config_text(v->saved, "arch", attn_config_text(v->saved, "args.model", ""));
+    return attn_config_text(v->is.saved, "arch", attn_config_text(v->is.saved, "args.model", ""));
 }
 
 attn_status attn__vit_heads(const attn__vit_config *v, int64_t width, int64_t *heads)
@@ -72,7 +73,7 @@ attn_status attn__vit_heads(const attn__vit_config *v, int64_t width, int64_t *h
     if (*heads == 0)
         *heads = attn_config_int(v->config, "model_args.num_heads", 0);
     if (*heads == 0)
-        *heads = attn_config_int(v->saved, "args.model_kwargs.num_heads", 0);
+        *heads = attn_config_int(v->is.saved, "args.model_kwargs.num_heads", 0);
     if (*heads == 0)
         *heads = timm_heads(attn_config_text(v->config, "architecture", ""), width);
     if (*heads == 0)
@@ -84,7 +85,7 @@ attn_status attn__vit_heads(const attn__vit_config *v, int64_t width, int64_t *h
                      "%s: no tensor shows the number of heads, and no config.json beside it gives it: set --heads "
                      "(num_heads). timm's own models have 3 for 192 channels, 6 for 384, 12 for 768 and 16 for more; "
                      "these are %" PRId64 " channels",
-                     v->weights, width);
+                     v->is.path, width);
 }
 
 /* ----------------------------------------------------------------------------------------------- shapes */
@@ -120,12 +121,12 @@ static attn_status timm_is_plain(const attn__vit_config *v)
     if (status == ATTN_OK)
         status = attn__plain_check(v->context, v->config, v->path, "model_args.", forms, FORMS);
     if (status == ATTN_OK)
-        status = attn__plain_check(v->context, v->saved, v->weights, "args.model_kwargs.", forms, FORMS);
+        status = attn__plain_check(v->context, v->is.saved, v->is.path, "args.model_kwargs.", forms, FORMS);
     if (status == ATTN_OK)
-        status = attn__plain_check(v->context, v->saved, v->weights, "", &pool, 1);
+        status = attn__plain_check(v->context, v->is.saved, v->is.path, "", &pool, 1);
     if (status == ATTN_OK)
         status = check_architecture(v, v->path, own);
-    return status == ATTN_OK ? check_architecture(v, v->weights, trained) : status;
+    return status == ATTN_OK ? check_architecture(v, v->is.path, trained) : status;
 }
 
 /* Checks the class names. There may be fewer names than classes; the remaining classes then get numbers. A name for
@@ -214,7 +215,7 @@ static attn_status check_pixels(const attn__vit_config *v, const attn__pixels *p
                 v->context, ATTN_ERROR_UNSUPPORTED,
                 "%s: its pixels are scaled by (x - %g) / %g for x from 0 to 1; the mean must be from 0 to 1 and the "
                 "deviation above 0 and at most 1; give --mean and --std",
-                v->weights, (double)pixels->mean[i], (double)pixels->std[i]);
+                v->is.path, (double)pixels->mean[i], (double)pixels->std[i]);
     return ATTN_OK;
 }
 
@@ -238,7 +239,7 @@ static int64_t length_of(const attn_config *p, const char *key, const char *name
 static attn_status refuse_fitting(const attn__vit_config *v, const char *what)
 {
     return attn__fail(v->context, ATTN_ERROR_UNSUPPORTED, "%s: preprocessor_config.json %s, which is not supported",
-                      v->weights, what);
+                      v->is.path, what);
 }
 
 /* Reads from preprocessor_config.json how pictures are resized and cropped, for a model with pictures of this size.
@@ -299,7 +300,7 @@ attn_status attn__vit_pixels(const attn__vit_config *v, const int64_t sides[2], 
     if (strcmp(filter, "bilinear") != 0 && strcmp(filter, "bicubic") != 0)
         return attn__fail(
             v->context, ATTN_ERROR_UNSUPPORTED,
-            "%s: its pictures are resized by %.40s interpolation; only bilinear and bicubic are supported", v->weights,
+            "%s: its pictures are resized by %.40s interpolation; only bilinear and bicubic are supported", v->is.path,
             filter);
     attn_status status = prepared ? read_fitting(v, sides, &pixels->fitting) : ATTN_OK;
     return status == ATTN_OK ? check_pixels(v, pixels) : status;

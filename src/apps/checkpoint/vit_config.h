@@ -7,17 +7,16 @@
 #define ATTN_APPS_VIT_CONFIG_H
 
 #include "apps/classifier/classifier.h"
-#include "apps/checkpoint/model_directory.h"
+#include "apps/checkpoint/identify.h"
 #include "apps/checkpoint/convert.h"
 #include "apps/checkpoint/vit.h"
 
 typedef struct attn__vit_config {
     attn_context *context;
-    const char *weights;      /* path of the weights, for messages */
+    attn__identity is;        /* what the path is; attn__identify_tensors adds what was saved with the weights */
     char path[ATTN__PATH];    /* path of config.json; the file may not exist */
     attn_config *config;      /* settings of config.json; empty if the file does not exist */
     attn_config *preparation; /* settings of preprocessor_config.json; empty if the file does not exist */
-    attn_config *saved;       /* metadata in the file of weights, filled by the function that reads the weights */
     bool hugging_face;        /* true: the checkpoint has Hugging Face's form; false: timm's form; set by the caller */
 } attn__vit_config;
 

@@ -31,13 +31,8 @@ typedef struct checkpoint {
 /* Chooses the built-in names file that matches the checkpoint's tensors. */
 static attn_status choose_names(checkpoint *c)
 {
-    attn_checkpoint *weights;
-    const char *name = NULL;
-    int64_t known = 0;
-    attn_status status = attn_checkpoint_open(&weights, c->context, c->path, NULL, c->beside->saved);
-    if (status == ATTN_OK)
-        status = attn_name_map_detect(&name, weights, &known);
-    attn_checkpoint_close(weights);
+    attn_status status = attn__identify_tensors(&c->beside->is);
+    const char *name = c->beside->is.tensor_names;
     if (status == ATTN_OK && (!name || strncmp(name, "vit-", 4) != 0))
         status = attn__fail(c->context, ATTN_ERROR_FORMAT,
                             "%s: no Vision Transformer by the names of Hugging Face "

@@ -5,7 +5,7 @@
 
 #include "attn/classify.h"
 #include "attn/trainer.h"
-#include "apps/run/image_source.h"
+#include "apps/images/source.h"
 #include "apps/run/run.h"
 #include "apps/view/view.h"
 
@@ -35,8 +35,6 @@ struct attn_classifier {
     attn__seen seen;
 };
 
-/* Reports whether the config.json of a directory is that of a classifier. If the file cannot be read, returns false. */
-bool attn_classifier_is_at(attn_context *context, const char *directory);
 /* Returns the model, which the classifier owns. */
 attn_model *attn_classifier_model(const attn_classifier *classifier);
 attn_image_shape attn_classifier_shape(const attn_classifier *classifier);
@@ -87,8 +85,9 @@ bool attn__classifier_is_d2l(const attn_config *settings);
 /* Loads the model of the checkpoint that the setting "from" names, with its parameters, for pictures of this shape and
  * for this number of classes. `table` gets the source of each parameter. ATTN_ERROR_SHAPE: the model does not accept
  * the pictures. Otherwise returns the statuses of attn_vit_load. */
-attn_status attn__classifier_from(attn_model **model, attn_context *context, const attn_config *settings,
-                                  attn_image_shape shape, int64_t classes, attn_bytes *table);
+attn_status attn__classifier_from(attn_model **model, attn_context *context, const char *path,
+                                  const attn_config *settings, attn_image_shape shape, int64_t classes,
+                                  attn_bytes *table);
 /* Writes config.json of a directory: the model's own settings, and those that determine how images are split and
  * prepared. */
 attn_status attn__classifier_write(const attn_model *model, const attn_config *settings, attn_image_shape shape,

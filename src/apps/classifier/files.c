@@ -105,20 +105,10 @@ static const attn_setting input_keys[] = {
  * clearer than a missing key. */
 static attn_status check_kind(const attn_classifier *c, const char *path)
 {
-    static const struct {
-        const char *architecture, *what;
-    } others[] = {{"axial-transformer", "draws images: attn generate and attn complete use it"},
-                  {"msa-transformer", "reads alignments: attn contacts, embed and score use it"},
-                  {"detr", "detects objects: attn detect uses it"},
-                  {"transformer", "translates: attn translate uses it"},
-                  {"seq2seq-attention", "translates: attn translate uses it"}};
-    const char *name = attn_config_text(c->config, "architecture", "");
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        if (strcmp(name, others[i].architecture) == 0)
-            return attn__fail(c->context, ATTN_ERROR_UNSUPPORTED, "%s: \"%s\" is not a classifier; it %s", path, name,
-                              others[i].what);
-    }
-    return ATTN_OK;
+    const char *name = attn_config_text(c->config, "architecture", ""), *use = attn__use_of(name);
+    return use ? attn__fail(c->context, ATTN_ERROR_UNSUPPORTED, "%s: \"%s\" is not a classifier; it %s", path, name,
+                            use)
+               : ATTN_OK;
 }
 
 static attn_status read_inputs(attn_classifier *c, const char *path)
@@ -249,18 +239,6 @@ void attn_classifier_destroy(attn_classifier *c)
     attn_model_destroy(c->model);
     attn_config_destroy(c->config);
     attn__free(c->context, c);
-}
-
-bool attn_classifier_is_at(attn_context *context, const char *directory)
-{
-    attn_config *config = attn__model_config_try(context, directory);
-    bool pictures = config && attn_config_get(config, "img_size") &&
-                    (attn_config_get(config, "num_classes") || attn_config_get(config, "classes"));
-    const char *name = config ? attn_config_text(config, "architecture", "") : "";
-    bool named = config && attn_config_get(config, "class_names") && strcmp(name, "detr") != 0;
-    bool is = named || (pictures && attn_architecture_find(name));
-    attn_config_destroy(config);
-    return is;
 }
 
 attn_model *attn_classifier_model(const attn_classifier *c)

@@ -6,7 +6,6 @@
 #include "apps/classifier/classifier.h"
 
 #include "apps/checkpoint/foreign_model.h"
-#include "apps/checkpoint/model_config.h"
 #include "apps/checkpoint/vit.h"
 #include "apps/checkpoint/warm_start.h"
 #include "base/context.h"
@@ -88,16 +87,6 @@ static attn_status load_by(const source *s, const attn_config *file, const attn_
     return status == ATTN_OK ? attn__warm_start_fill(&start, attn_model_parameters(*model)) : status;
 }
 
-static attn_status load_own(const source *s, attn_model **model)
-{
-    attn_config *file = attn__model_config_try(s->context, s->path);
-    attn_status status =
-        file ? load_by(s, file, NULL, model)
-             : attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: the directory has no config.json", s->path);
-    attn_config_destroy(file);
-    return status;
-}
-
 /* Reports whether an architecture is a classifier of pictures: it has a setting for the number of classes, and its
  * first input is pictures. */
 static bool classifies_pictures(const attn_architecture *a)
@@ -125,17 +114,13 @@ static attn_status load_foreign(const source *s, attn_model **model)
 /* ----------------------------------------------------------------------------------------------- table */
 
 /* Writes one line for each parameter: its name, its shape, and its source (the checkpoint or new). */
-static attn_status tell(const source *s, const attn_model *model, bool own, attn_bytes *table)
+static attn_status tell(const source *s, attn__identity *is, const attn_model *model, bool own, attn_bytes *table)
 {
-    attn_checkpoint *plain = NULL;
     attn_name_map *names = NULL;
-    const char *builtin = s->names;
-    attn_status status = attn_checkpoint_open(&plain, s->context, s->path, NULL, NULL);
-    if (status == ATTN_OK && !own && !builtin)
-        status = attn_name_map_detect(&builtin, plain, NULL);
+    attn_status status = own || s->names ? ATTN_OK : attn__identify_tensors(is);
+    const char *builtin = s->names ? s->names : is->tensor_names;
     if (status == ATTN_OK && builtin)
         status = attn_name_map_read(&names, s->context, builtin);
-    attn_checkpoint_close(plain);
     const attn__warm_start start = {.context = s->context, .path = s->path, .names = names, .outputs = s->classes};
     if (status == ATTN_OK)
         status = attn__warm_start_tell(&start, model, table);
@@ -145,22 +130,28 @@ static attn_status tell(const source *s, const attn_model *model, bool own, attn
 
 /* ----------------------------------------------------------------------------------------------- whole */
 
-attn_status attn__classifier_from(attn_model **model, attn_context *context, const attn_config *settings,
-                                  attn_image_shape shape, int64_t classes, attn_bytes *table)
+attn_status attn__classifier_from(attn_model **model, attn_context *context, const char *path,
+                                  const attn_config *settings, attn_image_shape shape, int64_t classes,
+                                  attn_bytes *table)
 {
-    const source s = {
-        context, attn_config_text(settings, "from", ""),        attn_config_text(settings, "names", NULL), shape,
-        classes, (uint64_t)attn_config_int(settings, "seed", 1)};
+    const source s = {context, path,    attn_config_text(settings, "names", NULL),
+                      shape,   classes, (uint64_t)attn_config_int(settings, "seed", 1)};
     const attn_vit_options options = {.num_heads = attn_config_int(settings, "heads", 0),
                                       .img_size = {shape.height, shape.width},
                                       .num_classes = classes,
                                       .seed = s.seed};
-    bool own = !s.names && attn_classifier_is_at(context, s.path);
+    attn__identity is;
     *model = NULL;
-    attn_status status = s.names ? load_foreign(&s, model)
-                         : own   ? load_own(&s, model)
-                                 : attn_vit_load(model, context, s.path, &options);
+    attn_status status = attn__identify(&is, context, s.path);
+    bool own = !s.names && is.directory && is.product == ATTN__PRODUCT_CLASSIFIER;
+    if (status == ATTN_OK)
+        status = s.names ? load_foreign(&s, model)
+                 : own   ? load_by(&s, is.config, NULL, model)
+                         : attn_vit_load(model, context, s.path, &options);
     if (status == ATTN_OK)
         status = check_channels(&s, attn_model_config(*model));
-    return status == ATTN_OK ? tell(&s, *model, own, table) : status;
+    if (status == ATTN_OK)
+        status = tell(&s, &is, *model, own, table);
+    attn__identity_end(&is);
+    return status;
 }

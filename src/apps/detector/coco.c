@@ -245,18 +245,15 @@ attn_status attn__coco_read(attn__box_set **set, attn_context *context, const ch
     if (status != ATTN_OK)
         return status;
     status = attn__coco_parse(set, &text);
-    const char *slash = strrchr(path, '/');
     attn_status kept = status == ATTN_OK ? attn__file_unchanged(&text) : status;
     attn__file_unmap(&text);
-    if (kept == ATTN_OK && !((*set)->folder = attn__strdup(context, slash ? path : ".")))
+    if (kept == ATTN_OK && !((*set)->folder = attn__path_parent(context, path)))
         kept = ATTN_ERROR_MEMORY;
     if (status == ATTN_OK && kept != ATTN_OK) {
         attn__box_set_destroy(*set);
         *set = NULL;
         return kept;
     }
-    if (status == ATTN_OK && slash)
-        (*set)->folder[slash == path ? 1 : slash - path] = '\0';
     return status;
 }
 

@@ -6,7 +6,7 @@
 
 #include "apps/detector/augment.h"
 #include "apps/detector/boxes_files.h"
-#include "apps/run/image_source.h"
+#include "apps/images/source.h"
 #include "base/context.h"
 #include "base/hash.h"
 #include "base/integers.h"

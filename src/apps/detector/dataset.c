@@ -3,7 +3,7 @@
  * Finds the files of a data set of boxes, and of the parts of one that is divided.
  */
 #include "apps/detector/boxes_files.h"
-#include "apps/run/image_source.h"
+#include "apps/images/source.h"
 #include "base/context.h"
 #include "io/directory.h"
 #include "io/file.h"
@@ -53,13 +53,9 @@ static attn_status find_in_yaml(char **found, attn_context *context, const char 
     const json_t *entry = json_object_get(root, part);
     if (!entry && strcmp(part, "val") == 0)
         entry = json_object_get(root, "valid");
-    char *folder = status == ATTN_OK ? attn__strdup(context, file) : NULL;
+    char *folder = status == ATTN_OK ? attn__path_parent(context, file) : NULL;
     if (status == ATTN_OK && !folder)
         status = ATTN_ERROR_MEMORY;
-    if (folder) {
-        char *slash = strrchr(folder, '/');
-        strcpy(slash ? slash + (slash == folder) : folder, slash ? "" : "."); /* NOLINT: a path of a file is longer */
-    }
     const char *text = json_string_value(entry);
     if (folder && entry && !json_is_null(entry) && !text)
         status = attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: \"%s\" must be one folder; lists are not supported",

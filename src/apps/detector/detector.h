@@ -57,9 +57,6 @@ struct attn_detector {
     attn__classes classes;
 };
 
-/* Reports whether the config.json of a directory is that of a detector. If the file cannot be read, returns false. */
-bool attn__detector_is_at(attn_context *context, const char *directory);
-
 /* --------------------------------------------------------------------------------- between this folder's files */
 
 /* Computes the predicted boxes of picture i of a batch from logits [B,Q,C+1] and boxes [B,Q,4]. The picture has this

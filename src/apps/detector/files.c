@@ -5,7 +5,6 @@
 #include "apps/detector/detector.h"
 
 #include "apps/checkpoint/detr_settings.h"
-#include "apps/checkpoint/foreign_kind.h"
 #include "apps/checkpoint/foreign_model.h"
 #include "apps/checkpoint/model_config.h"
 #include "apps/checkpoint/plain_settings.h"
@@ -178,15 +177,10 @@ static attn_status complete_classes(attn_config *config, attn_context *context, 
 static attn_status read_view(attn__picture_view *view, attn_context *context, const char *settings)
 {
     char path[ATTN__PATH];
-    const char *slash = strrchr(settings, '/');
-    int length = slash ? (int)(slash - settings) + 1 : 0;
     attn_config *p = NULL;
     *view = attn__detr_view;
-    if (snprintf(path, sizeof path, "%.*spreprocessor_config.json", length, settings) >= (int)sizeof path ||
-        !attn_file_exists(path))
-        return ATTN_OK;
-    attn_status status = attn_config_read(&p, context, path);
-    if (status != ATTN_OK)
+    attn_status status = attn__settings_beside(&p, context, settings, "preprocessor_config.json", path);
+    if (status != ATTN_OK || !p)
         return status;
     static const char *const sides[] = {"size.height",     "size.width",     "size.max_height", "size.max_width",
                                         "pad_size.height", "pad_size.width", "pad_size"};
@@ -216,20 +210,20 @@ static attn_status read_view(attn__picture_view *view, attn_context *context, co
 
 /* ----------------------------------------------------------------------------------------------- loading */
 
-static attn_status detect_names(attn_context *context, const char *path, const char **names)
+/* Sets the names file to the built-in one that matches the tensors. */
+static attn_status detect_names(attn__identity *is, const char **names)
 {
-    attn_checkpoint *plain = NULL;
-    attn_status status = attn_checkpoint_open(&plain, context, path, NULL, NULL);
+    attn_status status = attn__identify_tensors(is);
     if (status == ATTN_OK)
-        status = attn__detr_check(context, plain, path);
-    if (status == ATTN_OK)
-        status = attn_name_map_detect(names, plain, NULL);
-    attn_checkpoint_close(plain);
-    if (status == ATTN_OK && (!*names || strncmp(*names, "detr-", strlen("detr-")) != 0))
-        status = attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                            "%s: the tensor names are not those of a DETR%s%s; --names FILE renames tensors", path,
-                            *names ? " but those of the names file " : "", *names ? *names : "");
-    return status;
+        status = attn__detr_check(is->context, is->tensors, is->path);
+    if (status != ATTN_OK)
+        return status;
+    *names = is->tensor_names;
+    if (*names && strncmp(*names, "detr-", strlen("detr-")) == 0)
+        return ATTN_OK;
+    return attn__fail(is->context, ATTN_ERROR_UNSUPPORTED,
+                      "%s: the tensor names are not those of a DETR%s%s; --names FILE renames tensors", is->path,
+                      *names ? " but those of the names file " : "", *names ? *names : "");
 }
 
 /* Reads the classes and the view. A config.json of attn contains both. In other configs they may be missing. */
@@ -248,23 +242,22 @@ static attn_status complete(attn_config *config, attn_context *context, const ch
 attn_status attn__detector_open(attn__foreign *foreign, attn_context *context, const char *path, const char *names,
                                 const char *class_names, attn__classes *classes, attn__picture_view *view)
 {
-    attn_config *own = names || !attn__is_directory(path) ? NULL : attn__model_config_try(context, path);
-    const char *kind = own ? attn_config_text(own, "architecture", NULL) : NULL;
-    attn__foreign_wish wish = {.names = names, .architecture = kind ? NULL : architecture};
-    attn_status status = own ? ATTN_OK : attn__call_status(context);
-    *foreign = (attn__foreign){0};
+    attn__foreign_wish wish = {.names = names};
+    attn_status status = attn__foreign_open(foreign, context, path);
+    const attn__identity *is = &foreign->is;
+    bool own = !names && is->named[0];
     if (status != ATTN_OK)
         return status;
-    if (kind && strcmp(kind, architecture) != 0)
-        status =
-            attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: \"%.60s\" is not a detector; expected detr", path, kind);
-    else if (own && !kind && strcmp(attn_config_text(own, "model_type", "detr"), "detr") != 0)
-        status = attn__foreign_type_refuse(context, path, own);
-    else if (!kind && !names)
-        status = detect_names(context, path, &wish.names);
-    attn_config_destroy(own);
+    if (own && strcmp(is->named, architecture) != 0)
+        status = attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: \"%.60s\" is not a detector; expected detr", path,
+                            is->named);
+    else if (!own && !names && is->type[0] && strcmp(is->type, "detr") != 0)
+        status = attn__foreign_type_refuse(context, path, is->config);
+    else if (!own && !names)
+        status = detect_names(&foreign->is, &wish.names);
+    wish.architecture = own ? NULL : architecture;
     if (status == ATTN_OK)
-        status = attn__foreign_begin(foreign, context, path, &wish);
+        status = attn__foreign_describe(foreign, &wish);
     return status == ATTN_OK ? complete(foreign->config, context, foreign->settings, class_names, classes, view)
                              : status;
 }
@@ -325,9 +318,4 @@ const char *attn_detector_class_name(const attn_detector *d, int64_t i)
 int64_t attn_detector_class_id(const attn_detector *d, int64_t i)
 {
     return i >= 0 && i < d->classes.n ? d->classes.ids[i] : -1;
-}
-
-bool attn__detector_is_at(attn_context *context, const char *directory)
-{
-    return attn__model_config_names(context, directory, architecture);
 }

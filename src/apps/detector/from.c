@@ -89,8 +89,6 @@ attn_status attn__detector_start_model(attn_model **model, attn_context *context
                                        const attn_config *settings, attn_bytes *table)
 {
     *model = NULL;
-    if (!attn_config_get(settings, "from"))
-        return attn__detector_new(model, context, settings, start->classes.n);
     const attn__warm_start warm = {.context = context,
                                    .path = start->foreign.weights,
                                    .names = start->foreign.names,

@@ -3,7 +3,7 @@
  * Writes a data set of drawn shapes.
  */
 #include "apps/detector/boxes_files.h"
-#include "apps/run/image_source.h"
+#include "apps/images/source.h"
 #include "data/shapes.h"
 #include "io/directory.h"
 

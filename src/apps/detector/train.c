@@ -210,31 +210,35 @@ static attn_status check_stages(const attn__run *run)
     return attn__run_refuse(run, "stages", &stages, "has another value");
 }
 
-static attn_status prepare_model(training *t)
-{
-    attn__run *run = &t->run;
-    const attn_config *s = run->settings;
-    /* The backbone is trained at a tenth of the rate if it comes from a checkpoint, because it is already trained.
-     * DETR's authors do the same. */
-    attn_status status = attn_config_get(s, "from") && !attn_config_get(s, "rates") && !run->resume
-                             ? attn_config_set_text(run->settings, "rates", "backbone\\..*=0.1")
-                             : ATTN_OK;
-    if (status == ATTN_OK)
-        status = attn__detector_start_begin(&t->start, run->context, s, t->data.set);
-    if (status == ATTN_OK)
-        status = run->resume ? attn__model_of_directory(&run->model, run->context, run->directory)
-                             : attn__detector_start_model(&run->model, run->context, &t->start, s, &run->taken);
-    return status == ATTN_OK && !run->resume && attn_config_get(s, "from") ? check_stages(run) : status;
-}
-
 static attn_status run_prepare(attn__run *run)
 {
     training *t = run->self;
     attn_status status = prepare_data(t);
-    if (status == ATTN_OK)
-        status = prepare_model(t);
-    if (status != ATTN_OK)
-        return status;
+    /* The backbone is trained at a tenth of the rate if it comes from a checkpoint, because it is already trained.
+     * DETR's authors do the same. */
+    if (status == ATTN_OK && attn_config_get(run->settings, "from") && !attn_config_get(run->settings, "rates") &&
+        !run->resume)
+        status = attn_config_set_text(run->settings, "rates", "backbone\\..*=0.1");
+    return status == ATTN_OK ? attn__detector_start_begin(&t->start, run->context, run->settings, t->data.set) : status;
+}
+
+static attn_status run_create(attn__run *run)
+{
+    const training *t = run->self;
+    return attn__detector_new(&run->model, run->context, run->settings, t->start.classes.n);
+}
+
+static attn_status run_from(attn__run *run, const char *path)
+{
+    const training *t = run->self;
+    (void)path; /* it is open since attn__detector_start_begin */
+    attn_status status = attn__detector_start_model(&run->model, run->context, &t->start, run->settings, &run->taken);
+    return status == ATTN_OK ? check_stages(run) : status;
+}
+
+static attn_status run_begin(attn__run *run)
+{
+    training *t = run->self;
     const attn_config *own = attn_model_config(run->model);
     t->aux = attn_config_int(own, "dec_layers", 1) > 1;
     t->data.queries = attn_config_int(own, "num_queries", 0);
@@ -281,11 +285,15 @@ static void run_release(void *self)
 
 const attn__run_kind attn__detector_training_kind = {
     .about = &attn__detector_trainer,
+    .product = ATTN__PRODUCT_DETECTOR,
     .size = sizeof(training),
     .keys = &attn__detector_keys,
     .measure = "valid_ap",
     .measure_too = "valid_ap50",
     .prepare = run_prepare,
+    .create = run_create,
+    .from = run_from,
+    .begin = run_begin,
     .write = run_write,
     .measure_data = run_measure_data,
     .steps = job_steps,

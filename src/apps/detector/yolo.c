@@ -3,7 +3,7 @@
  * Reads folders of images with YOLO's text files of boxes.
  */
 #include "apps/detector/boxes_files.h"
-#include "apps/run/image_source.h"
+#include "apps/images/source.h"
 #include "base/integers.h"
 #include "base/real.h"
 #include "data/lines.h"
@@ -284,10 +284,9 @@ static bool is_of_parent(const json_t *root, const folders *f)
 {
     static const char *const parts[] = {"train", "val", "valid", "test"};
     char *real = realpath(f->base, NULL);
-    const char *slash = real ? strrchr(real, '/') : NULL;
     bool is = false;
-    for (size_t i = 0; slash && i < sizeof parts / sizeof *parts; i++)
-        is = is || names_folder(json_object_get(root, parts[i]), slash + 1);
+    for (size_t i = 0; real && i < sizeof parts / sizeof *parts; i++)
+        is = is || names_folder(json_object_get(root, parts[i]), attn__path_last(real));
     free(real); /* NOLINT: realpath allocates it */
     return is;
 }
@@ -335,8 +334,7 @@ static attn_status read_names(attn__box_set *set, const folders *f, const char *
 static attn_status add_labels(attn__box_set *set, const char *folder, const char *file, const attn_image *image,
                               int64_t *found)
 {
-    const char *ending = strrchr(file, '.');
-    size_t stem = ending ? (size_t)(ending - file) : strlen(file);
+    size_t stem = attn__path_stem(file);
     char *name = attn__alloc(set->context, stem + sizeof ".txt");
     if (!name)
         return ATTN_ERROR_MEMORY;

@@ -19,23 +19,6 @@ static const char esm_names[] = "esm2-esm", regression_prefix[] = "contact_head.
 
 /* ------------------------------------------------------------------------------------------------ ESM-2 */
 
-/* Selects no tensor, to read only the settings of a checkpoint. */
-static bool no_name(void *user, const char *name, char *to, size_t size)
-{
-    (void)user, (void)name, (void)to, (void)size;
-    return false;
-}
-
-static attn_status read_arguments(attn_config **arguments, attn_context *context, const char *path)
-{
-    attn_named_list none = {.context = context, .owns = true};
-    attn_status status = attn_config_create(arguments, context);
-    if (status == ATTN_OK)
-        status = attn_weights_read(&none, path, &(attn_weights_options){.rename = no_name}, *arguments, NULL);
-    attn_named_clear(&none);
-    return status;
-}
-
 /* Returns the path of the file with the contact regression: NAME.pt becomes NAME-contact-regression.pt. Returns "" if
  * there is no such file. */
 static const char *regression_beside(const char *path, char beside[ATTN__PATH])
@@ -88,16 +71,14 @@ static attn_status read_model(attn_encoder *encoder, attn__foreign *foreign, con
     bool checkpoint = attn__ends_with(path, ".pt");
     char beside[ATTN__PATH] = "";
     const char *regression = o->regression ? o->regression : checkpoint ? regression_beside(path, beside) : "";
-    attn_config *arguments = NULL;
     attn__foreign_wish wish = {.names = checkpoint && !o->names ? esm_names : o->names};
     attn_status status = attn__foreign_begin(foreign, context, path, &wish);
     if (status == ATTN_ERROR_FORMAT && checkpoint && foreign->config) /* the heads are among the arguments */
         attn_context_clear_error(context), status = ATTN_OK;
     if (status == ATTN_OK && checkpoint)
-        status = read_arguments(&arguments, context, path);
+        status = attn__identify_tensors(&foreign->is);
     if (status == ATTN_OK && checkpoint)
-        status = attn__esm2_settings(foreign->config, context, arguments, path);
-    attn_config_destroy(arguments);
+        status = attn__esm2_settings(foreign->config, context, foreign->is.saved, path);
     if (status == ATTN_OK && *regression)
         status = attn_config_set_bool(foreign->config, "contacts", true);
     if (status == ATTN_OK && !attn__foreign_architecture(foreign))
@@ -241,17 +222,13 @@ attn_model *attn_encoder_model(const attn_encoder *encoder)
 
 bool attn__encoder_is_at(attn_context *context, const char *path)
 {
-    attn_config *config = NULL;
-    bool is = false;
-    if (attn__ends_with(path, ".pt")) {
-        is = read_arguments(&config, context, path) == ATTN_OK && !attn_config_text(config, "args.arch", NULL) &&
-             attn_config_int(config, "cfg.model.encoder_attention_heads", 0) > 0;
-        if (attn_context_status(context) != ATTN_ERROR_MEMORY)
-            attn_context_clear_error(context); /* loading the model reports it again */
-    } else if ((config = attn__model_config_try(context, path))) {
-        is = attn__encoder_names(config) ||
-             strcmp(attn_config_text(config, "architecture", ""), "transformer-encoder") == 0;
-    }
-    attn_config_destroy(config);
-    return is;
+    attn__identity is;
+    attn_status status = attn__identify(&is, context, path);
+    if (status == ATTN_OK && is.form == ATTN__FORM_FILE && is.product == ATTN__PRODUCT_MSA)
+        status = attn__identify_tensors(&is); /* a .pt of ESM */
+    if (status != ATTN_OK && status != ATTN_ERROR_MEMORY)
+        attn_context_clear_error(context); /* loading the model reports it again */
+    bool encoder = status == ATTN_OK && is.product == ATTN__PRODUCT_ENCODER;
+    attn__identity_end(&is);
+    return encoder;
 }

@@ -13,17 +13,10 @@
 
 /* ------------------------------------------------------------------------------------------------ words */
 
-static bool has(const attn_encoder *encoder, const char *name)
-{
-    char path[ATTN__PATH];
-    return attn__path(encoder->context, path, encoder->directory, name) == ATTN_OK && attn_file_exists(path);
-}
-
 attn_status attn__encoder_tokenizer(attn_encoder *encoder)
 {
     attn_encoder_info *info = &encoder->info;
-    if (!has(encoder, "tokenizer.json") && !has(encoder, "vocab.txt") && !has(encoder, "sentencepiece.bpe.model") &&
-        !has(encoder, "spiece.model"))
+    if (!attn__tokenizer_file(encoder->directory))
         return ATTN_OK;
     attn_status status = attn__tokenizer_open(&encoder->tokenizer, encoder->context, encoder->directory);
     if (status != ATTN_OK)

@@ -2,7 +2,6 @@
  * Writes and loads a generator's directory. */
 #include "apps/generator/generator.h"
 
-#include "apps/checkpoint/foreign_kind.h"
 #include "apps/checkpoint/foreign_model.h"
 #include "apps/checkpoint/model_directory.h"
 #include "apps/checkpoint/model_config.h"
@@ -101,11 +100,6 @@ void attn_generator_destroy(attn_generator *g)
     attn_model_destroy(g->model);
     attn_config_destroy(g->config);
     attn__free(g->context, g);
-}
-
-bool attn_generator_is_at(attn_context *context, const char *directory)
-{
-    return attn__model_config_names(context, directory, "axial-transformer");
 }
 
 attn_model *attn_generator_model(const attn_generator *g)

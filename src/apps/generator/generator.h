@@ -8,7 +8,7 @@
 #include "models/axial_transformer.h"
 #include "attn/generate.h"
 #include "attn/trainer.h"
-#include "apps/run/image_source.h"
+#include "apps/images/source.h"
 #include "apps/run/run.h"
 #include "apps/view/view.h"
 
@@ -23,8 +23,6 @@ struct attn_generator {
     bool slow;
 };
 
-/* Reports whether the config.json of a directory is that of a generator. If the file cannot be read, returns false. */
-bool attn_generator_is_at(attn_context *context, const char *directory);
 /* Returns the model, which the generator owns. */
 attn_model *attn_generator_model(const attn_generator *generator);
 attn_image_shape attn_generator_shape(const attn_generator *generator);

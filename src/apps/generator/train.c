@@ -4,37 +4,30 @@
  */
 #include "apps/generator/generator.h"
 
-#include "apps/run/image_training.h"
-#include "apps/checkpoint/model_config.h"
+#include "apps/images/training.h"
 #include "base/context.h"
 #include "base/rng.h"
 
 typedef struct training {
-    attn__run run;
     attn__image_training data;
     int64_t levels;
 } training;
 
 static attn_status prepare_data(training *t)
 {
-    double smoothing = attn_config_real(t->run.settings, "label_smoothing", 0);
-    attn_status status = attn__image_training_check(&t->run);
+    double smoothing = attn_config_real(t->data.run.settings, "label_smoothing", 0);
+    attn_status status = attn__image_training_check(&t->data.run);
     if (status == ATTN_OK && smoothing > 0)
-        status = attn__fail(t->run.context, ATTN_ERROR_ARGUMENT,
+        status = attn__fail(t->data.run.context, ATTN_ERROR_ARGUMENT,
                             "label_smoothing is %g; it must be 0, because the loss of images is measured in bits",
                             smoothing);
     if (status == ATTN_OK)
-        status = attn__image_training_read(&t->data, &t->run, true, ATTN_IMAGE_FILTER_BICUBIC);
-    t->levels = attn_config_int(t->run.settings, "levels", 256);
-    return status == ATTN_OK ? attn__image_training_batches(&t->data, &t->run, NULL, NULL) : status;
+        status = attn__image_training_read(&t->data, true, ATTN_IMAGE_FILTER_BICUBIC);
+    t->levels = attn_config_int(t->data.run.settings, "levels", 256);
+    return status == ATTN_OK ? attn__image_training_batches(&t->data, NULL, NULL) : status;
 }
 
 /* ------------------------------------------------------------------------------------------------- job */
-
-static int64_t job_steps(void *user)
-{
-    return attn_image_batches_count(((const training *)user)->data.train_batches);
-}
 
 /* Draws one random slice for each image, I32 [B]. A slice is a channel of a frame. The slices depend only on the
  * seed, the epoch and the step, so a resumed run draws the same slices. */
@@ -42,7 +35,7 @@ static attn_tensor *random_slices(const training *t, attn_tape *tape, const attn
                                   int64_t step)
 {
     attn_tensor *slices = attn_tape_tensor(tape, ATTN_I32, 1, &batch->size, NULL);
-    attn__rng rng = {.seed = attn__mix64((uint64_t)attn_config_int(t->run.settings, "seed", 1) ^ (uint64_t)epoch),
+    attn__rng rng = {.seed = attn__mix64((uint64_t)attn_config_int(t->data.run.settings, "seed", 1) ^ (uint64_t)epoch),
                      .stream = (uint64_t)step};
     /* the draws before batch->first belong to images of other ranks and are not used */
     for (int64_t i = 0; slices && i < batch->first + batch->size; i++) {
@@ -57,37 +50,40 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
 {
     training *t = user;
     attn_image_batch batch;
-    if (!attn__image_training_seek(&t->data, &t->run, tape, epoch, step, &batch, counted))
+    if (!attn__image_training_seek(&t->data, tape, epoch, step, &batch, counted))
         return NULL;
     attn_tensor *x = attn__generator_numbers(tape, &batch, t->data.shape, t->levels);
     attn_tensor *slices = random_slices(t, tape, &batch, epoch, step);
-    return x && slices ? attn_axial_transformer_bits(t->run.model, tape, x, slices) : NULL;
+    return x && slices ? attn_axial_transformer_bits(t->data.run.model, tape, x, slices) : NULL;
 }
 
 static attn_status job_validate(void *user, attn_tape *tape, double *loss)
 {
     const training *t = user;
-    return attn__generator_bits(t->run.model, tape, t->data.valid_batches, t->data.shape, t->levels, loss);
+    return attn__generator_bits(t->data.run.model, tape, t->data.valid_batches, t->data.shape, t->levels, loss);
 }
 
 /* ------------------------------------------------------------------------------------------------- run */
 
-/* Loads the model of a directory. It must be for pictures of the same size. Its dropout is set to that of this
- * training. */
-static attn_status model_from(attn__run *run, const char *path, attn_image_shape shape)
+static attn_status run_prepare(attn__run *run)
+{
+    return prepare_data(run->self);
+}
+
+static attn_status run_create(attn__run *run)
+{
+    return attn__generator_model(&run->model, run->context, run->settings, ((const training *)run->self)->data.shape);
+}
+
+/* Loads the model of a directory. It must be for pictures of the same size. */
+static attn_status run_from(attn__run *run, const char *path)
 {
     attn_generator *generator = NULL;
-    attn_config *over = NULL;
-    const char *names = attn_config_text(run->settings, "names", NULL);
-    attn_status status = attn_config_create(&over, run->context);
-    if (status == ATTN_OK)
-        status = attn_config_set_real(over, "dropout", attn_config_real(run->settings, "dropout", 0));
-    if (status == ATTN_OK)
-        status = attn_generator_load(&generator, run->context, path, names);
-    if (status != ATTN_OK) {
-        attn_config_destroy(over);
+    const attn_image_shape shape = ((const training *)run->self)->data.shape;
+    attn_status status =
+        attn_generator_load(&generator, run->context, path, attn_config_text(run->settings, "names", NULL));
+    if (status != ATTN_OK)
         return status;
-    }
     const attn_model *model = attn_generator_model(generator);
     const attn_config *its = attn_model_config(model);
     attn_image_shape own = {attn_config_int(its, "width", 0), attn_config_int(its, "height", 0),
@@ -105,24 +101,8 @@ static attn_status model_from(attn__run *run, const char *path, attn_image_shape
             path, (long long)own.height, (long long)own.width, (long long)own.channels, (long long)levels,
             (long long)shape.height, (long long)shape.width, (long long)shape.channels, (long long)asked);
     if (status == ATTN_OK)
-        status = attn__model_copy(&run->model, model, over);
-    if (status == ATTN_OK)
-        status = attn__model_tell_taken(run->model, NULL, &run->taken);
+        status = attn__run_copy_model(run, model, NULL, NULL);
     attn_generator_destroy(generator);
-    attn_config_destroy(over);
-    return status;
-}
-
-static attn_status run_prepare(attn__run *run)
-{
-    training *t = run->self;
-    attn_status status = prepare_data(t);
-    const char *from = attn_config_text(run->settings, "from", NULL);
-    if (status == ATTN_OK)
-        status = !from         ? attn__generator_model(&run->model, run->context, run->settings, t->data.shape)
-                 : run->resume ? attn__model_of_directory(&run->model, run->context, run->directory)
-                               : model_from(run, from, t->data.shape);
-    run->no_validation = !t->data.valid_batches;
     return status;
 }
 
@@ -138,20 +118,18 @@ static attn_status run_measure_data(const attn__run *run, attn_config *sizes, at
     return status == ATTN_OK ? attn_config_set_int(sizes, "levels", t->levels) : status;
 }
 
-static void run_release(void *self)
-{
-    attn__image_training_free(&((training *)self)->data);
-}
-
 const attn__run_kind attn__generator_training_kind = {
     .about = &attn__generator_trainer,
+    .product = ATTN__PRODUCT_GENERATOR,
     .size = sizeof(training),
     .keys = &attn__generator_keys,
     .prepare = run_prepare,
+    .create = run_create,
+    .from = run_from,
     .write = run_write,
     .measure_data = run_measure_data,
-    .steps = job_steps,
+    .steps = attn__image_training_steps,
     .loss = job_loss,
     .validate = job_validate,
-    .release = run_release,
+    .release = attn__image_training_release,
 };

@@ -2,7 +2,7 @@
  *
  * Creates, loads and saves MSA Transformers.
  */
-#include "apps/checkpoint/foreign_kind.h"
+#include "apps/checkpoint/identify.h"
 #include "apps/checkpoint/model_directory.h"
 #include "apps/checkpoint/model_config.h"
 #include "apps/msa/msa.h"
@@ -56,11 +56,6 @@ attn_status attn_msa_create(attn_msa **msa, attn_context *context, const attn_co
     if (status == ATTN_OK)
         status = attn__msa_build(*msa, config, &(attn_model_options){.seed = seed});
     return done(msa, status);
-}
-
-bool attn_msa_is_at(attn_context *context, const char *path)
-{
-    return attn__ends_with(path, ".pt") || attn__model_config_names(context, path, "msa-transformer");
 }
 
 attn_status attn_msa_load(attn_msa **msa, attn_context *context, const char *path, const attn_msa_load_options *options)
@@ -140,25 +135,6 @@ attn_status attn_msa_save(const attn_msa *msa, const char *directory)
     return status;
 }
 
-/* Finds the file of weights and the config.json of a model. "DIR" and "DIR/model.safetensors" mean the same. Both
- * results must have room for ATTN__PATH bytes. */
-static attn_status find_files(attn_context *context, const char *path, char *weights, char *config)
-{
-    char directory[ATTN__PATH];
-    const char *slash = strrchr(path, '/');
-    bool file = attn__ends_with(path, ".safetensors");
-    size_t length = file ? (slash ? (size_t)(slash - path) : 0) : strlen(path);
-    if (length >= sizeof directory - 1)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the path %.60s... is too long", path);
-    memcpy(directory, length ? path : ".", length ? length : 1);
-    directory[length ? length : 1] = 0;
-    attn_status status = attn__path(context, config, directory, "config.json");
-    if (status != ATTN_OK)
-        return status;
-    return file ? attn__path(context, weights, directory, slash ? slash + 1 : path)
-                : attn__model_weights_path(context, weights, directory);
-}
-
 attn_status attn__msa_build_from(attn_msa *msa, const attn_config *file, const char *weights,
                                  const attn_msa_load_options *options)
 {
@@ -197,20 +173,18 @@ static attn_status regression_of(attn_context *context, const attn_config *file,
     return status;
 }
 
-attn_status attn__msa_load_directory(attn_msa *msa, const char *path, const attn_msa_load_options *options)
+/* Loads the model `is`, with the weights of the file `weights`. NULL: those of the directory. */
+static attn_status load_identified(attn_msa *msa, attn__identity *is, const char *file_of_weights,
+                                   const attn_msa_load_options *options)
 {
-    char weights[ATTN__PATH], config[ATTN__PATH];
+    char weights[ATTN__PATH];
     attn_config *file = NULL;
     attn_named_list rest = {.context = msa->context};
-    attn_status status = find_files(msa->context, path, weights, config);
-    if (status == ATTN_OK && !attn_file_exists(config))
-        status =
-            attn__fail(msa->context, ATTN_ERROR_FORMAT,
-                       "%s is not a model: expected a published checkpoint (.pt), or a directory with config.json and "
-                       "model.safetensors",
-                       path);
+    const char *config = is->settings;
+    attn_status status =
+        file_of_weights ? attn__path_copy(msa->context, weights, file_of_weights) : attn__identity_weights(is, weights);
     if (status == ATTN_OK)
-        status = attn_config_read(&file, msa->context, config);
+        status = attn__identity_config(is, &file);
     if (status == ATTN_OK && !attn_config_text(file, "architecture", NULL))
         status = attn__foreign_type_refuse(msa->context, config, file);
     if (status == ATTN_OK && strcmp(attn_config_text(file, "architecture", ""), "msa-transformer") != 0)
@@ -230,5 +204,25 @@ attn_status attn__msa_load_directory(attn_msa *msa, const char *path, const attn
         status = attn_weights_load(stored ? attn_model_parameters(msa->model) : &rest, weights, NULL, NULL, NULL);
     attn_config_destroy(file);
     attn_named_clear(&rest);
+    return status;
+}
+
+/* "DIR" and "DIR/model.safetensors" mean the same. */
+attn_status attn__msa_load_directory(attn_msa *msa, const char *path, const attn_msa_load_options *options)
+{
+    attn__identity is = {0};
+    bool file = attn__ends_with(path, ".safetensors");
+    char *directory = file ? attn__path_parent(msa->context, path) : attn__strdup(msa->context, path);
+    attn_status status = directory ? attn__identify(&is, msa->context, directory) : ATTN_ERROR_MEMORY;
+    if (status == ATTN_OK && (!is.directory || !attn_file_exists(is.settings)))
+        status =
+            attn__fail(msa->context, ATTN_ERROR_FORMAT,
+                       "%s is not a model: expected a published checkpoint (.pt), or a directory with config.json and "
+                       "model.safetensors",
+                       path);
+    if (status == ATTN_OK)
+        status = load_identified(msa, &is, file ? path : NULL, options);
+    attn__identity_end(&is);
+    attn__free(msa->context, directory);
     return status;
 }

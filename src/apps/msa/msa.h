@@ -16,9 +16,6 @@ struct attn_msa {
     const attn_tensor *representations[ATTN__MAX_BLOCKS + 1]; /* the representations that the last run returned */
 };
 
-/* Reports whether attn_msa_load may be able to load `path`. The path must be that of a .pt file, or of a directory
- * whose config.json describes an MSA Transformer. Returns false if the path cannot be read. */
-bool attn_msa_is_at(attn_context *context, const char *path);
 /* Creates a new model with random parameters. `config` holds settings of the architecture msa-transformer, and may
  * be NULL. ATTN_ERROR_ARGUMENT: the architecture refuses a setting. ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_msa_create(attn_msa **msa, attn_context *context, const attn_config *config, uint64_t seed);

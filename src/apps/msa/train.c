@@ -6,7 +6,6 @@
 #include "io/directory.h"
 
 #include "apps/checkpoint/model_directory.h"
-#include "apps/checkpoint/model_config.h"
 #include "apps/msa/msa.h"
 #include "apps/msa/sample.h"
 #include "apps/run/run.h"
@@ -173,54 +172,45 @@ static void soften_first_maps(const attn_model *model)
     }
 }
 
-/* Loads the model of a checkpoint, and sets its dropout to that of this training. If the checkpoint has a contact
- * regression, it is kept. */
-static attn_status model_from(training *t, const char *path)
+/* Loads the model of a checkpoint. If the checkpoint has a contact regression, it is kept. */
+static attn_status run_from(attn__run *run, const char *path)
 {
+    training *t = run->self;
     attn_msa *msa = NULL;
     attn_config *over = NULL;
-    const attn_config *settings = t->run.settings;
-    double dropout = attn_config_real(settings, "dropout", 0);
-    attn_status status = attn_config_create(&over, t->run.context);
+    const attn_config *settings = run->settings;
+    attn_status status = attn_config_create(&over, run->context);
     if (status == ATTN_OK)
-        status = attn_config_set_real(over, "dropout", dropout);
-    if (status == ATTN_OK)
-        status = attn_config_set_real(over, "activation_dropout", dropout);
+        status = attn_config_set_real(over, "activation_dropout", attn_config_real(settings, "dropout", 0));
     if (status == ATTN_OK)
         status = attn_config_set_int(over, "max_tokens_per_msa", 16384);
     if (status == ATTN_OK)
-        status = attn_msa_load(&msa, t->run.context, path,
+        status = attn_msa_load(&msa, run->context, path,
                                &(attn_msa_load_options){.names = attn_config_text(settings, "names", NULL)});
-    if (status == ATTN_OK)
-        status = attn__model_copy(&t->run.model, msa->model, over);
     t->regression = status == ATTN_OK && msa->has_regression;
     if (status == ATTN_OK)
-        status = attn__model_tell_taken(t->run.model, t->regression ? NULL : "contact_head.", &t->run.taken);
+        status = attn__run_copy_model(run, msa->model, over, t->regression ? NULL : "contact_head.");
     attn_msa_destroy(msa);
     attn_config_destroy(over);
     return status;
 }
 
-static attn_status make_model(training *t)
+static attn_status run_create(attn__run *run)
 {
-    const char *from = attn_config_text(t->run.settings, "from", NULL);
-    if (from)
-        return t->run.resume ? attn__model_of_directory(&t->run.model, t->run.context, t->run.directory)
-                             : model_from(t, from);
     attn_config *config;
-    attn_model_options options = {.seed = (uint64_t)attn_config_int(t->run.settings, "seed", 1)};
-    attn_status status = attn_config_create(&config, t->run.context);
+    attn_model_options options = {.seed = (uint64_t)attn_config_int(run->settings, "seed", 1)};
+    attn_status status = attn_config_create(&config, run->context);
     if (status != ATTN_OK)
         return status;
-    status = attn_architecture_select(attn_architecture_find("msa-transformer"), t->run.settings, config);
+    status = attn_architecture_select(attn_architecture_find("msa-transformer"), run->settings, config);
     if (status == ATTN_OK)
-        status = attn_config_set_real(config, "activation_dropout", attn_config_real(t->run.settings, "dropout", 0));
+        status = attn_config_set_real(config, "activation_dropout", attn_config_real(run->settings, "dropout", 0));
     if (status == ATTN_OK) /* max_tokens_per_msa limits inference only, not training steps */
         status = attn_config_set_int(config, "max_tokens_per_msa", 16384);
     if (status == ATTN_OK)
-        status = attn_model_create(&t->run.model, t->run.context, "msa-transformer", config, &options);
+        status = attn_model_create(&run->model, run->context, "msa-transformer", config, &options);
     if (status == ATTN_OK)
-        soften_first_maps(t->run.model);
+        soften_first_maps(run->model);
     attn_config_destroy(config);
     return status;
 }
@@ -352,8 +342,6 @@ static attn_status run_prepare(attn__run *run)
     attn_status status = read_all(t);
     if (status == ATTN_OK)
         status = attn__run_check_data(run);
-    if (status == ATTN_OK)
-        status = make_model(t);
     if (status != ATTN_OK)
         return status;
     run->no_validation = t->train == t->n;
@@ -397,10 +385,13 @@ static void run_release(void *self)
 
 const attn__run_kind attn__msa_training_kind = {
     .about = &msa_trainer,
+    .product = ATTN__PRODUCT_MSA,
     .size = sizeof(training),
     .keys = &all_keys,
     .measure = "accuracy",
     .prepare = run_prepare,
+    .create = run_create,
+    .from = run_from,
     .write = run_write,
     .measure_data = run_measure_data,
     .steps = job_steps,

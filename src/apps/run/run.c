@@ -4,14 +4,10 @@
  * before the data, because they control how the data is read. The lock is taken before any file is written. The first
  * checkpoint is written before the first step.
  */
-#include "apps/run/run.h"
+#include "apps/run/internal.h"
 
+#include "apps/checkpoint/model_config.h"
 #include "apps/checkpoint/model_directory.h"
-#include "apps/run/average.h"
-#include "apps/run/files.h"
-#include "apps/run/lora.h"
-#include "apps/run/parts.h"
-#include "apps/run/sum.h"
 #include "base/context.h"
 #include "base/integers.h"
 #include "dist/ranks.h"
@@ -244,6 +240,31 @@ static attn_status fit_warmup(attn__run *run)
     return attn_config_set_int(run->settings, "warmup", most);
 }
 
+attn_status attn__run_copy_model(attn__run *run, const attn_model *from, attn_config *over, const char *fresh)
+{
+    attn_config *own = NULL;
+    attn_status status = over ? ATTN_OK : attn_config_create(&own, run->context);
+    over = over ? over : own;
+    if (status == ATTN_OK)
+        status = attn_config_set_real(over, "dropout", attn_config_real(run->settings, "dropout", 0));
+    if (status == ATTN_OK)
+        status = attn__model_copy(&run->model, from, over);
+    if (status == ATTN_OK && !run->resume)
+        status = attn__model_tell_taken(run->model, fresh, &run->taken);
+    attn_config_destroy(own);
+    return status;
+}
+
+static attn_status make_model(attn__run *run)
+{
+    const char *from = attn_config_text(run->settings, "from", NULL);
+    if (run->model)
+        return ATTN_OK;
+    return !from         ? run->kind->create(run)
+           : run->resume ? attn__model_of_directory(&run->model, run->context, run->directory)
+                         : run->kind->from(run, from);
+}
+
 static attn_status prepare(attn__run *run)
 {
     attn_status status = run->resume
@@ -253,6 +274,10 @@ static attn_status prepare(attn__run *run)
         status = attn__fail(run->context, ATTN_ERROR_ARGUMENT, "names needs from, which gives a checkpoint");
     if (status == ATTN_OK)
         status = run->kind->prepare(run);
+    if (status == ATTN_OK)
+        status = make_model(run);
+    if (status == ATTN_OK && run->kind->begin)
+        status = run->kind->begin(run);
     if (status == ATTN_OK)
         status = check_given(run);
     if (status == ATTN_OK)

@@ -15,6 +15,7 @@
 #ifndef ATTN_APPS_RUN_H
 #define ATTN_APPS_RUN_H
 
+#include "apps/checkpoint/identify.h"
 #include "attn/io.h"
 #include "attn/models.h"
 #include "attn/train.h"
@@ -31,6 +32,7 @@ typedef struct attn__run attn__run;
 
 typedef struct attn__run_kind {
     const attn_trainer *about;
+    attn__product product;  /* what the trained models are for */
     size_t size;            /* size of the application's struct in bytes; its first member is an attn__run */
     const attn__keys *keys; /* table of the settings, including ATTN__RUN_KEYS */
     /* Names of data that has no path. training.json stores the name instead of a path. The list ends with NULL, and
@@ -41,9 +43,15 @@ typedef struct attn__run_kind {
     const char *measure_too; /* name of the column in history.tsv for run->measure_too */
     /* names of the files that `write` may write; the list ends with NULL; NULL: no files */
     const char *const *own_files;
-    /* Reads the data at run->data and makes run->model, as run->settings require. It must set run->fingerprint and then
-     * call attn__run_check_data, which checks that a resumed run has the same data. */
+    /* Reads the data at run->data, as run->settings require. It must set run->fingerprint and then call
+     * attn__run_check_data, which checks that a resumed run has the same data. It may make run->model. */
     attn_status (*prepare)(attn__run *run);
+    /* One of these makes run->model, unless `prepare` has made it: `create` a new model, and `from` a model with the
+     * parameters of the checkpoint that the setting "from" names, whose sources it adds to run->taken. A resumed run
+     * that began from a checkpoint reads its own directory. */
+    attn_status (*create)(attn__run *run);
+    attn_status (*from)(attn__run *run, const char *path);
+    attn_status (*begin)(attn__run *run); /* called when run->model is there; may be NULL */
     /* Writes the files that training does not change: config.json and files that belong to it. */
     attn_status (*write)(const attn__run *run);
     /* Writes the parameters to model.safetensors. If this pointer is NULL, they are written with the names that they
@@ -126,6 +134,9 @@ void attn__run_share(attn__run *run, attn_tape *tape, attn_shard share, int64_t 
 /* Checks that the data of a resumed run has the same fingerprint as at the start of the run. If not, returns
  * ATTN_ERROR_ARGUMENT. */
 attn_status attn__run_check_data(const attn__run *run);
+/* Makes run->model a copy of `from` with the dropout of this training and the settings of `over`, which may be NULL. Adds
+ * the sources of its parameters to run->taken: those whose names begin with `fresh` are new; NULL: none is. */
+attn_status attn__run_copy_model(attn__run *run, const attn_model *from, attn_config *over, const char *fresh);
 /* Returns ATTN_ERROR_ARGUMENT if the caller gave a setting that the initial checkpoint decides. The setting is
  * accepted if it has the checkpoint's value `its`. If `its` is NULL, no value is accepted. `why` explains what the
  * checkpoint decides. */

@@ -4,7 +4,6 @@
  */
 #include "apps/translator/translator.h"
 
-#include "apps/checkpoint/foreign_kind.h"
 #include "apps/checkpoint/foreign_model.h"
 #include "apps/checkpoint/model_directory.h"
 #include "apps/checkpoint/marian.h"
@@ -168,10 +167,7 @@ static attn_status read_split(attn_translator *t, const char *directory)
     static const char *const keys[] = {"seed", "valid", "test", "max_examples"};
     char path[ATTN__PATH];
     attn_config *training = NULL;
-    attn_status status = attn__path(t->context, path, directory, "training.json");
-    if (status != ATTN_OK || !attn_file_exists(path))
-        return status;
-    status = attn_config_read(&training, t->context, path);
+    attn_status status = attn__settings_beside(&training, t->context, directory, "training.json", path);
     for (size_t i = 0; i < sizeof keys / sizeof *keys && status == ATTN_OK; i++) {
         const attn_config_value *value = attn_config_get(training, keys[i]);
         bool number = value && (value->type == ATTN_CONFIG_TYPE_INT || value->type == ATTN_CONFIG_TYPE_REAL);
@@ -228,29 +224,23 @@ static attn_status load_archive(attn_translator *t, const char *directory, const
     return status == ATTN_OK ? attn__marian_load(t, directory, &archive, names) : status;
 }
 
-static attn_status load_parts(attn_translator *t, const char *directory, const char *names)
+static attn_status load_parts(attn_translator *t, const char *names, attn__foreign *from)
 {
-    attn__foreign from;
-    if (attn__archive_is(t->context, directory))
+    const char *directory = from->is.path;
+    if (from->is.form == ATTN__FORM_MARIAN)
         return load_archive(t, directory, names);
-    attn_config *file = attn__model_config_try(t->context, directory);
     /* MarianMT directories are loaded by another function, because their form has names files of its own */
-    bool marian = file && attn__marian_is(file);
-    attn_config_destroy(file);
-    if (attn__call_status(t->context) == ATTN_ERROR_MEMORY)
-        return ATTN_ERROR_MEMORY;
-    attn_status status =
-        attn__foreign_begin(&from, t->context, directory, &(attn__foreign_wish){.names = marian ? NULL : names});
-    t->config = from.config;
+    bool marian = strcmp(from->is.type, "marian") == 0;
+    attn_status status = attn__foreign_describe(from, &(attn__foreign_wish){.names = marian ? NULL : names});
+    t->config = from->config;
     if (status == ATTN_OK && marian) {
         status = attn__marian_load(t, directory, NULL, names);
         if (status == ATTN_OK)
             status = read_split(t, directory);
     } else if (status == ATTN_OK) {
-        status = load_own(t, directory, &from);
+        status = load_own(t, directory, from);
     }
-    from.config = NULL;
-    attn__foreign_end(&from);
+    from->config = NULL;
     return status;
 }
 
@@ -258,14 +248,18 @@ attn_status attn_translator_load(attn_translator **translator, attn_context *con
                                  const char *names)
 {
     ATTN__CALL(context);
+    attn__foreign from;
     *translator = NULL;
     attn_translator *made = attn__alloc_zero(context, sizeof *made);
     if (!made)
         return ATTN_ERROR_MEMORY;
     made->context = context;
-    attn_status status = names ? ATTN_OK : attn__foreign_translator_refuse(context, directory);
+    attn_status status = attn__foreign_open(&from, context, directory);
+    if (status == ATTN_OK && !names)
+        status = attn__identity_translates(&from.is);
     if (status == ATTN_OK)
-        status = load_parts(made, directory, names);
+        status = load_parts(made, names, &from);
+    attn__foreign_end(&from);
     if (status != ATTN_OK) {
         attn_translator_destroy(made);
         return status;

@@ -6,7 +6,6 @@
 #include "apps/translator/training.h"
 
 #include "apps/checkpoint/marian.h"
-#include "apps/checkpoint/model_config.h"
 #include "apps/checkpoint/model_directory.h"
 #include "apps/translator/settings.h"
 #include "base/context.h"
@@ -20,7 +19,7 @@ static attn_status take_vocabulary(const attn__translator_training *t, const cha
 {
     static const char *const making[] = {"vocabulary_size", "character_coverage", "joint_vocabulary", "min_frequency",
                                          "max_words"};
-    bool marian = attn__marian_is(t->from->config);
+    bool marian = t->from->marian;
     const char *its = marian ? "unigram" : attn_config_text(t->from->config, "vocabulary", "word");
     const attn_config_value value = {.type = ATTN_CONFIG_TYPE_TEXT, .text = its};
     char why[64];
@@ -60,7 +59,7 @@ static attn_status take_sizes(const attn__translator_training *t)
 static attn_status take_settings(const attn__translator_training *t, const char *path)
 {
     attn_config *settings = t->run.settings;
-    if (attn__marian_is(t->from->config) && attn_config_get(settings, "lora"))
+    if (t->from->marian && attn_config_get(settings, "lora"))
         return attn__fail(t->run.context, ATTN_ERROR_UNSUPPORTED,
                           "%s is a MarianMT directory, which cannot store adapters: leave out --lora", path);
     const attn_config_value *marks = attn_config_get(t->from->config, "space_before_marks");
@@ -99,15 +98,10 @@ attn_status attn__training_from(attn__translator_training *t)
 
 attn_status attn__training_from_model(attn__translator_training *t)
 {
-    attn_config *over = NULL;
-    attn_status status = attn_config_create(&over, t->run.context);
-    if (status == ATTN_OK)
-        status = attn_config_set_real(over, "dropout", attn_config_real(t->run.settings, "dropout", 0));
-    if (status == ATTN_OK)
-        status = attn__model_copy(&t->run.model, t->from->model, over);
-    if (status == ATTN_OK && !t->run.resume)
-        status = attn__model_tell_taken(t->run.model, t->from->no_bias ? "decoder.dense.bias" : NULL, &t->run.taken);
-    attn_config_destroy(over);
+    if (!t->from)
+        return ATTN_OK;
+    attn_status status =
+        attn__run_copy_model(&t->run, t->from->model, NULL, t->from->no_bias ? "decoder.dense.bias" : NULL);
     attn_model_destroy(t->from->model); /* the original model is not needed, because the copy is trained */
     t->from->model = NULL;
     return status;

@@ -162,8 +162,7 @@ static attn_status run_prepare(attn__run *run)
     if (status == ATTN_OK)
         status = attn__training_data(t);
     if (status == ATTN_OK)
-        status = t->from ? attn__training_from_model(t)
-                         : attn__translator_model(&run->model, run->context, run->settings, t->source, t->target);
+        status = attn__training_from_model(t);
     if (status != ATTN_OK)
         return status;
     run->no_validation = !t->valid_batches;
@@ -173,7 +172,13 @@ static attn_status run_prepare(attn__run *run)
 
 static bool is_marian(const training *t)
 {
-    return t->from && attn__marian_is(t->from->config);
+    return t->from && t->from->marian;
+}
+
+static attn_status run_create(attn__run *run)
+{
+    const training *t = run->self;
+    return attn__translator_model(&run->model, run->context, run->settings, t->source, t->target);
 }
 
 static attn_status run_save(const attn__run *run, const attn_named_list *parameters, const char *path)
@@ -221,6 +226,7 @@ static const char *const own_files[] = {
 
 const attn__run_kind attn__translator_training_kind = {
     .about = &attn__translator_trainer,
+    .product = ATTN__PRODUCT_TRANSLATOR,
     .size = sizeof(training),
     .keys = &attn__translator_keys,
     .in_memory = in_memory,
@@ -228,6 +234,7 @@ const attn__run_kind attn__translator_training_kind = {
     .measure_too = "valid_chrf",
     .own_files = own_files,
     .prepare = run_prepare,
+    .create = run_create,
     .write = run_write,
     .save = run_save,
     .measure_data = run_measure_data,

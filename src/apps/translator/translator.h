@@ -29,6 +29,7 @@ struct attn_translator {
         int64_t shortlist_first, shortlist_best;
     } search;
     attn_config *config; /* settings of config.json, unchanged */
+    bool marian;         /* true: a model of Marian or MarianMT */
     bool no_bias;        /* true: the checkpoint has no bias of the output layer, so the model's bias is zero */
 };
 

@@ -5,7 +5,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,15 +20,6 @@ void attn_entries_free(attn_context *context, attn_entries *entries)
 static int compare(const void *left, const void *right)
 {
     return strcmp(*(char *const *)left, *(char *const *)right);
-}
-
-char *attn__join(attn_context *context, const char *folder, const char *name)
-{
-    size_t a = strlen(folder), b = strlen(name);
-    char *path = attn__alloc(context, a + b + 2);
-    if (path)
-        snprintf(path, a + b + 2, "%s/%s", folder, name);
-    return path;
 }
 
 /* Returns whether the entry is of the requested kind: a directory if `directories` is true, otherwise a file. Returns

@@ -5,9 +5,8 @@
 #ifndef ATTN_IO_FILE_H
 #define ATTN_IO_FILE_H
 
+#include "base/path.h"
 #include "io/input.h"
-
-bool attn__is_directory(const char *path);
 
 /* Opens a regular file for reading. Every reader opens files with this function. *size is the file's length. A pipe, a
  * device or a directory is refused with a message, without waiting for data. May return ATTN_ERROR_NOT_FOUND and

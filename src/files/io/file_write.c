@@ -18,13 +18,6 @@ static void output_fail(attn__output *output, const char *what)
                                 link ? ": a symbolic link to " : "", link ? output->target : "", what, strerror(errno));
 }
 
-/* Returns the length of the folder's part of the path, including the last slash. Returns 0 if the path has no slash. */
-static size_t folder_length(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? (size_t)(slash - path) + 1 : 0;
-}
-
 int attn__standard_stream(const char *path)
 {
     struct stat link, about, open;
@@ -60,7 +53,7 @@ static bool open_in_place(attn__output *output)
 static char *read_link(attn_context *context, const char *path, size_t size)
 {
     enum { SPARE = 256 }; /* the size of some links, such as those of /proc, is reported as 0 */
-    size_t folder = folder_length(path), room = attn__size_add(size, SPARE);
+    size_t folder = attn__path_folder(path), room = attn__size_add(size, SPARE);
     char *to = attn__alloc(context, attn__size_add(folder, room));
     if (!to)
         return NULL;
@@ -99,7 +92,7 @@ attn_status attn__link_target(char **target, attn_context *context, const char *
 static void open_temporary(attn__output *output, size_t size)
 {
     const char *target = output->target;
-    size_t folder = folder_length(target);
+    size_t folder = attn__path_folder(target);
     for (int attempt = 0; attempt < 1000; attempt++) {
         snprintf(output->temporary, size, "%.*s.%s.%ld-%d", (int)folder, target, target + folder, (long)getpid(),
                  attempt);
@@ -154,7 +147,7 @@ static void keep_mode(attn__output *output)
  * cannot flush folders. */
 static void flush_folder(attn__output *output)
 {
-    size_t folder = folder_length(output->target);
+    size_t folder = attn__path_folder(output->target);
     memcpy(output->temporary, folder ? output->target : ".", folder ? folder : 1);
     output->temporary[folder ? folder : 1] = '\0';
     int descriptor = open(output->temporary, O_RDONLY | O_CLOEXEC);
@@ -211,10 +204,13 @@ bool attn_file_exists(const char *path)
     return stat(path, &about) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
-bool attn__is_directory(const char *path)
+const char *attn__file_in(const char *directory, const char *const *names, size_t n)
 {
-    struct stat about;
-    return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+    char path[ATTN__PATH];
+    for (size_t i = 0; i < n; i++)
+        if (snprintf(path, sizeof path, "%s/%s", directory, names[i]) < ATTN__PATH && attn_file_exists(path))
+            return names[i];
+    return NULL;
 }
 
 attn_status attn_directory_create(attn_context *context, const char *path)

@@ -104,8 +104,7 @@ static attn_status write_pnm(attn_context *context, const attn_image *image, con
 attn_status attn_image_write(attn_context *context, const attn_image *image, const char *path)
 {
     ATTN__CALL(context);
-    const char *ending = strrchr(path, '.');
-    ending = ending ? ending : "";
+    const char *ending = attn__path_extension(path);
     bool pgm = strcasecmp(ending, ".pgm") == 0, ppm = strcasecmp(ending, ".ppm") == 0;
     if (pgm || ppm || strcasecmp(ending, ".pnm") == 0) {
         if ((pgm && image->channels != 1) || (ppm && image->channels != 3))

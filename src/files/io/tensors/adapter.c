@@ -15,27 +15,10 @@ static const char prefix[] = "base_model.model.", factor_a[] = ".lora_A.weight",
 
 /* ------------------------------------------------------------------------------------------------- files */
 
-static char *path_in(attn_context *context, const char *directory, const char *name)
-{
-    size_t size = strlen(directory) + strlen(name) + 2;
-    char *path = attn__alloc(context, size);
-    if (path)
-        snprintf(path, size, "%s/%s", directory, name);
-    return path;
-}
-
-attn_status attn__adapter_is_in(bool *is, attn_context *context, const char *directory)
+bool attn__adapter_is_in(const char *directory)
 {
     static const char *const names[] = {"adapter_config.json", "adapter_model.safetensors"};
-    attn_status status = ATTN_OK;
-    *is = false;
-    for (int i = 0; i < 2 && status == ATTN_OK; i++) {
-        char *path = path_in(context, directory, names[i]);
-        status = path ? ATTN_OK : ATTN_ERROR_MEMORY;
-        *is = *is || (path && attn_file_exists(path));
-        attn__free(context, path);
-    }
-    return status;
+    return attn__file_in(directory, names, sizeof names / sizeof *names) != NULL;
 }
 
 /* Returns whether the adapter's initialization left the base model's weights unchanged. peft's other initializations
@@ -153,8 +136,8 @@ static attn_status check_config(const attn__adapter *adapter, const char *path)
 
 attn_status attn__adapter_open(attn__adapter *adapter, attn_context *context, const char *directory)
 {
-    char *config = path_in(context, directory, "adapter_config.json");
-    *adapter = (attn__adapter){.context = context, .path = path_in(context, directory, "adapter_model.safetensors")};
+    char *config = attn__join(context, directory, "adapter_config.json");
+    *adapter = (attn__adapter){.context = context, .path = attn__join(context, directory, "adapter_model.safetensors")};
     attn_status status =
         config && adapter->path ? attn_config_read(&adapter->config, context, config) : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK)

@@ -14,8 +14,8 @@ typedef struct attn__adapter {
     attn__input input; /* mapped file */
 } attn__adapter;
 
-/* Sets *is to whether the directory has adapter_config.json or adapter_model.safetensors. */
-attn_status attn__adapter_is_in(bool *is, attn_context *context, const char *directory);
+/* Reports whether the directory has adapter_config.json or adapter_model.safetensors. */
+bool attn__adapter_is_in(const char *directory);
 /* Reads the config of an adapter and maps its tensors into memory. The adapter must be closed even if this fails.
  * ATTN_ERROR_UNSUPPORTED: this variant of adapters is not supported. */
 attn_status attn__adapter_open(attn__adapter *adapter, attn_context *context, const char *directory);

@@ -13,31 +13,19 @@
 
 /* ------------------------------------------------------------------------------------------------ paths */
 
-/* Returns a new path: the first `length` characters of `directory`, followed by `name`. */
-static char *path_with(attn_context *context, const char *directory, size_t length, const char *name)
+const char *attn__weights_file_in(const char *directory)
 {
-    char *path = attn__alloc(context, attn__size_add(length, strlen(name) + 1));
-    if (path) {
-        memcpy(path, directory, length);
-        memcpy(path + length, name, strlen(name) + 1);
-    }
-    return path;
+    static const char *const usual[] = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+                                        "pytorch_model.bin.index.json", "model.npz"};
+    return attn__file_in(directory, usual, sizeof usual / sizeof *usual);
 }
-
-static const char *const usual[] = {"/model.safetensors", "/model.safetensors.index.json", "/pytorch_model.bin",
-                                    "/pytorch_model.bin.index.json", "/model.npz"};
 
 /* Chooses the standard file of weights in a directory. If there is none, the path stays NULL. */
 static attn_status choose_in(attn__weights_files *files, const char *directory)
 {
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
-        files->path = path_with(files->context, directory, strlen(directory), usual[i]);
-        if (!files->path || attn_file_exists(files->path))
-            return files->path ? ATTN_OK : ATTN_ERROR_MEMORY;
-        attn__free(files->context, files->path);
-        files->path = NULL;
-    }
-    return ATTN_OK;
+    const char *name = attn__weights_file_in(directory);
+    files->path = name ? attn__join(files->context, directory, name) : NULL;
+    return !name || files->path ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 static attn_status choose(attn__weights_files *files, const char *path);
@@ -47,8 +35,7 @@ static attn_status choose(attn__weights_files *files, const char *path);
 static attn_status choose_base(attn__weights_files *files, const char *directory)
 {
     const char *base = attn__adapter_base(&files->adapter);
-    char *inside = path_with(files->context, directory, strlen(directory), "/");
-    char *path = inside ? path_with(files->context, inside, strlen(inside), base) : NULL;
+    char *path = attn__join(files->context, directory, base);
     attn_status status = path ? ATTN_OK : ATTN_ERROR_MEMORY;
     bool here = path && *base && (attn_file_exists(path) || attn__is_directory(path));
     if (status == ATTN_OK && !here && !(*base && (attn_file_exists(base) || attn__is_directory(base))))
@@ -60,19 +47,18 @@ static attn_status choose_base(attn__weights_files *files, const char *directory
     if (status == ATTN_OK)
         status = choose(files, here ? path : base);
     attn__free(files->context, path);
-    attn__free(files->context, inside);
     return status;
 }
 
 static attn_status choose(attn__weights_files *files, const char *path)
 {
-    bool adapted = false;
     if (!attn__is_directory(path)) {
         files->path = attn__strdup(files->context, path);
         return files->path ? ATTN_OK : ATTN_ERROR_MEMORY;
     }
-    attn_status status = attn__adapter_is_in(&adapted, files->context, path);
-    if (status == ATTN_OK && adapted && files->adapter.config)
+    bool adapted = attn__adapter_is_in(path);
+    attn_status status = ATTN_OK;
+    if (adapted && files->adapter.config)
         status = attn__fail(files->context, ATTN_ERROR_UNSUPPORTED,
                             "%s: the adapter's base has an adapter itself, which is not supported", path);
     if (status == ATTN_OK && adapted)
@@ -92,9 +78,7 @@ static attn_status choose(attn__weights_files *files, const char *path)
 
 static bool is_index(const char *path)
 {
-    static const char ending[] = ".json";
-    size_t length = strlen(path), size = sizeof ending - 1;
-    return length > size && strcmp(path + length - size, ending) == 0;
+    return strcmp(attn__path_extension(path), ".json") == 0;
 }
 
 attn_status attn__weights_files_open(attn__weights_files *files, attn_context *context, const char *path)
@@ -227,8 +211,7 @@ static attn_status take(attn__findings *to, attn__findings *from)
 static attn_status find_part(index_reader *r, attn__weights_part *part, const place *places, int64_t n)
 {
     attn_context *context = r->files->context;
-    const char *slash = strrchr(r->files->path, '/');
-    part->path = path_with(context, r->files->path, slash ? (size_t)(slash + 1 - r->files->path) : 0, places->file);
+    part->path = attn__join_beside(context, r->files->path, places->file);
     if (!part->path)
         return ATTN_ERROR_MEMORY;
     attn_status status = attn__file_map(&part->input, context, part->path);

@@ -25,6 +25,9 @@ typedef struct attn__weights_files {
     attn_status (*find)(attn__findings *findings, const attn__input *input);
 } attn__weights_files;
 
+/* Returns the name of the directory's standard file of weights, such as "model.safetensors". Returns NULL if it has
+ * none. */
+const char *attn__weights_file_in(const char *directory);
 /* Chooses the files and maps them. `files->find` must be set before. The files must be closed even if this fails. */
 attn_status attn__weights_files_open(attn__weights_files *files, attn_context *context, const char *path);
 /* Call this after tensors were read. ATTN_ERROR_IO: one of the files was changed after it was mapped. */

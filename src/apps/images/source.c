@@ -2,7 +2,7 @@
  *
  * Determines which kind of data a folder contains. Also contains functions that the readers of all kinds share.
  */
-#include "apps/run/image_source.h"
+#include "apps/images/source.h"
 
 #include "base/context.h"
 #include "base/utf8.h"

@@ -2,7 +2,7 @@
  *
  * Reads videos. They are stored as one folder of frames for each video, or as one array that contains all videos.
  */
-#include "apps/run/image_source.h"
+#include "apps/images/source.h"
 
 #include "base/context.h"
 #include "base/rng.h"

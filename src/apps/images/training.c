@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "apps/run/image_training.h"
+#include "apps/images/training.h"
 
 #include "base/context.h"
 #include "base/rng.h"
@@ -23,8 +23,9 @@ static attn_status read_size(const attn__run *run, int64_t sides[2])
     return status;
 }
 
-static attn_status read_source(attn__image_training *t, attn__run *run, bool unlabelled, attn_image_filter filter)
+static attn_status read_source(attn__image_training *t, bool unlabelled, attn_image_filter filter)
 {
+    attn__run *run = &t->run;
     int64_t sides[2];
     attn_status status = read_size(run, sides);
     attn__image_wish wish = {.shape = {sides[1], sides[0], attn_config_int(run->settings, "channels", 0), 0},
@@ -41,10 +42,10 @@ static attn_status read_source(attn__image_training *t, attn__run *run, bool unl
     return attn__run_check_data(run);
 }
 
-attn_status attn__image_training_read(attn__image_training *t, attn__run *run, bool unlabelled,
-                                      attn_image_filter filter)
+attn_status attn__image_training_read(attn__image_training *t, bool unlabelled, attn_image_filter filter)
 {
-    attn_status status = read_source(t, run, unlabelled, filter);
+    const attn__run *run = &t->run;
+    attn_status status = read_source(t, unlabelled, filter);
     if (status == ATTN_OK)
         status = attn__image_source_split(&t->source, run->settings, &t->train, &t->valid, &t->test);
     if (status == ATTN_OK && attn_image_set_size(t->train) == 0)
@@ -52,6 +53,7 @@ attn_status attn__image_training_read(attn__image_training *t, attn__run *run, b
                             (long long)attn_image_set_size(t->source.train));
     if (status == ATTN_OK)
         t->shape = attn_image_set_shape(t->train);
+    t->run.no_validation = status != ATTN_OK || attn_image_set_size(t->valid) == 0;
     return status;
 }
 
@@ -76,25 +78,24 @@ static attn_status make_batches(const attn__run *run, const attn_image_set *set,
     return status;
 }
 
-attn_status attn__image_training_batches(attn__image_training *t, const attn__run *run, const float *mean,
-                                         const float *std)
+attn_status attn__image_training_batches(attn__image_training *t, const float *mean, const float *std)
 {
-    attn_status status = make_batches(run, t->train, true, mean, std, &t->train_batches);
+    attn_status status = make_batches(&t->run, t->train, true, mean, std, &t->train_batches);
     if (status == ATTN_OK && attn_image_set_size(t->valid) > 0)
-        status = make_batches(run, t->valid, false, mean, std, &t->valid_batches);
+        status = make_batches(&t->run, t->valid, false, mean, std, &t->valid_batches);
     return status;
 }
 
-bool attn__image_training_seek(const attn__image_training *t, attn__run *run, attn_tape *tape, int64_t epoch,
-                               int64_t step, attn_image_batch *batch, int64_t *counted)
+bool attn__image_training_seek(attn__image_training *t, attn_tape *tape, int64_t epoch, int64_t step,
+                               attn_image_batch *batch, int64_t *counted)
 {
     attn_image_batches_seek(t->train_batches, epoch, step);
     if (attn_image_batches_next(t->train_batches, batch)) {
         *counted = batch->stands_in ? 0 : batch->size;
-        attn__run_share(run, tape, (attn_shard){batch->first, *counted, batch->whole}, batch->whole);
+        attn__run_share(&t->run, tape, (attn_shard){batch->first, *counted, batch->whole}, batch->whole);
         return true;
     }
-    attn__fail(run->context, ATTN_ERROR_INTERNAL, "epoch %lld has no step %lld", (long long)epoch, (long long)step);
+    attn__fail(t->run.context, ATTN_ERROR_INTERNAL, "epoch %lld has no step %lld", (long long)epoch, (long long)step);
     return false;
 }
 
@@ -114,8 +115,14 @@ attn_status attn__image_training_sizes(const attn__image_training *t, attn_confi
     return attn__run_set_sizes(sizes, list, sizeof list / sizeof *list);
 }
 
-void attn__image_training_free(attn__image_training *t)
+int64_t attn__image_training_steps(void *self)
 {
+    return attn_image_batches_count(((const attn__image_training *)self)->train_batches);
+}
+
+void attn__image_training_release(void *self)
+{
+    attn__image_training *t = self;
     attn_image_batches_destroy(t->train_batches);
     attn_image_batches_destroy(t->valid_batches);
     attn_image_set_destroy(t->train);

@@ -2,7 +2,7 @@
  *
  * Reads images from folders. There is one folder for each class.
  */
-#include "apps/run/image_source.h"
+#include "apps/images/source.h"
 
 #include "base/context.h"
 #include "base/hash.h"
@@ -16,8 +16,8 @@ bool attn__is_image_name(const char *name)
 {
     static const char *const endings[] = {".png",  ".jpg", ".jpeg", ".jfif", ".jpe", ".jif",
                                           ".webp", ".bmp", ".dib",  ".ppm",  ".pgm", ".pnm"};
-    const char *ending = strrchr(name, '.');
-    for (size_t i = 0; ending && i < sizeof endings / sizeof *endings; i++)
+    const char *ending = attn__path_extension(name);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
         if (strcasecmp(ending, endings[i]) == 0)
             return true;
     return false;
@@ -255,7 +255,7 @@ static attn_status refuse_alone(const attn__image_source *s, const char *path, c
     if (status == ATTN_OK && inside.n > 0)
         status =
             attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: there is %s/ with class folders, but no train/ beside it",
-                       path, strrchr(held, '/') + 1);
+                       path, attn__path_last(held));
     attn_entries_free(s->context, &inside);
     return status;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * image_source.h - reads labelled images from a folder, which may contain any supported kind of data. Also reads
+ * source.h - reads labelled images from a folder, which may contain any supported kind of data. Also reads
  * videos, from folders of frames or from an array.
  */
-#ifndef ATTN_APPS_IMAGE_SOURCE_H
-#define ATTN_APPS_IMAGE_SOURCE_H
+#ifndef ATTN_APPS_IMAGES_SOURCE_H
+#define ATTN_APPS_IMAGES_SOURCE_H
 
 #include "io/directory.h"
 #include "attn/config.h"

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Contains the list of the kinds of training, and the function that runs one of them.
+ * Contains the list of the kinds of training, the function that runs one of them, and the one that finds the kind of
+ * training that makes a model.
  */
 #include "attn/trainer.h"
 
 #include "apps/run/run.h"
 #include "base/context.h"
 #include "base/integers.h"
+#include "io/directory.h"
+#include "io/names/names.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -78,4 +81,25 @@ attn_status attn_trainer_settings(attn_config **settings, attn_context *context,
     *settings = NULL;
     const attn__run_kind *found = need(context, kind);
     return found ? attn__keys_resolve(settings, context, found->keys, given, NULL) : ATTN_ERROR_NOT_FOUND;
+}
+
+attn_status attn_trainer_of(const attn_trainer **trainer, attn_context *context, const char *path, const char *names)
+{
+    ATTN__CALL(context);
+    attn__identity is = {0};
+    attn_name_map *map = NULL;
+    *trainer = NULL;
+    attn_status status = names ? attn_name_map_read(&map, context, names) : ATTN_OK;
+    const char *architecture = map ? attn_name_map_architecture(map) : NULL;
+    if (status == ATTN_OK && !architecture)
+        status = attn__identify(&is, context, path);
+    if (status == ATTN_OK && !architecture && is.form == ATTN__FORM_NONE)
+        status = attn__fail(context, ATTN_ERROR_NOT_FOUND, "%s: there is no such file or directory", path);
+    attn__product product = architecture ? attn__product_of(architecture) : is.product;
+    for (int i = 0; status == ATTN_OK && i < KINDS; i++)
+        if (kinds[i]->product == product)
+            *trainer = kinds[i]->about;
+    attn__identity_end(&is);
+    attn_name_map_destroy(map);
+    return status;
 }

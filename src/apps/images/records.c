@@ -2,7 +2,7 @@
  *
  * Reads the files of MNIST and of CIFAR-10 in a folder.
  */
-#include "apps/run/image_source.h"
+#include "apps/images/source.h"
 
 #include "base/context.h"
 
