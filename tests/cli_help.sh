@@ -79,13 +79,13 @@ for part in '.SH DESCRIPTION' '.SH OPTIONS' '.SH COMMON OPTIONS' '.SH EXAMPLES' 
 done
 grep -q 'length\\-penalty' attn-translate.1 || fail "the man page lacks an option"
 same "pages that the overview refers to" "$commands" "$(grep -c '^\.BR attn.* (1)' attn.1)"
-for page in attn*.1; do
-    if command -v groff > /dev/null; then
-        same "groff's warnings of $page" "" "$(groff -man -ww -Tutf8 "$page" 2>&1 > /dev/null)"
-    fi
-    if command -v mandoc > /dev/null; then # an empty date is meant: two builds give the same bytes
-        same "mandoc's warnings of $page" "" "$(mandoc -T lint -W warning "$page" | grep -v 'missing date')"
-    fi
+if command -v groff > /dev/null; then
+    same "groff's warnings" "" "$(groff -man -ww -Tutf8 attn*.1 2>&1 > /dev/null)"
+fi
+if command -v mandoc > /dev/null; then # an empty date is meant: two builds give the same bytes
+    same "mandoc's warnings" "" "$(mandoc -T lint -W warning attn*.1 | grep -v 'missing date')"
+fi
+for page in attn.1 attn-translate.1; do # man formats by groff, too
     if man --version > /dev/null 2>&1; then
         LC_ALL=C.UTF-8 man --warnings -E UTF-8 -l "$page" > "$page.txt" 2> err.txt || fail "man -l $page: $(cat err.txt)"
         grep -q '^NAME' "$page.txt" || fail "man -l $page shows no page"

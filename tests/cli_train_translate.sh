@@ -104,5 +104,10 @@ expect 2 'space_before_marks: base has another value' "$attn" train translate --
 expect 2 'nowhere/config.json' "$attn" train translate --data asked.tsv --out bad --from nowhere
 expect 2 'filter: the ratio is 0.5' "$attn" train translate --data asked.tsv --out bad --max-ratio 0.5
 expect 2 'no sentence is left to evaluate' "$attn" train translate --data asked.tsv --out bad --best-by bleu --valid-sentences 0
+expect 2 'momentum has an effect only if optimizer is sgd' "$attn" train translate --data asked.tsv --out bad --momentum 0.5
+expect 2 'rate_drop has an effect only if schedule is step' "$attn" train translate --data asked.tsv --out bad --rate-drop 3
+expect 2 'num_layers has an effect only if model is bahdanau' "$attn" train translate --data asked.tsv --out bad --num-layers 3
+expect 2 'character_coverage has an effect only if vocabulary is unigram or bpe, but vocabulary is word' \
+    "$attn" train translate --data asked.tsv --out bad --character-coverage 0.99 # few pairs: a vocabulary of words
 [ -e bad ] && fail "what was refused left a directory"
 exit $failed

@@ -233,6 +233,10 @@ head -c 5 attention.pdf | grep -q '%PDF-' || fail "attention.pdf is no PDF"
 # ---- at most so many tokens, and reading ahead keeps the order of more lines than a batch has
 "$attn" translate model --tokens --max-length 1 --quiet 'Is the door open?' > out.txt
 [ "$(wc -w < out.txt)" -le 1 ] || fail "--max-length 1 gave $(cat out.txt)"
+expect 2 'at least 3 tokens of a translation are requested, but it may have at most 2' \
+    "$attn" translate model --min-length 3 --max-length 2 'Is the door open?'
+expect 2 'at least 5000 tokens of a translation are requested, but it may have at most 1000' \
+    "$attn" translate model --min-length 5000 'Is the door open?'
 "$attn" translate model --quiet 'Is the door open?' 'Go.' '' > three.txt
 for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
     printf 'Is the door open?\nGo.\n\n'

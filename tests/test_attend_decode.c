@@ -4,7 +4,7 @@
  * Compares the solver decode with the float64 evaluation, for a few queries over many keys. It runs with each feature
  * and with all features, over more keys than a block or a part has. Keys and values that no query reads are NaN.
  */
-#include "support/cmocka.h"
+#include "support/context.h"
 
 #include "support/solver_check.h"
 
@@ -14,22 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static attn_context *context;
-
-static int open_context(void **state)
-{
-    (void)state;
-    return attn_context_create(&context, &(attn_context_options){.threads = 2}) != ATTN_OK;
-}
-
-static int close_context(void **state)
-{
-    (void)state;
-    size_t held;
-    attn_context_memory(context, &held, NULL, NULL);
-    attn_context_destroy(context);
-    return held != 0;
-}
+CONTEXT_OF_TESTS(.threads = 2)
 
 static void parse(attn_problem *p, const char *text, attn_direction direction)
 {

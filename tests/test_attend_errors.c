@@ -3,7 +3,7 @@
  *
  * Tests each kind of invalid problem: the status and the message.
  */
-#include "support/cmocka.h"
+#include "support/context.h"
 
 #include "attn/attn.h"
 
@@ -11,22 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static attn_context *context;
-
-static int open_context(void **state)
-{
-    (void)state;
-    return attn_context_create(&context, &(attn_context_options){.threads = 1}) != ATTN_OK;
-}
-
-static int close_context(void **state)
-{
-    (void)state;
-    size_t held;
-    attn_context_memory(context, &held, NULL, NULL);
-    attn_context_destroy(context);
-    return held != 0;
-}
+CONTEXT_OF_TESTS(.threads = 1)
 
 /* Returns a valid problem with the dims batch, head, query, key, contract and value, of lengths 2, 3, 4, 5, 6 and 6. */
 static attn_problem sound(void)

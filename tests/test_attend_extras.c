@@ -3,7 +3,7 @@
  * Compares features of newer models with equal computations. Packed sequences are compared with padded sequences, and
  * gradients with differences of the output in float64.
  */
-#include "support/cmocka.h"
+#include "support/context.h"
 
 #include "attn/attn.h"
 #include "base/rng.h"
@@ -12,24 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static attn_context *context;
+CONTEXT_OF_TESTS(.threads = 2, .batch_invariant = true)
 
 /* Creates a context in which padded rows have the same bits as packed rows. */
-static int open_context(void **state)
-{
-    (void)state;
-    return attn_context_create(&context, &(attn_context_options){.threads = 2, .batch_invariant = true}) != ATTN_OK;
-}
-
-static int close_context(void **state)
-{
-    (void)state;
-    size_t held;
-    attn_context_memory(context, &held, NULL, NULL);
-    attn_context_destroy(context);
-    return held != 0;
-}
-
 static void run(const attn_problem *p, const char *solver, const attn_arrays *arrays)
 {
     attn_plan *plan;

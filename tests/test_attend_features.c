@@ -8,7 +8,7 @@
  * reach the same outputs as in the evaluation. ATTN_TEST_STEP=N runs only every N-th problem, and ATTN_TEST_FIRST=N
  * begins with problem N.
  */
-#include "support/cmocka.h"
+#include "support/context.h"
 
 #include "support/attend_ref_walk.h"
 #include "support/random_arrays.h"
@@ -430,7 +430,7 @@ typedef struct tally {
     double worst;
 } tally;
 
-static attn_context *context;
+CONTEXT_OF_TESTS(.threads = 2)
 static tally total;
 
 /* Returns false if attn.h forbids the problem: blocks together with a window, or two masks of one kind. */
@@ -504,22 +504,12 @@ static void check(form f, const shape *s, const int pair[2])
     random_problem_free(&r);
 }
 
-static int open_context(void **state)
+static int begin(void **state)
 {
-    (void)state;
     const char *first = getenv("ATTN_TEST_FIRST");
     total.step = (uint64_t)test_step();
     total.first = first && *first ? strtoull(first, NULL, 10) : 0;
-    return attn_context_create(&context, &(attn_context_options){.threads = 2}) != ATTN_OK;
-}
-
-static int close_context(void **state)
-{
-    (void)state;
-    size_t held;
-    attn_context_memory(context, &held, NULL, NULL);
-    attn_context_destroy(context);
-    return held != 0;
+    return open_context(state);
 }
 
 static void each_feature_in_many_shapes(void **state)
@@ -599,5 +589,5 @@ int main(void)
         cmocka_unit_test(each_feature_in_many_shapes), cmocka_unit_test(each_pair_of_features),
         cmocka_unit_test(each_pair_of_features_with_many_heads), cmocka_unit_test(bands_and_fills_over_many_keys),
         cmocka_unit_test(what_solvers_took)};
-    return cmocka_run_group_tests(tests, open_context, close_context);
+    return cmocka_run_group_tests(tests, begin, close_context);
 }

@@ -3,7 +3,7 @@
  * Tests padding in a batch-invariant context, where the bits of a sequence's results and gradients must not depend on
  * padding. The tests use grouped heads and windows, in f32 and f64.
  */
-#include "support/cmocka.h"
+#include "support/context.h"
 
 #include "attn/attn.h"
 #include "base/rng.h"
@@ -24,7 +24,7 @@ typedef struct side {
     unsigned char *array[MEMBERS];
 } side;
 
-static attn_context *context;
+CONTEXT_OF_TESTS(.threads = 2, .batch_invariant = true)
 
 static int64_t width(member m)
 {
@@ -161,22 +161,9 @@ static void windows_do_not_show_padding(void **state)
     }
 }
 
-static int start(void **state)
-{
-    (void)state;
-    return attn_context_create(&context, &(attn_context_options){.threads = 2, .batch_invariant = true}) != ATTN_OK;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    attn_context_destroy(context);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(grouped_heads_do_not_show_padding),
                                        cmocka_unit_test(windows_do_not_show_padding)};
-    return cmocka_run_group_tests(tests, start, end);
+    return cmocka_run_group_tests(tests, open_context, close_context);
 }

@@ -3,7 +3,7 @@
  *
  * Tests properties that every solver must have, on a few shapes.
  */
-#include "support/cmocka.h"
+#include "support/context.h"
 
 #include "support/solver_check.h"
 
@@ -15,20 +15,7 @@
  * roundings each. */
 static const double close_enough = 1e-5;
 
-static attn_context *context;
-
-static int open_context(void **state)
-{
-    (void)state;
-    return attn_context_create(&context, &(attn_context_options){.threads = 2}) != ATTN_OK;
-}
-
-static int close_context(void **state)
-{
-    (void)state;
-    attn_context_destroy(context);
-    return 0;
-}
+CONTEXT_OF_TESTS(.threads = 2)
 
 static const attn_heads shapes[] = {
     {.batch = 1, .heads = 1, .queries = 1, .keys = 1, .dim = 1},

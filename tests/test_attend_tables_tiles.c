@@ -6,27 +6,14 @@
  * table rows. Checks that the number of threads changes no bits, and that a NaN in a table reaches only results that
  * read it.
  */
-#include "support/cmocka.h"
+#include "support/context.h"
 
 #include "support/solver_check.h"
 
 #include <math.h>
 #include <string.h>
 
-static attn_context *context;
-
-static int open_context(void **state)
-{
-    (void)state;
-    return attn_context_create(&context, &(attn_context_options){.threads = 2});
-}
-
-static int close_context(void **state)
-{
-    (void)state;
-    attn_context_destroy(context);
-    return 0;
-}
+CONTEXT_OF_TESTS(.threads = 2)
 
 static int dim_of(const attn_problem *p, attn_role role, int number)
 {

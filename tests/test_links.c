@@ -21,19 +21,7 @@ static const char text[] = "Go now, Tom!\tVa, Tom !\n"
                            "I am here.\tMe voici.\n"
                            "Go.\tVa\xe2\x80\xaf!\n";
 
-static attn_context *context;
-
-static int begin(void **state)
-{
-    assert_int_equal(attn_context_create(&context, NULL), ATTN_OK);
-    return 0;
-}
-
-static int end(void **state)
-{
-    end_context(context);
-    return 0;
-}
+CONTEXT_OF_TESTS(.threads = 2)
 
 static attn_pairs *read_pairs(bool keep, int64_t most)
 {
@@ -310,10 +298,7 @@ static void every_allocation_may_fail(void **state)
     assert_true(faults_try_all(link_and_align, &(attn_pairs_options){0}) > 20);
 }
 
-RUN_TESTS(cmocka_unit_test_setup_teardown(lines_are_read_and_follow_their_pairs, begin, end),
-          cmocka_unit_test_setup_teardown(prepared_words_get_the_links_of_theirs, begin, end),
-          cmocka_unit_test_setup_teardown(wrong_alignments_are_refused, begin, end),
-          cmocka_unit_test_setup_teardown(tokens_look_at_the_tokens_of_their_words, begin, end),
-          cmocka_unit_test_setup_teardown(a_cut_sentence_keeps_the_links_of_what_is_left, begin, end),
-          cmocka_unit_test_setup_teardown(guide_uses_the_most_likely_source_word, begin, end),
-          TEST(every_allocation_may_fail))
+RUN_TESTS_IN(open_context, close_context, TEST(lines_are_read_and_follow_their_pairs),
+             TEST(prepared_words_get_the_links_of_theirs), TEST(wrong_alignments_are_refused),
+             TEST(tokens_look_at_the_tokens_of_their_words), TEST(a_cut_sentence_keeps_the_links_of_what_is_left),
+             TEST(guide_uses_the_most_likely_source_word), TEST(every_allocation_may_fail))

@@ -4,7 +4,7 @@
  * Tests a host program whose language has a decimal comma. Numbers in problems, settings and JSON must be read and
  * written with a decimal point. The test is skipped if the machine has no such language and cannot make one.
  */
-#include "support/cmocka.h"
+#include "support/context.h"
 
 #include "attn/config.h"
 #include "attn/io.h"
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static attn_context *context;
+CONTEXT_OF_TESTS(.threads = 2)
 
 static int choose_language(void **state)
 {
@@ -27,13 +27,7 @@ static int choose_language(void **state)
         chosen = setlocale(LC_ALL, names[i]);
     if (made && strcmp(localeconv()->decimal_point, ",") != 0)
         return -1;
-    return attn_context_create(&context, NULL) == ATTN_OK ? 0 : -1;
-}
-
-static int end(void **state)
-{
-    attn_context_destroy(context);
-    return 0;
+    return open_context(state);
 }
 
 /* Unlike the other tests, this test needs no language with a decimal comma. */
@@ -103,5 +97,5 @@ static void defaults_are_read(void **state)
     attn_config_destroy(settings);
 }
 
-RUN_TESTS_IN(choose_language, end, TEST(numbers_are_read), TEST(numbers_are_written), TEST(problems_are_read),
+RUN_TESTS_IN(choose_language, close_context, TEST(numbers_are_read), TEST(numbers_are_written), TEST(problems_are_read),
              TEST(json_goes_there_and_back), TEST(defaults_are_read))

@@ -5,6 +5,8 @@
  * tests/parity/marian.py compares translations with transformers.
  */
 #include "support/fixture.h"
+#include "support/scratch.h"
+#include "support/tensors.h"
 
 #include "apps/translator/align.h"
 
@@ -96,10 +98,10 @@ static void put_weights(const fixture *f)
 
 static int set_up(void **state)
 {
-    fixture *f = calloc(1, sizeof *f);
-    assert_int_equal(attn_context_create(&f->c, NULL), ATTN_OK);
-    snprintf(f->directory, sizeof f->directory, "/tmp/attn-marian-XXXXXX");
-    assert_non_null(mkdtemp(f->directory));
+    static fixture kept;
+    fixture *f = &kept;
+    *f = (fixture){.c = test_context()};
+    scratch_open(f->directory);
     put_config(f, "swish");
     put(f, "vocab.json", vocab_json, sizeof vocab_json - 1);
     put_pieces(f);
@@ -110,25 +112,9 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    static const char *const names[] = {"config.json",
-                                        "generation_config.json",
-                                        "vocab.json",
-                                        "source.spm",
-                                        "target.spm",
-                                        "model.safetensors",
-                                        "tokenizer_config.json",
-                                        "added_tokens.json",
-                                        "target_vocab.json",
-                                        "special_tokens_map.json"};
     fixture *f = *state;
-    char path[128];
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        snprintf(path, sizeof path, "%s/%s", f->directory, names[i]);
-        remove(path);
-    }
-    remove(f->directory);
+    (void)scratch_close(f->directory);
     end_context(f->c);
-    free(f);
     return 0;
 }
 

@@ -30,12 +30,7 @@ static int begin(void **state)
 {
     static fixture f;
     f = (fixture){.context = test_context()};
-    assert_int_equal(attn_config_create(&f.config, f.context), ATTN_OK);
-    attn_config_set_int(f.config, "layers", LAYERS);
-    attn_config_set_int(f.config, "embed_dim", DIM);
-    attn_config_set_int(f.config, "ffn_embed_dim", 16);
-    attn_config_set_int(f.config, "attention_heads", HEADS);
-    attn_config_set_int(f.config, "max_positions", TOKENS);
+    f.config = fixture_msa_config(f.context, TOKENS);
     assert_int_equal(attn_msa_create(&f.msa, f.context, f.config, 4), ATTN_OK);
     *state = &f;
     return 0;

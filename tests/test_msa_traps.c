@@ -28,12 +28,7 @@ static int begin(void **state)
 {
     static fixture f;
     f = (fixture){.context = test_context()};
-    assert_int_equal(attn_config_create(&f.config, f.context), ATTN_OK);
-    attn_config_set_int(f.config, "layers", LAYERS);
-    attn_config_set_int(f.config, "embed_dim", DIM);
-    attn_config_set_int(f.config, "ffn_embed_dim", 16);
-    attn_config_set_int(f.config, "attention_heads", HEADS);
-    attn_config_set_int(f.config, "max_positions", C);
+    f.config = fixture_msa_config(f.context, C);
     *state = &f;
     return 0;
 }

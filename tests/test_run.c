@@ -401,6 +401,69 @@ static void settings_of_the_originals(void **state)
     }
 }
 
+/* A setting that another one makes meaningless is refused, unless it has its default or what it needs is not decided
+ * yet. */
+static void settings_without_effect_are_refused(void **state)
+{
+    static const attn__key_need optimizer[] = {{"momentum", "optimizer", {"sgd"}}};
+    const attn__keys *translate = attn__translator_training_kind.keys;
+    const attn__keys *classify = attn__classifier_training_kind.keys;
+    const struct {
+        const attn__keys *keys;
+        const attn__key_need *needs; /* NULL: those of the table */
+        const char *given, *says;    /* NULL: the settings are accepted */
+    } cases[] = {
+        {translate, NULL, "{\"embed_size\": 16}", "embed_size has an effect only if model is bahdanau"},
+        {translate, NULL, "{\"embed_size\": 16, \"model\": \"bahdanau\"}", NULL},
+        {translate, NULL, "{\"embed_size\": 256}", NULL},
+        {translate, NULL, "{\"num_blks\": 2, \"model\": \"bahdanau\"}",
+         "only if model is transformer, but model is bah"},
+        {translate, NULL, "{\"vocabulary_size\": 300, \"vocabulary\": \"word\"}", "vocabulary is unigram or bpe, but"},
+        {translate, NULL, "{\"vocabulary_size\": 300, \"compat\": \"d2l\"}", "but vocabulary is word: leave out"},
+        {translate, NULL, "{\"vocabulary_size\": 300, \"vocabulary\": \"bpe\"}", NULL},
+        {translate, NULL, "{\"vocabulary_size\": 300}", NULL},
+        {translate, NULL, "{\"num_blks\": 2, \"compat\": \"d2l\"}", NULL},
+        {classify, NULL, "{\"window\": 5}", "window has an effect only if model is sasa, but model is vit"},
+        {classify, NULL, "{\"mlp\": 5, \"model\": \"nonlocal\"}", "model is vit or axial"},
+        {classify, NULL, "{\"patch\": 2, \"model\": \"axial-image\"}", NULL},
+        {classify, optimizer, "{\"momentum\": 0.5}", "optimizer is sgd, but optimizer is adamw"},
+        {classify, optimizer, "{\"momentum\": 0.5, \"optimizer\": \"sgd\"}", NULL},
+        {classify, optimizer, "{\"momentum\": 0.9}", NULL},
+        /* the preset of d2l is momentum 0 */
+        {classify, optimizer, "{\"momentum\": 0, \"optimizer\": \"adam\", \"compat\": \"d2l\"}", NULL},
+        {classify, optimizer, "{\"momentum\": 0.9, \"optimizer\": \"adam\", \"compat\": \"d2l\"}", "momentum has"},
+    };
+    attn_context *context = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const attn__keys *keys = cases[i].keys;
+        attn_config *given, *settings;
+        assert_ok(context, attn_config_parse(&given, context, cases[i].given, strlen(cases[i].given), "given"));
+        assert_ok(context, attn__keys_resolve(&settings, context, keys, given, NULL));
+        attn_status status = attn__keys_check_needs(context, keys, cases[i].needs ? cases[i].needs : keys->needs,
+                                                    cases[i].needs ? 1 : keys->nneeds, given, settings);
+        if (cases[i].says)
+            assert_refused(context, status, ATTN_ERROR_ARGUMENT, cases[i].says);
+        else
+            assert_ok(context, status);
+        attn_config_destroy(settings);
+        attn_config_destroy(given);
+    }
+    /* The tables name settings and choices that exist. */
+    for (int k = 0; k < 2; k++) {
+        const attn__keys *keys = k ? classify : translate;
+        for (int i = 0; i < keys->nneeds; i++) {
+            const attn_setting *other = attn__key_find(keys, keys->needs[i].other);
+            assert_true(attn__key_find(keys, keys->needs[i].key) && other && keys->needs[i].values[0]);
+            for (int v = 0; keys->needs[i].values[v]; v++) {
+                int c = 0;
+                while (other->choices[c] && strcmp(other->choices[c], keys->needs[i].values[v]) != 0)
+                    c++;
+                assert_non_null(other->choices[c]);
+            }
+        }
+    }
+}
+
 /* Each setting becomes an option of the training. The rate falls to a tenth in one step, or to a hundredth along a
  * cosine. */
 static void settings_become_options(void **state)
@@ -485,6 +548,7 @@ static void the_data_of_a_training_is_released(void **state)
 }
 
 RUN_TESTS(TEST_WITH_CONTEXT(settings_of_the_originals), TEST_WITH_CONTEXT(settings_become_options),
+          TEST_WITH_CONTEXT(settings_without_effect_are_refused),
           TEST_WITH_CONTEXT(more_epochs_keep_the_fall_of_the_rate), TEST(a_setting_that_was_added_since),
           TEST(a_setting_that_was_changed), TEST(a_checkpoint_without_settings), TEST(a_decimal_comma),
           TEST(stopped_in_the_first_epoch), TEST(memory_fails), TEST(the_average_is_that_of_the_last_epochs),

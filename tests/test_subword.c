@@ -4,6 +4,7 @@
  * Tests vocabularies of pieces. Decoding must give the encoded text, and damaged files must be refused with a message.
  */
 #include "support/fixture.h"
+#include "support/tensors.h"
 
 #include "data/sentences.h"
 #include "data/subword.h"
@@ -35,8 +36,9 @@ static void read_pairs(fixture *f, bool keep)
 
 static int set_up(void **state)
 {
-    fixture *f = calloc(1, sizeof *f);
-    assert_int_equal(attn_context_create(&f->c, NULL), ATTN_OK);
+    static fixture kept;
+    fixture *f = &kept;
+    *f = (fixture){.c = test_context()};
     read_pairs(f, true);
     assert_int_equal(
         attn_vocab_build(&f->vocab, f->pairs, ATTN_SIDE_SOURCE,
@@ -52,7 +54,6 @@ static int tear_down(void **state)
     attn_vocab_destroy(f->vocab);
     attn_pairs_destroy(f->pairs);
     end_context(f->c);
-    free(f);
     return 0;
 }
 

@@ -152,9 +152,11 @@ static attn_status time_plan(const bench *b, const attn_plan *plan, const attn_a
 }
 
 /* Measures the machine's peak rate and keeps the highest value. A single measurement may be too low, because the
- * clock rate changes and other processes run. */
+ * clock rate changes and other processes run. With --seconds 0, where speeds say little, once is enough. */
 static void measure_peak(bench *b, int threads)
 {
+    if (!(b->seconds > 0) && *b->peak > 0)
+        return;
     double peak = attn_machine_peak(b->cli->context, ATTN_F32, threads);
     *b->peak = peak > *b->peak ? peak : *b->peak;
 }

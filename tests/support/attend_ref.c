@@ -41,6 +41,21 @@ typedef struct key {
     double *size_q, *size_k, *size_w, *size_w2;
 } key;
 
+/* The arrays with channels, of which walk_channels is needed for every row and key. */
+typedef enum channel_array { OF_Q, OF_K, OF_V, OF_O, OF_W, OF_DQ, OF_DK, OF_DV, OF_DOUT, CHANNEL_ARRAYS } channel_array;
+
+static const struct {
+    size_t field;
+    int roles;
+    bool positions;
+} channel_arrays[CHANNEL_ARRAYS] = {
+    [OF_Q] = {offsetof(attn_dim, q), ROLE_C, false},       [OF_K] = {offsetof(attn_dim, k), ROLE_C, true},
+    [OF_V] = {offsetof(attn_dim, v), ROLE_V, true},        [OF_O] = {offsetof(attn_dim, o), ROLE_V, false},
+    [OF_W] = {offsetof(attn_dim, w), ROLE_C, false},       [OF_DQ] = {offsetof(attn_dim, dq), ROLE_C, false},
+    [OF_DK] = {offsetof(attn_dim, dk), ROLE_C, true},      [OF_DV] = {offsetof(attn_dim, dv), ROLE_V, true},
+    [OF_DOUT] = {offsetof(attn_dim, dout), ROLE_V, false},
+};
+
 typedef struct row {
     walk w;
     const attn_problem *p;
@@ -48,6 +63,7 @@ typedef struct row {
     const attend_ref_arrays *value, *bound;
     attend_ref_units u;
     int64_t keys, nc, nv;
+    int64_t *channels[CHANNEL_ARRAYS];
     double scale, width;
     key *key;
     double *q, *w1, *w2, *dout, *o, *o_err, *pool;
@@ -61,15 +77,21 @@ typedef struct row {
 
 /* ---------------------------------------------------------------------------------------------- scores */
 
-static void load_channels(row *r, walk *w, double *to, int roles, size_t field, attn_dtype dtype, const void *from,
-                          bool positions)
+/* Returns the offset of channel 0 in an array, for the other indices of `at`. */
+static int64_t channel_base(const walk *at, channel_array of)
 {
-    int64_t c = 0;
-    if (from && walk_start(w, roles))
-        do
-            to[c++] = walk_load(dtype, from, walk_offset(w, field, positions));
-        while (walk_next(w, roles));
-    (void)r;
+    walk w = *at;
+    (void)walk_start(&w, channel_arrays[of].roles);
+    return walk_offset(&w, channel_arrays[of].field, channel_arrays[of].positions);
+}
+
+static void load_channels(const row *r, const walk *at, double *to, channel_array of, attn_dtype dtype,
+                          const void *from)
+{
+    int64_t n = channel_arrays[of].roles == ROLE_C ? r->nc : r->nv, base = from && n > 0 ? channel_base(at, of) : 0;
+    const int64_t *channels = r->channels[of];
+    for (int64_t c = 0; c < n && from; c++)
+        to[c] = walk_load(dtype, from, base + channels[c]);
 }
 
 static double score_of_distance(const row *r, key *k, double square)
@@ -90,11 +112,14 @@ static double plain_score(const row *r, key *k)
 {
     double sum = 0, square = 0, size = 0;
     attn_score kind = r->p->score;
+    for (int64_t c = 0; c < r->nc && kind == ATTN_SCORE_DOT; c++)
+        sum += r->q[c] * k->k[c], size += fabs(r->q[c] * k->k[c]);
+    k->size = size;
+    if (kind == ATTN_SCORE_DOT)
+        return sum;
     for (int64_t c = 0; c < r->nc; c++) {
         double q = r->q[c], x = k->k[c], t = 0;
-        if (kind == ATTN_SCORE_DOT) {
-            sum += q * x, size += fabs(q * x);
-        } else if (kind == ATTN_SCORE_ADDITIVE) {
+        if (kind == ATTN_SCORE_ADDITIVE) {
             t = tanh(q + x);
             sum += r->w1[c] * t;
             size += fabs(r->w1[c]) * (fabs(t) + fabs(q) + fabs(x));
@@ -107,7 +132,7 @@ static double plain_score(const row *r, key *k)
         }
     }
     k->size = size;
-    if (kind == ATTN_SCORE_DOT || kind == ATTN_SCORE_ADDITIVE)
+    if (kind == ATTN_SCORE_ADDITIVE)
         return sum;
     if (kind == ATTN_SCORE_CONCAT) {
         k->kink = fabs(sum) < 8 * r->u.score * size;
@@ -124,16 +149,18 @@ static double plain_score(const row *r, key *k)
 static void slopes(const row *r, key *k, double score)
 {
     double square = 0;
+    for (int64_t c = 0; c < r->nc && r->p->score == ATTN_SCORE_DOT; c++) {
+        k->slope_q[c] = k->k[c], k->slope_k[c] = r->q[c];
+        k->size_q[c] = fabs(k->k[c]), k->size_k[c] = fabs(r->q[c]);
+    }
+    if (r->p->score == ATTN_SCORE_DOT)
+        return;
     for (int64_t c = 0; c < r->nc; c++)
         square += (r->q[c] - k->k[c]) * (r->q[c] - k->k[c]);
     double d = sqrt(square);
     for (int64_t c = 0; c < r->nc; c++) {
         double q = r->q[c], x = k->k[c], t;
         switch (r->p->score) {
-        case ATTN_SCORE_DOT:
-            k->slope_q[c] = x, k->slope_k[c] = q;
-            k->size_q[c] = fabs(x), k->size_k[c] = fabs(q);
-            break;
         case ATTN_SCORE_ADDITIVE:
             t = tanh(q + x);
             k->slope_q[c] = k->slope_k[c] = r->w1[c] * (1 - t * t);
@@ -269,13 +296,12 @@ static void cap_score(const row *r, key *k)
 
 static void score_key(row *r, key *k)
 {
-    walk w = k->at;
     if (k->state == WALK_MASKED) {
         k->score = r->p->mask_fill;
         return;
     }
     if (k->at.inside)
-        load_channels(r, &w, k->k, ROLE_C, offsetof(attn_dim, k), walk_keys(r->p), r->a->k, true);
+        load_channels(r, &k->at, k->k, OF_K, walk_keys(r->p), r->a->k);
     double score = own_score(r, k) + score_tables(r, k);
     k->score = r->scale * score;
     k->size *= fabs(r->scale);
@@ -485,11 +511,10 @@ static void load_values(row *r)
 {
     for (int64_t j = 0; j < r->keys; j++) {
         key *k = &r->key[j];
-        walk w = k->at;
         if (!has_value(k))
             continue;
         if (k->at.inside)
-            load_channels(r, &w, k->v, ROLE_V, offsetof(attn_dim, v), walk_keys(r->p), r->a->v, true);
+            load_channels(r, &k->at, k->v, OF_V, walk_keys(r->p), r->a->v);
         for (int64_t c = 0; c < r->nv; c++)
             k->v_size[c] = fabs(k->v[c]);
         value_tables(r, k);
@@ -498,21 +523,20 @@ static void load_values(row *r)
 
 static void output(row *r)
 {
-    for (int64_t c = 0; c < r->nv; c++) {
-        r->o[c] = r->o_err[c] = 0;
-        for (int64_t j = 0; j < r->keys && !r->empty; j++) {
-            const key *k = &r->key[j];
+    memset(r->o, 0, (size_t)r->nv * sizeof *r->o);
+    memset(r->o_err, 0, (size_t)r->nv * sizeof *r->o_err);
+    for (int64_t j = 0; j < r->keys && !r->empty; j++) {
+        const key *k = &r->key[j];
+        for (int64_t c = 0; c < r->nv; c++) {
             r->o[c] += k->p * k->keep * k->v[c];
             r->o_err[c] += k->keep * k->v_size[c] * (k->p_err + fabs(k->p) * r->u.weight);
         }
     }
-    walk w = r->w;
-    int64_t c = 0;
-    if (r->value->o && walk_start(&w, ROLE_V))
-        do {
-            r->value->o[OFFSET(&w, o)] = r->o[c];
-            r->bound->o[OFFSET(&w, o)] = r->o_err[c++];
-        } while (walk_next(&w, ROLE_V));
+    int64_t base = r->value->o && r->nv > 0 ? channel_base(&r->w, OF_O) : 0;
+    for (int64_t c = 0; c < r->nv && r->value->o; c++) {
+        r->value->o[base + r->channels[OF_O][c]] = r->o[c];
+        r->bound->o[base + r->channels[OF_O][c]] = r->o_err[c];
+    }
     if (r->value->lse) {
         double size = 0;
         for (int64_t j = 0; j < r->keys; j++)
@@ -628,22 +652,21 @@ static bool may_be_flushed(const row *r, const key *k)
     return is_subnormal(r, 1 / 1.125 * factor * fabs(k->grad), 1 / 1.125 * factor * k->grad_err);
 }
 
-static void add_slopes(row *r, key *k, double *value, double *bound, size_t field, bool positions, const double *slope,
+static void add_slopes(row *r, key *k, double *value, double *bound, channel_array of, const double *slope,
                        const double *size)
 {
-    walk w = k->at;
-    int64_t c = 0;
     double grad = k->grad * r->scale * k->cap_slope;
     double grad_err = (k->grad_err * k->cap_slope + fabs(k->grad) * k->cap_err) * fabs(r->scale);
-    if (!value || !walk_start(&w, ROLE_C))
+    if (!value || r->nc == 0)
         return;
-    do {
+    int64_t base = channel_base(&k->at, of);
+    bool uncertain = k->kink || may_be_flushed(r, k);
+    for (int64_t c = 0; c < r->nc; c++) {
         double err = grad_err * size[c] + fabs(grad) * size[c] * r->u.weight;
-        if (k->kink || may_be_flushed(r, k))
+        if (uncertain)
             err += fabs(grad) * size[c];
-        add(value, bound, walk_offset(&w, field, positions), grad * slope[c], err);
-        c++;
-    } while (walk_next(&w, ROLE_C));
+        add(value, bound, base + r->channels[of][c], grad * slope[c], err);
+    }
 }
 
 static void add_table_gradients(row *r, key *k)
@@ -670,21 +693,19 @@ static void add_table_gradients(row *r, key *k)
 
 static void add_value_gradient(row *r, key *k)
 {
-    walk w = k->at;
-    int64_t c = 0;
-    if (!r->value->dv || !k->at.inside || !has_value(k) || !walk_start(&w, ROLE_V))
+    if (!r->value->dv || !k->at.inside || !has_value(k) || r->nv == 0)
         return;
-    do {
-        double err = k->keep * fabs(r->dout[c]) * (k->p_err + fabs(k->p) * (lse_err(r) + r->u.weight));
-        add(r->value->dv, r->bound->dv, POSITION_OFFSET(&w, dv), k->p * k->keep * r->dout[c], err);
-        c++;
-    } while (walk_next(&w, ROLE_V));
+    int64_t base = channel_base(&k->at, OF_DV);
+    double lse = lse_err(r);
+    for (int64_t c = 0; c < r->nv; c++) {
+        double err = k->keep * fabs(r->dout[c]) * (k->p_err + fabs(k->p) * (lse + r->u.weight));
+        add(r->value->dv, r->bound->dv, base + r->channels[OF_DV][c], k->p * k->keep * r->dout[c], err);
+    }
 }
 
 static void gradients(row *r)
 {
-    walk w = r->w;
-    load_channels(r, &w, r->dout, ROLE_V, offsetof(attn_dim, dout), r->p->dtype, r->a->dout, false);
+    load_channels(r, &r->w, r->dout, OF_DOUT, r->p->dtype, r->a->dout);
     score_gradients(r);
     for (int64_t j = 0; j < r->keys; j++) {
         key *k = &r->key[j];
@@ -697,11 +718,11 @@ static void gradients(row *r)
         if (r->value->dbias)
             add(r->value->dbias, r->bound->dbias, walk_bias_offset(&k->at, r->a, offsetof(attn_dim, dbias)), k->grad,
                 k->grad_err);
-        add_slopes(r, k, r->value->dq, r->bound->dq, offsetof(attn_dim, dq), false, k->slope_q, k->size_q);
+        add_slopes(r, k, r->value->dq, r->bound->dq, OF_DQ, k->slope_q, k->size_q);
         if (k->at.inside)
-            add_slopes(r, k, r->value->dk, r->bound->dk, offsetof(attn_dim, dk), true, k->slope_k, k->size_k);
-        add_slopes(r, k, r->value->dw, r->bound->dw, offsetof(attn_dim, w), false, k->slope_w, k->size_w);
-        add_slopes(r, k, r->value->dw2, r->bound->dw2, offsetof(attn_dim, w), false, k->slope_w2, k->size_w2);
+            add_slopes(r, k, r->value->dk, r->bound->dk, OF_DK, k->slope_k, k->size_k);
+        add_slopes(r, k, r->value->dw, r->bound->dw, OF_W, k->slope_w, k->size_w);
+        add_slopes(r, k, r->value->dw2, r->bound->dw2, OF_W, k->slope_w2, k->size_w2);
     }
 }
 
@@ -722,6 +743,8 @@ static void allocate(row *r)
     r->key = calloc((size_t)r->keys + 1, sizeof *r->key);
     r->pool = calloc((size_t)((r->keys + 1) * (9 * r->nc + 2 * r->nv) + 3 * r->nc + 3 * r->nv + 1), sizeof(double));
     double *pool = r->pool;
+    for (int i = 0; i < CHANNEL_ARRAYS; i++)
+        r->channels[i] = walk_channels(r->p, channel_arrays[i].field, channel_arrays[i].roles);
     for (int64_t j = 0; j < r->keys; j++) {
         key *k = &r->key[j];
         double **const contract[] = {&k->k,      &k->slope_q, &k->slope_k, &k->slope_w, &k->slope_w2,
@@ -737,11 +760,10 @@ static void allocate(row *r)
 
 static void run_row(row *r, bool backward)
 {
-    walk w = r->w;
     int64_t j = 0;
-    load_channels(r, &w, r->q, ROLE_C, offsetof(attn_dim, q), r->p->dtype, r->a->q, false);
-    load_channels(r, &w, r->w1, ROLE_C, offsetof(attn_dim, w), walk_side(r->p), r->a->w, false);
-    load_channels(r, &w, r->w2, ROLE_C, offsetof(attn_dim, w), walk_side(r->p), r->a->w2, false);
+    load_channels(r, &r->w, r->q, OF_Q, r->p->dtype, r->a->q);
+    load_channels(r, &r->w, r->w1, OF_W, walk_side(r->p), r->a->w);
+    load_channels(r, &r->w, r->w2, OF_W, walk_side(r->p), r->a->w2);
     r->sink = (double)-INFINITY;
     if (r->p->flags & ATTN_WITH_SINKS)
         r->sink = walk_load(walk_side(r->p), r->a->sinks, OFFSET(&r->w, sinks));
@@ -923,6 +945,8 @@ void attend_ref_run(const attn_problem *problem, const attn_arrays *arrays, cons
             else if (value->weights)
                 absent_row(&r);
         while (walk_next(&r.w, ROLE_B | ROLE_Q));
+    for (int i = 0; i < CHANNEL_ARRAYS; i++)
+        free(r.channels[i]);
     free(r.key);
     free(r.pool);
 }
@@ -934,6 +958,10 @@ void attend_ref_mark_used(const attn_problem *problem, const attn_arrays *arrays
         w.q_offsets = arrays->q_offsets, w.k_offsets = arrays->k_offsets;
     if (!walk_start(&w, ROLE_B | ROLE_Q | ROLE_K))
         return;
+    unsigned char *const used[] = {k, v};
+    int64_t n[] = {walk_count(problem, ROLE_C), walk_count(problem, ROLE_V)}, *channels[2];
+    for (int side = 0; side < 2; side++)
+        channels[side] = walk_channels(problem, channel_arrays[OF_K + side].field, channel_arrays[OF_K + side].roles);
     do {
         if (!walk_row_exists(&w))
             continue;
@@ -942,14 +970,11 @@ void attend_ref_mark_used(const attn_problem *problem, const attn_arrays *arrays
         if (state == WALK_ABSENT || !at.inside)
             continue;
         for (int side = 0; side < 2; side++) {
-            int roles = side ? ROLE_V : ROLE_C;
-            if (walk_start(&at, roles))
-                do
-                    if (side)
-                        v[POSITION_OFFSET(&at, v)] = 1;
-                    else
-                        k[POSITION_OFFSET(&at, k)] = 1;
-                while (walk_next(&at, roles));
+            int64_t base = channel_base(&at, (channel_array)(OF_K + side));
+            for (int64_t c = 0; c < n[side]; c++)
+                used[side][base + channels[side][c]] = 1;
         }
     } while (walk_next(&w, ROLE_B | ROLE_Q | ROLE_K));
+    for (int side = 0; side < 2; side++)
+        free(channels[side]);
 }

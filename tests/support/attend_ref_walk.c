@@ -3,6 +3,7 @@
 
 #include "base/rng.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static bool in(const attn_problem *p, int dim, int roles)
@@ -90,6 +91,17 @@ int64_t walk_offset(const walk *w, size_t field, bool positions)
     if (w->k_offsets && walk_is_token(field, ATTN_ROLE_KEY))
         offset += w->k_offsets[w->at[packed->batch_dim]] * stride_at(w->p, packed->key_dim, field);
     return offset;
+}
+
+int64_t *walk_channels(const attn_problem *p, size_t field, int roles)
+{
+    walk w = {.p = p};
+    int64_t *channels = malloc((size_t)(walk_count(p, roles) + 1) * sizeof *channels), c = 0;
+    if (walk_start(&w, roles))
+        do
+            channels[c++] = walk_offset(&w, field, false);
+        while (walk_next(&w, roles));
+    return channels;
 }
 
 int64_t walk_bias_offset(const walk *w, const attn_arrays *a, size_t field)

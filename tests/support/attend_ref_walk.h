@@ -38,6 +38,10 @@ int64_t walk_offset(const walk *w, size_t field, bool positions);
 #define OFFSET(w, field)          walk_offset(w, offsetof(attn_dim, field), false)
 #define POSITION_OFFSET(w, field) walk_offset(w, offsetof(attn_dim, field), true)
 
+/* Returns the differences of an array's offsets between channel c of the roles and channel 0, in the order of walk_next.
+ * The caller frees them. */
+int64_t *walk_channels(const attn_problem *p, size_t field, int roles);
+
 /* Returns true if `field` is the stride of a packed axis of the role. */
 bool walk_is_token(size_t field, attn_role role);
 bool walk_row_exists(const walk *w);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "support/attention_cases.h"
 
+#include "support/context.h"
+
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -19,8 +21,7 @@ int hostile_open_context(void **state)
 int hostile_close_context(void **state)
 {
     (void)state;
-    attn_context_destroy(hostile_context);
-    return 0;
+    return close_context_of_tests(hostile_context);
 }
 
 /* ------------------------------------------------------------------------------------------------ cases */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "support/f64_cases.h"
 
-#include "support/cmocka.h"
+#include "support/context.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +19,7 @@ int f64_open_context(void **state)
 int f64_close_context(void **state)
 {
     (void)state;
-    attn_context_destroy(f64_context);
-    return 0;
+    return close_context_of_tests(f64_context);
 }
 
 void f64_complain(const char *format, ...)

@@ -66,29 +66,14 @@ int fixture_close_tape(void **state)
     return 0;
 }
 
-void end_context(attn_context *context)
+attn_config *fixture_msa_config(attn_context *context, int64_t positions)
 {
-    size_t held = 1;
-    attn_context_memory(context, &held, NULL, NULL);
-    assert_int_equal(held, 0);
-    attn_context_destroy(context);
-}
-
-void assert_status(const attn_context *context, attn_status status, const char *file, int line)
-{
-    if (status == ATTN_OK)
-        return;
-    print_error("status %d: %s\n", (int)status, attn_context_error(context));
-    _fail(file, line);
-}
-
-void assert_error(attn_context *context, attn_status status, attn_status expected, const char *words, const char *file,
-                  int line)
-{
-    if (status != expected || attn_context_status(context) != status || !strstr(attn_context_error(context), words)) {
-        print_error("status %d, not %d with \"%s\": %s\n", (int)status, (int)expected, words,
-                    attn_context_error(context));
-        _fail(file, line);
-    }
-    attn_context_clear_error(context);
+    attn_config *config;
+    assert_ok(context, attn_config_create(&config, context));
+    attn_config_set_int(config, "layers", 2);
+    attn_config_set_int(config, "embed_dim", 8);
+    attn_config_set_int(config, "ffn_embed_dim", 16);
+    attn_config_set_int(config, "attention_heads", 2);
+    attn_config_set_int(config, "max_positions", positions);
+    return config;
 }

@@ -5,8 +5,9 @@
 #ifndef ATTN_TESTS_FIXTURE_H
 #define ATTN_TESTS_FIXTURE_H
 
-#include "support/cmocka.h"
+#include "support/context.h"
 
+#include "attn/config.h"
 #include "nn/layers.h"
 
 /* Defines a test whose *state is an attn_context. After the test, all memory of the context must be freed. */
@@ -29,6 +30,10 @@ int fixture_open_tape(void **state);
 int fixture_open_record(void **state);
 int fixture_close_tape(void **state);
 
+/* Makes the settings of a small MSA Transformer for alignments of up to `positions` tokens: 2 layers, 2 heads and 8
+ * channels. The caller destroys them. */
+attn_config *fixture_msa_config(attn_context *context, int64_t positions);
+
 /* Progress that a test was told: `done` of `total` things. */
 typedef struct progress_told {
     const char *things;
@@ -37,18 +42,5 @@ typedef struct progress_told {
 /* Receives progress (attn_context_set_progress). `user` is a progress_told. Fails the test unless each call about its
  * things counts one more, up to the total. */
 bool next_progress(void *user, const char *things, int64_t done, int64_t total);
-
-void end_context(attn_context *context);
-/* Fails the test with the context's error unless `status` is ATTN_OK. */
-#define assert_ok(context, status) assert_status(context, status, __FILE__, __LINE__)
-void assert_status(const attn_context *context, attn_status status, const char *file, int line);
-/* Fails the test unless `status` is `expected` and the context's error contains `words`. Then clears the error. */
-#define assert_refused(context, status, expected, words)                                                               \
-    assert_error(context, status, expected, words, __FILE__, __LINE__)
-void assert_error(attn_context *context, attn_status status, attn_status expected, const char *words, const char *file,
-                  int line);
-/* Fails the test unless the error of the last failed call contains `words`. The status may be any. */
-#define assert_says(context, words)                                                                                    \
-    assert_error(context, attn_context_status(context), attn_context_status(context), words, __FILE__, __LINE__)
 
 #endif

@@ -81,16 +81,21 @@ typedef struct tap_row {
 static void add_row(conv_ref_sums *s, const tap_row *r, const float *x, const float *w, const float *g)
 {
     const double weight = (double)w[r->w];
+    double *restrict y = s->y + r->g, *restrict y_abs = s->y_abs + r->g;
+    double *restrict dx = s->dx + r->x, *restrict dx_abs = s->dx_abs + r->x;
     double sum = 0, sum_abs = 0;
+    x += r->x, g += r->g;
     for (int64_t i = 0; i < r->n; i++) {
-        const int64_t at = r->x + i * r->step;
-        const double input = (double)x[at], gradient = (double)g[r->g + i];
-        s->y[r->g + i] += weight * input;
-        s->y_abs[r->g + i] += fabs(weight * input);
-        s->dx[at] += weight * gradient;
-        s->dx_abs[at] += fabs(weight * gradient);
+        const double input = (double)x[i * r->step], gradient = (double)g[i];
+        y[i] += weight * input;
+        y_abs[i] += fabs(weight * input);
         sum += input * gradient;
         sum_abs += fabs(input * gradient);
+    }
+    for (int64_t i = 0; i < r->n; i++) {
+        const double product = weight * (double)g[i];
+        dx[i * r->step] += product;
+        dx_abs[i * r->step] += fabs(product);
     }
     s->dw[r->w] += sum;
     s->dw_abs[r->w] += sum_abs;

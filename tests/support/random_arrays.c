@@ -423,22 +423,22 @@ void random_problem_free(random_problem *r)
 
 double array_get(const array *a, int64_t offset)
 {
-    return walk_load(a->dtype, array_base(a), offset);
+    return walk_load(a->dtype, a->block, offset - a->low);
 }
 
 void array_set(const array *a, int64_t offset, double x)
 {
-    void *base = array_base(a);
+    int64_t at = offset - a->low;
     if (a->dtype == ATTN_F64) {
-        ((double *)base)[offset] = x;
+        ((double *)a->block)[at] = x;
     } else if (a->dtype == ATTN_F32) {
-        ((float *)base)[offset] = (float)x;
+        ((float *)a->block)[at] = (float)x;
     } else if (a->dtype == ATTN_BF16) {
         float f = (float)x;
         uint32_t bits;
         memcpy(&bits, &f, 4);
         /* Truncating the bits is enough, because the number is random. */
-        ((uint16_t *)base)[offset] = (uint16_t)(bits >> 16);
+        ((uint16_t *)a->block)[at] = (uint16_t)(bits >> 16);
     }
 }
 

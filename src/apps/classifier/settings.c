@@ -33,9 +33,9 @@ static const attn_setting keys[] = {
     ATTN__BOOL(
         "reversible", "true",
         "train in memory that does not grow with depth; computes another function than the plain stack (axial-image)"),
-    ATTN__INT("heads", "0", 0, 1024, "attention heads (vit, sasa, axial); 0: 4, or those of the checkpoint of --from"),
+    ATTN__INT("heads", "0", 0, 1024, "attention heads (all but nonlocal); 0: 4, or those of the checkpoint of --from"),
     ATTN__INT("window", "7", 1, 63, "pixels along a side of a window, odd (sasa)"),
-    ATTN__INT("mlp", "0", 0, 1048576, "width of the feed-forward layers (vit); 0: twice the model's"),
+    ATTN__INT("mlp", "0", 0, 1048576, "width of the feed-forward layers (vit, axial); 0: twice the model's"),
     ATTN__REAL("dropout", "0", 0, 0.95, "share of activations dropped in training"),
     /* training */
     ATTN__RUN_KEYS("images", "classes", "15", "128", "adamw", "0.001", "cosine", "200", "0.05", "0.1"),
@@ -67,11 +67,18 @@ static const attn__preset presets[] = {
     {{"vit", "d2l"}, "valid", "0"},
 };
 
+static const attn__key_need needs[] = {{"patch", "model", {"vit", "axial", "axial-image"}},
+                                       {"reversible", "model", {"axial-image"}},
+                                       {"window", "model", {"sasa"}},
+                                       {"mlp", "model", {"vit", "axial"}}};
+
 const attn__keys attn__classifier_keys = {.keys = keys,
                                           .n = sizeof keys / sizeof *keys,
                                           .selectors = {"model", "compat"},
                                           .presets = presets,
-                                          .npresets = sizeof presets / sizeof *presets};
+                                          .npresets = sizeof presets / sizeof *presets,
+                                          .needs = needs,
+                                          .nneeds = sizeof needs / sizeof *needs};
 
 const attn_trainer attn__classifier_trainer = {
     .kind = "classify",

@@ -226,6 +226,20 @@ static attn_status check_given(const attn__run *run)
     return status;
 }
 
+/* Refuses settings that the caller gave and that have no effect. The kind's prepare decides settings that are "auto". */
+static attn_status check_needs(const attn__run *run)
+{
+    static const attn__key_need needs[] = {{"momentum", "optimizer", {"sgd"}}, {"rate_drop", "schedule", {"step"}}};
+    const attn__keys *keys = run->kind->keys;
+    if (run->resume)
+        return ATTN_OK;
+    attn_status status =
+        attn__keys_check_needs(run->context, keys, needs, sizeof needs / sizeof *needs, run->given, run->settings);
+    return status == ATTN_OK
+               ? attn__keys_check_needs(run->context, keys, keys->needs, keys->nneeds, run->given, run->settings)
+               : status;
+}
+
 /* If the warm-up is not given, limits it to a tenth of the run. Otherwise a short run would never reach its full
  * learning rate. training.json contains the limited value. */
 static attn_status fit_warmup(attn__run *run)
@@ -273,6 +287,8 @@ static attn_status prepare(attn__run *run)
     if (status == ATTN_OK && attn_config_get(run->settings, "names") && !attn_config_get(run->settings, "from"))
         status = attn__fail(run->context, ATTN_ERROR_ARGUMENT, "names needs from, which gives a checkpoint");
     if (status == ATTN_OK)
+        status = check_needs(run);
+    if (status == ATTN_OK)
         status = run->kind->prepare(run);
     if (status == ATTN_OK)
         status = make_model(run);
@@ -280,6 +296,8 @@ static attn_status prepare(attn__run *run)
         status = run->kind->begin(run);
     if (status == ATTN_OK)
         status = check_given(run);
+    if (status == ATTN_OK)
+        status = check_needs(run);
     if (status == ATTN_OK)
         status = fit_warmup(run);
     if (status == ATTN_OK && !run->resume)

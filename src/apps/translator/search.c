@@ -42,7 +42,7 @@ static attn_status join_banned(const attn_translator *t, attn_translator_options
     return ATTN_OK;
 }
 
-/* Refuses numbers that would otherwise count as "not given". */
+/* Refuses numbers that would otherwise count as "not given", and a minimum that the maximum does not allow. */
 static attn_status check_given(const attn_translator *t, const attn_translator_options *o)
 {
     const struct {
@@ -61,9 +61,11 @@ static attn_status check_given(const attn_translator *t, const attn_translator_o
         if (!(given[i].value >= 0 && isfinite(given[i].value)))
             return attn__fail(t->context, ATTN_ERROR_ARGUMENT,
                               "the %s cannot be %g; it must be 0 (the default) or more", given[i].name, given[i].value);
-    if (o->max_len > 0 && o->min_len > o->max_len)
-        return attn__fail(t->context, ATTN_ERROR_ARGUMENT, "at least %lld tokens are requested, but at most %lld",
-                          (long long)o->min_len, (long long)o->max_len);
+    int64_t most = o->max_len > 0 && o->max_len < t->max_output ? o->max_len : t->max_output;
+    if (o->min_len > most)
+        return attn__fail(t->context, ATTN_ERROR_ARGUMENT,
+                          "at least %lld tokens of a translation are requested, but it may have at most %lld",
+                          (long long)o->min_len, (long long)most);
     return ATTN_OK;
 }
 

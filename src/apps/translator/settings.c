@@ -97,11 +97,30 @@ static const attn__preset presets[] = {
     {{"bahdanau", "d2l"}, "epochs", "15"},
 };
 
+static const attn__key_need needs[] = {
+    {"embed_size", "model", {"bahdanau"}},
+    {"num_layers", "model", {"bahdanau"}},
+    {"ffn_num_hiddens", "model", {"transformer"}},
+    {"num_heads", "model", {"transformer"}},
+    {"num_blks", "model", {"transformer"}},
+    {"use_bias", "model", {"transformer"}},
+    {"tie", "model", {"transformer"}},
+    {"norm", "model", {"transformer"}},
+    {"vocabulary_size", "vocabulary", {"unigram", "bpe"}},
+    {"character_coverage", "vocabulary", {"unigram", "bpe"}},
+    {"joint_vocabulary", "vocabulary", {"unigram", "bpe"}},
+    {"min_frequency", "vocabulary", {"word"}},
+    {"max_words", "vocabulary", {"word"}},
+    {"space_before_marks", "vocabulary", {"word"}},
+};
+
 const attn__keys attn__translator_keys = {.keys = keys,
                                           .n = sizeof keys / sizeof *keys,
                                           .selectors = {"model", "compat"},
                                           .presets = presets,
-                                          .npresets = sizeof presets / sizeof *presets};
+                                          .npresets = sizeof presets / sizeof *presets,
+                                          .needs = needs,
+                                          .nneeds = sizeof needs / sizeof *needs};
 
 const attn_trainer attn__translator_trainer = {
     .kind = "translate",

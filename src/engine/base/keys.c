@@ -293,6 +293,49 @@ attn_status attn__keys_resolve(attn_config **to, attn_context *context, const at
     return status;
 }
 
+/* *same becomes true if `value` is the default of the key for these selectors. */
+static attn_status is_default(const work *w, const attn_setting *key, const attn_config_value *value, bool *same)
+{
+    attn_config *config;
+    attn_status status = attn_config_create(&config, w->context);
+    if (status == ATTN_OK)
+        status = set_default(config, key, default_of(w, key));
+    const attn_config_value *otherwise = status == ATTN_OK ? attn_config_get(config, key->name) : NULL;
+    *same = otherwise && attn_config_value_equal(value, otherwise);
+    attn_config_destroy(config);
+    return status;
+}
+
+static attn_status check_need(const work *w, const attn__key_need *need, const attn_config *settings)
+{
+    const attn_setting *key = attn__key_find(w->keys, need->key);
+    const attn_config_value *value = key && w->given ? attn_config_get(w->given, key->name) : NULL;
+    const char *other = attn_config_text(settings, need->other, "auto");
+    bool met = !value || value->type == ATTN_CONFIG_TYPE_NULL || strcmp(other, "auto") == 0;
+    line values = {0};
+    for (int i = 0; need->values[i]; i++) {
+        met = met || strcmp(need->values[i], other) == 0;
+        append(&values, " or ", need->values[i]);
+    }
+    attn_status status = met ? ATTN_OK : is_default(w, key, value, &met);
+    return met || status != ATTN_OK
+               ? status
+               : attn__fail(w->context, ATTN_ERROR_ARGUMENT,
+                            "%s has an effect only if %s is %s, but %s is %s: leave out %s, or change %s", key->name,
+                            need->other, values.text, need->other, other, key->name, need->other);
+}
+
+attn_status attn__keys_check_needs(attn_context *context, const attn__keys *keys, const attn__key_need *needs,
+                                   int nneeds, const attn_config *given, const attn_config *settings)
+{
+    work w = {.context = context, .keys = keys, .given = given};
+    attn_status status = ATTN_OK;
+    select_presets(&w);
+    for (int i = 0; i < nneeds && status == ATTN_OK; i++)
+        status = check_need(&w, &needs[i], settings);
+    return status;
+}
+
 bool attn__config_sides(const attn_config *config, const char *key, int64_t sides[2])
 {
     const attn_config_value *value = attn_config_get(config, key);

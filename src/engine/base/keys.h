@@ -14,12 +14,20 @@ typedef struct attn__preset {
     const char *key, *otherwise;
 } attn__preset;
 
+/* A setting that has an effect only while another setting has one of these values (up to three, then NULL). */
+typedef struct attn__key_need {
+    const char *key, *other;
+    const char *values[4];
+} attn__key_need;
+
 typedef struct attn__keys {
     const attn_setting *keys;
     int n;
     const char *selectors[2];    /* keys of TEXT type whose values choose among presets; NULL: none */
     const attn__preset *presets; /* later presets override earlier ones: put special presets last */
     int npresets;
+    const attn__key_need *needs;
+    int nneeds;
 } attn__keys;
 
 /* Options of attn__keys_resolve. A field that is zero has its default. */
@@ -39,6 +47,11 @@ bool attn__key_has_member(const attn_setting *key, const char *name);
  * if the key's type is REAL. A key with an empty default is left out. *to is NULL on failure. `options` may be NULL. */
 attn_status attn__keys_resolve(attn_config **to, attn_context *context, const attn__keys *keys,
                                const attn_config *given, const attn__keys_options *options);
+
+/* Refuses a value in `given`, other than the setting's default, that has no effect with the resolved `settings`:
+ * one of `needs` is not met. A need whose other setting is "auto", and so not decided yet, is not checked. */
+attn_status attn__keys_check_needs(attn_context *context, const attn__keys *keys, const attn__key_need *needs,
+                                   int nneeds, const attn_config *given, const attn_config *settings);
 
 /* Returns whether two values are equal. An integer and a real are compared as numbers. Other values of different types
  * are not equal. */

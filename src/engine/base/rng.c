@@ -23,17 +23,34 @@ static void philox(const attn__rng *rng, uint32_t out[4])
     out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
-uint32_t attn__rng_u32(attn__rng *rng)
+/* Draws the next n numbers. Computes each block of four once. */
+static void draw(attn__rng *rng, uint32_t *out, int n)
 {
     uint32_t words[4];
-    philox(rng, words);
-    return words[rng->counter++ & 3];
+    for (int i = 0; i < n; i++) {
+        if (i == 0 || (rng->counter & 3) == 0)
+            philox(rng, words);
+        out[i] = words[rng->counter++ & 3];
+    }
+}
+
+uint32_t attn__rng_u32(attn__rng *rng)
+{
+    uint32_t word;
+    draw(rng, &word, 1);
+    return word;
+}
+
+static uint64_t join(const uint32_t words[2])
+{
+    return (uint64_t)words[0] << 32 | words[1];
 }
 
 static uint64_t next_u64(attn__rng *rng)
 {
-    uint64_t high = attn__rng_u32(rng);
-    return high << 32 | attn__rng_u32(rng);
+    uint32_t words[2];
+    draw(rng, words, 2);
+    return join(words);
 }
 
 uint64_t attn__rng_below(attn__rng *rng, uint64_t n)
@@ -47,15 +64,22 @@ uint64_t attn__rng_below(attn__rng *rng, uint64_t n)
     return x % n;
 }
 
+static double fraction(uint64_t bits)
+{
+    return (double)(bits >> 11) * 0x1p-53;
+}
+
 double attn__rng_uniform(attn__rng *rng)
 {
-    return (double)(next_u64(rng) >> 11) * 0x1p-53;
+    return fraction(next_u64(rng));
 }
 
 double attn__rng_normal(attn__rng *rng)
 {
-    double radius = sqrt(-2.0 * log(1.0 - attn__rng_uniform(rng)));
-    return radius * cos(6.283185307179586476925 * attn__rng_uniform(rng));
+    uint32_t words[4];
+    draw(rng, words, 4);
+    double radius = sqrt(-2.0 * log(1.0 - fraction(join(words))));
+    return radius * cos(6.283185307179586476925 * fraction(join(words + 2)));
 }
 
 void attn__rng_shuffle(attn__rng *rng, int64_t *x, int64_t n)
