@@ -362,6 +362,59 @@ static void hide_limit_add_cap_and_scale_follow_their_loops(void **state)
     }
 }
 
+/* Small scores beside a large one take another path through the kernel than small scores alone. */
+static void capped_scores_do_not_depend_on_the_scores_beside_them(void **state)
+{
+    (void)state;
+    for (int isa = -1; next_isa(&isa);) {
+        const attn__online_softmax_kernel *kernel = attn__online_softmax_for((attn__isa)isa);
+        const float large[] = {30, -INF, (float)NAN};
+        int64_t count = 9 * kernel->lanes;
+        attn__rng g = {.seed = 13};
+        tile small, alone, beside;
+        for (int64_t i = 0; i < TILE; i++)
+            small.at[i] = 2.4f * (float)(2 * attn__rng_uniform(&g) - 1);
+        alone = small;
+        kernel->softcap(alone.at, count, 4);
+        for (int64_t i = 0; i < count; i++) {
+            beside = small;
+            beside.at[i] = large[i % 3];
+            kernel->softcap(beside.at, count, 4);
+            assert_true(beside.at[i] != alone.at[i]);
+            beside.at[i] = alone.at[i];
+            assert_memory_equal(beside.at, alone.at, sizeof alone.at);
+        }
+    }
+}
+
+/* Gradients of each length are stored or added in f32 and in bf16, and nothing is written after them. */
+static void gradients_are_stored_and_added_in_both_types(void **state)
+{
+    (void)state;
+    for (int isa = -1; next_isa(&isa);)
+        for (int n = 0; n < 3 * MOST_LANES; n++)
+            for (int add = 0; add < 2; add++) {
+                const attn__softmax_backward_kernel *kernel = attn__softmax_backward_for((attn__isa)isa);
+                attn__rng g = {.seed = (uint64_t)n};
+                float x[WIDTH], y[WIDTH + 1];
+                uint16_t half[WIDTH + 1];
+                for (int i = 0; i < WIDTH; i++)
+                    x[i] = number(&g, 1);
+                for (int i = 0; i <= WIDTH; i++)
+                    y[i] = 2, half[i] = 0x4000; /* 2 */
+                kernel->store(y, x, n, 3, add);
+                kernel->store_bf16(half, x, n, 3, add);
+                for (int i = 0; i <= WIDTH; i++) {
+                    uint32_t bits = (uint32_t)half[i] << 16;
+                    float got;
+                    memcpy(&got, &bits, sizeof got);
+                    double want = i < n ? 3 * (double)x[i] + 2 * add : 2;
+                    assert_near(y[i], want, i < n ? 1 : 0, isa, "stored", i);
+                    assert_near(got, want, i < n ? 400 * fabs(want) : 0, isa, "stored as bf16", i);
+                }
+            }
+}
+
 /* Views with and without row offsets, in each type. */
 static void tiles_are_gathered_and_scattered(void **state)
 {
@@ -474,5 +527,6 @@ static void dead_pairs_of_the_backward_pass_are_minus_zero(void **state)
 RUN_TESTS(TEST(backward_weights_follow_the_formulas), TEST(plain_rows_have_the_bits_of_rows_with_ranges),
           TEST(rows_whose_lse_is_infinite_become_zeros), TEST(online_softmax_keeps_weights_and_sums),
           TEST(nan_stays_in_its_lane), TEST(hide_limit_add_cap_and_scale_follow_their_loops),
-          TEST(tiles_are_gathered_and_scattered), TEST(dropped_weights_are_minus_zero),
-          TEST(dead_pairs_of_the_backward_pass_are_minus_zero))
+          TEST(capped_scores_do_not_depend_on_the_scores_beside_them),
+          TEST(gradients_are_stored_and_added_in_both_types), TEST(tiles_are_gathered_and_scattered),
+          TEST(dropped_weights_are_minus_zero), TEST(dead_pairs_of_the_backward_pass_are_minus_zero))

@@ -3,7 +3,8 @@
  * flash_backward.c - the backward pass of softmax attention in one fused pass. It recomputes the weights tile by tile
  * from the log-sum-exp (Dao et al. 2022, arXiv:2205.14135).  This file decides which problems are accepted, chooses
  * tile sizes and the loop order, lays out memory, and loops over items, blocks of keys and tiles of queries.
- * flash_backward.h describes the algorithm, and flash_backward_tile.c has the products.
+ * flash_backward.h describes the algorithm. flash_backward_tile.c runs a tile, and flash_backward_vectors.c,
+ * flash_backward_pairs.c and flash_backward_amx.c have the products.
  */
 #include "attend/solve/flash_backward.h"
 
@@ -89,7 +90,7 @@ static void store_tables(const attn__flash_backward_run *run, const attn__sums *
 enum {
     TILE_Q = 64,                     /* 64 to 80 queries, so that S and dS of a strip take 48 KiB */
     STRIP = 96,                      /* divisible by the width of each kernel's widest register tile */
-    RESIDENT = 256 * 1024,           /* largest dQ in scratch memory, in bytes; twice that on AMX */
+    RESIDENT = 256 * 1024,           /* largest dQ in scratch memory, in bytes; twice that for transposed products */
     RESIDENT_BF16 = 2 * 1024 * 1024, /* the same for bf16; several thousand queries then need no second pass */
     CELLS = 64,                      /* number of cells that gives work to all threads */
     FEW_CELLS = 32,
@@ -163,7 +164,7 @@ static bool bias_meets(const attn__canonical *canonical, const attn__flash_backw
 
 static int64_t resident(const attn__flash_backward_plan *p)
 {
-    return p->amx ? 2 * RESIDENT : RESIDENT;
+    return p->products->transposed ? 2 * RESIDENT : RESIDENT;
 }
 
 /* Chooses the chunks of two passes. The dQ of a chunk of queries fits in scratch memory. */
@@ -229,17 +230,17 @@ static void choose_order(const attn__canonical *canonical, attn__flash_backward_
 
 static void place_keys(const attn__flash_backward_plan *p, attn__arena *arena, attn__flash_backward_keys *m)
 {
-    bool apart = p->amx || p->pairs; /* f32 copies are only for strips that AMX or pairs cannot run */
-    int64_t packed = apart ? p->strip : p->block_k, summed = p->amx ? p->ld_keys : p->block_k;
+    bool apart = p->products->apart, transposed = p->products->transposed;
+    int64_t packed = apart ? p->strip : p->block_k, summed = transposed ? p->ld_keys : p->block_k;
     m->kt = attn__arena_floats(arena, packed * p->ldk);
     m->vt = attn__arena_floats(arena, packed * p->ldv);
     m->k = attn__arena_floats(arena, p->block_k * p->ldk);
     m->dk = attn__arena_floats(arena, summed * p->ldk);
     m->dv = attn__arena_floats(arena, summed * p->ldv);
     m->v = apart ? attn__arena_floats(arena, p->block_k * p->ldv)
-                 : m->dv;               /* v as rows is not needed after v is transposed */
-    m->dk_rows = p->amx ? m->k : m->dk; /* k and v are not needed after their block is done */
-    m->dv_rows = p->amx ? m->v : m->dv;
+                 : m->dv;                   /* v as rows is not needed after v is transposed */
+    m->dk_rows = transposed ? m->k : m->dk; /* k and v are not needed after their block is done */
+    m->dv_rows = transposed ? m->v : m->dv;
 }
 
 static void place_offsets(const attn__flash_backward_plan *p, attn__arena *arena, attn__flash_backward_scratch *m)
@@ -277,7 +278,8 @@ static size_t place_scratch(const attn__flash_backward_plan *p, void *memory, at
     attn__visible_rows_take(&m->see, &p->tiles.visible, &arena, p->tile_q, ATTN__VISIBLE_ANY);
     place_offsets(p, &arena, m);
     place_tables(p, &arena, m);
-    attn__flash_backward_tile_place(p, &arena, m);
+    if (p->products->place)
+        p->products->place(p, &arena, m);
     return arena.used;
 }
 
@@ -293,7 +295,6 @@ static void start_plan(attn__flash_backward_plan *p, const attn__canonical *cano
     p->dv = canonical->value.size;
     p->want = canonical->problem.flags & (ATTN__WANT_OWN | ATTN_WANT_DTABLES);
     p->bf16 = canonical->problem.dtype == ATTN_BF16;
-    p->row_step = 1;
     p->split = attn__batch_split_make(canonical, ATTN__WANT_OWN); /* slots sum the gradients to which all items add */
     p->items = p->split.items;
     p->shared = p->split.rest;
@@ -311,12 +312,24 @@ static int64_t independent_sequences(const attn__flash_backward_plan *p, const a
     return n;
 }
 
-/* Returns the row stride of an operand in floats. Without AMX it is no multiple of 256 bytes, because a register tile
- * reads few columns of 64 to 96 rows, and these columns would share few sets of the L1 cache. */
+/* Returns the row stride of an operand in floats. In f32 it is no multiple of 256 bytes, because a register tile reads
+ * few columns of 64 to 96 rows, and these columns would share few sets of the L1 cache. */
 static int64_t row_length(const attn__flash_backward_plan *p, int64_t channels)
 {
     enum { STRIDE = 64, LINE = 16 };
-    return !p->amx && channels % STRIDE == 0 ? channels + LINE : channels;
+    return !p->products->transposed && channels % STRIDE == 0 ? channels + LINE : channels;
+}
+
+/* Chooses the first products that are possible. Those of tables run in f32 on vectors. */
+static void choose_products(attn__flash_backward_plan *p, const attn__canonical *canonical)
+{
+    static const attn__flash_backward_products *const all[] = {
+        &attn__flash_backward_by_amx, &attn__flash_backward_by_pairs, &attn__flash_backward_by_vectors};
+    int i = canonical->problem.nrelatives == 0 ? 0 : 2;
+    p->isa = p->tile->isa;
+    while (!all[i]->choose(p, canonical))
+        i++;
+    p->products = all[i];
 }
 
 /* Chooses the plan. A packed sequence has the same loop order, and therefore the same bits, as the sequence alone. */
@@ -326,9 +339,7 @@ static void choose(attn__flash_backward_plan *p, const attn__canonical *canonica
     int64_t sequences = independent_sequences(p, canonical);
     p->items /= sequences;
     choose_tiles(canonical, p);
-    if (canonical->problem.nrelatives == 0) /* products of tables run in f32 on vectors */
-        attn__flash_backward_tile_choose(p, canonical);
-    p->row_step = p->amx ? ATTN__BF16X3_DEPTH : p->pairs ? 2 : p->row_step;
+    choose_products(p, canonical);
     p->ldk = row_length(p, p->dp);
     p->ldv = row_length(p, p->dvp);
     choose_order(canonical, p);
@@ -366,9 +377,8 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
         recipe->workspace = attn__size_add(recipe->workspace, attn__slots_make(canonical, NULL).bytes);
     recipe->data = p;
     snprintf(recipe->text, sizeof recipe->text, "%s, %lld queries x %lld keys in blocks of %lld, %s %lld",
-             attn__isa_text(p->amx ? p->amx->isa : p->tile->isa), (long long)p->tile_q, (long long)p->strip,
-             (long long)p->block_k, p->two_pass ? "chunks" : "waves",
-             (long long)(p->two_pass ? p->chunks_q * p->chunks_k : p->waves));
+             attn__isa_text(p->isa), (long long)p->tile_q, (long long)p->strip, (long long)p->block_k,
+             p->two_pass ? "chunks" : "waves", (long long)(p->two_pass ? p->chunks_q * p->chunks_k : p->waves));
     return ATTN_OK;
 }
 
@@ -488,14 +498,10 @@ static void store_keys(const attn__flash_backward_run *run, int64_t n)
 
 /* ------------------------------------------------------------------------------------------------------ prefetching */
 
-enum { MATRIX = 4 }; /* minimum of prefetch portions per strip on AMX */
-
 /* Returns the number of register tiles in the products of `tiles` tiles of queries and one block of keys. */
 static int64_t portions(const attn__flash_backward_run *run, int64_t tiles)
 {
     const attn__flash_backward_plan *p = run->plan;
-    if (p->amx)
-        return attn__max(1, tiles * MATRIX * ((run->block_n + p->strip - 1) / p->strip));
     int64_t rows = run->tile_n, products = run->want & ATTN_WANT_DV ? p->dv : 0;
     products += rows + (run->want & ~(unsigned)ATTN_WANT_DV ? rows : 0);
     products += run->want & ATTN_WANT_DK ? p->d : 0;
@@ -573,8 +579,21 @@ static void prefetch_next_block(attn__flash_backward_run *run)
 static void pack_queries(attn__flash_backward_run *run)
 {
     locate_queries(run);
-    attn__flash_backward_tile_queries(run);
+    run->queries.copied = false;
+    run->plan->products->pack(run, false);
     pack_row_numbers(run);
+}
+
+/* Packs the keys and values of the block. Clears dK and dV. */
+static void pack_keys(attn__flash_backward_run *run)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    const attn__flash_backward_keys *m = &run->m.keys;
+    int64_t summed = plan->products->transposed ? plan->ld_keys : run->block_n;
+    run->keys.copied = false;
+    plan->products->pack(run, true);
+    memset(m->dk, 0, (size_t)(summed * plan->ldk) * sizeof *m->dk);
+    memset(m->dv, 0, (size_t)(summed * plan->ldv) * sizeof *m->dv);
 }
 
 /* Runs the tile at run->tile with every strip of the block. */
@@ -587,7 +606,7 @@ static void run_tile(attn__flash_backward_run *run)
         run->dq = run->m.dq + (run->tile - run->q_begin) * plan->ldk;
     else if (wants_q)
         memset(run->dq = run->m.dq, 0, (size_t)(run->tile_n * plan->ldk) * sizeof(float));
-    if (!plan->amx) /* on AMX, prefetches would delay the loads of the products */
+    if (plan->products->prefetches)
         prefetch_next_tile(run);
     attn__flash_backward_tile_run(run);
     if (wants_q && !plan->resident_q)
@@ -606,8 +625,8 @@ static void run_block(attn__flash_backward_run *run, int64_t size)
             continue;
         if (!packed) {
             locate_keys(run);
-            attn__flash_backward_tile_keys(run);
-            if (!plan->amx)
+            pack_keys(run);
+            if (plan->products->prefetches)
                 prefetch_next_block(run);
         }
         packed = true;
@@ -617,7 +636,7 @@ static void run_block(attn__flash_backward_run *run, int64_t size)
     if (!writes || (!packed && !(plan->store_kv && run->first)))
         return;
     int64_t done = packed ? run->block_n : 0;
-    if (plan->amx && attn__flash_backward_tile_store(run, done, size))
+    if (plan->products->store && plan->products->store(run, done, size))
         return;
     memset(run->m.keys.dk_rows + done * plan->ldk, 0, (size_t)((size - done) * plan->ldk) * sizeof(float));
     memset(run->m.keys.dv_rows + done * plan->ldv, 0, (size_t)((size - done) * plan->ldv) * sizeof(float));
@@ -709,8 +728,8 @@ static void run_cell(const work *w, int thread, int64_t item, unsigned want, int
     place_thread(w, thread, &run.m);
     if (next >= 0 && !packed)
         find_next(w, next, &run);
-    if (plan->amx)
-        plan->amx->begin();
+    if (plan->products->begin)
+        plan->products->begin(plan);
     for (int64_t s = 0; s < plan->shared; s++) {
         run.batch = attn__batch_split_index(&plan->split, w->canonical, item, s);
         read_tables(&run);
@@ -720,8 +739,8 @@ static void run_cell(const work *w, int thread, int64_t item, unsigned want, int
             run_chunks(&run, chunk_q, chunk_k);
         store_tables(&run, sums);
     }
-    if (plan->amx)
-        plan->amx->end();
+    if (plan->products->end)
+        plan->products->end(plan);
 }
 
 /* Clears the gradients to which the cells of an item add. */

@@ -49,6 +49,7 @@
 #include "kernels/softmax_backward/softmax_backward.h"
 #include "kernels/online_softmax/online_softmax.h"
 #include "kernels/bf16x3/bf16x3.h"
+#include "kernels/bf16x3/bf16x3_backward.h"
 #include "kernels/gemm_tile/gemm_tile.h"
 #include "kernels/gemm_tile/gemm_tile_bf16.h"
 
@@ -71,12 +72,13 @@ enum {
  * For a table of values, dP starts as X = dO . T^T, D has the sums of P, and dT += D^T . dO.  With one KEY axis, a row
  * of X or D is a shifted row of S.  dT is summed over one item in f32, and over items in slots. */
 typedef struct attn__flash_backward_plan {
+    const struct attn__flash_backward_products *products;
+    attn__isa isa; /* of the products */
     const attn__gemm_tile_kernel *tile;
-    const attn__bf16x3_kernel *amx;           /* kernel for products on AMX; if NULL, `tile` is used */
+    const attn__bf16x3_kernel *amx;           /* kernel for products on AMX */
     int terms;                                /* number of bf16 terms per number on AMX */
-    const attn__gemm_tile_bf16_kernel *pairs; /* kernel of bf16 pairs; NULL: bf16 is converted to f32 */
-    int64_t row_step;  /* a strip's products begin at a row of the tile that is a multiple of row_step */
-    float score_scale; /* scale * log2(e), a factor of K^T */
+    const attn__gemm_tile_bf16_kernel *pairs; /* kernel for products on pairs */
+    float score_scale;                        /* scale * log2(e), a factor of K^T */
     int64_t nq, nk, d, dv;
     int64_t dp, dvp;       /* d and dv rounded up to the lanes */
     int64_t ldk, ldv;      /* row strides in scratch memory: ldk for q, k, dq, dk; ldv for dout, v, dv */
@@ -121,9 +123,9 @@ typedef struct attn__flash_backward_pairs {
 
 /* The memory for a block of keys. */
 typedef struct attn__flash_backward_keys {
-    float *kt, *vt;           /* K^T and V^T: [strips][d][strip]; with `amx` or `pairs` only one strip */
+    float *kt, *vt;           /* K^T and V^T: [strips][d][strip]; if products->apart only one strip */
     float *k, *v;             /* k: [block_k][ldk]; v: [block_k][ldv] */
-    float *dk, *dv;           /* shaped like k and v; on AMX transposed, [dp][ld_keys] and [dvp][ld_keys] */
+    float *dk, *dv;           /* shaped like k and v; if products->transposed, [dp][ld_keys] and [dvp][ld_keys] */
     float *dk_rows, *dv_rows; /* gradients as rows, shaped like k and v */
 } attn__flash_backward_keys;
 
@@ -201,19 +203,74 @@ static inline void attn__flash_backward_find(const attn__flash_backward_run *run
     attn__operand_offsets(run->canonical, op, run->batch, first, n, run->m.at[op]);
 }
 
-/* Decides whether products run on AMX or on bf16 pairs. For AMX, also sets the sizes of tiles, strips and blocks. */
-void attn__flash_backward_tile_choose(attn__flash_backward_plan *plan, const attn__canonical *canonical);
-/* Reserves the memory for products on AMX or on pairs. */
-void attn__flash_backward_tile_place(const attn__flash_backward_plan *plan, attn__arena *arena,
-                                     attn__flash_backward_scratch *scratch);
+/* Transposes rows [first, first + n) of an operand, and multiplies them by `factor`: [channels][strip]. */
+static inline void attn__flash_backward_transpose(const attn__flash_backward_run *run, attn__operand op, int64_t first,
+                                                  int64_t n, float factor, float *to)
+{
+    attn__rows x = attn__flash_backward_rows(run, op);
+    attn__lane_view view = {(void *)(uintptr_t)x.data, x.dtype, x.at + first, x.channel, x.n, n};
+    run->plan->tiles.lanes->gather(&view, to, run->plan->strip, factor);
+}
+
+/* A strip of keys and the part of the tile that attends it. */
+typedef struct attn__flash_backward_strip {
+    attn__flash_backward_run *run;
+    attn__tile t;                 /* scores between the products */
+    attn__bf16x3_weights weights; /* arguments of the softmax step on AMX */
+} attn__flash_backward_strip;
+
+/* Operands of a product with a row of results per key: dV += P^T dO or dK += dS^T Q. */
+typedef struct attn__flash_backward_key_product {
+    unsigned want;
+    const float *weights;         /* P or dS of the strip, [rows][strip] */
+    const float *rows;            /* dout or q of the tile */
+    float *sums;                  /* dV or dK of the block; transposed if products->transposed */
+    int64_t ld, channels, padded; /* row stride of `rows` and `sums`; channels, exact and in whole vectors */
+} attn__flash_backward_key_product;
+
+static inline attn__flash_backward_key_product attn__flash_backward_key_product_of(const attn__flash_backward_strip *x,
+                                                                                   bool value)
+{
+    const attn__flash_backward_plan *p = x->run->plan;
+    const attn__flash_backward_scratch *m = &x->run->m;
+    if (value)
+        return (attn__flash_backward_key_product){
+            x->run->want & ATTN_WANT_DV, x->t.s, m->dout, m->keys.dv, p->ldv, p->dv, p->dvp};
+    return (attn__flash_backward_key_product){
+        x->run->want & ATTN_WANT_DK, x->t.ds, m->q, m->keys.dk, p->ldk, p->d, p->dp};
+}
+
+/* One way to compute the products: on vectors, on pairs of bf16 numbers, or on AMX. A NULL function does nothing. */
+typedef struct attn__flash_backward_products {
+    /* Reports whether the plan's products run this way. May set the sizes of tiles, strips and blocks. */
+    bool (*choose)(attn__flash_backward_plan *plan, const attn__canonical *canonical);
+    /* Reserves the memory for operands. */
+    void (*place)(const attn__flash_backward_plan *plan, attn__arena *arena, attn__flash_backward_scratch *scratch);
+    /* Run before the first and after the last product of a cell. */
+    void (*begin)(const attn__flash_backward_plan *plan), (*end)(const attn__flash_backward_plan *plan);
+    /* Packs the block's keys and values, or the tile's queries and dout if `keys` is false. */
+    void (*pack)(attn__flash_backward_run *run, bool keys);
+    /* Runs a strip. Returns the gradients that it left out, because its operands cannot hold the numbers. */
+    unsigned (*run)(attn__flash_backward_strip *strip);
+    /* Adds what is left after the last strip of a tile. */
+    void (*finish)(const attn__flash_backward_run *run);
+    /* Stores dK and dV and returns true if all `size` keys of the block were used, and nothing must be added. Otherwise,
+     * converts the gradients of the first n keys to rows and returns false. */
+    bool (*store)(const attn__flash_backward_run *run, int64_t n, int64_t size);
+    int64_t row_step; /* a strip's products begin at a row of the tile that is a multiple of row_step */
+    bool apart;       /* operands are not f32; f32 copies are only for strips that `run` leaves out */
+    bool transposed;  /* the sums dK and dV are transposed */
+    bool prefetches;  /* the next rows are prefetched; on AMX this would delay the loads of the products */
+} attn__flash_backward_products;
+
+extern const attn__flash_backward_products attn__flash_backward_by_vectors, attn__flash_backward_by_pairs,
+    attn__flash_backward_by_amx;
+
+/* Copies the block's keys and values, or the tile's queries and dout, to rows of f32, unless they are copied
+ * already. */
+void attn__flash_backward_copy(attn__flash_backward_run *run, bool keys);
 /* Finds the limits of the tile's keys. Returns false if no row of the tile attends any key of the block. */
 bool attn__flash_backward_tile_start(attn__flash_backward_run *run);
-/* Packs the block's keys and clears their gradients. */
-void attn__flash_backward_tile_keys(attn__flash_backward_run *run);
-void attn__flash_backward_tile_queries(attn__flash_backward_run *run);
 void attn__flash_backward_tile_run(attn__flash_backward_run *run);
-/* Stores dK and dV and returns true if products run on AMX, all `size` keys of the block were used, and nothing must be
- * added. Otherwise, transposes the gradients of the first n keys to rows and returns false. */
-bool attn__flash_backward_tile_store(const attn__flash_backward_run *run, int64_t n, int64_t size);
 
 #endif

@@ -16,11 +16,26 @@ static void online_softmax_add(float *s, const float *bias, int64_t count, float
         vf_store(s + i, vf_fma(vf_load(bias + i), f, vf_load(s + i)));
 }
 
+VF_FN void softcap_vectors(float *s, vf from, vf to, int n)
+{
+    vf x[4];
+    VF_UNROLL
+    for (int i = 0; i < n; i++)
+        x[i] = vf_mul(vf_load(s + i * VF_LANES), from);
+    vf_tanh_small(x, n);
+    VF_UNROLL
+    for (int i = 0; i < n; i++)
+        vf_store(s + i * VF_LANES, vf_mul(x[i], to));
+}
+
 static void softcap(float *s, int64_t count, float cap)
 {
     vf to = vf_set1(cap), from = vf_set1(1.0f / cap);
-    for (int64_t i = 0; i < count; i += VF_LANES)
-        vf_store(s + i, vf_mul(vf_tanh(vf_mul(vf_load(s + i), from)), to));
+    int64_t i = 0;
+    for (; i + 4 * VF_LANES <= count; i += 4 * VF_LANES)
+        softcap_vectors(s + i, from, to, 4);
+    for (; i < count; i += VF_LANES)
+        softcap_vectors(s + i, from, to, 1);
 }
 
 static void hide(float *s, const float *flag, int64_t count, float fill)

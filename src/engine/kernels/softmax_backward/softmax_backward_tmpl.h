@@ -8,12 +8,26 @@
 #include "simd/tanh.h"
 #include "base/constants.h"
 
-/* Returns which lanes the row attends. The lanes are keys from j on, and `column` has their indices. */
-VF_FN vm attended(const attn__softmax_backward_args *t, int64_t row, int64_t j, vi column)
+/* What the vectors of a row share. */
+typedef struct row_numbers {
+    int64_t row;
+    vi from, to; /* range of the keys that the row attends */
+    vf lse, delta;
+} row_numbers;
+
+VF_FN row_numbers row_numbers_of(const attn__softmax_backward_args *t, int64_t row)
 {
-    vi from = vi_set1(t->full ? 0 : t->from[row] - t->first);
-    vi to = vi_set1(t->full ? (int32_t)t->keys : t->to[row] - t->first);
-    vm m = vm_and(vm_not(vi_lt(column, from)), vi_lt(column, to));
+    bool softmax = t->kind == ATTN__WEIGHTS_SOFTMAX;
+    return (row_numbers){row, vi_set1(t->full ? 0 : t->from[row] - t->first),
+                         vi_set1(t->full ? (int32_t)t->keys : t->to[row] - t->first),
+                         vf_set1(softmax ? t->lse[row] : 0.0f), vf_set1(softmax && t->dp ? t->delta[row] : 0.0f)};
+}
+
+/* Returns which lanes the row attends. The lanes are keys from j on, and `column` has their indices. */
+VF_FN vm attended(const attn__softmax_backward_args *t, const row_numbers *r, int64_t j, vi column)
+{
+    int64_t row = r->row;
+    vm m = vm_and(vm_not(vi_lt(column, r->from)), vi_lt(column, r->to));
     if (t->mask)
         m = vm_and(m, vi_lt(vi_set1(0), vi_load_u8(t->mask + row * t->ld + j)));
     return m;
@@ -80,7 +94,8 @@ VF_FN void note_alive(uint8_t *alive, vm gradient, vm weight)
 /* Returns the capped scores. Sets *slope to the derivative of the softcap. */
 VF_FN vf capped(vf x, float cap, vf *slope)
 {
-    vf t = vf_tanh(vf_mul(x, vf_set1(1.0f / cap)));
+    vf t = vf_mul(x, vf_set1(1.0f / cap));
+    vf_tanh_small(&t, 1);
     *slope = vf_sub(vf_set1(1.0f), vf_mul(t, t));
     return vf_mul(t, vf_set1(cap));
 }
@@ -94,69 +109,79 @@ VF_FN vf separate_weights(const attn__softmax_backward_args *t, vf x, vf *slope)
     return vf_plain_weight(x);
 }
 
-/* Computes weights and gradients for a vector of keys. If `masks` is set, applies only the range, the mask and the
- * softmax, and no bias, softcap or dropout. `masks` is a constant after inlining. */
-VF_FN void weights_vector(const attn__softmax_backward_args *t, int64_t row, int64_t j, vi lane, bool masks)
+/* What may change scores and weights besides the range, the mask and the softmax. */
+enum { MAY_CAP = 1, MAY_BIAS = 2, MAY_OTHERS = 4 };
+
+/* Computes weights and gradients for a vector of keys. `may` is what can be present, a constant after inlining. */
+VF_FN void weights_vector(const attn__softmax_backward_args *t, const row_numbers *r, int64_t j, vi lane, unsigned may)
 {
+    int64_t row = r->row;
     float *s = t->s + row * t->ld + j;
     vi column = vi_add(lane, vi_set1((int32_t)j));
     vf x = vf_load(s), zero = vf_zero(), mark = vf_set1(-0.0f), slope = zero;
-    bool caps = !masks && t->softcap != 0.0f;
+    bool caps = (may & MAY_CAP) && t->softcap != 0.0f, others = may & MAY_OTHERS;
     if (caps)
         x = capped(x, t->softcap, &slope);
-    if (!masks && t->bias)
+    if ((may & MAY_BIAS) && t->bias)
         x = vf_fma(vf_load(t->bias + row * t->ld + j), vf_set1((float)ATTN__LOG2E), x);
-    vm seen = attended(t, row, j, column), keep = vm_not(vf_lt(zero, zero));
+    vm seen = attended(t, r, j, column), keep = vm_not(vf_lt(zero, zero));
     vm alive = vm_and(seen, vm_not(vf_eq(x, vf_set1(-INFINITY)))), counts = alive;
-    bool separate = !masks && t->kind != ATTN__WEIGHTS_SOFTMAX;
-    vf weight = separate ? zero : vf_log_weight(x, vf_set1(t->lse[row])), own_slope = zero;
-    if (!masks && t->fill) {
+    bool separate = others && t->kind != ATTN__WEIGHTS_SOFTMAX;
+    vf weight = separate ? zero : vf_log_weight(x, r->lse), own_slope = zero;
+    if (others && t->fill) {
         counts = vm_or(alive, vm_and(vm_not(seen), vi_lt(column, vi_set1((int32_t)t->keys))));
         weight = vf_select(seen, weight, vf_set1(t->fill[row]));
     }
     vf p = vf_select(counts, separate ? separate_weights(t, x, &own_slope) : vf_exp2(weight), mark);
-    if (!masks && t->fill) {
+    if (others && t->fill) {
         counts = vm_or(alive, vm_and(counts, vm_not(vf_eq(p, zero))));
         p = vf_select(counts, p, mark);
     }
     vf dropped = p, dp = t->dp ? vf_load(t->dp + row * t->ld + j) : zero;
-    if (!masks && t->drop_key) {
+    if (others && t->drop_key) {
         keep = kept(t, row, j);
         dropped = vf_select(keep, vf_mul(p, vf_set1(t->drop_scale)), mark);
         dp = vf_select(keep, vf_mul(dp, vf_set1(t->drop_scale)), zero);
     }
     vf_store(s, dropped);
     if (t->dp) {
-        vf ds =
-            separate ? vf_add(vf_mul_normal(own_slope, dp), zero) : vf_score_gradient(p, dp, vf_set1(t->delta[row]));
+        vf ds = separate ? vf_add(vf_mul_normal(own_slope, dp), zero) : vf_score_gradient(p, dp, r->delta);
         ds = vf_select(alive, ds, mark);
-        if (!masks && t->dbias)
+        if (others && t->dbias)
             vf_store(t->dbias + row * t->ld + j, ds);
         vf_store(t->dp + row * t->ld + j, caps ? vf_select(alive, vf_add(vf_mul_normal(slope, ds), zero), mark) : ds);
     }
-    if (!masks && t->alive)
+    if (others && t->alive)
         note_alive(t->alive + row * t->ld + j, alive, vm_and(counts, keep));
 }
 
-VF_FN void weights_rows(const attn__softmax_backward_args *t, bool masks)
+/* Runs all rows with a copy of the arguments, whose members need not be read again after each store. */
+VF_FN void weights_rows(const attn__softmax_backward_args *args, unsigned may)
 {
+    attn__softmax_backward_args t = *args;
     vi lane = lane_numbers();
-    for (int64_t row = 0; row < t->rows; row++)
-        for (int64_t j = 0; j < t->keys; j += VF_LANES)
-            weights_vector(t, row, j, lane, masks);
+    for (int64_t row = 0; row < t.rows; row++) {
+        row_numbers r = row_numbers_of(&t, row);
+        for (int64_t j = 0; j < t.keys; j += VF_LANES)
+            weights_vector(&t, &r, j, lane, may);
+    }
 }
 
 static void VF_NAME(weights)(const attn__softmax_backward_args *t)
 {
+    bool others = t->kind != ATTN__WEIGHTS_SOFTMAX || t->fill || t->drop_key || t->dbias || t->alive;
     if (is_plain(t) && t->dp)
         weights_plain(t, true);
     else if (is_plain(t))
         weights_plain(t, false);
-    else if (t->kind == ATTN__WEIGHTS_SOFTMAX && t->softcap == 0.0f && !t->bias && !t->fill && !t->drop_key &&
-             !t->dbias && !t->alive)
-        weights_rows(t, true);
+    else if (others || (t->softcap != 0.0f && t->bias))
+        weights_rows(t, MAY_CAP | MAY_BIAS | MAY_OTHERS);
+    else if (t->softcap != 0.0f)
+        weights_rows(t, MAY_CAP);
+    else if (t->bias)
+        weights_rows(t, MAY_BIAS);
     else
-        weights_rows(t, false);
+        weights_rows(t, 0);
 }
 
 static float VF_NAME(dot)(const float *a, const float *b, int64_t n)
@@ -190,8 +215,13 @@ static void VF_NAME(store)(float *dst, const float *src, int64_t n, float scale,
 static void VF_NAME(store_bf16)(uint16_t *dst, const float *src, int64_t n, float scale, bool add)
 {
     vf factor = vf_set1(scale);
-    for (int64_t i = 0; i < n; i += VF_LANES) {
-        int part = n - i < VF_LANES ? (int)(n - i) : VF_LANES;
+    int64_t i = 0;
+    for (; i + VF_LANES <= n; i += VF_LANES) {
+        vf x = vf_load(src + i);
+        vf_store_bf16(dst + i, add ? vf_fma(x, factor, vf_load_bf16(dst + i)) : vf_mul(x, factor));
+    }
+    if (i < n) {
+        int part = (int)(n - i);
         vf x = vf_load_part(src + i, part);
         x = add ? vf_fma(x, factor, vf_load_bf16_part(dst + i, part)) : vf_mul(x, factor);
         vf_store_bf16_part(dst + i, x, part);
