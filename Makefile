@@ -10,6 +10,7 @@
 #   make install PREFIX=/usr/local (make uninstall)                            make package  .deb and .tar.gz in build/packages
 #   make api    the reference of the C interface, in build/api   make wheel    the Python package, in build/packages
 #   make wheels  Python packages for every Linux, x86-64 and aarch64
+#   make test-arm   the tests on arm64, by qemu (root and debootstrap); make packages: .deb and wheels on bare Debian systems
 #   make figures   runs the benches and rewrites the tables of docs/performance.md; PAIRS=FILE: translation, too
 #   make clean
 BUILD ?= build
@@ -131,10 +132,17 @@ wheels: all
 	sh scripts/wheels
 	sh scripts/check-wheels
 
+# On bare Debian systems, which scripts/chroot makes: as root.
+test-arm:
+	sh scripts/test-arm
+
+packages:
+	sh packaging/build
+
 api:
 	BUILD=$(BUILD) sh scripts/api
 
 clean:
 	rm -rf build build-asan build-tsan build-debug out
 
-.PHONY: all run test test-isa test-amx asan tsan test-parity bench figures lint fuzz docs install uninstall package wheel wheels api clean
+.PHONY: all run test test-isa test-amx asan tsan test-parity bench figures lint fuzz docs install uninstall package wheel wheels test-arm packages api clean

@@ -54,8 +54,20 @@ set(CPACK_DEBIAN_ENGINE_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_BINARY_DIR}/debian
 
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libattn-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS 
-    "${CPACK_DEBIAN_LIBRARY_PACKAGE_NAME} (= ${PROJECT_VERSION}), ${CPACK_DEBIAN_ENGINE_PACKAGE_NAME} (= ${PROJECT_VERSION})")
+# pkg-config looks for what attn.pc names in Requires.private even where the shared library is linked.
+set(needed zlib1g-dev libpng-dev libjpeg-dev libjansson-dev)
+if(ATTN_WITH_PICTURES)
+  list(APPEND needed libcairo2-dev libfontconfig-dev)
+endif()
+foreach(pair YAML:libyaml-dev UTF8PROC:libutf8proc-dev WEBP:libwebp-dev SENTENCEPIECE:libsentencepiece-dev SENTENCEPIECE:libprotobuf-dev)
+  string(REGEX MATCH "(.*):(.*)" pair ${pair})
+  if(${CMAKE_MATCH_1}_FOUND)
+    list(APPEND needed ${CMAKE_MATCH_2})
+  endif()
+endforeach()
+list(JOIN needed ", " needed)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "${CPACK_DEBIAN_LIBRARY_PACKAGE_NAME} (= ${PROJECT_VERSION}), \
+${CPACK_DEBIAN_ENGINE_PACKAGE_NAME} (= ${PROJECT_VERSION}), ${needed}")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SHLIBDEPS OFF)
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "What it takes to build programs on the library: headers, the
 static library, and the files for CMake and pkg-config.")

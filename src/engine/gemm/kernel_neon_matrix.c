@@ -51,8 +51,7 @@ VF_FN void tile(const attn__gemm_tile *t, int64_t steps, int pairs, vi (*multipl
             x[i] = vi_load(a + i * PAIR);
         VF_UNROLL
         for (int j = 0; j < COLUMNS / 2; j++) {
-            /* keeps the compiler from moving loads, because the sums and the vectors of A leave few registers */
-            __asm__ volatile("" ::: "memory");
+            vf_in_order(); /* the sums and the vectors of A leave few registers */
             vi y = vi_load(b + j * PAIR);
             VF_UNROLL
             for (int i = 0; i < pairs; i++)

@@ -23,6 +23,7 @@
         b += t->ldb;                                                                                                   \
         VF_UNROLL                                                                                                      \
         for (int i = 0; i < rows; i++) {                                                                               \
+            vf_in_order();                                                                                             \
             gv one = gv_set1(x);                                                                                       \
             VF_UNROLL                                                                                                  \
             for (int j = 0; j < vectors; j++)                                                                          \

@@ -9,6 +9,7 @@
  *   vf, vi, vm                                        lanes of float, of int32, and a choice of lanes
  *   vf_load vf_store (any alignment), _part (the first n lanes only; the others load as 0)
  *   vf_load_once (into a register; a compiler may otherwise load again for every use)
+ *   vf_in_order (keeps the compiler from moving loads across it, where that costs registers)
  *   vf_stream (whole vectors aligned to their size, past the caches if the machine can), vf_stream_end (after the
  *   last of them, before another thread reads)
  *   vf_load_bf16, vf_store_bf16 (nearest even), _part

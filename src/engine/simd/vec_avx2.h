@@ -46,6 +46,7 @@ VF_FN vf vf_load_once(const float *p)
 VF_FN void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
 VF_FN void vf_stream(float *p, vf x) { _mm256_stream_ps(p, x); }
 VF_FN void vf_stream_end(void) { _mm_sfence(); }
+VF_FN void vf_in_order(void) {}
 VF_FN vf vf_set1(float x) { return _mm256_set1_ps(x); }
 VF_FN vf vf_zero(void) { return _mm256_setzero_ps(); }
 VF_FN vm vm_first(int n)

@@ -40,6 +40,7 @@ VF_FN vf vf_load_once(const float *p)
 VF_FN void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
 VF_FN void vf_stream(float *p, vf x) { _mm512_stream_ps(p, x); }
 VF_FN void vf_stream_end(void) { _mm_sfence(); }
+VF_FN void vf_in_order(void) {}
 VF_FN vf vf_set1(float x) { return _mm512_set1_ps(x); }
 #define VF_LOOKUP 16
 VF_FN vf vf_lookup(const float *table, vf x)

@@ -29,6 +29,8 @@ VF_FN vf vf_load_once(const float *p)
 VF_FN void vf_store(float *p, vf x) { vst1q_f32(p, x); }
 VF_FN void vf_stream(float *p, vf x) { vf_store(p, x); }
 VF_FN void vf_stream_end(void) {}
+/* Without this, gcc loads early, lacks registers, and stores some of 24 sums to memory in every iteration. */
+VF_FN void vf_in_order(void) { __asm__ volatile("" ::: "memory"); }
 VF_FN vf vf_set1(float x) { return vdupq_n_f32(x); }
 VF_FN vf vf_zero(void) { return vdupq_n_f32(0.0f); }
 VF_FN vm vm_first(int n)

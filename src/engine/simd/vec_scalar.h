@@ -30,6 +30,7 @@ VF_FN vf vf_load_once(const float *p) { return vf_load(p); }
 VF_FN void vf_store(float *p, vf x) { memcpy(p, &x, sizeof x); }
 VF_FN void vf_stream(float *p, vf x) { vf_store(p, x); }
 VF_FN void vf_stream_end(void) {}
+VF_FN void vf_in_order(void) {}
 VF_FN vf vf_set1(float x) { return (vf){x, x, x, x}; }
 VF_FN vf vf_zero(void) { return (vf){0}; }
 VF_FN vm vm_first(int n) { return (vi){0, 1, 2, 3} < (vi){n, n, n, n}; }

@@ -54,6 +54,7 @@ VF_FN void step(const attn__gemm_tile_args *t, vf sum[GEMM_TILE_ROWS][WIDE], con
         lanes[n] = vf_load(b + n * VF_LANES);
     VF_UNROLL
     for (int m = 0; m < rows; m++) {
+        vf_in_order();
         vf x = vf_set1(element(row, t, a, k, m, layout));
         VF_UNROLL
         for (int n = 0; n < vectors; n++)
