@@ -170,24 +170,24 @@ static int leave_out(job *j, int code, int64_t number)
     return code;
 }
 
-static int translate_whole(job *j, const char *const *texts, int n, int64_t first);
+static int run_together(job *j, const char *const *texts, int n, int64_t first);
 
 /* Translates each sentence alone, because one sentence of a batch cannot be translated. Its forced prefix may be
  * impossible, for example. */
-static int translate_each(job *j, const char *const *texts, int n, int64_t first)
+static int run_one_by_one(job *j, const char *const *texts, int n, int64_t first)
 {
     const char *const *prefixes = j->how.prefixes;
     int code = CLI_OK;
     for (int i = 0; i < n && code == CLI_OK; i++) {
         j->how.prefixes = prefixes ? prefixes + i : NULL;
-        code = translate_whole(j, texts + i, 1, first + i);
+        code = run_together(j, texts + i, 1, first + i);
     }
     j->how.prefixes = prefixes;
     return code;
 }
 
 /* Translates the sentences in one call. `first` is the number of texts[0], which counts from 1. */
-static int translate_whole(job *j, const char *const *texts, int n, int64_t first)
+static int run_together(job *j, const char *const *texts, int n, int64_t first)
 {
     int64_t each = j->how.nbest > 0 ? j->how.nbest : 1;
     /* The error also needs `first`, because the library counts lines only within this call. */
@@ -196,7 +196,7 @@ static int translate_whole(job *j, const char *const *texts, int n, int64_t firs
     attn_status status = attn_translator_translate(j->translator, texts, n, &j->how, j->results);
     if (status == ATTN_ERROR_ARGUMENT && n > 1) {
         attn_context_clear_error(j->cli->context);
-        return translate_each(j, texts, n, first);
+        return run_one_by_one(j, texts, n, first);
     }
     if (status != ATTN_OK) {
         int failed = cli_failed(j->cli, first > 1 ? place : NULL);
@@ -215,13 +215,13 @@ static int translate_whole(job *j, const char *const *texts, int n, int64_t firs
 
 /* Translates the sentences. If `prefixed` is set, first splits each text at its first tab into a sentence and the
  * forced prefix of its translation. */
-static int translate(job *j, const char *const *texts, int n, int64_t first)
+static int run_sentences(job *j, const char *const *texts, int n, int64_t first)
 {
     char *copies[AHEAD] = {0};
     const char *prefixes[AHEAD];
     int code = CLI_OK, done = 0;
     if (!j->prefixed)
-        return translate_whole(j, texts, n, first);
+        return run_together(j, texts, n, first);
     for (; done < n && code == CLI_OK; done++) {
         char *tab = (copies[done] = strdup(texts[done])) ? strchr(copies[done], '\t') : NULL;
         code = copies[done] ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
@@ -231,14 +231,14 @@ static int translate(job *j, const char *const *texts, int n, int64_t first)
     }
     j->how.prefixes = prefixes;
     if (code == CLI_OK)
-        code = translate_whole(j, (const char *const *)copies, n, first);
+        code = run_together(j, (const char *const *)copies, n, first);
     j->how.prefixes = NULL;
     while (done > 0)
         free(copies[--done]);
     return code;
 }
 
-static int translate_words(job *j)
+static int run_words(job *j)
 {
     int n = j->cli->nwords - 1, code = CLI_OK;
     const char *const *texts = j->cli->words + 1;
@@ -250,7 +250,7 @@ static int translate_words(job *j)
         }
         attn_context_clear_error(j->cli->context);
         if (good > 0)
-            code = translate(j, texts + i, good, i + 1);
+            code = run_sentences(j, texts + i, good, i + 1);
         i += good;
         if (code == CLI_OK && bad != CLI_OK)
             code = leave_out(j, bad, ++i);
@@ -258,7 +258,7 @@ static int translate_words(job *j)
     return code;
 }
 
-static int translate_input(job *j)
+static int run_input(job *j)
 {
     cli_lines lines;
     const char *texts[AHEAD];
@@ -273,19 +273,19 @@ static int translate_input(job *j)
         else if (code != CLI_OK || n == 0)
             break;
         else
-            code = translate(j, texts, n, lines.number - n + 1);
+            code = run_sentences(j, texts, n, lines.number - n + 1);
     }
     cli_lines_end(&lines);
     return code;
 }
 
-static int translate_all(job *j)
+static int run_job(job *j)
 {
     size_t each = j->how.nbest > 0 ? (size_t)j->how.nbest : 1;
     j->results = calloc(AHEAD * each, sizeof *j->results);
     if (!j->results)
         return cli_fail(CLI_FAILED, "out of memory");
-    int code = j->cli->nwords > 1 ? translate_words(j) : translate_input(j);
+    int code = j->cli->nwords > 1 ? run_words(j) : run_input(j);
     note_rest(j);
     free(j->results);
     return code == CLI_OK ? cli_failures_end(&j->failures) : code;
@@ -356,7 +356,7 @@ static int run(cli_call *cli)
     if (code == CLI_OK)
         code = cli_shortlist(cli, j.translator, &j.how, &lexicon);
     if (code == CLI_OK)
-        code = translate_all(&j);
+        code = run_job(&j);
     free(j.suppressed);
     attn_lexicon_destroy(lexicon);
     attn_translator_destroy(j.translator);

@@ -61,7 +61,7 @@ expect 2 'm.argosmodel: a package of Argos Translate' "$attn" translate m.argosm
 "$attn" train translate $tiny --out named --from foreign --names words.names --epochs 1 --quiet > /dev/null || fail "train translate --names fails"
 cmp -s tuned/model.safetensors named/model.safetensors || fail "train translate by a names file ends elsewhere"
 expect 0 . "$attn" translate named 'Is the door open?'
-expect 2 'not a translator' "$attn" translate foreign 'Is it?'
+expect 2 'the setting "architecture" is missing' "$attn" translate foreign 'Is it?'
 expect 2 'no rule' "$attn" translate foreign 'Is it?' --names torch-transformer
 
 # ---- errors inside are printed whole, for one batch as for several on several threads

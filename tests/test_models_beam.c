@@ -56,7 +56,7 @@ static void search(attn_context *context, const attn_beam_search_options *option
 {
     attn__beam beam;
     bool left = true;
-    assert_int_equal(attn__beam_create(&beam, context, 2, V, options, NULL), ATTN_OK);
+    assert_int_equal(attn__beam_create(&beam, context, 2, V, options), ATTN_OK);
     while (left) {
         attn_tensor *logits = NULL;
         int64_t shape[2] = {2 * beam.width, V};
@@ -156,23 +156,18 @@ static void prefixes_are_followed(void **state)
 {
     attn_context *context = *state;
     int32_t start[] = {1, 2}, ids[MOST] = {1, 2};
-    const int32_t *prefix[2] = {start, NULL};
-    int64_t nprefix[2] = {2, 0};
+    const attn_beam_sentence sentences[2] = {{.prefix = start, .nprefix = 2}};
     for (int a = 0; a < 2; a++) {
         double alpha = 0.5 * a;
         best forced = {.score = -INFINITY}, found = {.score = -INFINITY};
         attn_hypothesis result[2];
         try_all(&forced, ids, 2, 2, log_prob(BOS, 1) + log_prob(1, 2), alpha);
         try_all(&found, (int32_t[MOST]){0}, 0, BOS, 0, alpha);
-        search(context,
-               &(attn_beam_search_options){.bos = BOS,
-                                           .eos = EOS,
-                                           .max_len = MOST,
-                                           .beam = 300,
-                                           .length_penalty = alpha,
-                                           .prefix = prefix,
-                                           .nprefix = nprefix},
-               result);
+        search(
+            context,
+            &(attn_beam_search_options){
+                .bos = BOS, .eos = EOS, .max_len = MOST, .beam = 300, .length_penalty = alpha, .sentences = sentences},
+            result);
         assert_int_equal(result[0].n, forced.n);
         assert_memory_equal(result[0].ids, forced.ids, (size_t)forced.n * sizeof *ids);
         assert_true(fabs(result[0].score - forced.score) < 1e-6);
@@ -197,11 +192,9 @@ static void wrong_prefixes_are_refused(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         attn__beam beam;
         int32_t start[3] = {cases[i].token, 1, 1};
-        const int32_t *prefix[1] = {start};
-        attn_beam_search_options options = {
-            .bos = BOS, .eos = EOS, .max_len = 3, .prefix = prefix, .nprefix = &cases[i].n};
-        assert_refused(context, attn__beam_create(&beam, context, 1, V, &options, NULL), ATTN_ERROR_ARGUMENT,
-                       cases[i].why);
+        const attn_beam_sentence sentence = {.prefix = start, .nprefix = cases[i].n};
+        attn_beam_search_options options = {.bos = BOS, .eos = EOS, .max_len = 3, .sentences = &sentence};
+        assert_refused(context, attn__beam_create(&beam, context, 1, V, &options), ATTN_ERROR_ARGUMENT, cases[i].why);
         attn__beam_destroy(&beam);
     }
 }
@@ -211,8 +204,7 @@ static void nbest_above_beam_is_refused(void **state)
     attn_context *context = *state;
     attn__beam beam;
     attn_beam_search_options options = {.bos = BOS, .eos = EOS, .beam = 2, .nbest = 3};
-    assert_refused(context, attn__beam_create(&beam, context, 1, V, &options, NULL), ATTN_ERROR_ARGUMENT,
-                   "3 hypotheses");
+    assert_refused(context, attn__beam_create(&beam, context, 1, V, &options), ATTN_ERROR_ARGUMENT, "3 hypotheses");
     attn__beam_destroy(&beam);
 }
 
@@ -251,7 +243,7 @@ static void eos_outside_the_vocabulary_is_refused(void **state)
     attn_context *context = *state;
     attn__beam beam;
     attn_beam_search_options options = {.bos = BOS, .eos = V};
-    assert_int_equal(attn__beam_create(&beam, context, 1, V, &options, NULL), ATTN_ERROR_ARGUMENT);
+    assert_int_equal(attn__beam_create(&beam, context, 1, V, &options), ATTN_ERROR_ARGUMENT);
     attn__beam_destroy(&beam);
 }
 
@@ -293,7 +285,7 @@ static void large_vocabularies_are_searched_to_the_last(void **state)
         taken[banned] = true;
         for (int64_t i = 0; i < LARGE; i++)
             sum += exp(hostile_logit(i));
-        assert_int_equal(attn__beam_create(&beam, context, 1, LARGE, &options, NULL), ATTN_OK);
+        assert_int_equal(attn__beam_create(&beam, context, 1, LARGE, &options), ATTN_OK);
         assert_true(attn__beam_advance(&beam, logits));
         for (int i = 0; i < WIDTH; i++) {
             int64_t token = next_best(taken, LARGE);
@@ -405,7 +397,7 @@ static void banning_every_token_is_refused(void **state)
             .bos = BOS, .eos = EOS, .max_len = MOST, .beam = 1 + i, .nbanned = V, .banned = all, .unscored = !i};
         attn__beam beam;
         attn_tensor *logits = NULL;
-        assert_int_equal(attn__beam_create(&beam, context, 1, V, &options, NULL), ATTN_OK);
+        assert_int_equal(attn__beam_create(&beam, context, 1, V, &options), ATTN_OK);
         attn_tensor_create(&logits, context, ATTN_F32, 2, (int64_t[]){beam.width, V});
         assert_false(attn__beam_advance(&beam, logits));
         attn_tensor_destroy(logits);
@@ -419,15 +411,15 @@ static void nan_in_an_early_step_is_reported(void **state)
 {
     attn_context *context = *state;
     static const float bad[] = {NAN, INFINITY};
-    const int32_t start[] = {BOS}, *prefix[] = {start};
+    const int32_t start[] = {BOS};
     for (int i = 0; i < 2 * 2 * 2 * V; i++) {
         attn_context_clear_error(context);
-        int64_t given = i / 4 / V;
+        const attn_beam_sentence sentence = {.prefix = start, .nprefix = i / 4 / V};
         attn_beam_search_options options = {
-            .bos = BOS, .eos = EOS, .max_len = MOST, .unscored = i % 2, .prefix = prefix, .nprefix = &given};
+            .bos = BOS, .eos = EOS, .max_len = MOST, .unscored = i % 2, .sentences = &sentence};
         attn__beam beam;
         bool left = true;
-        assert_int_equal(attn__beam_create(&beam, context, 1, V, &options, NULL), ATTN_OK);
+        assert_int_equal(attn__beam_create(&beam, context, 1, V, &options), ATTN_OK);
         for (int step = 0; left; step++) {
             attn_tensor *logits = NULL;
             attn_tensor_create(&logits, context, ATTN_F32, 2, (int64_t[]){1, V});
@@ -449,20 +441,16 @@ static void searches_without_scores(void **state)
     attn_model *model = talkative(context, "transformer");
     attn_tensor *src, *lens;
     static const int32_t start[] = {BOS, 3};
-    const int32_t *prefix[SENTENCES];
-    int64_t nprefix[SENTENCES];
+    attn_beam_sentence sentences[SENTENCES];
     make_sources(context, 0, SENTENCES, &src, &lens);
-    for (int i = 0; i < SENTENCES; i++) {
-        prefix[i] = start;
-        nprefix[i] = i % 3;
-    }
+    for (int i = 0; i < SENTENCES; i++)
+        sentences[i] = (attn_beam_sentence){.prefix = start, .nprefix = i % 3};
     for (int search = 0; search < 4; search++) {
         bool given = search / 2 > 0;
         int beam = search % 2 > 0 ? 3 : 1;
         attn_hypothesis scored[SENTENCES], unscored[SENTENCES];
         attn_beam_search_options options = {.bos = BOS, .eos = EOS, .max_len = MOST_TOKENS, .beam = beam};
-        options.prefix = given ? prefix : NULL;
-        options.nprefix = given ? nprefix : NULL;
+        options.sentences = given ? sentences : NULL;
         assert_int_equal(attn_seq2seq_translate(model, src, lens, &options, scored), ATTN_OK);
         options.unscored = true;
         assert_int_equal(attn_seq2seq_translate(model, src, lens, &options, unscored), ATTN_OK);
@@ -526,18 +514,17 @@ static void finished_sentences_keep_the_bits_of_the_others(void **state)
 /* The tokens that a sentence may use: the end token and, for sentence i, every `every`-th token from token i on. */
 typedef struct allowed {
     int32_t tokens[SENTENCES][WORDS];
-    const int32_t *lists[SENTENCES];
-    int64_t n[SENTENCES];
+    attn_beam_sentence sentences[SENTENCES];
 } allowed;
 
 static void allow(allowed *a, int64_t from, int64_t n, int64_t every)
 {
     for (int64_t i = 0; i < n; i++) {
-        a->n[i] = 0;
-        a->lists[i] = a->tokens[i];
+        int64_t allowed_tokens = 0;
         for (int64_t token = 0; token < WORDS; token++)
             if (token == EOS || token % every == (from + i) % every)
-                a->tokens[i][a->n[i]++] = (int32_t)token;
+                a->tokens[i][allowed_tokens++] = (int32_t)token;
+        a->sentences[i] = (attn_beam_sentence){.allowed = a->tokens[i], .nallowed = allowed_tokens};
     }
 }
 
@@ -547,14 +534,9 @@ static attn_status translate_limited(attn_model *model, attn_tape *tape, int64_t
 {
     attn_tensor *src, *lens;
     make_sources(attn_model_context(model), from, n, &src, &lens);
-    attn_beam_search_options options = {.bos = BOS,
-                                        .eos = EOS,
-                                        .max_len = MOST_TOKENS,
-                                        .beam = beam,
-                                        .length_penalty = 0.6,
-                                        .allowed = a->lists,
-                                        .nallowed = a->n};
-    attn_status status = attn__seq2seq_translate(model, tape, src, lens, &options, NULL, results);
+    attn_beam_search_options options = {
+        .bos = BOS, .eos = EOS, .max_len = MOST_TOKENS, .beam = beam, .length_penalty = 0.6, .sentences = a->sentences};
+    attn_status status = attn__seq2seq_search(model, tape, src, lens, &options, results);
     attn_tensor_destroy(src);
     attn_tensor_destroy(lens);
     return status;
@@ -583,8 +565,8 @@ static double probability_of(attn_model *model, attn_tape *tape, int64_t sentenc
     double all = 0;
     for (int64_t i = 0; i < n; i++) {
         double sum = 0;
-        for (int64_t j = 0; j < a->n[0]; j++)
-            sum += exp(test_at(logits, i * WORDS + a->lists[0][j]));
+        for (int64_t j = 0; j < a->sentences[0].nallowed; j++)
+            sum += exp(test_at(logits, i * WORDS + a->sentences[0].allowed[j]));
         all += test_at(logits, i * WORDS + (i < said->n ? said->ids[i] : EOS)) - log(sum);
     }
     attn_tensor_destroy(src);
@@ -657,25 +639,23 @@ static void wrong_shortlists_are_refused(void **state)
 {
     attn_context *context = *state;
     attn__shortlist list;
-    const int32_t good[] = {EOS, 2, 3}, *lists[] = {good}, forced[] = {BOS}, *prefix[] = {forced};
+    const int32_t good[] = {EOS, 2, 3}, forced[] = {BOS};
     const int32_t *bad[] = {(const int32_t[]){2, 3}, (const int32_t[]){EOS, 3, 2}, (const int32_t[]){EOS, 2, 2},
                             (const int32_t[]){EOS, V}, (const int32_t[]){-1, EOS}};
     static const int64_t counts[] = {2, 3, 3, 2, 2};
-    int64_t n = 3, nprefix = 1;
+    attn_beam_sentence sentence = {.allowed = good, .nallowed = 3};
     attn_tape *tape;
     assert_int_equal(attn_tape_create(&tape, context), ATTN_OK);
-    attn_beam_search_options options = {.bos = BOS, .eos = EOS, .allowed = lists, .nallowed = &n};
+    attn_beam_search_options options = {.bos = BOS, .eos = EOS, .sentences = &sentence};
     assert_int_equal(attn__shortlist_create(&list, context, 1, V, &options), ATTN_OK);
     assert_int_equal(list.n, 3);
     attn__shortlist_destroy(&list, tape);
-    options.prefix = prefix;
-    options.nprefix = &nprefix;
+    sentence.prefix = forced;
+    sentence.nprefix = 1;
     assert_int_equal(attn__shortlist_create(&list, context, 1, V, &options), ATTN_ERROR_ARGUMENT);
     attn__shortlist_destroy(&list, tape);
-    options.prefix = NULL;
     for (int i = 0; i < 5; i++) {
-        options.allowed = &bad[i];
-        options.nallowed = &counts[i];
+        sentence = (attn_beam_sentence){.allowed = bad[i], .nallowed = counts[i]};
         assert_int_equal(attn__shortlist_create(&list, context, 1, V, &options), ATTN_ERROR_ARGUMENT);
         attn__shortlist_destroy(&list, tape);
     }
@@ -835,9 +815,9 @@ static void finished_sentences_leave(void **state)
     attn__beam beam;
     attn_tensor *logits = NULL;
     int64_t places[8], n;
-    assert_int_equal(attn__beam_create(&beam, context, 8, V,
-                                       &(attn_beam_search_options){.bos = BOS, .eos = EOS, .max_len = MOST}, NULL),
-                     ATTN_OK);
+    assert_int_equal(
+        attn__beam_create(&beam, context, 8, V, &(attn_beam_search_options){.bos = BOS, .eos = EOS, .max_len = MOST}),
+        ATTN_OK);
     assert_int_equal(attn_tensor_create(&logits, context, ATTN_F32, 2, (int64_t[]){8, V}), ATTN_OK);
     for (int64_t i = 0; i < 8; i++)
         test_set(logits, i * V + (i == 2 || i == 5 ? EOS : i % 3 + 1), 5);
@@ -873,7 +853,7 @@ static void search_ends_by_its_stopping_rule(void **state)
                                             .rule = ATTN_LENGTH_POWER,
                                             .stopping = stopping};
         attn__beam beam;
-        assert_int_equal(attn__beam_create(&beam, context, 1, V, &options, NULL), ATTN_OK);
+        assert_int_equal(attn__beam_create(&beam, context, 1, V, &options), ATTN_OK);
         for (bool left = true; left;) {
             attn_tensor *logits = NULL;
             attn_tensor_create(&logits, context, ATTN_F32, 2, (int64_t[]){WIDTH, V});

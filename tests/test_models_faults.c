@@ -29,10 +29,11 @@ static attn_status translate(attn_model *model)
             ((int32_t *)attn_tensor_data(src))[i] = ids[i];
         for (int i = 0; i < 2; i++)
             ((int32_t *)attn_tensor_data(src_lens))[i] = lens[i];
-        static const int32_t some[] = {0, 2, 3}, *const allowed[] = {some, some};
+        static const int32_t some[] = {0, 2, 3};
+        static const attn_beam_sentence sentences[] = {{.allowed = some, .nallowed = 3},
+                                                       {.allowed = some, .nallowed = 2}};
         attn_beam_search_options options = {.bos = 1, .eos = 2, .max_len = 4, .beam = 2};
-        options.allowed = allowed;
-        options.nallowed = (const int64_t[]){3, 2};
+        options.sentences = sentences;
         status = attn_seq2seq_translate(model, src, src_lens, &options, results);
     }
     if (status == ATTN_OK)

@@ -168,6 +168,21 @@ typedef enum attn_length_rule {
 } attn_length_rule;
 typedef enum attn_stopping { ATTN_STOP_LIKELY = 0, ATTN_STOP_FULL, ATTN_STOP_NEVER } attn_stopping;
 
+/* What a search keeps to for one sentence. A field that is 0 or NULL does not limit the search. */
+typedef struct attn_beam_sentence {
+    int64_t max_len; /* a smaller max_len for this sentence */
+    /* Forced prefix. Each hypothesis begins with these tokens, whatever their probability. They are fewer than max_len and
+     * do not include the end token. */
+    const int32_t *prefix;
+    int64_t nprefix;
+    /* The allowed tokens in ascending order, including the end token and the tokens of the prefix. Other tokens have no
+     * share of the probability. NULL: all tokens are allowed. All sentences of a batch have such a list, or none has. */
+    const int32_t *allowed;
+    int64_t nallowed;
+    int64_t number; /* number of the sentence in error messages; 0: its place in the batch, counted from 1 */
+    int64_t reserved[4];
+} attn_beam_sentence;
+
 /* Options of a beam search. Zero means the default. The ids have no default. */
 typedef struct attn_beam_search_options {
     int32_t bos, eos;      /* first and last token of a sentence */
@@ -191,20 +206,9 @@ typedef struct attn_beam_search_options {
      * multiplied by this number if it is negative, and divided if it is positive (arXiv:1909.05858). 0, 1: no
      * penalty. */
     double repetition_penalty;
-    int64_t min_len; /* minimum length of a hypothesis in tokens, including the end token */
-    /* a smaller max_len for each sentence; NULL: all sentences have the same maximum */
-    const int64_t *max_lens;
-    int64_t nbest; /* number of hypotheses to return for each sentence, at most `beam`; 0: 1 */
-    /* Forced prefixes. Each hypothesis of sentence b begins with the tokens of prefix[b], whatever their
-     * probability. prefix[b] has nprefix[b] tokens, which are fewer than max_len and do not include the end token.
-     * NULL: no prefixes. */
-    const int32_t *const *prefix;
-    const int64_t *nprefix;
-    /* The allowed tokens of sentence b. allowed[b] has nallowed[b] tokens in ascending order, including the end
-     * token and the tokens of the prefix. Other tokens have no share of the probability. NULL: all tokens are
-     * allowed. */
-    const int32_t *const *allowed;
-    const int64_t *nallowed;
+    int64_t min_len;                     /* minimum length of a hypothesis in tokens, including the end token */
+    int64_t nbest;                       /* number of hypotheses to return for each sentence, at most `beam`; 0: 1 */
+    const attn_beam_sentence *sentences; /* [B] what holds for each sentence alone; NULL: nothing does */
     /* true: greedy search compares logits instead of probabilities, and log_prob and score are 0. The result can
      * change only if two different logits have probabilities that are equal as doubles. */
     bool unscored;

@@ -11,6 +11,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ------------------------------------------------------------------------------------------------- products */
 
@@ -34,12 +35,23 @@ attn__product attn__product_of(const char *architecture)
     return ATTN__PRODUCT_CLASSIFIER;
 }
 
-const char *attn__use_of(const char *architecture)
+attn_status attn__product_check(attn_context *context, const char *settings, const attn_config *config,
+                                attn__product product)
 {
+    static const char *const nouns[] = {[ATTN__PRODUCT_TRANSLATOR] = "a translator",
+                                        [ATTN__PRODUCT_CLASSIFIER] = "a classifier",
+                                        [ATTN__PRODUCT_DETECTOR] = "a detector",
+                                        [ATTN__PRODUCT_GENERATOR] = "a model that draws images",
+                                        [ATTN__PRODUCT_MSA] = "an MSA Transformer"};
+    const char *name = attn_config_text(config, "architecture", NULL), *use = NULL;
+    if (!name)
+        return product == ATTN__PRODUCT_CLASSIFIER ? ATTN_OK : attn__foreign_type_refuse(context, settings, config);
+    if (attn__product_of(name) == product)
+        return ATTN_OK;
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        if (strcmp(architecture, families[i].architecture) == 0)
-            return families[i].use;
-    return NULL;
+        use = strcmp(name, families[i].architecture) == 0 ? families[i].use : use;
+    return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: \"%.60s\" is not %s%s%s", settings, name, nouns[product],
+                      use ? "; it " : "", use ? use : "");
 }
 
 /* A classifier of pictures has names of classes, or the settings of a model of pictures that counts them. */
@@ -77,10 +89,12 @@ static bool has(const attn__identity *is, const char *name)
     return attn__file_in(is->path, &name, 1) != NULL;
 }
 
+/* Reports whether the path is a regular file that begins as a zip archive does. */
 static bool is_zip(const char *path)
 {
     char bytes[4] = "";
-    FILE *file = fopen(path, "rb");
+    struct stat about;
+    FILE *file = stat(path, &about) == 0 && S_ISREG(about.st_mode) ? fopen(path, "rb") : NULL;
     size_t n = file ? fread(bytes, 1, sizeof bytes, file) : 0;
     if (file)
         fclose(file);
@@ -167,7 +181,6 @@ attn_status attn__identify(attn__identity *is, attn_context *context, const char
         is->tokenizer = attn__tokenizer_file(path);
     } else if (attn_file_exists(path)) {
         is->form = ATTN__FORM_FILE;
-        is->zip = is_zip(path);
     }
     is->product = product_of(is);
     return status;
@@ -235,11 +248,11 @@ attn_status attn__identity_translates(const attn__identity *is)
     snprintf(type, sizeof type, "a model of Hugging Face of the type \"%.60s\", which attn translate does not support",
              is->type);
     bool typed = is->form == ATTN__FORM_HUGGING_FACE && strcmp(is->type, "marian") != 0;
-    const char *what = is->directory && has(is, "decoder.yml") ? NULL
-                       : is->form == ATTN__FORM_CTRANSLATE2    ? "a model of CTranslate2"
-                       : is->form == ATTN__FORM_BERGAMOT       ? "a model of bergamot (Firefox Translations)"
-                       : typed                                 ? type
-                       : !is->zip                              ? NULL
+    const char *what = is->directory && has(is, "decoder.yml")            ? NULL
+                       : is->form == ATTN__FORM_CTRANSLATE2               ? "a model of CTranslate2"
+                       : is->form == ATTN__FORM_BERGAMOT                  ? "a model of bergamot (Firefox Translations)"
+                       : typed                                            ? type
+                       : is->form != ATTN__FORM_FILE || !is_zip(is->path) ? NULL
                        : attn__ends_with(is->path, ".argosmodel")
                            ? "a package of Argos Translate, a zip archive with a model of CTranslate2"
                            : "a zip archive";

@@ -39,7 +39,6 @@ typedef struct attn__identity {
     attn__form form;
     attn__product product;
     bool directory;
-    bool zip;                  /* a file that is a zip archive */
     bool adapter;              /* the directory has a low-rank adapter, which functions that read weights merge */
     bool weights;              /* the directory has a file of weights */
     const char *tokenizer;     /* name of the directory's tokenizer file (tokenizer_files.h); NULL: there is none */
@@ -77,9 +76,11 @@ attn_status attn__settings_beside(attn_config **config, attn_context *context, c
 
 /* Returns the product of the models of an architecture. All that are not listed are classifiers. */
 attn__product attn__product_of(const char *architecture);
-/* Returns what the models of an architecture are for, such as "translates: attn translate uses it". Returns NULL for
- * classifiers. */
-const char *attn__use_of(const char *architecture);
+/* Checks that the settings in the file `settings` are those of a model for the product. ATTN_ERROR_UNSUPPORTED: they are of
+ * another model; the message names its architecture, and what attn does with it. ATTN_ERROR_FORMAT: they name no
+ * architecture. Settings of classifiers may name any that is of no other product, or none. */
+attn_status attn__product_check(attn_context *context, const char *settings, const attn_config *config,
+                                attn__product product);
 
 /* Fails if the path is a model of translation, or of another kind of text, in a form that attn does not load.
  * ATTN_ERROR_UNSUPPORTED: the message names the program, and what attn loads. */

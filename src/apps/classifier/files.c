@@ -101,16 +101,6 @@ static const attn_setting input_keys[] = {
      "pixels from which the middle is cut out; 0: as many as the input has"},
 };
 
-/* Checks that a directory is that of a classifier. If it is of another kind, the error names this kind, which is
- * clearer than a missing key. */
-static attn_status check_kind(const attn_classifier *c, const char *path)
-{
-    const char *name = attn_config_text(c->config, "architecture", ""), *use = attn__use_of(name);
-    return use ? attn__fail(c->context, ATTN_ERROR_UNSUPPORTED, "%s: \"%s\" is not a classifier; it %s", path, name,
-                            use)
-               : ATTN_OK;
-}
-
 static attn_status read_inputs(attn_classifier *c, const char *path)
 {
     static const attn__keys table = {.keys = input_keys, .n = sizeof input_keys / sizeof *input_keys};
@@ -200,7 +190,7 @@ static attn_status load_parts(attn_classifier *c, const char *path, const char *
     c->config = from.config;
     bool bare = names || (status == ATTN_OK && !attn_config_get(c->config, "class_names"));
     if (status == ATTN_OK)
-        status = check_kind(c, from.settings);
+        status = attn__product_check(c->context, from.settings, c->config, ATTN__PRODUCT_CLASSIFIER);
     if (status == ATTN_OK && !bare)
         status = read_inputs(c, from.settings);
     if (status == ATTN_OK)

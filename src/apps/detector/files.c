@@ -248,9 +248,8 @@ attn_status attn__detector_open(attn__foreign *foreign, attn_context *context, c
     bool own = !names && is->named[0];
     if (status != ATTN_OK)
         return status;
-    if (own && strcmp(is->named, architecture) != 0)
-        status = attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: \"%.60s\" is not a detector; expected detr", path,
-                            is->named);
+    if (own)
+        status = attn__product_check(context, path, is->config, ATTN__PRODUCT_DETECTOR);
     else if (!own && !names && is->type[0] && strcmp(is->type, "detr") != 0)
         status = attn__foreign_type_refuse(context, path, is->config);
     else if (!own && !names)

@@ -44,13 +44,9 @@ static attn_status read_inputs(attn_generator *g, const char *path)
     static const attn__keys table = {.keys = input_keys, .n = sizeof input_keys / sizeof *input_keys};
     attn__keys_options of_file = {.name = path, .refusal = ATTN_ERROR_FORMAT, .select = true};
     attn_config *checked;
-    const char *name = attn_config_text(g->config, "architecture", "");
-    if (!name[0])
-        return attn__foreign_type_refuse(g->context, path, g->config);
-    if (strcmp(name, "axial-transformer") != 0)
-        return attn__fail(g->context, ATTN_ERROR_UNSUPPORTED,
-                          "%s: \"%.80s\" is not a model that draws images; expected axial-transformer", path, name);
-    attn_status status = attn__keys_resolve(&checked, g->context, &table, g->config, &of_file);
+    attn_status status = attn__product_check(g->context, path, g->config, ATTN__PRODUCT_GENERATOR);
+    if (status == ATTN_OK)
+        status = attn__keys_resolve(&checked, g->context, &table, g->config, &of_file);
     if (status != ATTN_OK)
         return status;
     g->shape = (attn_image_shape){attn_config_int(checked, "width", 1), attn_config_int(checked, "height", 1),

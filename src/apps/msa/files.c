@@ -180,17 +180,12 @@ static attn_status load_identified(attn_msa *msa, attn__identity *is, const char
     char weights[ATTN__PATH];
     attn_config *file = NULL;
     attn_named_list rest = {.context = msa->context};
-    const char *config = is->settings;
     attn_status status =
         file_of_weights ? attn__path_copy(msa->context, weights, file_of_weights) : attn__identity_weights(is, weights);
     if (status == ATTN_OK)
         status = attn__identity_config(is, &file);
-    if (status == ATTN_OK && !attn_config_text(file, "architecture", NULL))
-        status = attn__foreign_type_refuse(msa->context, config, file);
-    if (status == ATTN_OK && strcmp(attn_config_text(file, "architecture", ""), "msa-transformer") != 0)
-        status =
-            attn__fail(msa->context, ATTN_ERROR_UNSUPPORTED, "%s: the architecture is \"%.60s\", not msa-transformer",
-                       config, attn_config_text(file, "architecture", ""));
+    if (status == ATTN_OK)
+        status = attn__product_check(msa->context, is->settings, file, ATTN__PRODUCT_MSA);
     if (status == ATTN_OK)
         status = attn__msa_build_from(msa, file, weights, options);
     const char *regression = "none";

@@ -210,8 +210,8 @@ static attn_status look(attn_translator *t, const attn_pairs *pairs, results *r,
     return ATTN_OK;
 }
 
-static attn_status translate_all(attn_translator *t, const attn_pairs *pairs, const attn_translator_judging *judging,
-                                 results *r, attn_translator_score *score)
+static attn_status score_pairs(attn_translator *t, const attn_pairs *pairs, const attn_translator_judging *judging,
+                               results *r, attn_translator_score *score)
 {
     attn_status status = list_sentences(t->context, pairs, judging->all_references, r);
     for (int64_t i = 0; i < r->pairs && status == ATTN_OK; i++) {
@@ -243,7 +243,7 @@ static attn_status translate_all(attn_translator *t, const attn_pairs *pairs, co
 static attn_status judge(attn_translator *t, const attn_pairs *pairs, const attn_translator_judging *judging,
                          results *r, attn_translator_score *score)
 {
-    attn_status status = translate_all(t, pairs, judging, r, score);
+    attn_status status = score_pairs(t, pairs, judging, r, score);
     if (status == ATTN_OK)
         status = attn_bleu_corpus(&score->corpus, t->context, r->predictions, r->references, r->counts, r->n);
     if (status == ATTN_OK)

@@ -118,15 +118,6 @@ attn_status attn__translator_model(attn_model **model, attn_context *context, co
     return status;
 }
 
-static attn_status check_kind(const attn_translator *t, const attn__foreign *from)
-{
-    const attn_architecture *architecture = attn__foreign_architecture(from);
-    return architecture && architecture->seq2seq
-               ? ATTN_OK
-               : attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"architecture\" is \"%s\", which is not a translator",
-                            from->settings, attn_config_text(t->config, "architecture", ""));
-}
-
 static attn_status check_vocabularies(const attn_translator *t, const char *directory)
 {
     int64_t source = attn_config_int(t->config, "src_vocab_size", -1);
@@ -205,7 +196,7 @@ static void set_lengths(attn_translator *t)
  * attn's names. */
 static attn_status load_own(attn_translator *t, const char *directory, const attn__foreign *from)
 {
-    attn_status status = check_kind(t, from);
+    attn_status status = attn__product_check(t->context, from->settings, t->config, ATTN__PRODUCT_TRANSLATOR);
     if (status == ATTN_OK)
         status = read_kept(t, from->settings);
     if (status == ATTN_OK)

@@ -96,9 +96,7 @@ typedef struct batch_of {
     const attn_translator *owner;
     const attn__sentence *sentences;
     int64_t n;
-    const int32_t **prefix, **allowed;
-    /* numbers: for each sentence, its number in error messages, counted from 1 */
-    int64_t *nprefix, *nallowed, *most, *numbers;
+    attn_beam_sentence *limits; /* what the search of each sentence keeps to */
 } batch_of;
 
 /* Translates a batch by beam search and fills `hypotheses`. */
@@ -108,26 +106,19 @@ static attn_status search(const attn_translator *t, const tapes *on, const batch
     attn_tensor *source, *lens;
     attn_beam_search_options decoding = decoding_options(t, options);
     for (int64_t i = 0; i < batch->n; i++) {
-        batch->prefix[i] = batch->sentences[i].prefix;
-        batch->nprefix[i] = batch->sentences[i].nprefix;
-        batch->numbers[i] = batch->sentences[i].line + 1;
-        batch->most[i] = batch->sentences[i].most;
-        decoding.max_len = batch->most[i] > decoding.max_len ? batch->most[i] : decoding.max_len;
-        batch->allowed[i] = batch->sentences[i].allowed;
-        batch->nallowed[i] = batch->sentences[i].nallowed;
+        const attn__sentence *s = &batch->sentences[i];
+        batch->limits[i] = (attn_beam_sentence){.max_len = s->most,
+                                                .prefix = s->prefix,
+                                                .nprefix = s->nprefix,
+                                                .allowed = s->allowed,
+                                                .nallowed = s->nallowed,
+                                                .number = s->line + 1};
+        decoding.max_len = s->most > decoding.max_len ? s->most : decoding.max_len;
     }
-    if (options->shortlist) {
-        decoding.allowed = batch->allowed;
-        decoding.nallowed = batch->nallowed;
-    }
-    decoding.prefix = batch->prefix;
-    decoding.nprefix = batch->nprefix;
-    decoding.max_lens = batch->most;
+    decoding.sentences = batch->limits;
     attn_tape_reset(on->sources, NULL);
     attn_status status = stack(t, on->sources, batch->sentences, batch->n, &source, &lens);
-    return status == ATTN_OK
-               ? attn__seq2seq_translate(t->model, on->model, source, lens, &decoding, batch->numbers, hypotheses)
-               : status;
+    return status == ATTN_OK ? attn__seq2seq_search(t->model, on->model, source, lens, &decoding, hypotheses) : status;
 }
 
 static attn_status align(const attn_translator *t, const tapes *on, const batch_of *batch, int64_t each,
@@ -191,9 +182,10 @@ static attn_status keep_tokens(const attn_translator *t, const attn__sentence *s
     return ATTN_OK;
 }
 
-static attn_status translate_batch(const attn_translator *t, const tapes *on, const batch_of *batch,
-                                   const attn_translator_options *options, attn_hypothesis *hypotheses,
-                                   attn_translation *results, attn__attended *attended)
+/* Searches a batch, keeps its best hypotheses, and writes their texts and alignments to the results. */
+static attn_status finish_batch(const attn_translator *t, const tapes *on, const batch_of *batch,
+                                const attn_translator_options *options, attn_hypothesis *hypotheses,
+                                attn_translation *results, attn__attended *attended)
 {
     attn_status status = search(t, on, batch, options, hypotheses);
     if (status == ATTN_OK && options->mbr)
@@ -303,17 +295,9 @@ static attn_status begin_worker(worker *w, const batches *all, bool alone)
     attn_context *context = w->t->context;
     w->hypotheses =
         attn__alloc_zero(context, attn__size_mul(size * (size_t)searched(all->options), sizeof *w->hypotheses));
-    size_t pointers = attn__size_mul(2 * size, sizeof *w->batch.prefix);
-    size_t counts = attn__size_mul(4 * size, sizeof *w->batch.nprefix);
     w->batch =
-        (batch_of){.owner = all->t, .prefix = attn__alloc(context, pointers), .nprefix = attn__alloc(context, counts)};
-    w->status = w->hypotheses && w->batch.prefix && w->batch.nprefix ? ATTN_OK : ATTN_ERROR_MEMORY;
-    if (w->status == ATTN_OK) {
-        w->batch.allowed = w->batch.prefix + size;
-        w->batch.nallowed = w->batch.nprefix + size;
-        w->batch.most = w->batch.nallowed + size;
-        w->batch.numbers = w->batch.most + size;
-    }
+        (batch_of){.owner = all->t, .limits = attn__alloc(context, attn__size_mul(size, sizeof *w->batch.limits))};
+    w->status = w->hypotheses && w->batch.limits ? ATTN_OK : ATTN_ERROR_MEMORY;
     if (w->status == ATTN_OK)
         w->status = attn_tape_create(&w->on.sources, context);
     if (w->status == ATTN_OK)
@@ -330,15 +314,15 @@ static void end_worker(worker *w)
     attn_tape_destroy(w->on.model);
     attn_tape_destroy(w->on.sources);
     if (w->t) {
-        attn__free(w->t->context, w->batch.prefix);
-        attn__free(w->t->context, w->batch.nprefix);
+        attn__free(w->t->context, w->batch.limits);
         attn__free(w->t->context, w->hypotheses);
     }
     if (w->context)
         attn_context_destroy(w->context);
 }
 
-static void translate_item(void *user, int64_t item, int thread)
+/* Runs the batch `item` of a call on the worker of this thread. */
+static void run_worker_item(void *user, int64_t item, int thread)
 {
     batches *all = user;
     worker *w = &all->workers[thread];
@@ -348,7 +332,7 @@ static void translate_item(void *user, int64_t item, int thread)
     ATTN__CALL(w->t->context); /* the call is the outermost one if the worker has a context of its own */
     w->batch.sentences = all->sentences + at;
     w->batch.n = left < all->size ? left : all->size;
-    w->status = translate_batch(w->t, &w->on, &w->batch, all->options, w->hypotheses, all->results, all->attended);
+    w->status = finish_batch(w->t, &w->on, &w->batch, all->options, w->hypotheses, all->results, all->attended);
     int64_t done = atomic_fetch_add(&all->done, w->batch.n) + w->batch.n;
     if (thread == 0 && w->status == ATTN_OK)
         w->status = attn__work(all->t->context, "sentences", done, all->n);
@@ -379,11 +363,11 @@ static void run_batches(batches *all, int64_t count, int threads, bool alone)
     for (int i = 0; i < threads && status == ATTN_OK; i++)
         status = begin_worker(&all->workers[i], all, alone);
     for (int64_t i = 0; i < count && status == ATTN_OK && alone; i++) {
-        translate_item(all, i, 0);
+        run_worker_item(all, i, 0);
         status = all->workers[0].status;
     }
     if (status == ATTN_OK && !alone)
-        attn__parallel_items(threads, count, translate_item, all);
+        attn__parallel_items(threads, count, run_worker_item, all);
 }
 
 /* Creates a tape that keeps packed weights. */
@@ -408,9 +392,9 @@ attn_status attn_translator_pack_weights(attn_translator *translator)
     return status;
 }
 
-/* Translates the batches, if possible on several threads. How sentences are divided into batches does not depend on
+/* Runs the batches, if possible on several threads. How sentences are divided into batches does not depend on
  * the number of threads. So the results have the same bits for any number of threads. */
-static attn_status translate_batches(batches *all)
+static attn_status run_on_workers(batches *all)
 {
     attn_context *context = all->t->context;
     int64_t count = (all->n + all->size - 1) / all->size;
@@ -433,9 +417,10 @@ static attn_status translate_batches(batches *all)
     return status;
 }
 
-static attn_status translate_sorted(attn_translator *t, const attn__sentence *sentences, int64_t n,
-                                    const attn_translator_options *options, attn_translation *results,
-                                    attn__attended *attended)
+/* Divides sorted sentences into batches and runs them. Sentences without tokens come last, and have empty results. */
+static attn_status divide_into_batches(attn_translator *t, const attn__sentence *sentences, int64_t n,
+                                       const attn_translator_options *options, attn_translation *results,
+                                       attn__attended *attended)
 {
     batches all = {.t = t, .sentences = sentences, .options = options, .results = results, .attended = attended};
     attn_status status = ATTN_OK;
@@ -444,7 +429,7 @@ static attn_status translate_sorted(attn_translator *t, const attn__sentence *se
     /* limited to the number of sentences, because the requested size may be too large for memory */
     all.size = options->batch < all.n ? options->batch : all.n;
     if (all.n > 0)
-        status = translate_batches(&all);
+        status = run_on_workers(&all);
     for (int64_t i = all.n; status == ATTN_OK && i < n; i++)
         status = finish_empty(t, options->alignments, &results[sentences[i].line * options->nbest]);
     return status;
@@ -463,9 +448,9 @@ static attn_status check_options(const attn_translator *t, const attn_translator
     return attn__shortlist_fits(t, o);
 }
 
-static attn_status translate_lines(attn_translator *t, const char *const *lines, int64_t n,
-                                   const attn_translator_options *o, attn_translation *results,
-                                   attn__attended *attended)
+/* Encodes the lines, and runs them sorted by length. */
+static attn_status encode_lines(attn_translator *t, const char *const *lines, int64_t n,
+                                const attn_translator_options *o, attn_translation *results, attn__attended *attended)
 {
     memset(results, 0, (size_t)(n * o->nbest) * sizeof *results);
     attn__sentence *sentences = attn__alloc_zero(t->context, attn__size_mul((size_t)n, sizeof *sentences));
@@ -476,7 +461,7 @@ static attn_status translate_lines(attn_translator *t, const char *const *lines,
     }
     if (status == ATTN_OK) {
         qsort(sentences, (size_t)n, sizeof *sentences, longer_first);
-        status = translate_sorted(t, sentences, n, o, results, attended);
+        status = divide_into_batches(t, sentences, n, o, results, attended);
     }
     attn__sentences_free(t->context, sentences, n);
     if (status != ATTN_OK)
@@ -484,10 +469,10 @@ static attn_status translate_lines(attn_translator *t, const char *const *lines,
     return status;
 }
 
-/* Translates n lines. `attended` may be given if n is 1, and otherwise is NULL. */
-static attn_status translate_with(attn_translator *t, const char *const *lines, int64_t n,
-                                  const attn_translator_options *options, attn_translation *results,
-                                  attn__attended *attended)
+/* Resolves the options, and translates n lines by them. `attended` may be given if n is 1, and otherwise is NULL. */
+static attn_status resolve_options(attn_translator *t, const char *const *lines, int64_t n,
+                                   const attn_translator_options *options, attn_translation *results,
+                                   attn__attended *attended)
 {
     if (ATTN__CHECK_RESERVED(t->context, options, attn_translator_options) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
@@ -497,7 +482,7 @@ static attn_status translate_with(attn_translator *t, const char *const *lines, 
         return status;
     status = check_options(t, &resolved);
     if (status == ATTN_OK)
-        status = translate_lines(t, lines, n, &resolved, results, attended);
+        status = encode_lines(t, lines, n, &resolved, results, attended);
     attn__free(t->context, (void *)(uintptr_t)resolved.suppressed);
     return status;
 }
@@ -506,7 +491,7 @@ attn_status attn_translator_translate(attn_translator *t, const char *const *lin
                                       const attn_translator_options *options, attn_translation *results)
 {
     ATTN__CALL(t->context);
-    return translate_with(t, lines, n, options, results, NULL);
+    return resolve_options(t, lines, n, options, results, NULL);
 }
 
 attn_status attn__translator_attend(attn_translator *t, attn_tape *tape, const char *line,
@@ -516,7 +501,7 @@ attn_status attn__translator_attend(attn_translator *t, attn_tape *tape, const c
     attn_translator_options best = options ? *options : (attn_translator_options){0};
     best.nbest = 1; /* because `result` is one translation */
     *attended = (attn__attended){.weights = {.context = t->context}};
-    attn_status status = translate_with(t, &line, 1, &best, result, attended);
+    attn_status status = resolve_options(t, &line, 1, &best, result, attended);
     if (status != ATTN_OK || attended->nsource == 0)
         return status;
     const attn__aligned again = {

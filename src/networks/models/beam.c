@@ -29,27 +29,29 @@ static void *zeros(attn_context *context, int64_t a, int64_t b, size_t size)
 /* Returns the number that error messages use for a sentence. */
 static long long number(const attn__beam *beam, int64_t sentence)
 {
-    return (long long)(beam->numbers ? beam->numbers[sentence] : sentence + 1);
+    const attn_beam_sentence *s = beam->options.sentences;
+    return (long long)(s && s[sentence].number ? s[sentence].number : sentence + 1);
 }
 
 /* Returns the maximum length of a sentence's hypotheses, in tokens. */
 static int64_t limit(const attn__beam *beam, int64_t sentence)
 {
-    const int64_t *own = beam->options.max_lens;
-    return own && own[sentence] < beam->max_len ? own[sentence] : beam->max_len;
+    int64_t own = beam->options.sentences ? beam->options.sentences[sentence].max_len : 0;
+    return own > 0 && own < beam->max_len ? own : beam->max_len;
 }
 
 static attn_status check_prefixes(const attn__beam *beam, int64_t vocabulary)
 {
     const attn_beam_search_options *o = &beam->options;
-    for (int64_t i = 0; o->prefix && i < beam->batch; i++) {
-        if (o->nprefix[i] < 0 || (o->nprefix[i] > 0 && o->nprefix[i] >= limit(beam, i))) {
+    for (int64_t i = 0; o->sentences && i < beam->batch; i++) {
+        const attn_beam_sentence *s = &o->sentences[i];
+        if (s->nprefix < 0 || (s->nprefix > 0 && s->nprefix >= limit(beam, i))) {
             return attn__fail(beam->context, ATTN_ERROR_ARGUMENT,
                               "sentence %lld begins with %lld tokens, but there is room for only %lld and the end",
-                              number(beam, i), (long long)o->nprefix[i], (long long)limit(beam, i) - 1);
+                              number(beam, i), (long long)s->nprefix, (long long)limit(beam, i) - 1);
         }
-        for (int64_t j = 0; j < o->nprefix[i]; j++) {
-            int32_t token = o->prefix[i][j];
+        for (int64_t j = 0; j < s->nprefix; j++) {
+            int32_t token = s->prefix[j];
             if (token < 0 || token >= vocabulary || token == o->eos) {
                 return attn__fail(
                     beam->context, ATTN_ERROR_ARGUMENT,
@@ -62,12 +64,11 @@ static attn_status check_prefixes(const attn__beam *beam, int64_t vocabulary)
 }
 
 attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t batch, int64_t vocabulary,
-                              const attn_beam_search_options *options, const int64_t *numbers)
+                              const attn_beam_search_options *options)
 {
     int64_t width = options->beam > 1 ? options->beam : 1, n = options->max_len > 0 ? options->max_len : 64;
     *beam = (attn__beam){.context = context,
                          .options = *options,
-                         .numbers = numbers,
                          .batch = batch,
                          .width = width,
                          .max_len = n,
@@ -256,7 +257,7 @@ static int64_t add_row(const attn__beam *beam, const attn__beam_row *x, int64_t 
 
 static bool is_forced(const attn__beam *beam, int64_t sentence)
 {
-    return beam->options.prefix && beam->step < beam->options.nprefix[sentence];
+    return beam->options.sentences && beam->step < beam->options.sentences[sentence].nprefix;
 }
 
 /* Returns the value to add to a row's logits so that they become log-probabilities of continuations. Returns 0 if
@@ -277,7 +278,7 @@ static int64_t follow_prefix(const attn__beam *beam, attn_tensor *logits, int64_
 {
     int64_t sentence = beam->live[place], row = sentence * beam->width;
     attn__beam_row x = row_of(beam, sentence, logits, place * beam->width);
-    int32_t token = beam->options.prefix[sentence][beam->step];
+    int32_t token = beam->options.sentences[sentence].prefix[beam->step];
     double its = attn__beam_logit(&x, attn__beam_place(&x, token));
     list[0] = (candidate){its + base_of(beam, &x, row), row, token};
     return 1;

@@ -32,7 +32,6 @@ static inline double attn__beam_logit(const attn__beam_row *x, int64_t i)
 typedef struct attn__beam {
     attn_context *context;
     attn_beam_search_options options;
-    const int64_t *numbers; /* numbers that error messages use for the sentences; NULL: sentences are counted from 1 */
     int64_t batch, width, max_len;
     int64_t wanted;         /* number of hypotheses to return for each sentence */
     bool unscored;          /* true: the caller does not need scores, so log_prob may be any finite value */
@@ -58,11 +57,10 @@ typedef struct attn__beam {
     double *picked;
 } attn__beam;
 
-/* Creates the state of a search over `batch` sentences. `numbers` has one entry for each sentence and must outlive the
- * beam. ATTN_ERROR_MEMORY: there is no memory. ATTN_ERROR_ARGUMENT: an option is invalid. A beam whose creation failed
+/* Creates the state of a search over `batch` sentences. `options->sentences` must outlive the beam. ATTN_ERROR_MEMORY: there is no memory. ATTN_ERROR_ARGUMENT: an option is invalid. A beam whose creation failed
  * may be destroyed, and so may a beam whose bytes are all zero. */
 attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t batch, int64_t vocabulary,
-                              const attn_beam_search_options *options, const int64_t *numbers);
+                              const attn_beam_search_options *options);
 void attn__beam_destroy(attn__beam *beam);
 /* Restricts the search to a list of tokens. The logits of later calls belong to the tokens of this list.
  * ATTN_ERROR_MEMORY: there is no memory. */

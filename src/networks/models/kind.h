@@ -79,11 +79,10 @@ struct attn_decoding {
 attn_status attn__decoding_select(attn_decoding *decoding, const int64_t *sentences, int64_t n);
 
 /* Does the same as attn_seq2seq_translate, on the caller's tape. `src` and `src_lens` must not be on this tape. The
- * tape keeps packed weights (tensor/packed_weights.h), so several calls can share them. `numbers` holds the numbers
- * of the sentences in error messages. If it is NULL, sentences are counted from 1. */
-attn_status attn__seq2seq_translate(attn_model *model, attn_tape *tape, const attn_tensor *src,
-                                    const attn_tensor *src_lens, const attn_beam_search_options *options,
-                                    const int64_t *numbers, attn_hypothesis *results);
+ * tape keeps packed weights (tensor/packed_weights.h), so several calls can share them. */
+attn_status attn__seq2seq_search(attn_model *model, attn_tape *tape, const attn_tensor *src,
+                                 const attn_tensor *src_lens, const attn_beam_search_options *options,
+                                 attn_hypothesis *results);
 
 /* attn__model_begin gives the tape the model's precision for products, and attn__model_end restores the tape's own
  * precision. If the tape records but the precision does not support gradients, attn__model_begin sets an error and

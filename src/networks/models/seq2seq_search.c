@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Translates with a sequence-to-sequence model by greedy or beam search.
+ * Searches the outputs of a sequence-to-sequence model, greedily or with a beam.
  */
 #include "models/beam.h"
 #include "models/kind.h"
@@ -22,7 +22,7 @@ static attn_status follow(attn_decoding *decoding, attn__beam *beam, int64_t *pl
     return status;
 }
 
-static attn_status search_with(attn_decoding *decoding, attn__beam *beam, attn_tape *tape, int64_t *places)
+static attn_status run_steps(attn_decoding *decoding, attn__beam *beam, attn_tape *tape, int64_t *places)
 {
     attn_status status = ATTN_OK;
     bool left = true;
@@ -39,16 +39,17 @@ static attn_status search_with(attn_decoding *decoding, attn__beam *beam, attn_t
     return status;
 }
 
-static attn_status search(attn_decoding *decoding, attn__beam *beam, attn_tape *tape)
+static attn_status decode(attn_decoding *decoding, attn__beam *beam, attn_tape *tape)
 {
     int64_t *places = attn__alloc(beam->context, attn__size_mul((size_t)beam->batch, sizeof *places));
-    attn_status status = places ? search_with(decoding, beam, tape, places) : ATTN_ERROR_MEMORY;
+    attn_status status = places ? run_steps(decoding, beam, tape, places) : ATTN_ERROR_MEMORY;
     attn__free(beam->context, places);
     return status;
 }
 
-static attn_status translate(attn_model *model, attn_tape *tape, const attn_tensor *src, const attn_tensor *src_lens,
-                             const attn_beam_search_options *options, const int64_t *numbers, attn_hypothesis *results)
+attn_status attn__seq2seq_search(attn_model *model, attn_tape *tape, const attn_tensor *src,
+                                 const attn_tensor *src_lens, const attn_beam_search_options *options,
+                                 attn_hypothesis *results)
 {
     attn_decoding *decoding = NULL;
     attn__shortlist shortlist = {0};
@@ -57,6 +58,7 @@ static attn_status translate(attn_model *model, attn_tape *tape, const attn_tens
         .max_len = options->max_len, .beam = options->beam, .first_position = options->first_position};
     int64_t vocabulary =
         attn_config_int(model->config, "tgt_vocab_size", attn_config_int(model->config, "vocab_size", 0));
+    attn_tape_reset(tape, &(attn_tape_options){0});
     attn_status status = attn__packed_weights_begin(tape);
     if (status != ATTN_OK)
         return status;
@@ -64,7 +66,7 @@ static attn_status translate(attn_model *model, attn_tape *tape, const attn_tens
     attn_tape_reset(tape, &(attn_tape_options){0});
     attn__pool_trim(tape->pool); /* free the memory that the encoder needed, because a decoding step needs far less */
     if (status == ATTN_OK)
-        status = attn__beam_create(&beam, model->context, attn_tensor_length(src, 0), vocabulary, options, numbers);
+        status = attn__beam_create(&beam, model->context, attn_tensor_length(src, 0), vocabulary, options);
     if (status == ATTN_OK)
         status = attn__shortlist_create(&shortlist, model->context, attn_tensor_length(src, 0), vocabulary, options);
     if (status == ATTN_OK && shortlist.n > 0) {
@@ -72,7 +74,7 @@ static attn_status translate(attn_model *model, attn_tape *tape, const attn_tens
         status = attn__beam_limit(&beam, &shortlist);
     }
     if (status == ATTN_OK)
-        status = search(decoding, &beam, tape);
+        status = decode(decoding, &beam, tape);
     attn__shortlist_destroy(&shortlist, tape);
     attn__packed_weights_end(tape);
     if (status == ATTN_OK)
@@ -80,14 +82,6 @@ static attn_status translate(attn_model *model, attn_tape *tape, const attn_tens
     attn__beam_destroy(&beam);
     attn_decoding_destroy(decoding);
     return status;
-}
-
-attn_status attn__seq2seq_translate(attn_model *model, attn_tape *tape, const attn_tensor *src,
-                                    const attn_tensor *src_lens, const attn_beam_search_options *options,
-                                    const int64_t *numbers, attn_hypothesis *results)
-{
-    attn_tape_reset(tape, &(attn_tape_options){0});
-    return translate(model, tape, src, src_lens, options, numbers, results);
 }
 
 attn_status attn_seq2seq_translate(attn_model *model, const attn_tensor *src, const attn_tensor *src_lens,
@@ -105,7 +99,7 @@ attn_status attn_seq2seq_translate(attn_model *model, const attn_tensor *src, co
     }
     attn_status status = attn_tape_create(&tape, model->context);
     if (status == ATTN_OK)
-        status = attn__seq2seq_translate(model, tape, src, src_lens, options, NULL, results);
+        status = attn__seq2seq_search(model, tape, src, src_lens, options, results);
     attn_tape_destroy(tape);
     return status;
 }

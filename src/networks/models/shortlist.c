@@ -8,34 +8,35 @@
 
 #include <string.h>
 
-static bool is_allowed(const attn_beam_search_options *o, int64_t sentence, int32_t token)
+static bool is_allowed(const attn_beam_sentence *s, int32_t token)
 {
-    int64_t low = 0, high = o->nallowed[sentence];
+    int64_t low = 0, high = s->nallowed;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
-        if (o->allowed[sentence][middle] < token)
+        if (s->allowed[middle] < token)
             low = middle + 1;
         else
             high = middle;
     }
-    return low < o->nallowed[sentence] && o->allowed[sentence][low] == token;
+    return low < s->nallowed && s->allowed[low] == token;
 }
 
 static attn_status check(attn_context *context, int64_t batch, int64_t vocabulary, const attn_beam_search_options *o)
 {
     for (int64_t i = 0; i < batch; i++) {
-        for (int64_t j = 0; j < o->nallowed[i]; j++) {
-            int32_t token = o->allowed[i][j];
-            if (token < 0 || token >= vocabulary || (j > 0 && token <= o->allowed[i][j - 1])) {
+        const attn_beam_sentence *s = &o->sentences[i];
+        for (int64_t j = 0; j < s->nallowed; j++) {
+            int32_t token = s->allowed[j];
+            if (token < 0 || token >= vocabulary || (j > 0 && token <= s->allowed[j - 1])) {
                 return attn__fail(
                     context, ATTN_ERROR_ARGUMENT,
                     "sentence %lld of the batch: the allowed token %d is not one of the %lld tokens, or out of order",
                     (long long)i + 1, (int)token, (long long)vocabulary);
             }
         }
-        bool fits = is_allowed(o, i, o->eos);
-        for (int64_t j = 0; fits && o->prefix && j < o->nprefix[i]; j++)
-            fits = is_allowed(o, i, o->prefix[i][j]);
+        bool fits = is_allowed(s, o->eos);
+        for (int64_t j = 0; fits && j < s->nprefix; j++)
+            fits = is_allowed(s, s->prefix[j]);
         if (!fits) {
             return attn__fail(
                 context, ATTN_ERROR_ARGUMENT,
@@ -54,9 +55,9 @@ static attn_status collect(attn__shortlist *list, int64_t batch, const attn_beam
     int64_t all = 0;
     for (int64_t i = 0; i < batch; i++) {
         list->first[i] = all;
-        all += o->nallowed[i];
-        for (int64_t j = 0; j < o->nallowed[i]; j++)
-            place[o->allowed[i][j]] = 1;
+        all += o->sentences[i].nallowed;
+        for (int64_t j = 0; j < o->sentences[i].nallowed; j++)
+            place[o->sentences[i].allowed[j]] = 1;
     }
     list->first[batch] = all;
     list->columns = attn__alloc(list->context, attn__size_mul((size_t)all, sizeof *list->columns));
@@ -67,8 +68,8 @@ static attn_status collect(attn__shortlist *list, int64_t batch, const attn_beam
         }
     }
     for (int64_t i = 0; list->columns && i < batch; i++)
-        for (int64_t j = 0; j < o->nallowed[i]; j++)
-            list->columns[list->first[i] + j] = place[o->allowed[i][j]];
+        for (int64_t j = 0; j < o->sentences[i].nallowed; j++)
+            list->columns[list->first[i] + j] = place[o->sentences[i].allowed[j]];
     return list->columns ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
@@ -76,7 +77,10 @@ attn_status attn__shortlist_create(attn__shortlist *list, attn_context *context,
                                    const attn_beam_search_options *options)
 {
     *list = (attn__shortlist){.context = context, .vocabulary = vocabulary};
-    if (!options->allowed)
+    bool limited = false;
+    for (int64_t i = 0; options->sentences && i < batch; i++)
+        limited = limited || options->sentences[i].allowed;
+    if (!limited)
         return ATTN_OK;
     attn_status status = check(context, batch, vocabulary, options);
     if (status != ATTN_OK)
