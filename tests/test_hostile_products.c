@@ -215,10 +215,8 @@ enum { CHECK_N = 16, CHECK_K = 256 };
 static void fix(float *x)
 {
     double largest = 0;
-    for (int k = 0; k < CHECK_K; k++) { /* without fmax, whose reduction gcc 12 cannot compile for arm64 */
-        double size = fabs((double)x[k]);
-        largest = size > largest ? size : largest;
-    }
+    for (int k = 0; k < CHECK_K; k++)
+        largest = fmax(largest, fabs((double)x[k]));
     const double scale = ldexp(1, 22 - (largest > 0 ? ilogb(largest) : 0));
     for (int k = 0; k < CHECK_K; k++)
         x[k] = (float)(rint((double)x[k] * scale) / scale);
