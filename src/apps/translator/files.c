@@ -159,7 +159,7 @@ static attn_status read_split(attn_translator *t, const char *directory)
     char path[ATTN__PATH];
     attn_config *training = NULL;
     attn_status status = attn__settings_beside(&training, t->context, directory, "training.json", path);
-    for (size_t i = 0; i < sizeof keys / sizeof *keys && status == ATTN_OK; i++) {
+    for (size_t i = 0; training && i < sizeof keys / sizeof *keys && status == ATTN_OK; i++) {
         const attn_config_value *value = attn_config_get(training, keys[i]);
         bool number = value && (value->type == ATTN_CONFIG_TYPE_INT || value->type == ATTN_CONFIG_TYPE_REAL);
         status = number ? attn_config_set(t->config, keys[i], value) : ATTN_OK;
