@@ -239,6 +239,28 @@ bool walk_table(const walk *w, int r, int64_t *offset)
     return true;
 }
 
+int64_t walk_table_row(const walk *w, int r)
+{
+    const attn_relative *table = &w->p->relatives[r];
+    int64_t offset = (relative(w, table->query_dim, table->key_dim) + table->offset) * table->row_stride;
+    for (int d = 0; d < w->p->ndims; d++)
+        if (w->p->dims[d].role == ATTN_ROLE_BATCH)
+            offset += w->at[d] * table->stride[d];
+    return offset;
+}
+
+int64_t *walk_table_channels(const attn_problem *p, int r)
+{
+    int roles = p->relatives[r].kind == ATTN_RELATIVE_VALUE ? ROLE_V : ROLE_C;
+    walk w = {.p = p};
+    int64_t *channels = malloc((size_t)(walk_count(p, roles) + 1) * sizeof *channels), c = 0, offset;
+    if (walk_start(&w, roles))
+        do
+            channels[c++] = walk_table(&w, r, &offset) ? offset - walk_table_row(&w, r) : WALK_NO_CHANNEL;
+        while (walk_next(&w, roles));
+    return channels;
+}
+
 double walk_keep(const walk *w, uint64_t seed_offset)
 {
     const attn_problem *p = w->p;
