@@ -183,7 +183,7 @@ static bool is_masked(const walk *w, const attn_arrays *a)
     const attn_problem *p = w->p;
     for (int i = 0; i < p->nbands; i++) {
         int64_t d = relative(w, p->bands[i].query_dim, p->bands[i].key_dim), s = w->at[p->packed.batch_dim];
-        if (w->q_offsets && p->packed.align_ends && p->bands[i].query_dim == p->packed.query_dim &&
+        if (w->q_offsets && w->k_offsets && p->packed.align_ends && p->bands[i].query_dim == p->packed.query_dim &&
             p->bands[i].key_dim == p->packed.key_dim)
             d -= length_at(w->k_offsets, s) - length_at(w->q_offsets, s);
         if (d < p->bands[i].lo || d > p->bands[i].hi)
