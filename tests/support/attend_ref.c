@@ -63,7 +63,7 @@ typedef struct row {
     const attend_ref_arrays *value, *bound;
     attend_ref_units u;
     int64_t keys, nc, nv;
-    int64_t *channels[CHANNEL_ARRAYS];
+    int64_t *channels[CHANNEL_ARRAYS], *table[ATTN_MAX_RELATIVE];
     double scale, width;
     key *key;
     double *q, *w1, *w2, *dout, *o, *o_err, *pool;
@@ -230,21 +230,17 @@ static double score_tables(row *r, key *k)
     double sum = 0;
     for (int t = 0; t < r->p->nrelatives; t++) {
         attn_relative_kind kind = r->p->relatives[t].kind;
-        walk w = k->at;
-        int64_t c = 0, offset;
-        if (kind == ATTN_RELATIVE_VALUE || !walk_start(&w, ROLE_C))
-            continue;
-        do {
-            if (walk_table(&w, t, &offset)) {
-                double x = walk_load(walk_side(r->p), r->a->table[t], offset);
-                double with = kind == ATTN_RELATIVE_QUERY ? r->q[c] : k->k[c];
-                sum += with * x;
-                k->size += fabs(with * x);
-                (kind == ATTN_RELATIVE_QUERY ? k->slope_q : k->slope_k)[c] += x;
-                (kind == ATTN_RELATIVE_QUERY ? k->size_q : k->size_k)[c] += fabs(x);
-            }
-            c++;
-        } while (walk_next(&w, ROLE_C));
+        int64_t base = walk_table_row(&k->at, t);
+        for (int64_t c = 0; c < r->nc && kind != ATTN_RELATIVE_VALUE; c++) {
+            if (r->table[t][c] == WALK_NO_CHANNEL)
+                continue;
+            double x = walk_load(walk_side(r->p), r->a->table[t], base + r->table[t][c]);
+            double with = kind == ATTN_RELATIVE_QUERY ? r->q[c] : k->k[c];
+            sum += with * x;
+            k->size += fabs(with * x);
+            (kind == ATTN_RELATIVE_QUERY ? k->slope_q : k->slope_k)[c] += x;
+            (kind == ATTN_RELATIVE_QUERY ? k->size_q : k->size_k)[c] += fabs(x);
+        }
     }
     return sum;
 }
@@ -252,18 +248,14 @@ static double score_tables(row *r, key *k)
 static void value_tables(row *r, key *k)
 {
     for (int t = 0; t < r->p->nrelatives; t++) {
-        walk w = k->at;
-        int64_t c = 0, offset;
-        if (r->p->relatives[t].kind != ATTN_RELATIVE_VALUE || !walk_start(&w, ROLE_V))
-            continue;
-        do {
-            if (walk_table(&w, t, &offset)) {
-                double x = walk_load(walk_side(r->p), r->a->table[t], offset);
-                k->v[c] += x;
-                k->v_size[c] += fabs(x);
-            }
-            c++;
-        } while (walk_next(&w, ROLE_V));
+        int64_t base = walk_table_row(&k->at, t);
+        for (int64_t c = 0; c < r->nv && r->p->relatives[t].kind == ATTN_RELATIVE_VALUE; c++) {
+            if (r->table[t][c] == WALK_NO_CHANNEL)
+                continue;
+            double x = walk_load(walk_side(r->p), r->a->table[t], base + r->table[t][c]);
+            k->v[c] += x;
+            k->v_size[c] += fabs(x);
+        }
     }
 }
 
@@ -675,19 +667,17 @@ static void add_table_gradients(row *r, key *k)
     for (int t = 0; t < r->p->nrelatives; t++) {
         attn_relative_kind kind = r->p->relatives[t].kind;
         bool by_value = kind == ATTN_RELATIVE_VALUE;
-        int roles = by_value ? ROLE_V : ROLE_C;
-        walk w = k->at;
-        int64_t c = 0, offset;
         double g = by_value ? p : k->grad * r->scale * k->cap_slope;
         double err = by_value ? p_err : (k->grad_err * k->cap_slope + fabs(k->grad) * k->cap_err) * fabs(r->scale);
-        if (!r->value->dtable[t] || !(by_value ? has_value(k) : k->state == WALK_PRESENT) || !walk_start(&w, roles))
+        if (!r->value->dtable[t] || !(by_value ? has_value(k) : k->state == WALK_PRESENT))
             continue;
-        do {
+        int64_t base = walk_table_row(&k->at, t);
+        for (int64_t c = 0; c < (by_value ? r->nv : r->nc); c++) {
             double x = by_value ? r->dout[c] : kind == ATTN_RELATIVE_QUERY ? r->q[c] : k->k[c];
-            if (walk_table(&w, t, &offset))
-                add(r->value->dtable[t], r->bound->dtable[t], offset, g * x, fabs(x) * (err + fabs(g) * r->u.weight));
-            c++;
-        } while (walk_next(&w, roles));
+            if (r->table[t][c] != WALK_NO_CHANNEL)
+                add(r->value->dtable[t], r->bound->dtable[t], base + r->table[t][c], g * x,
+                    fabs(x) * (err + fabs(g) * r->u.weight));
+        }
     }
 }
 
@@ -745,6 +735,8 @@ static void allocate(row *r)
     double *pool = r->pool;
     for (int i = 0; i < CHANNEL_ARRAYS; i++)
         r->channels[i] = walk_channels(r->p, channel_arrays[i].field, channel_arrays[i].roles);
+    for (int t = 0; t < r->p->nrelatives; t++)
+        r->table[t] = walk_table_channels(r->p, t);
     for (int64_t j = 0; j < r->keys; j++) {
         key *k = &r->key[j];
         double **const contract[] = {&k->k,      &k->slope_q, &k->slope_k, &k->slope_w, &k->slope_w2,
@@ -947,6 +939,8 @@ void attend_ref_run(const attn_problem *problem, const attn_arrays *arrays, cons
         while (walk_next(&r.w, ROLE_B | ROLE_Q));
     for (int i = 0; i < CHANNEL_ARRAYS; i++)
         free(r.channels[i]);
+    for (int t = 0; t < p.nrelatives; t++)
+        free(r.table[t]);
     free(r.key);
     free(r.pool);
 }

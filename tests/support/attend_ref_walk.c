@@ -183,7 +183,7 @@ static bool is_masked(const walk *w, const attn_arrays *a)
     const attn_problem *p = w->p;
     for (int i = 0; i < p->nbands; i++) {
         int64_t d = relative(w, p->bands[i].query_dim, p->bands[i].key_dim), s = w->at[p->packed.batch_dim];
-        if (w->q_offsets && p->packed.align_ends && p->bands[i].query_dim == p->packed.query_dim &&
+        if (w->q_offsets && w->k_offsets && p->packed.align_ends && p->bands[i].query_dim == p->packed.query_dim &&
             p->bands[i].key_dim == p->packed.key_dim)
             d -= length_at(w->k_offsets, s) - length_at(w->q_offsets, s);
         if (d < p->bands[i].lo || d > p->bands[i].hi)
@@ -237,6 +237,28 @@ bool walk_table(const walk *w, int r, int64_t *offset)
         *offset += at * table->stride[d];
     }
     return true;
+}
+
+int64_t walk_table_row(const walk *w, int r)
+{
+    const attn_relative *table = &w->p->relatives[r];
+    int64_t offset = (relative(w, table->query_dim, table->key_dim) + table->offset) * table->row_stride;
+    for (int d = 0; d < w->p->ndims; d++)
+        if (w->p->dims[d].role == ATTN_ROLE_BATCH)
+            offset += w->at[d] * table->stride[d];
+    return offset;
+}
+
+int64_t *walk_table_channels(const attn_problem *p, int r)
+{
+    int roles = p->relatives[r].kind == ATTN_RELATIVE_VALUE ? ROLE_V : ROLE_C;
+    walk w = {.p = p};
+    int64_t *channels = malloc((size_t)(walk_count(p, roles) + 1) * sizeof *channels), c = 0, offset;
+    if (walk_start(&w, roles))
+        do
+            channels[c++] = walk_table(&w, r, &offset) ? offset - walk_table_row(&w, r) : WALK_NO_CHANNEL;
+        while (walk_next(&w, roles));
+    return channels;
 }
 
 double walk_keep(const walk *w, uint64_t seed_offset)

@@ -61,6 +61,11 @@ walk_state walk_place(walk *w, const attn_arrays *a);
 /* Sets *offset to the offset of the element of table r for the current indices. Returns false if the table does not
  * cover the channel. */
 bool walk_table(const walk *w, int r, int64_t *offset);
+/* The same offset in two parts: that of the row of the current indices, and those of the channels, in the order of
+ * walk_next; WALK_NO_CHANNEL is not covered. The caller frees the channels. */
+#define WALK_NO_CHANNEL INT64_MIN
+int64_t walk_table_row(const walk *w, int r);
+int64_t *walk_table_channels(const attn_problem *p, int r);
 /* Returns the factor of dropout: 0 if the weight is dropped, otherwise 1/(1-p). */
 double walk_keep(const walk *w, uint64_t seed_offset);
 
