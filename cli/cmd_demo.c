@@ -50,10 +50,13 @@ static bool is_ours(const cli_call *cli, const char *directory)
 
 static int clear_directory(const cli_call *cli, const char *directory)
 {
-    static const char *const names[] = {"config.json", "model.safetensors", "source.vocab",  "target.vocab",
-                                        "source.spm",  "target.spm",        "training.json", "checkpoint.safetensors",
-                                        "history.tsv", "attention.png",     "attention.svg", "attention.html",
-                                        NULL};
+    static const char *const names[] = {"config.json",    "model.safetensors",
+                                        "source.vocab",   "target.vocab",
+                                        "source.spm",     "target.spm",
+                                        "training.json",  "checkpoint.safetensors",
+                                        "history.tsv",    "attention.png",
+                                        "attention.svg",  "attention.html",
+                                        "low_score.json", NULL};
     if (strlen(directory) > ATTN__PATH - 64)
         return cli_fail(CLI_BAD, "--out: the path is too long");
     bool ours = is_ours(cli, directory);

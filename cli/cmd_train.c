@@ -267,6 +267,7 @@ static int train(cli_call *cli, const attn_config *settings)
                                         "target.spm",
                                         "source.vocab",
                                         "target.vocab",
+                                        "low_score.json",
                                         "adapter_model.safetensors",
                                         "adapter_config.json",
                                         "base.safetensors",

@@ -7,6 +7,7 @@
 #include "shortlist.h"
 #include "apps/translator/translator.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -62,7 +63,9 @@ static const char description[] =
     "quote it. Without any, lines are read from standard input; an empty line gives an empty line, and so does a "
     "line that is not text or is too long. A note on standard error names the words that are not in the translator's "
     "vocabulary, for the first ten sentences that have any, and one more note at the end counts the others (--quiet: "
-    "no notes). With --json each translation is one object on a line of its own. A score is the logarithm of the "
+    "no notes). Another note marks a translation as doubtful, if its score per token is lower than those of 98 % of the "
+    "sentences that the training held out. The lines of a file are judged only with --scores or --json, because scores take "
+    "time. With --json each translation is one object on a line of its own. A score is the logarithm of the "
     "translation's probability, after the length penalty, with --mbr the expected chrF; an index counts sentences from "
     "0.";
 
@@ -87,6 +90,7 @@ typedef struct job {
     cli_failures failures;
     int64_t noted;
     int64_t unnamed;
+    int64_t low; /* number of translations whose score is below the translator's limit */
 } job;
 
 static int print_as_json(const job *j, const char *source, const attn_translation *line, const attn_translation *t,
@@ -105,6 +109,7 @@ static int print_as_json(const job *j, const char *source, const attn_translatio
     attn_json_int(&json, "unknown", line->unknown);
     attn_json_text(&json, "unknown_words", line->unknown_words);
     attn_json_bool(&json, "truncated", line->truncated);
+    attn_json_bool(&json, "doubtful", t->doubtful);
     if (t->alignment)
         attn_json_text(&json, "alignment", t->alignment);
     attn_json_end(&json);
@@ -132,6 +137,8 @@ static void note(job *j, const attn_translation *t, int64_t number)
                  t->unknown_words);
     else
         j->unnamed += t->unknown;
+    if (t->doubtful && t->unknown == 0 && j->low++ < NAMED)
+        cli_note(j->cli, "note: sentence %lld: doubtful: the translation has a low score", (long long)number);
 }
 
 static void note_rest(const job *j)
@@ -140,6 +147,8 @@ static void note_rest(const job *j)
     if (j->noted > NAMED)
         cli_note(j->cli, "note: %s more sentences have unknown words: %s in all",
                  cli_count(j->noted - NAMED, sentences), cli_count(j->unnamed, words));
+    if (j->low > NAMED)
+        cli_note(j->cli, "note: %s more translations have a low score", cli_count(j->low - NAMED, sentences));
 }
 
 /* Prints all translations of one sentence. `number` is the sentence's number, which counts from 1. */
@@ -345,11 +354,13 @@ static int run(cli_call *cli)
                      .nbest = cli_int(cli, "nbest"),
                      .mbr = cli_flag(cli, "mbr"),
                      .alignments = cli_flag(cli, "alignments")}};
-    j.how.unscored = j.how.nbest == 0 && !cli_flag(cli, "scores") && !cli->json;
     attn_context_set_inference(cli->context, true);
     if (attn_translator_load(&j.translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
     attn_lexicon *lexicon = NULL;
+    /* the lines of a file are translated without scores, which saves time */
+    bool judged = isfinite(j.translator->low_score) && (cli->nwords > 1 || isatty(STDIN_FILENO));
+    j.how.unscored = j.how.nbest == 0 && !cli_flag(cli, "scores") && !cli->json && !judged;
     int code = begin_search(&j);
     if (code == CLI_OK && attn_translator_pack_weights(j.translator) != ATTN_OK)
         code = cli_failed(cli, NULL);

@@ -1,11 +1,21 @@
 # SPDX-License-Identifier: MIT
-# A file as a C array: cmake -DINPUT=FILE -DOUTPUT=FILE.c -DNAME=symbol -P embed.cmake
-# The source defines `NAME`, a 0 byte behind the last one, and `NAME_size`.
-file(READ ${INPUT} bytes HEX)
-string(REGEX REPLACE "(................................)" "\\1\n" bytes "${bytes}") # 16 bytes a line
-string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
-file(WRITE ${OUTPUT}
-     "#include <stddef.h>\n"
-     "extern const unsigned char ${NAME}[];\nextern const size_t ${NAME}_size;\n"
-     "const unsigned char ${NAME}[] = {\n${bytes}0};\n"
-     "const size_t ${NAME}_size = sizeof ${NAME} - 1;\n")
+# attn_embed(TARGET NAME FILE [NAME FILE]...): the bytes of each FILE in TARGET, as `const unsigned char attn__NAME[]` with a 0
+# byte behind the last one, and `const size_t attn__NAME_size`. The assembler reads the files, which takes no time.
+function(attn_embed target)
+  set(output ${PROJECT_BINARY_DIR}/${target}_embedded.c)
+  get_target_property(sources ${target} SOURCES)
+  get_source_file_property(lines ${output} ATTN_LINES)
+  get_source_file_property(files ${output} OBJECT_DEPENDS)
+  if(NOT output IN_LIST sources)
+    target_sources(${target} PRIVATE ${output})
+    set(lines)
+    set(files)
+  endif()
+  while(ARGN)
+    list(POP_FRONT ARGN name file)
+    list(APPEND files ${PROJECT_SOURCE_DIR}/${file})
+    string(APPEND lines "EMBED(${name}, \"${PROJECT_SOURCE_DIR}/${file}\")\n")
+  endwhile()
+  set_source_files_properties(${output} PROPERTIES ATTN_LINES "${lines}" OBJECT_DEPENDS "${files}")
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/embedded.c.in ${output} @ONLY)
+endfunction()

@@ -179,6 +179,25 @@ expect 0 '"unknown_words":"zyzzyva"' "$attn" translate model --json 'The zyzzyva
 same "objects on lines of their own" 2 "$("$attn" translate model --json 'Go.' '' 2> /dev/null | wc -l)"
 expect 0 '' "$attn" translate model --beam 3 --length-penalty=0.6 --tokens -- 'Is the door open?'
 
+# ---- doubtful translations: a score per token below the limit of the directory, or unknown words
+limit() { printf '{"score_per_token": %s, "sentences": 9}\n' "$1" > limited/low_score.json; }
+grep -q '"score_per_token": -[0-9]' model/low_score.json || fail "a training writes no limit of scores: $(cat model/low_score.json)"
+cp -r model limited && limit 0
+expect 0 'note: sentence 2: doubtful: the translation has a low score' "$attn" translate limited 'Is the door open?' 'Go.'
+same "translations beside notes" "$("$attn" translate model 'Is the door open?' -q 2> /dev/null)" \
+    "$("$attn" translate limited 'Is the door open?' 2> /dev/null)"
+expect 0 '"doubtful":true' "$attn" translate limited --json 'Is the door open?'
+yes 'Is the door open?' | head -n 12 | "$attn" translate limited 2> err.txt > /dev/null
+[ ! -s err.txt ] || fail "the lines of a file are judged without --scores: $(cat err.txt)"
+yes 'Is the door open?' | head -n 12 | "$attn" translate limited --scores 2> err.txt > /dev/null
+same "doubtful sentences named" 10 "$(grep -c ': doubtful: ' err.txt)"
+grep -q 'note: 2 more translations have a low score' err.txt || fail "low scores are not summed up: $(cat err.txt)"
+limit -1e9
+expect 0 '"doubtful":false' "$attn" translate limited --json 'Is the door open?'
+expect 0 '"doubtful":true' "$attn" translate limited --json 'The zyzzyva is here.'
+limit '"low"'
+expect 2 'limited/low_score.json: "score_per_token" is missing, or is not a number' "$attn" translate limited 'Go.'
+
 # ---- a vocabulary of pieces: nothing is unknown, case is kept, a model goes on from its checkpoint
 # shellcheck disable=SC2086
 "$attn" train translate $tiny --out pieces --epochs 1 --vocabulary unigram --vocabulary-size 400 > out.txt 2> err.txt

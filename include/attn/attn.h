@@ -19,10 +19,11 @@
  *
  * Pointers: an argument may be NULL only where the comment of the function allows it.
  *
- * Stability: this header does not change in a way that breaks a program before version 2.0. All other headers of the
- * library (config.h, tensor.h, models.h, io.h, image.h, train.h, trainer.h, plot.h, translate.h, classify.h, detect.h,
- * generate.h, msa.h) are at 0.x: a minor version may change them, and libattn then has another soname. libattn-engine,
- * the library of this header alone, keeps its soname. */
+ * Stability: this header does not change in a way that breaks a program before version 2.0. Structs that end with
+ * `reserved` fields may get fields in their place. The other structs do not change in 1.x: attn_allocator, attn_openmp,
+ * attn_bytes, attn_span, and the parts of attn_problem (see attn_dim). All other headers of the library are at 0.x: a
+ * minor version may change them, and libattn then has another soname. libattn-engine, the library of this header alone,
+ * keeps its soname. */
 #ifndef ATTN_ATTN_H
 #define ATTN_ATTN_H
 

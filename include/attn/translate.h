@@ -7,6 +7,8 @@
  *     config.json          the architecture, its settings and how text is prepared
  *     model.safetensors    the parameters that were best on the validation part
  *     source.vocab, target.vocab   or, with a vocabulary of pieces, source.spm, target.spm
+ *     low_score.json       the score below which a translation is doubtful (attn_translation.doubtful); absent if the
+ *                          training had no validation part, or is not finished
  * and, for resuming the training,
  *     training.json        every setting of the training
  *     checkpoint.safetensors  parameters, optimizer and counters in one file, so that they always match
@@ -90,6 +92,11 @@ typedef struct attn_translation {
     int64_t words, unknown;
     char *unknown_words; /* the unknown words, joined by ", "; "" if there are none */
     bool truncated;      /* true if the sentence was longer than the model allows and was cut */
+    /* true if the line has unknown words, or if the log-probability of the translation divided by its number of tokens,
+     * with the end token, is below the translator's limit. When a training ends, it translates up to 500 sentences of
+     * its validation part. The limit is the value that 98 % of these translations reach. A published model has no limit,
+     * and an unscored search has no log-probability, so that only unknown words count. */
+    bool doubtful;
     /* If requested, one pair "i-j" for each word j of the translation, joined by spaces. Word i of the line has the
      * largest attention weight for word j. Both count from 0. Words are separated by spaces. If the vocabulary has
      * whole words, the words are the tokens. */

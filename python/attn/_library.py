@@ -261,7 +261,7 @@ class TranslatorOptions(c.Structure):
 
 class Translation(c.Structure):
     _fields_ = [("text", c.c_char_p), ("tokens", c.c_char_p), ("score", c.c_double), ("words", c.c_int64),
-                ("unknown", c.c_int64), ("unknown_words", c.c_char_p), ("truncated", c.c_bool), ("alignment", c.c_char_p),
+                ("unknown", c.c_int64), ("unknown_words", c.c_char_p), ("truncated", c.c_bool), ("doubtful", c.c_bool), ("alignment", c.c_char_p),
                 ("reserved", c.c_int64 * 4)]
 
 

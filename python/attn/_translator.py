@@ -21,6 +21,9 @@ class Translation(NamedTuple):
     tokens: List[List[str]]  # the words or pieces as the model produced them
     unknown: List[str]  # words of the line that the vocabulary does not have
     truncated: bool  # whether the line was longer than the model allows, and was cut
+    # whether the line has unknown words, or the best translation has a lower log-probability per token than 98 % of the
+    # translations of sentences that its training held out (attn_translation.doubtful in attn/translate.h)
+    doubtful: bool
     alignments: List[List[Tuple[int, int]]]  # with return_alignments: (word of the line, word of the translation)
 
 
@@ -135,4 +138,4 @@ def _result(found: Sequence[c.Translation]) -> Translation:
     pairs = [[(int(a), int(b)) for a, b in (pair.split("-") for pair in _decode(t.alignment).split())] for t in some]
     unknown = _decode(found[0].unknown_words)
     return Translation([_decode(t.text) for t in some], [t.score for t in some], [_decode(t.tokens).split() for t in some],
-                       unknown.split(", ") if unknown else [], bool(found[0].truncated), pairs)
+                       unknown.split(", ") if unknown else [], bool(found[0].truncated), bool(found[0].doubtful), pairs)

@@ -112,6 +112,16 @@ class Translators(Folder):
         together(work)
         self.assertEqual(found, [alone] * 4)
 
+    def test_doubtful_translations_are_marked(self):
+        limited = self.path("limited")
+        shutil.copytree(self.model, limited)
+        with open(os.path.join(limited, "low_score.json"), "w", encoding="utf-8") as file:
+            json.dump({"score_per_token": 0, "sentences": 9}, file)  # a limit that no translation reaches
+        for model, line, wanted in ((limited, SENTENCES[0], True), (self.model, "The zyzzyva is here.", True)):
+            self.assertIs(attn.Translator(model).translate_batch([line])[0].doubtful, wanted)
+        os.remove(os.path.join(limited, "low_score.json"))
+        self.assertIs(attn.Translator(limited).translate_batch([SENTENCES[0]])[0].doubtful, False)
+
     def test_open_gives_a_translator_in_a_precision(self):
         opened = attn.open(self.model, precision="bfloat16")
         self.assertIsInstance(opened, attn.Translator)

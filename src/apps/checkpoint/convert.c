@@ -193,7 +193,8 @@ static attn_status check_target(attn_context *context, const char *directory, co
 
 attn_status attn__model_files_copy(attn_context *context, const char *directory, const char *to)
 {
-    static const char *const names[] = {"source.spm", "target.spm", "source.vocab", "target.vocab", "config.json"};
+    static const char *const names[] = {"source.spm",   "target.spm",  "source.vocab",
+                                        "target.vocab", "config.json", "low_score.json"};
     attn_status status = attn_directory_create(context, to);
     for (size_t i = 0; i < sizeof names / sizeof *names && status == ATTN_OK; i++)
         status = attn__file_copy(context, directory, names[i], to);

@@ -395,7 +395,10 @@ static attn_status train(attn__run *run)
                      .save = job_save,
                      .progress = job_progress,
                      .whole = many ? job_whole : NULL};
-    return attn_training_run(run->training, &loop);
+    status = attn_training_run(run->training, &loop);
+    if (status == ATTN_OK && run->kind->finish && attn__ranks_first(run->context))
+        status = run->kind->finish(run);
+    return status;
 }
 
 static void release(attn__run *run)

@@ -67,6 +67,9 @@ typedef struct attn__run_kind {
     /* Returns the metric by which the best epoch is chosen, larger is better. If it returns NaN, the loss decides.
      * If the pointer is NULL, the loss always decides. */
     double (*judge)(const void *self);
+    /* Called once by the first rank, after the last epoch, when the directory has the final model. NULL: nothing is
+     * done. */
+    attn_status (*finish)(const attn__run *run);
     void (*release)(void *self); /* frees all memory of the application's struct except the model */
 } attn__run_kind;
 

@@ -15,6 +15,7 @@
 #include "io/directory.h"
 #include "models/kind.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -204,6 +205,8 @@ static attn_status load_own(attn_translator *t, const char *directory, const att
     if (status == ATTN_OK)
         status = attn__foreign_model(&t->model, t->context, from, NULL);
     if (status == ATTN_OK)
+        status = attn__low_score_read(&t->low_score, t->context, directory);
+    if (status == ATTN_OK)
         set_lengths(t);
     return status;
 }
@@ -245,6 +248,7 @@ attn_status attn_translator_load(attn_translator **translator, attn_context *con
     if (!made)
         return ATTN_ERROR_MEMORY;
     made->context = context;
+    made->low_score = -INFINITY;
     attn_status status = attn__foreign_open(&from, context, directory);
     if (status == ATTN_OK && !names)
         status = attn__identity_translates(&from.is);

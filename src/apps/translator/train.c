@@ -105,6 +105,7 @@ static attn_status judge_translations(training *t)
                             .compat = t->compat,
                             .max_tokens = t->max_tokens,
                             .max_output = t->max_tokens,
+                            .low_score = -INFINITY,
                             .config = t->run.settings};
     attn_translator_score score = {0};
     attn_status status = ATTN_OK;
@@ -213,6 +214,15 @@ static attn_status run_measure_data(const attn__run *run, attn_config *sizes, at
     return attn__run_set_sizes(sizes, list, sizeof list / sizeof *list);
 }
 
+/* MarianMT's form has no file for the limit. */
+static attn_status run_finish(const attn__run *run)
+{
+    const training *t = run->self;
+    return is_marian(t) || run->lora || run->no_validation
+               ? ATTN_OK
+               : attn__low_score_write(run->context, run->directory, t->valid);
+}
+
 static void run_release(void *self)
 {
     training *t = self;
@@ -242,5 +252,6 @@ const attn__run_kind attn__translator_training_kind = {
     .loss = job_loss,
     .validate = job_validate,
     .judge = job_judge,
+    .finish = run_finish,
     .release = run_release,
 };

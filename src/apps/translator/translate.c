@@ -26,6 +26,8 @@ attn_status attn__translation_make(const attn_translator *t, const attn_hypothes
         return ATTN_ERROR_MEMORY;
     attn_vocab_decode(t->target, hypothesis->ids, hypothesis->n, result->tokens, size);
     result->score = hypothesis->score;
+    /* without scores log_prob is 0 */
+    result->doubtful = hypothesis->log_prob < t->low_score * (double)(hypothesis->n + hypothesis->finished);
     return attn__detokenized(t, result->tokens, &result->text);
 }
 
@@ -194,9 +196,10 @@ static attn_status finish_batch(const attn_translator *t, const tapes *on, const
         return status;
     int64_t each = options->nbest, n = batch->n * each;
     for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
+        attn_translation *of_line = &results[batch->sentences[i / each].line * each];
         if (hypotheses[i].ids)
-            status = attn__translation_make(batch->owner, &hypotheses[i],
-                                            &results[batch->sentences[i / each].line * each + i % each]);
+            status = attn__translation_make(batch->owner, &hypotheses[i], &of_line[i % each]);
+        of_line[i % each].doubtful |= of_line->unknown > 0;
     }
     if (status == ATTN_OK && options->alignments)
         status = align(t, on, batch, each, hypotheses, results);

@@ -31,6 +31,8 @@ struct attn_translator {
     attn_config *config; /* settings of config.json, unchanged */
     bool marian;         /* true: a model of Marian or MarianMT */
     bool no_bias;        /* true: the checkpoint has no bias of the output layer, so the model's bias is zero */
+    /* a translation with a lower log-probability per token is doubtful; -INFINITY: there is no limit */
+    double low_score;
 };
 
 /* Returns the model, which the translator owns. */
@@ -124,6 +126,12 @@ const char *attn__pairs_name(const attn_pairs_source *data);
 /* Reads the pairs of the data. *fingerprint gets a checksum of the data; `fingerprint` may be NULL. */
 attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const attn_pairs_source *data,
                              const attn_pairs_options *options, uint64_t *fingerprint);
+
+/* Translates up to 500 sentences of the pairs, and writes the limit of doubtful translations to low_score.json of the
+ * translator's directory. */
+attn_status attn__low_score_write(attn_context *context, const char *directory, const attn_pairs *pairs);
+/* Reads the limit, or sets it to -INFINITY if the directory has none. */
+attn_status attn__low_score_read(double *limit, attn_context *context, const char *directory);
 
 /* Computes the mean loss per target token over all of `batches`, without dropout and label smoothing. */
 attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batches *batches, int32_t pad,
