@@ -7,6 +7,7 @@ numbers are in the cache.  That a module does so is read from a trace of its for
 from __future__ import annotations
 
 import inspect
+import sys
 from collections import Counter
 from typing import Any, Callable, Iterator, Optional
 
@@ -21,14 +22,58 @@ _FORMULAS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_sigmoid": lambda x: x * torch.sigmoid(1.702 * x), "silu": nn.functional.silu, "tanh": torch.tanh, "sigmoid": torch.sigmoid}
 
 
-class ActivatedLinear(nn.Linear):
-    """A linear layer that optimize() has given the activation behind it."""
-    activation: nn.Module
-    kind: str
+class _Stand:
+    """A module as its own forward pass sees it while some of its children are computed together."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        found = _activated(self, input, self.kind)
-        return self.activation(super().forward(input)) if found is NotImplemented else found  # type: ignore[no-any-return]
+    def __init__(self, module: nn.Module, children: dict[str, Any]) -> None:
+        self.__dict__.update(children, _module=module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_module"], name)
+
+
+class Activated(nn.Module):
+    """Modules that optimize() has found to call an activation on the result of a linear layer.  They compute both together while
+    these are the children that they were, and nothing watches them: else a wrapper of the layer, or a hook, would get the
+    activation's result as the layer's.  The layer and the activation alone are what they were."""
+    together: tuple[tuple[str, str, nn.Module, nn.Module, str], ...] = ()  # names of layer and activation, both, the kind
+    plain: type[nn.Module]  # the class of the module before
+
+    def forward(self, x: Any) -> Any:
+        children, stand = self._modules, {}
+        for first, second, linear, activation, kind in self.together:
+            if children.get(first) is linear and children.get(second) is activation and _plain(linear) and _plain(activation):
+                stand[first], stand[second] = _together(linear, activation, kind), _same
+        return self.plain.forward(_Stand(self, stand) if stand else self, x)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _made_again, (self.plain,), self.__dict__
+
+
+def _together(linear: nn.Module, activation: nn.Module, kind: str) -> Callable[[Any], Any]:
+    def both(x: Any) -> Any:
+        found = _activated(linear, x, kind)
+        return activation(linear(x)) if found is NotImplemented else found
+    return both
+
+
+def _same(x: Any) -> Any:
+    return x
+
+
+_classes: dict[type[nn.Module], type[Activated]] = {}
+
+
+def _class_of(plain: type[nn.Module]) -> type[Activated]:
+    """The class of modules of this class that are Activated, which also pickles."""
+    if plain not in _classes:
+        _classes[plain] = type(plain.__name__, (Activated, plain), {"plain": plain, "__module__": plain.__module__})
+    return _classes[plain]
+
+
+def _made_again(plain: type[nn.Module]) -> Activated:
+    kind = _class_of(plain)
+    return kind.__new__(kind)
 
 
 class ActivatedSequential(nn.Sequential):
@@ -56,7 +101,7 @@ class ActivatedSequential(nn.Sequential):
 
 def _plain(module: Any) -> bool:
     """Whether a call of a module is its class's forward pass and nothing else."""
-    return "forward" not in module.__dict__ and not _hooked(module)
+    return "forward" not in module.__dict__ and not _hooked(module) and not torch.nn.modules.module._has_any_global_hook()
 
 
 def _activated(linear: Any, input: Any, kind: str) -> Any:
@@ -123,35 +168,32 @@ def _calls(module: nn.Module) -> Iterator[tuple[str, str]]:
 
 
 def fuse(model: nn.Module) -> None:
-    """Gives packed linear layers the activations behind them; an Identity stays in the activation's place, except in a
-    Sequential."""
-    places = Counter(id(module) for _, module in model.named_modules(remove_duplicate=False))
+    """Gives modules that call an activation on the result of a packed linear layer a forward pass that computes both together."""
     for module in list(model.modules()):
+        if isinstance(module, Activated):
+            module.__class__ = module.plain
         children = module._modules
-        if not any(type(child) is nn.Linear and isinstance(child.weight, PackedWeight) for child in children.values()):
-            continue
-        pairs: list[tuple[nn.Module, nn.Module, str]] = []
-        for first, second in list(_calls(module)):
+        pairs = []
+        for first, second in list(_calls(module)) if any(_is_packed(child) for child in children.values()) else ():
             linear, activation = children.get(first), children.get(second)
-            if type(linear) is not nn.Linear or activation is None or not isinstance(linear.weight, PackedWeight) or _hooked(linear):
-                continue
-            kind = _kind_of(activation)
-            if kind is None:
-                continue
-            if isinstance(module, nn.Sequential):
-                pairs.append((linear, activation, kind))
-                continue
-            if places[id(linear)] != 1 or places[id(activation)] != 1:
-                continue
-            linear.__class__ = ActivatedLinear
-            linear.kind = kind  # type: ignore[assignment]
-            linear.activation = activation
-            children[second] = nn.Identity()
-        if pairs:
+            if linear is not None and activation is not None and _is_packed(linear) and not _hooked(linear):
+                kind = _kind_of(activation)
+                if kind is not None:
+                    pairs.append((first, second, linear, activation, kind))
+        if pairs and isinstance(module, nn.Sequential):
             module.__class__ = ActivatedSequential
-            module.pairs = tuple(pairs)  # type: ignore[assignment]
+            module.pairs = tuple(pair[2:] for pair in pairs)  # type: ignore[assignment]
+        elif pairs:
+            module.__class__ = _class_of(type(module))
+            module.together = tuple(pairs)  # type: ignore[assignment]
+
+
+def _is_packed(module: Optional[nn.Module]) -> bool:
+    """Whether a module does nothing but multiply by a packed weight."""
+    conv1d = getattr(sys.modules.get("transformers.pytorch_utils"), "Conv1D", None)
+    return type(module) in (nn.Linear, conv1d) and isinstance(module._parameters.get("weight"), PackedWeight)  # type: ignore[union-attr]
 
 
 def count(model: Any) -> int:
-    return sum(len(module.pairs) if isinstance(module, ActivatedSequential) else isinstance(module, ActivatedLinear)
-               for module in model.modules())
+    return sum(len(module.pairs) if isinstance(module, ActivatedSequential) else
+               len(module.together) if isinstance(module, Activated) else 0 for module in model.modules())

@@ -24,7 +24,7 @@ def _linear_like(module: nn.Module) -> Iterator[tuple[str, bool]]:
     """The weights of a module that its forward pass multiplies by, and whether they are [in,out]."""
     kind = type(module)
     conv1d = getattr(sys.modules.get("transformers.pytorch_utils"), "Conv1D", None)
-    if isinstance(module, nn.Linear) and kind.forward in (nn.Linear.forward, _fuse.ActivatedLinear.forward):
+    if isinstance(module, nn.Linear) and kind.forward is nn.Linear.forward:
         yield "weight", False
     elif conv1d is not None and isinstance(module, conv1d) and kind.forward is conv1d.forward:
         yield "weight", True
@@ -35,7 +35,7 @@ def _linear_like(module: nn.Module) -> Iterator[tuple[str, bool]]:
 
 def _others(module: nn.Module) -> Iterator[str]:
     """Why a module that multiplies is left as it is."""
-    if isinstance(module, nn.Linear) and type(module).forward not in (nn.Linear.forward, _fuse.ActivatedLinear.forward):
+    if isinstance(module, nn.Linear) and type(module).forward is not nn.Linear.forward:
         yield f"{type(module).__name__} has a forward pass of its own"
     elif isinstance(module, nn.Bilinear):
         yield "Bilinear"
@@ -221,8 +221,7 @@ def report(model: nn.Module) -> str:
                     f"{name} shares its memory with another tensor" if id(weight) in sharing else "not packed")
                 left[f"{type(module).__name__}: {why}"] += 1
                 continue
-            kind = "Linear" if isinstance(module, _fuse.ActivatedLinear) else type(module).__name__
-            packed[f"{kind}, packed as {weight.form}"] += 1
+            packed[f"{type(module).__name__}, packed as {weight.form}"] += 1
             if id(weight) not in seen:
                 seen.add(id(weight))
                 bytes_packed += weight._packed.numel()
