@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * product.h - products of matrices, by the product that the linear layers of models use.
+ * product.h - products of matrices, by the product that the linear layers of models use, and normalization of rows.
  *
  *     C[i,j] = activation(sum over l of A[i,l] B[l,j] + bias[j]) * factor[i,j] + residual[i,j]
  *     or C[i,j] += sum over l of A[i,l] B[l,j]               0 <= i < m, 0 <= j < n, 0 <= l < k
@@ -47,10 +47,11 @@ typedef struct attn_product {
      * and the sums are f32. INT8: as attn_precision says; only with `packed`. Default: F32 */
     attn_precision precision;
     bool add;         /* true: the product is added to C. There is then no bias, activation, factor or residual. */
-    const void *bias; /* [n], F32, or F64 if C is F64; default: none */
+    const void *bias; /* [n], F64 if C is F64, and otherwise as bias_dtype says; default: none */
     attn_activation activation;   /* default: none */
     attn_matrix factor, residual; /* [m,n] of C's type, whose elements along a row are adjacent; default: none */
-    int64_t reserved[8];          /* must be zero; reserved for later versions */
+    attn_dtype bias_dtype;        /* F32 or BF16; default: F32. Not used if C is F64 */
+    int64_t reserved[7];          /* must be zero; reserved for later versions */
 } attn_product;
 
 /* Computes a product. The scratch memory is the context's, which keeps up to 64 MiB of it for later calls. A number that
@@ -85,6 +86,26 @@ ATTN_API attn_status attn_product_pack(attn_context *context, attn_precision pre
  * instruction set has packed. ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_product_unpack(attn_context *context, const void *packed, const int64_t *columns,
                                          int64_t count, const attn_matrix *to);
+
+/* A normalization of rows, each by itself. Zero means the default in each field. */
+typedef struct attn_row_norm {
+    int64_t rows, n;
+    attn_matrix x,
+        y; /* [rows,n], the input and the result, F32 or BF16; elements of a row are adjacent. y may be x, if both
+                       * have the same type and the same strides. Otherwise they do not overlap. */
+    const void *gain, *bias; /* [n]; default: 1 and 0 */
+    attn_dtype dtype;        /* of gain and bias, F32 or BF16; default: F32 */
+    bool root_mean_square;   /* true: x is divided by the root of the mean of x^2 + eps, and nothing is subtracted */
+    double eps;
+    int64_t reserved[4]; /* must be zero; reserved for later versions */
+} attn_row_norm;
+
+/* Computes y = (x - mean) / sqrt(variance + eps) * gain + bias for each row, as layer normalization does (Ba, Kiros and
+ * Hinton 2016, arXiv:1607.06450), or y = x / sqrt(mean of x^2 + eps) * gain + bias (Zhang and Sennrich 2019,
+ * arXiv:1910.07467). Numbers of BF16 are computed in f32 and rounded once. ATTN_ERROR_SHAPE: a size is negative or above
+ * 2^40. ATTN_ERROR_ARGUMENT: a matrix with elements has no data or elements that are not adjacent, or rows of y overlap.
+ * ATTN_ERROR_UNSUPPORTED: a type that is not listed above. ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_normalize(attn_context *context, const attn_row_norm *norm);
 
 #ifdef __cplusplus
 }

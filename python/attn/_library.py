@@ -110,7 +110,13 @@ class Matrix(c.Structure):
 class Product(c.Structure):
     _fields_ = [("m", c.c_int64), ("n", c.c_int64), ("k", c.c_int64), ("batch", c.c_int64), ("a", Matrix), ("b", Matrix),
                 ("c", Matrix), ("packed", c.c_void_p), ("precision", c.c_int), ("add", c.c_bool), ("bias", c.c_void_p),
-                ("activation", c.c_int), ("factor", Matrix), ("residual", Matrix), ("reserved", c.c_int64 * 8)]
+                ("activation", c.c_int), ("factor", Matrix), ("residual", Matrix), ("bias_dtype", c.c_int),
+                ("reserved", c.c_int64 * 7)]
+
+
+class RowNorm(c.Structure):
+    _fields_ = [("rows", c.c_int64), ("n", c.c_int64), ("x", Matrix), ("y", Matrix), ("gain", c.c_void_p), ("bias", c.c_void_p),
+                ("dtype", c.c_int), ("root_mean_square", c.c_bool), ("eps", c.c_double), ("reserved", c.c_int64 * 4)]
 
 
 class PlanOptions(c.Structure):
@@ -382,6 +388,7 @@ _FUNCTIONS = {
     "context_memory": (None, [_P, c.POINTER(c.c_size_t), c.POINTER(c.c_size_t), c.POINTER(c.c_uint64)]),
     "set_openmp": (_I, [c.POINTER(OpenMP)]),
     "multiply": (_I, [_P, c.POINTER(Product)]),
+    "normalize": (_I, [_P, c.POINTER(RowNorm)]),
     "product_packed_size": (_I, [c.POINTER(c.c_size_t), _P, _I, _I, _L, _L]),
     "product_pack": (_I, [_P, _I, c.POINTER(Matrix), _L, _L, _P]),
     "product_unpack": (_I, [_P, _P, c.POINTER(c.c_int64), _L, c.POINTER(Matrix)]),

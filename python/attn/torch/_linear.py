@@ -52,7 +52,8 @@ class _Arguments:
 
     def __init__(self, table: c.Product) -> None:
         self.table = c.Product.from_buffer_copy(table)
-        self.a, self.b, self.c, self.residual = self.table.a, self.table.b, self.table.c, self.table.residual
+        self.a, self.b, self.c = self.table.a, self.table.b, self.table.c
+        self.factor, self.residual = self.table.factor, self.table.residual
         self.where = ctypes.addressof(self.table)
 
 

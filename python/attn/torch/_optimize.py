@@ -22,11 +22,10 @@ _TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 def _linear_like(module: nn.Module) -> Iterator[tuple[str, bool]]:
     """The weights of a module that its forward pass multiplies by, and whether they are [in,out]."""
-    kind = type(module)
-    conv1d = getattr(sys.modules.get("transformers.pytorch_utils"), "Conv1D", None)
-    if isinstance(module, nn.Linear) and kind.forward is nn.Linear.forward:
+    kind, conv1d = type(module), _fuse._conv1d()
+    if isinstance(module, nn.Linear) and _fuse.usual_forward(module):
         yield "weight", False
-    elif conv1d is not None and isinstance(module, conv1d) and kind.forward is conv1d.forward:
+    elif conv1d is not None and isinstance(module, conv1d) and _fuse.usual_forward(module):
         yield "weight", True
     elif isinstance(module, nn.MultiheadAttention) and kind.forward is nn.MultiheadAttention.forward:
         if module.in_proj_weight is not None:
@@ -35,7 +34,7 @@ def _linear_like(module: nn.Module) -> Iterator[tuple[str, bool]]:
 
 def _others(module: nn.Module) -> Iterator[str]:
     """Why a module that multiplies is left as it is."""
-    if isinstance(module, nn.Linear) and type(module).forward is not nn.Linear.forward:
+    if isinstance(module, nn.Linear) and not _fuse.usual_forward(module):
         yield f"{type(module).__name__} has a forward pass of its own"
     elif isinstance(module, nn.Bilinear):
         yield "Bilinear"
@@ -221,7 +220,7 @@ def report(model: nn.Module) -> str:
                     f"{name} shares its memory with another tensor" if id(weight) in sharing else "not packed")
                 left[f"{type(module).__name__}: {why}"] += 1
                 continue
-            packed[f"{type(module).__name__}, packed as {weight.form}"] += 1
+            packed[f"{_fuse.name_of(module)}, packed as {weight.form}"] += 1
             if id(weight) not in seen:
                 seen.add(id(weight))
                 bytes_packed += weight._packed.numel()
@@ -230,6 +229,8 @@ def report(model: nn.Module) -> str:
     lines = [f"{sum(packed.values())} linear layers packed, {bytes_packed / 2**20:.1f} MiB"]
     lines += [f"    {n} {what}" for what, n in packed.most_common()]
     lines += [f"    {n} with the activation behind them" for n in [_fuse.count(model)] if n]
+    lines += [f"    {n} with the factor of a gated pair" for n in [_fuse.count_gated(model)] if n]
+    lines += [f"{n} norms in one pass" for n in [_fuse.count_norms(model)] if n]
     if left:
         lines += [f"{sum(left.values())} left as they are"] + [f"    {n} {what}" for what, n in left.most_common()]
     lines += [f'attention of {type(one).__name__}: "{_attention_of(one)}"' for one in _pretrained(model)]

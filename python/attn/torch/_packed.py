@@ -28,6 +28,8 @@ ACTIVATIONS = {"": c.ACTIVATION_IDENTITY, "relu": c.ACTIVATION_RELU, "gelu": c.A
 # The type in which numbers come and go, for each type of a weight.
 _READ = {torch.float32: torch.float32, torch.bfloat16: torch.bfloat16, torch.float16: torch.float32}
 _multiply, _KEPT = _linear._multiply, 1024
+_empty_like, _grad_enabled = torch.empty_like, torch.is_grad_enabled
+_numbers: dict[Any, int] = {}  # of the kinds of packed weights, which are found by them in less time
 
 _DEFINED = _ops._DEFINED
 _TAGS = (torch.Tag.pt2_compliant_tag,)
@@ -47,19 +49,57 @@ class _Products(threading.local):
 _products = _Products()
 
 
-def _arguments_for(key: Any) -> list[Any]:
-    """The context, and arguments for products of this kind."""
-    m, n, k, row, dtype, form, activation, factor, residual = key
-    kind = _engine.TYPES[dtype]
-    table = c.Product(m=m, n=n, k=k, precision=FORMS[form], activation=ACTIVATIONS[activation])
-    table.a, table.c = c.Matrix(None, kind, row, 1, 0), c.Matrix(None, kind, n, 1, 0)
-    if factor:
-        table.factor = c.Matrix(None, kind, n, 1, 0)
-    if residual:
-        table.residual = c.Matrix(None, kind, n, 1, 0)
-    context = _engine.engine().context
-    arguments = _linear._Arguments(table)
-    return [context, context.pointer.value, arguments, arguments.table.factor]
+class _Kind:
+    """Products of one kind: how long they are, and arguments that no call has."""
+
+    def __init__(self, m: int, n: int, k: int, row: int, dtype: torch.dtype, form: str, activation: str, bias: Optional[torch.dtype],
+                 factor: bool, residual: bool) -> None:
+        kind = _engine.TYPES[dtype]
+        table = c.Product(m=m, n=n, k=k, precision=FORMS[form], activation=ACTIVATIONS[activation])
+        table.a, table.c = c.Matrix(None, kind, row, 1, 0), c.Matrix(None, kind, n, 1, 0)
+        table.bias_dtype = c.F32 if bias is None else _engine.TYPES[bias]
+        if factor:
+            table.factor = c.Matrix(None, kind, n, 1, 0)
+        if residual:
+            table.residual = c.Matrix(None, kind, n, 1, 0)
+        self.table, self.context = table, _engine.engine().context
+        self.pointer = self.context.pointer.value
+        self.idle: list[Any] = []
+        self.like: Any = None  # of results, without memory
+
+    def run(self, x: Tensor, packed: Tensor, bias: Optional[Tensor], factor: Optional[Tensor], residual: Optional[Tensor],
+            y: Tensor) -> Tensor:
+        idle = self.idle
+        # a signal handler, or a finalizer, may multiply in the same thread while this call fills its arguments
+        try:
+            one = idle.pop()
+        except IndexError:
+            one = _linear._Arguments(self.table)
+        try:
+            table = one.table
+            one.a.data, one.c.data, table.packed = x.data_ptr(), y.data_ptr(), packed.data_ptr()
+            table.bias = None if bias is None else bias.data_ptr()
+            if factor is not None:
+                one.factor.data = factor.data_ptr()
+            if residual is not None:
+                one.residual.data = residual.data_ptr()
+            status = _multiply(self.pointer, one.where)
+        finally:
+            idle.append(one)
+        if status:
+            self.context.check(status)
+        return y
+
+
+def _kept() -> dict[Any, _Kind]:
+    """The kinds of products of this thread."""
+    threads = _linear._threads_now()
+    kept = _products.by_threads.get(threads)
+    if kept is None:
+        kept = _products.by_threads[threads] = {}
+    elif len(kept) >= _KEPT:
+        kept.clear()
+    return kept
 
 
 def _rows(x: Tensor, k: int) -> tuple[Tensor, int, int]:
@@ -79,32 +119,58 @@ def _linear_packed(x: Tensor, packed: Tensor, bias: Optional[Tensor], n: int, fo
         return _linear_packed(cast(Tensor, wide[0]), packed, wide[1], n, form, activation, wide[2], wide[3]).to(dtype)
     y = torch.empty(shape, dtype=dtype)
     x, m, row = _rows(x, k)
-    key = (m, n, k, row, dtype, form, activation, factor is not None, residual is not None)
+    bias, factor, residual = (t if t is None else t.contiguous() for t in (bias, factor, residual))
+    key = (m, n, k, row, dtype, form, activation, None if bias is None else bias.dtype, factor is not None, residual is not None)
+    kept = _kept()
+    kind = kept.get(key)
+    if kind is None:
+        kind = kept[key] = _Kind(*key)
+    return kind.run(x, packed, bias, factor, residual, y)
+
+
+def _quickly(x: Tensor, weight: "PackedWeight", bias: Optional[Tensor], activation: str, factor: Optional[Tensor],
+             residual: Optional[Tensor]) -> Tensor:
+    """As _linear_packed, for tensors that are contiguous, and whose type attn reads: a call like an earlier one costs a
+    look-up and a call of C."""
+    shape = x.shape
+    key = (shape, weight._number, activation, None if bias is None else bias.dtype, factor is None, residual is None)
     threads = _linear._threads_now()
-    kept = _products.by_threads.get(threads)
-    if kept is None:
-        kept = _products.by_threads[threads] = {}
-    idle = kept.get(key)
-    if idle is None:
-        if len(kept) >= _KEPT:
-            kept.clear()
-        idle = kept[key] = []
-    # a signal handler, or a finalizer, may multiply in the same thread while this call fills its arguments
-    one = idle.pop() if idle else _arguments_for(key)
-    context, pointer, arguments, of_factor = one
-    held = [t if t is None else t.contiguous() for t in (factor, residual)]
-    wide_bias = bias if bias is None or (bias.dtype is torch.float32 and bias.stride(0) == 1) else bias.float().contiguous()
     try:
-        arguments.a.data, arguments.c.data = x.data_ptr(), y.data_ptr()
-        arguments.table.packed = packed.data_ptr()
-        arguments.table.bias = None if wide_bias is None else wide_bias.data_ptr()
-        if held[0] is not None:
-            of_factor.data = held[0].data_ptr()
-        if held[1] is not None:
-            arguments.residual.data = held[1].data_ptr()
-        status = _multiply(pointer, arguments.where)
-    finally:
-        idle.append(one)
+        kind = _products.by_threads[threads][key]
+    except KeyError:
+        (n, k), dtype = weight._sizes, weight._type
+        kind = _Kind(x.numel() // k, n, k, k, dtype, weight.form, activation, None if bias is None else bias.dtype,
+                     factor is not None, residual is not None)
+        rows = (*shape[:-1], n)
+        kind.like = _engine._hollow(rows, _strides(rows), dtype)
+        _kept()[key] = kind
+    return kind.run(x, weight._packed, bias, factor, residual, _empty_like(kind.like))
+
+
+def _strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Of a contiguous tensor."""
+    found = [1]
+    for size in reversed(shape[1:]):
+        found.append(found[-1] * max(size, 1))
+    return tuple(reversed(found[:len(shape)]))
+
+
+_normalize = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(
+    ctypes.cast(lib.normalize, ctypes.c_void_p).value or 0)
+
+
+def normalize(x: Any, weight: Any, eps: float) -> Any:
+    """x / sqrt(mean(x^2) + eps) * weight, over the last axis; NotImplemented where PyTorch must compute."""
+    if type(x) is not Tensor or not _ops.unwatched() or type(weight) not in _ops._PLAIN or x.dtype is not weight.dtype \
+            or x.dtype not in _engine.TYPES or x.dtype is torch.float64 or x.shape[-1:] != weight.shape or x.numel() == 0 \
+            or not x.is_contiguous() or not weight.is_contiguous() or not x.is_cpu or not weight.is_cpu or x.is_neg() or weight.is_neg() \
+            or (_grad_enabled() and (x.requires_grad or weight.requires_grad)):
+        return NotImplemented
+    y, n, kind = _empty_like(x), x.shape[-1], _engine.TYPES[x.dtype]
+    rows = c.Matrix(x.data_ptr(), kind, n, 1, 0)
+    table = c.RowNorm(x.numel() // n, n, rows, c.Matrix(y.data_ptr(), kind, n, 1, 0), weight.data_ptr(), None, kind, True, eps)
+    context = _engine.engine().context
+    status = _normalize(context.pointer.value, ctypes.addressof(table))
     if status:
         context.check(status)
     return y
@@ -213,6 +279,9 @@ class PackedWeight(Tensor):
     _state: _State
     form: str
     turned: bool
+    _sizes: tuple[int, int]  # outputs and inputs
+    _type: torch.dtype
+    _number: int             # of its kind; -1: of a type that is converted
 
     @staticmethod
     def __new__(cls: Any, packed: Tensor, shape: Sequence[int], dtype: torch.dtype, form: str, turned: bool, state: _State,
@@ -220,6 +289,11 @@ class PackedWeight(Tensor):
         self = cast(PackedWeight, Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
             cls, shape, strides=strides or (shape[1], 1), dtype=dtype, device="cpu", requires_grad=False))
         self._packed, self.form, self.turned, self._state = packed, form, turned, state
+        # shape and dtype once more, which a subclass's attributes are read in several times the time of
+        self._sizes = (shape[1], shape[0]) if turned else (shape[0], shape[1])
+        self._type = dtype
+        plain = _READ.get(dtype) is dtype and type(shape[0]) is type(shape[1]) is int  # no compiler's symbols
+        self._number = _numbers.setdefault((self._sizes, dtype, form), len(_numbers)) if plain else -1
         return self
 
     @classmethod
@@ -238,8 +312,7 @@ class PackedWeight(Tensor):
     @property
     def sizes(self) -> tuple[int, int]:
         """Outputs and inputs of the layer."""
-        first, second = self.shape
-        return (second, first) if self.turned else (first, second)
+        return self._sizes
 
     def dense(self) -> Tensor:
         """The weight as a tensor of its own memory.  In int8, and in bf16 of a float32 weight, it is the rounded weight."""
@@ -439,8 +512,15 @@ def _by_dense(func: Any, args: Any, kwargs: Any) -> Any:
 def multiply(x: Any, weight: PackedWeight, bias: Optional[Tensor], activation: str = "", factor: Optional[Tensor] = None,
              residual: Optional[Tensor] = None) -> Any:
     """A linear layer, or NotImplemented where the unpacked weight must answer, with PyTorch's rules and words."""
-    n, k = weight.sizes
-    dtype = weight.dtype
+    n, k = weight._sizes
+    dtype = weight._type
+    if type(x) is Tensor and _ops.unwatched() and x.dtype is dtype and weight._number >= 0 and x.shape[-1:] == (k,) \
+            and x.is_contiguous() and x.is_cpu and not x.is_neg() \
+            and (bias is None or (type(bias) in _ops._PLAIN and bias.dtype is dtype and bias.shape == (n,) and bias.is_contiguous()
+                                  and bias.is_cpu and not bias.is_neg())) \
+            and (factor is None or factor.is_contiguous()) and (residual is None or residual.is_contiguous()) \
+            and not (_grad_enabled() and _records(x, bias, factor, residual)):
+        return _quickly(x, weight, bias, activation, factor, residual)
     cast_to = None
     if _ops.in_transform() or _ops.in_forward_mode():
         if activation or factor is not None or residual is not None:

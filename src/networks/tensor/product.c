@@ -317,6 +317,10 @@ static attn_status check_after(attn_context *context, const attn_product *p, boo
     const attn_matrix *after[] = {&p->factor, &p->residual};
     const char *names[] = {"factor", "residual"};
     bool any = p->bias || p->activation != ATTN_ACTIVATION_IDENTITY || p->factor.data || p->residual.data;
+    if (p->bias && p->c.dtype != ATTN_F64 && p->bias_dtype != ATTN_F32 && p->bias_dtype != ATTN_BF16)
+        return fail_dtype(context, "bias", p->bias_dtype);
+    if (p->bias && p->c.dtype == ATTN_F64 && p->bias_dtype == ATTN_BF16)
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "product: bias is bf16 and c is f64");
     if (!attn__activation_exists((int)p->activation))
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "product: unknown activation %d", (int)p->activation);
     if (p->add && any)
@@ -389,31 +393,36 @@ static attn_status check(attn_context *context, const attn_product *p, int64_t b
 
 /* Arguments of the epilogue, which runs after the sums of a product are complete. */
 typedef struct epilogue {
-    attn__elementwise_fn run;
+    attn__elementwise_fn run, add, binary;
     const char *bias;
     int64_t element; /* bytes of an element of `bias` and of the sums */
     int kind;
     attn_matrix factor, residual;
 } epilogue;
 
-static void times(float *c, const attn_matrix *x, int64_t at, int64_t n)
+/* Multiplies c by a part of a row of x, or adds it. */
+static void combine(const epilogue *e, float *c, const attn_matrix *x, int64_t at, int64_t n, bool multiplies)
 {
-    const float *wide = (const float *)x->data + at;
+    if (x->dtype == ATTN_F32) {
+        attn__elementwise_args args = {.x = c,
+                                       .x2 = (const float *)x->data + at,
+                                       .y = c,
+                                       .kind = ATTN__BINARY_MUL,
+                                       .rank = 1,
+                                       .shape = {n},
+                                       .stride_x = {1},
+                                       .stride_x2 = {1},
+                                       .stride_y = {1}};
+        (multiplies ? e->binary : e->add)(&args, 0, n);
+        return;
+    }
     const uint16_t *narrow = (const uint16_t *)x->data + at;
-    for (int64_t i = 0; i < n && x->dtype == ATTN_F32; i++)
-        c[i] *= wide[i];
-    for (int64_t i = 0; i < n && x->dtype == ATTN_BF16; i++)
-        c[i] *= attn__from_bf16(narrow[i]);
-}
-
-static void plus(float *c, const attn_matrix *x, int64_t at, int64_t n)
-{
-    const float *wide = (const float *)x->data + at;
-    const uint16_t *narrow = (const uint16_t *)x->data + at;
-    for (int64_t i = 0; i < n && x->dtype == ATTN_F32; i++)
-        c[i] += wide[i];
-    for (int64_t i = 0; i < n && x->dtype == ATTN_BF16; i++)
-        c[i] += attn__from_bf16(narrow[i]);
+    if (multiplies)
+        for (int64_t i = 0; i < n; i++)
+            c[i] *= attn__from_bf16(narrow[i]);
+    else
+        for (int64_t i = 0; i < n; i++)
+            c[i] += attn__from_bf16(narrow[i]);
 }
 
 static void finish(const void *user, void *c, int64_t row, int64_t column, int64_t n)
@@ -429,12 +438,12 @@ static void finish(const void *user, void *c, int64_t row, int64_t column, int64
         for (int64_t i = 0; i < n; i++)
             wide[i] *= ((const double *)e->factor.data)[at_factor + i];
     else if (e->factor.data)
-        times(c, &e->factor, at_factor, n);
+        combine(e, c, &e->factor, at_factor, n, true);
     if (e->residual.data && e->residual.dtype == ATTN_F64)
         for (int64_t i = 0; i < n; i++)
             wide[i] += ((const double *)e->residual.data)[at_residual + i];
     else if (e->residual.data)
-        plus(c, &e->residual, at_residual, n);
+        combine(e, c, &e->residual, at_residual, n, false);
 }
 
 /* How a product is computed: the problem, and the matrices that are converted before and after it. */
@@ -443,8 +452,8 @@ typedef struct running {
     const attn_product *p;
     attn__gemm_problem g;
     epilogue after;
-    bool converts_a, converts_c;
-    size_t a_bytes, c_bytes;
+    bool converts_a, converts_c, converts_bias;
+    size_t a_bytes, c_bytes, bias_bytes;
 } running;
 
 static void describe(running *r, const attn__weights *w, int64_t batch)
@@ -455,13 +464,17 @@ static void describe(running *r, const attn__weights *w, int64_t batch)
     r->converts_c = !is_double && p->n > 0 && ((p->c.column != 1 && p->n > 1) || (p->c.dtype == ATTN_BF16 && p->add));
     r->a_bytes = r->converts_a ? floats(p->m, p->k) : 0;
     r->c_bytes = r->converts_c ? floats(attn__max(batch, 1) * p->m, p->n) : 0;
-    r->after =
-        (epilogue){.run = attn__elementwise_for(is_double, r->context->isa)->run[ATTN__ELEMENTWISE_BIAS_ACTIVATE],
-                   .bias = p->bias,
-                   .element = is_double ? sizeof(double) : sizeof(float),
-                   .kind = (int)p->activation,
-                   .factor = p->factor,
-                   .residual = p->residual};
+    const attn__elementwise_fn *loops = attn__elementwise_for(is_double, r->context->isa)->run;
+    r->converts_bias = p->bias && p->bias_dtype == ATTN_BF16;
+    r->bias_bytes = r->converts_bias ? floats(1, p->n) : 0;
+    r->after = (epilogue){.run = loops[ATTN__ELEMENTWISE_BIAS_ACTIVATE],
+                          .add = loops[ATTN__ELEMENTWISE_ADD],
+                          .binary = loops[ATTN__ELEMENTWISE_BINARY],
+                          .bias = p->bias,
+                          .element = is_double ? sizeof(double) : sizeof(float),
+                          .kind = (int)p->activation,
+                          .factor = p->factor,
+                          .residual = p->residual};
     bool plain = !p->bias && p->activation == ATTN_ACTIVATION_IDENTITY && !p->factor.data && !p->residual.data;
     attn_dtype type = type_of(p->precision, p->c.dtype);
     r->g = (attn__gemm_problem){.dtype = int8 ? ATTN_F32 : type,
@@ -499,9 +512,16 @@ static attn_status run(running *r, int64_t batch)
     attn__product product;
     attn__product_plan(&product, &r->g, context->isa, context->threads);
     size_t bytes = attn__size_add(attn__size_add(r->a_bytes, r->c_bytes), attn__product_workspace(&product));
-    char *scratch = attn__context_scratch(context, bytes);
+    char *scratch = attn__context_scratch(context, attn__size_add(bytes, r->bias_bytes));
     if (!scratch)
         return ATTN_ERROR_MEMORY;
+    if (r->converts_bias) {
+        float *bias = (float *)(void *)scratch;
+        attn_matrix row = {.data = (void *)(uintptr_t)p->bias, .dtype = ATTN_BF16, .column = 1};
+        convert(context, row, 1, p->n, bias, false, to_rows);
+        r->after.bias = (const char *)bias;
+        scratch += r->bias_bytes;
+    }
     if (r->converts_a) {
         convert(context, p->a, p->m, p->k, (float *)(void *)scratch, false, to_rows);
         r->g.a.data = scratch;
