@@ -203,7 +203,7 @@ class Model:
         return view(self._context, tensor, self)
 
     def _no_gradients(self) -> str:
-        return f"the weights are packed for inference in {self.precision}; attn.load(..., gradients=True) keeps them in f32"
+        return f"the weights are packed for inference in {self.precision}; attn.load(..., gradients=True) keeps them unpacked"
 
     def state_dict(self) -> dict[str, Array]:
         """Parameters and buffers as views, with the names of the original models: writing to a view changes the
@@ -230,12 +230,10 @@ class Model:
             _check_with(self._context, status, report)
 
     def _pack(self) -> None:
-        """In bf16 and int8 the model can only infer afterwards."""
-        self._packed = self.precision in ("bf16", "int8")
-        if self._packed:
-            self._recording = False
-            with self._context.lock:
-                self._context.check(lib.model_pack_weights(self._model))
+        """The model can only infer afterwards."""
+        self._packed, self._recording = True, False
+        with self._context.lock:
+            self._context.check(lib.model_pack_weights(self._model))
 
     def _load_file(self, path: Path) -> None:
         report, options = c.Bytes(), c.WeightsOptions()
@@ -488,7 +486,7 @@ def _known(config: Mapping[str, Any], architecture: Architecture) -> None:
 
 def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, architecture: Optional[str] = None,
          dtype: Any = np.float32, threads: int = 0, names: Optional[Path] = None,
-         precision: Optional[str] = None, gradients: bool = False) -> Model:
+         precision: Optional[str] = None, gradients: Optional[bool] = None) -> Model:
     """Loads a model with its weights from a directory with config.json and model.safetensors (the output of
     `Model.save` and `attn train`). Or loads a file of weights in any format that attn reads, with a `config`: a dict,
     or the path of a JSON file.
@@ -500,8 +498,9 @@ def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, ar
 
     In the precisions "bf16" and "int8" the model can only infer: the weights of its linear layers are packed for
     products while they are read, and take 2 bytes or 1 byte each; `backward`, `save` and `state_dict` raise an error.
-    gradients=True keeps the weights in f32, so that these work, although int8 has no gradients. Raises as `build`, and
-    FileError, FormatError, NotFoundError.
+    gradients=True keeps the weights in f32, so that these work, although int8 has no gradients. gradients=False packs the
+    weights in f32 too, so that they are not packed anew in each call; by default a model in f32 keeps them. Raises as `build`,
+    and FileError, FormatError, NotFoundError.
     """
     folder = os.fspath(path)
     _path(folder)
@@ -523,6 +522,7 @@ def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, ar
             options.architecture = c.text(architecture, "architecture")
         if names is not None:
             options.names = _path(names)
+        packs = not gradients and (gradients is not None or chosen in (c.PRECISION_BF16, c.PRECISION_INT8))
         lib.context_set_inference(context.pointer, not gradients)
 
         def make(made: Any, kind: int) -> int:
@@ -532,7 +532,7 @@ def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, ar
         model = Model(context, dtype, make)
     if isinstance(config, Mapping) and not known:
         _known(config, model.architecture)
-    if not gradients:
+    if packs:
         model._pack()
     model._folder = folder if os.path.isdir(folder) else None
     return model

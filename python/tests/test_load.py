@@ -153,9 +153,15 @@ class Files(unittest.TestCase):
         full = attn.load(self.path("wide"), precision="bf16", gradients=True)
         full(x)
         self.assertEqual(full.backward(np.ones_like(x))["x"].shape, x.shape)
-        plain = attn.load(self.path("wide"), precision="f32")
-        plain(x)
-        plain.backward(np.ones_like(x))
+        for precision in ("f32", None):
+            plain = attn.load(self.path("wide"), precision=precision)
+            wanted = plain(x)
+            plain.backward(np.ones_like(x))
+            packed = attn.load(self.path("wide"), precision=precision, gradients=False)
+            self.assertLessEqual(packed.memory()[0], plain.memory()[0])  # packed and only packed
+            np.testing.assert_allclose(packed(x), wanted, rtol=1e-5, atol=1e-6)  # the same bits, except with AMX
+            with self.assertRaisesRegex(attn.ArgumentError, "packed"):
+                packed.backward(np.ones_like(x))
 
 
 if __name__ == "__main__":

@@ -249,37 +249,45 @@ def _decide(a: Tensor, b: Tensor, bias: Optional[Tensor], out: Optional[Tensor])
     return _run(found, a, b, bias, out)
 
 
-def _wants(a: Tensor, b: Tensor) -> bool:
-    """Whether a product may be attn's, by its work and its type; most that may not are told here, in the shortest time."""
-    if not _on:
+def _may_be(a: Tensor, b: Tensor) -> bool:
+    """Whether a product may be attn's, by its type and its work; most that may not are told here, in the shortest time."""
+    dtype = a.dtype
+    if dtype is not _F32 and dtype is not _F16:
+        (_ticks.get(dtype) or _tick_of(dtype))()
         return False
-    try:
-        if not _always and a.numel() * b.shape[-1] < _LEAST_WORK:
-            _few.tick()
-            return False
-    except IndexError:
-        return False  # no matrix: PyTorch's words
-    if a.dtype is not _F32 and a.dtype is not _F16:
-        _of_type(a.dtype).tick()
-        return False
+    if not _always:
+        try:
+            if a.numel() * b.size(-1) < _LEAST_WORK:
+                _few_tick()
+                return False
+        except IndexError:
+            return False  # no matrix: PyTorch's words
     return True
 
 
-def _of_type(dtype: torch.dtype) -> Left:
+_ticks: dict[torch.dtype, Callable[[], int]] = {}  # counts products of types that attn does not take
+_few_tick = _few.tick
+
+
+def _tick_of(dtype: torch.dtype) -> Callable[[], int]:
     why = f"products of {dtype}"
-    return Left.all.get(why) or Left(why)
+    _ticks[dtype] = (Left.all.get(why) or Left(why)).tick
+    return _ticks[dtype]
 
 
 def _mm(beneath: Any) -> Callable[..., Tensor]:
     def kernel(keys: Any, a: Tensor, b: Tensor) -> Tensor:
-        found = _decide(a, b, None, None) if _wants(a, b) else None
-        return beneath(keys, a, b) if found is None else found  # type: ignore[no-any-return]
+        if _on and _may_be(a, b):
+            found = _decide(a, b, None, None)
+            if found is not None:
+                return found
+        return beneath(keys, a, b)  # type: ignore[no-any-return]
     return kernel
 
 
 def _mm_out(beneath: Any) -> Callable[..., Tensor]:
     def kernel(keys: Any, a: Tensor, b: Tensor, *, out: Tensor) -> Tensor:
-        found = _decide(a, b, None, out) if _wants(a, b) else None
+        found = _decide(a, b, None, out) if _on and _may_be(a, b) else None
         return beneath(keys, a, b, out=out) if found is None else found  # type: ignore[no-any-return]
     return kernel
 
@@ -287,8 +295,11 @@ def _mm_out(beneath: Any) -> Callable[..., Tensor]:
 def _addmm(beneath: Any) -> Callable[..., Tensor]:
     def kernel(keys: Any, bias: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
         if beta == 1 and alpha == 1:
-            found = _decide(a, b, bias, None) if _wants(a, b) else None
-            return beneath(keys, bias, a, b) if found is None else found  # type: ignore[no-any-return]
+            if _on and _may_be(a, b):
+                found = _decide(a, b, bias, None)
+                if found is not None:
+                    return found
+            return beneath(keys, bias, a, b)  # type: ignore[no-any-return]
         return beneath(keys, bias, a, b, beta=beta, alpha=alpha)  # type: ignore[no-any-return]
     return kernel
 
@@ -296,7 +307,7 @@ def _addmm(beneath: Any) -> Callable[..., Tensor]:
 def _addmm_out(beneath: Any) -> Callable[..., Tensor]:
     def kernel(keys: Any, bias: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor) -> Tensor:
         if beta == 1 and alpha == 1:
-            found = _decide(a, b, bias, out) if _wants(a, b) else None
+            found = _decide(a, b, bias, out) if _on and _may_be(a, b) else None
             return beneath(keys, bias, a, b, out=out) if found is None else found  # type: ignore[no-any-return]
         return beneath(keys, bias, a, b, beta=beta, alpha=alpha, out=out)  # type: ignore[no-any-return]
     return kernel
