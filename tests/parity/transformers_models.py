@@ -4,6 +4,7 @@
     transformers_models.py [NAME...]     ATTN_LIBRARY and PYTHONPATH are the paths of library and
                                          package; build and python if not
     transformers_models.py --every [SHARD/SHARDS or NAME...]
+    transformers_models.py --whole [SHARD/SHARDS or NAME...]
 
 For each model, with all numbers relative to the largest element: outputs and the gradient of every
 parameter, whole and with padding (at positions that are no padding); attention weights, and
@@ -17,6 +18,11 @@ a padded pass with and without weights, and of generation with a growing cache a
 one, with and without weights.  Of pictures, videos, sound and series: all outputs of a pass with and
 without weights.  What cannot be built so, or the eager function does not compute, is said and passed
 over.
+
+--whole: the same small models in float32 and in float64 by PyTorch: outputs and the gradients of all
+parameters under attn.torch.enable(), and outputs of attn.torch.optimize() as the model is, with
+weights in bfloat16, and converted to bfloat16.  Each error against float64 is at most twice that of
+PyTorch itself in the same type.
 """
 import copy
 import os
@@ -561,15 +567,139 @@ def row_of_every(name):
     return not failed
 
 
+# ------------------------------------------------------------------------------- whole models, against float64
+
+NOISE = 1e-6  # an error of float32 below which a multiple of it says nothing
+
+
+def given_to(model, dtype):
+    """Inputs of a pass in this type, and the positions at which its outputs count."""
+    torch.manual_seed(3)
+    if model.main_input_name != "input_ids":
+        found = next((x for x in senses(model) if computes(copy.deepcopy(model), x)), None)
+        assert found is not None, "no inputs are known"
+        return {name: x.to(dtype) if x.is_floating_point() else x for name, x in found.items()}, None
+    mask = padding(2, 13, False)
+    found = {"input_ids": tokens(2, 13), "attention_mask": mask}
+    if model.config.is_encoder_decoder:
+        found["decoder_input_ids"] = tokens(2, 5)
+    return found, mask
+
+
+def numbers_of(model, inputs, mask):
+    found = model(**inputs)
+    if mask is None:
+        return tensors_of(found)
+    output = main_output(found)
+    return [output[mask.bool()] if output.shape[1] == mask.shape[1] else output]
+
+
+def outputs_of(model, inputs, mask):
+    with torch.no_grad():
+        return numbers_of(model, inputs, mask)
+
+
+def gradients_of(model, inputs, mask):
+    """The gradients of all parameters, of a loss of all outputs."""
+    model.zero_grad(set_to_none=True)
+    generator, loss = torch.Generator().manual_seed(4), 0.0
+    for x in numbers_of(model, inputs, mask):
+        loss = loss + (x * torch.randn(x.shape, generator=generator).to(x.dtype)).sum()
+    loss.backward()
+    return [p.grad for p in model.parameters() if p.grad is not None]
+
+
+def of_all(found, wanted):
+    """The norm of all differences, relative to that of all numbers."""
+    assert [x.shape for x in found] == [x.shape for x in wanted], "other shapes"
+    found, wanted = (torch.cat([x.detach().flatten().double() for x in group]) for group in (found, wanted))
+    return float((found - wanted).norm() / wanted.norm())
+
+
+def whole_row(name):
+    """Whether the errors are small enough, and whether there were any."""
+    torch.manual_seed(1)
+    try:
+        model = built(name)
+        try:
+            model.set_attn_implementation("sdpa")  # the eager functions compute the softmax of float64 in float32
+        except ValueError:
+            pass
+        inputs, mask = given_to(model, torch.float32)
+        wide, wide_inputs = copy.deepcopy(model).double(), given_to(model, torch.float64)[0]
+        outputs = outputs_of(wide, wide_inputs, mask)
+        own, again = outputs_of(model, inputs, mask), outputs_of(model, inputs, mask)
+        assert own and all(map(torch.equal, own, again)) and all(bool(x.isfinite().all()) for x in own), "PyTorch differs from itself"
+        own = of_all(own, outputs)
+    except Exception as error:
+        print(f"{name:24} not compared: {' '.join(f'{type(error).__name__}: {error}'.split())[:150]}", flush=True)
+        return True, False
+    found, failed = {}, []
+
+    def compare(what, of, error):
+        found[what] = f"{error:.1e} of {of:.1e}"
+        if not error <= 2 * of + NOISE:
+            failed.append(what)
+
+    def tried(what, call, *args):
+        try:
+            return call(*args)
+        except Exception as error:
+            found[what] = f"{type(error).__name__}: {str(error)[:200]}"
+            failed.append(what)
+            return None
+    gradients = None
+    try:
+        gradients = gradients_of(wide, wide_inputs, mask)
+        own_gradients = of_all(gradients_of(model, inputs, mask), gradients)
+    except Exception as error:
+        found["gradients"] = f"not by PyTorch ({' '.join(f'{type(error).__name__}: {error}'.split())[:60]})"
+        gradients = None
+    with attn.torch.enable(always=True):
+        ours = tried("enable", outputs_of, model, inputs, mask)
+        grads = tried("gradients", gradients_of, model, inputs, mask) if gradients else None
+    attn.torch.disable()
+    if ours is not None:
+        compare("enable", own, of_all(ours, outputs))
+    if grads is not None:
+        compare("gradients", own_gradients, of_all(grads, gradients))
+    model.zero_grad(set_to_none=True)
+    try:
+        half = copy.deepcopy(model).to(torch.bfloat16)
+        half_inputs = given_to(model, torch.bfloat16)[0]
+        rounded = of_all(outputs_of(half, half_inputs, mask), outputs)
+    except Exception as error:
+        found["bfloat16"] = f"not by PyTorch ({' '.join(f'{type(error).__name__}: {error}'.split())[:60]})"
+        rounded = None
+    for what, form, of in (("optimize", None, own), ("weights bf16", "bf16", rounded), ("bfloat16", torch.bfloat16, rounded)):
+        if of is None:
+            continue
+        ours = tried(what, lambda: outputs_of(attn.torch.optimize(model, form), half_inputs if form is torch.bfloat16 else inputs, mask))
+        if ours is not None:
+            compare(what, of, of_all(ours, outputs))
+    print(f"{name:24} " + "  ".join(f"{what} {x}" for what, x in found.items()) + (f"  FAILED: {', '.join(failed)}" if failed else ""),
+          flush=True)
+    return not failed, True
+
+
+def whole(names):
+    rows = [whole_row(name) for name in names]
+    compared, good = sum(there for _, there in rows), sum(good for good, there in rows if there)
+    print(f"{compared} architectures of {len(rows)} compared, {compared - good} failed")
+    return 0 if all(good for good, _ in rows) else 1
+
+
 def main():
     try:
         attn.torch.register()
     except attn.UnsupportedError as error:
         print(f"skipped: {error}")
         return 0
-    if sys.argv[1:2] == ["--every"]:
+    if sys.argv[1:2] in (["--every"], ["--whole"]):
         shard, shards = map(int, sys.argv[2].split("/")) if len(sys.argv) > 2 and "/" in sys.argv[2] else (1, 1)
         names = sys.argv[2:] if len(sys.argv) > 2 and "/" not in sys.argv[2] else every()[shard - 1::shards]
+        if sys.argv[1] == "--whole":
+            return whole(names)
         return 0 if all([row_of_every(name) for name in names]) else 1
     names = sys.argv[1:] or list(MODELS)
     return 0 if all([row(name) for name in names]) else 1

@@ -38,21 +38,7 @@ class _Packed:
         return super().forward(input)  # type: ignore[misc]
 
 
-class _Activated:
-    """The forward pass of a linear layer that optimize() has given the activation behind it."""
-    activation: nn.Module
-    kind: str
-
-    def forward(self, input: Any) -> Any:
-        found = _activated(self, input, self.kind)
-        return self.activation(super().forward(input)) if found is NotImplemented else found  # type: ignore[misc]
-
-
 class PackedLinear(_Packed, nn.Linear):
-    pass
-
-
-class ActivatedLinear(_Activated, nn.Linear):
     pass
 
 
@@ -62,30 +48,29 @@ def _conv1d() -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """PackedConv1D and ActivatedConv1D, which are made when transformers' Conv1D is there."""
-    if name not in ("PackedConv1D", "ActivatedConv1D"):
+    """PackedConv1D, which is made when transformers' Conv1D is there."""
+    if name != "PackedConv1D":
         raise AttributeError(f"module {__name__} has no attribute {name}")
     if _conv1d() is None:
         importlib.import_module("transformers.pytorch_utils")
-    for mixin, kind in ((_Packed, "PackedConv1D"), (_Activated, "ActivatedConv1D")):
-        globals()[kind] = type(kind, (mixin, _conv1d()), {"__module__": __name__})
+    globals()[name] = type(name, (_Packed, _conv1d()), {"__module__": __name__})
     return globals()[name]
 
 
-def _of_kind(module: nn.Module, prefix: str) -> Optional[type]:
-    """The class of layers of this prefix for a linear layer; None for a module that is none, or has a class of its own."""
+def _packed_class(module: nn.Module) -> Optional[type]:
+    """The class above for a linear layer; None for a module that is none, or has a class of its own."""
     if type(module) in (nn.Linear, PackedLinear):
-        return globals()[prefix + "Linear"]  # type: ignore[no-any-return]
+        return PackedLinear
     conv1d = _conv1d()
     if conv1d is not None and type(module) in (conv1d, getattr(sys.modules[__name__], "PackedConv1D")):
-        return getattr(sys.modules[__name__], prefix + "Conv1D")  # type: ignore[no-any-return]
+        return getattr(sys.modules[__name__], "PackedConv1D")  # type: ignore[no-any-return]
     return None
 
 
 def usual_forward(module: nn.Module) -> bool:
     """Whether the forward pass of a linear layer is PyTorch's, or one of those above."""
     forward: Any = type(module).forward
-    return forward in (nn.Linear.forward, getattr(_conv1d(), "forward", None), _Packed.forward, _Activated.forward)
+    return forward in (nn.Linear.forward, getattr(_conv1d(), "forward", None), _Packed.forward)
 
 
 def _weights_of(layer: Any) -> tuple[Any, Any]:
@@ -122,7 +107,7 @@ class ActivatedSequential(nn.Sequential):
 
 def _plain(module: Any) -> bool:
     """Whether a call of a module is its class's forward pass and nothing else."""
-    return "forward" not in module.__dict__ and not _hooked(module)
+    return "forward" not in module.__dict__ and not _hooked(module) and not nn.modules.module._has_any_global_hook()
 
 
 def _activated(linear: Any, input: Any, kind: str) -> Any:
@@ -264,12 +249,52 @@ def _made(base: type, name: str) -> Any:
     return found.__new__(found)
 
 
+# --------------------------------------------------------------------------------------------------- activations
+
+
+class _Stand:
+    """A module as its own forward pass sees it while some of its children are computed together."""
+
+    def __init__(self, module: Any, children: dict[str, Any]) -> None:
+        self.__dict__.update(children, _module=module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_module"], name)
+
+
+class _Activated(_Derived):
+    """Calls of an activation on the result of a linear layer, computed together while these are the children that they were, and
+    nothing watches them: else a wrapper of the layer, or a hook, would get the activation's result as the layer's.  The layer and
+    the activation alone are what they were."""
+    together: tuple[tuple[str, str, nn.Module, nn.Module, str], ...]  # names of layer and activation, both, the kind
+
+    def forward(self, x: Any) -> Any:
+        modules: Any = self._modules  # type: ignore[attr-defined]
+        stand: dict[str, Any] = {}
+        for first, second, layer, activation, kind in self.together:
+            if modules.get(first) is layer and modules.get(second) is activation and _plain(layer) and _plain(activation):
+                stand[first], stand[second] = _together(layer, activation, kind), _same
+        return self._base.forward(_Stand(self, stand), x) if stand else super().forward(x)  # type: ignore[attr-defined, misc]
+
+
+def _together(layer: nn.Module, activation: nn.Module, kind: str) -> Callable[[Any], Any]:
+    def both(x: Any) -> Any:
+        found = _activated(layer, x, kind)
+        return activation(layer(x)) if found is NotImplemented else found
+    return both
+
+
+def _same(x: Any) -> Any:
+    return x
+
+
 # ------------------------------------------------------------------------------------------------ gated layers
 
 
 class _Gated(_Derived):
     """down(activation(gate(x)) * up(x)), with the factor as a part of the product of `up`."""
     gated: tuple[str, str, str, tuple[str, ...]]  # the names of gate, activation and up, and of what follows
+    together: tuple[tuple[str, str, nn.Module, nn.Module, str], ...] = ()  # gate and activation, where they are computed so
 
     def forward(self, x: Any) -> Any:
         modules: Any = self._modules  # type: ignore[attr-defined]
@@ -278,8 +303,12 @@ class _Gated(_Derived):
         if type(x) is Tensor and _plain(layer):
             weight, bias = _weights_of(layer)
             if type(weight) is PackedWeight and type(layer) is PackedLinear and not (torch.is_grad_enabled() and _packed._records(x, bias)):
-                factor = modules[activation](modules[gate](x))
-                found = NotImplemented
+                found = factor = NotImplemented
+                for _, _, first, second, kind in self.together:
+                    if modules[gate] is first and modules[activation] is second and _plain(first) and _plain(second):
+                        factor = _activated(first, x, kind)
+                if factor is NotImplemented:
+                    factor = modules[activation](modules[gate](x))
                 if type(factor) is Tensor and factor.dtype is x.dtype and factor.shape == (*x.shape[:-1], weight._sizes[0]) \
                         and not (torch.is_grad_enabled() and factor.requires_grad) and not factor.is_neg():
                     found = _packed.multiply(x, weight, bias, "", factor)
@@ -359,7 +388,7 @@ def _of_eps(module: nn.Module) -> Optional[str]:
     return name if same else None
 
 
-_MIXINS: dict[str, type] = {"gated": _Gated, "normed": _Normed}
+_MIXINS: dict[str, type] = {"activated": _Activated, "gated": _Gated, "normed": _Normed}
 
 
 # ---------------------------------------------------------------------------------------------------------- fuse
@@ -370,11 +399,10 @@ def _is_packed(module: Optional[nn.Module]) -> bool:
 
 
 def fuse(model: nn.Module) -> None:
-    """Gives packed linear layers the activations behind them and the factors of gated layers.  An Identity stays in an activation's
-    place, except in a Sequential."""
-    places = Counter(id(module) for _, module in model.named_modules(remove_duplicate=False))
+    """Gives packed linear layers a forward pass with less around it, and the modules that call them one that computes activations
+    and factors with the products."""
     for module in model.modules():
-        kind = _of_kind(module, "Packed") if _is_packed(module) else None
+        kind = _packed_class(module) if _is_packed(module) else None
         if kind is not None:
             module.__class__ = kind
         elif type(module) not in _derived.values():
@@ -386,36 +414,34 @@ def fuse(model: nn.Module) -> None:
         children = module._modules
         if not any(_is_packed(child) for child in children.values()):
             continue
-        gates = None if type(module) in _derived.values() else _gates(module)
-        pairs: list[tuple[nn.Module, nn.Module, str]] = []
+        if isinstance(module, (_Activated, _Gated)):
+            module.__class__ = module._base
+        pairs = []
         for first, second in _calls(module):
             linear, activation = children.get(first), children.get(second)
-            if linear is None or activation is None or not _is_packed(linear) or _hooked(linear):
+            if linear is None or activation is None or not _is_packed(linear) or _packed_class(linear) is None or _hooked(linear):
                 continue
-            kind, name = _of_kind(linear, "Activated"), _kind_of(activation)
-            if kind is None or name is None:
-                continue
-            if isinstance(module, nn.Sequential):
-                pairs.append((linear, activation, name))
-                continue
-            if places[id(linear)] != 1 or places[id(activation)] != 1:
-                continue
-            linear.__class__ = kind
-            linear.kind = name  # type: ignore[assignment]
-            linear.activation = activation
-            children[second] = nn.Identity()
-        if pairs:
-            module.__class__ = ActivatedSequential
-            module.pairs = tuple(pairs)  # type: ignore[assignment]
-        if gates is not None and type(children[gates[2]]) is PackedLinear:
+            name = _kind_of(activation)
+            if name is not None:
+                pairs.append((first, second, linear, activation, name))
+        gates = _gates(module)
+        if isinstance(module, nn.Sequential):
+            if pairs:
+                module.__class__ = ActivatedSequential
+                module.pairs = tuple(pair[2:] for pair in pairs)  # type: ignore[assignment]
+        elif gates is not None and type(children[gates[2]]) is PackedLinear:
             module.__class__ = _class_of(type(module), "gated")
             module.gated = gates  # type: ignore[assignment]
+            module.together = tuple(pair for pair in pairs if pair[:2] == gates[:2])  # type: ignore[assignment]
+        elif pairs:
+            module.__class__ = _class_of(type(module), "activated")
+            module.together = tuple(pairs)  # type: ignore[assignment]
 
 
 def count(model: Any) -> int:
     """How many linear layers have the activation behind them."""
-    return sum(len(module.pairs) if isinstance(module, ActivatedSequential) else isinstance(module, _Activated)
-               for module in model.modules())
+    return sum(len(module.pairs) if isinstance(module, ActivatedSequential) else
+               len(module.together) if isinstance(module, (_Activated, _Gated)) else 0 for module in model.modules())
 
 
 def count_gated(model: Any) -> int:
