@@ -213,8 +213,8 @@ void cli_watch_end(void);
 void cli_watch_said(void); /* Tells the watch thread that the command has printed on standard error. */
 /* Tells the watch thread that the command waits for input. This time does not count as work. */
 void cli_watch_waits(bool for_user);
-/* Reports that `done` of `total` things of a loop in the command are finished. Call it with done = 0 at the
- * beginning, and with total = 0 at the end. The library reports its own progress. */
+/* Reports that `done` of `total` things of a loop in the command are finished; a total of -1 is unknown. Call it with
+ * done = 0 at the beginning, and with total = 0 at the end. The library reports its own progress. */
 void cli_watch_work(const char *things, int64_t done, int64_t total);
 /* Sets a function that is called for each progress report of the library; NULL: none. */
 void cli_watch_show(void (*show)(void *user, int64_t done, int64_t total), void *user);

@@ -6,14 +6,17 @@
 #include "io/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Texts that are read before they are computed, so that texts of similar length are computed together. */
 enum { AHEAD = 4096, AHEAD_BYTES = 4 << 20, NPY_HEADER = 128 };
+enum { PART = 1 << 16 }; /* bytes that are read at once to count texts */
 
 const char *const cli_embed_pools[] = {"own", "mean", "cls", "max", "last", "none", NULL};
 
@@ -153,6 +156,50 @@ static int next_record(reader *r, record *next, bool *found)
     }
 }
 
+/* ------------------------------------------------------------------------------------------------ counting */
+
+int64_t cli_count_texts(int file, bool proteins)
+{
+    struct stat about;
+    int64_t at = lseek(file, 0, SEEK_CUR), lines = 0, headers = 0;
+    bool first = true, filled = false; /* first: the next byte begins a line; filled: the line has more than spaces */
+    char *bytes = malloc(PART);
+    ssize_t n = -1;
+    if (bytes && at >= 0 && fstat(file, &about) == 0 && S_ISREG(about.st_mode))
+        while ((n = pread(file, bytes, PART, at)) > 0) {
+            at += n;
+            for (ssize_t i = 0; i < n; i++) {
+                bool ends = bytes[i] == '\n';
+                headers += first && bytes[i] == '>';
+                filled = filled || (!ends && (!proteins || !strchr(" \t\r", bytes[i])));
+                lines += ends && (filled || !proteins);
+                filled = filled && !ends;
+                first = ends;
+            }
+        }
+    free(bytes);
+    return n < 0 ? -1 : proteins && headers > 0 ? headers : lines + (proteins ? filled : !first);
+}
+
+/* Counts the texts of all files. Returns -1 if a file is a pipe or cannot be read. */
+static int64_t count_all(const cli_call *cli, bool proteins)
+{
+    int64_t all = 0;
+    for (int i = 0; i < (cli->nwords > 0 ? cli->nwords : 1); i++) {
+        struct stat about;
+        bool standard = cli->nwords == 0 || strcmp(cli->words[i], "-") == 0;
+        bool regular = standard || (stat(cli->words[i], &about) == 0 && S_ISREG(about.st_mode)); /* else not opened */
+        int file = standard ? STDIN_FILENO : regular ? open(cli->words[i], O_RDONLY | O_CLOEXEC) : -1;
+        int64_t texts = file >= 0 ? cli_count_texts(file, proteins) : -1;
+        if (file >= 0 && !standard)
+            close(file);
+        if (texts < 0)
+            return -1;
+        all += texts;
+    }
+    return all;
+}
+
 /* ------------------------------------------------------------------------------------------------ the job */
 
 typedef struct ranked {
@@ -166,6 +213,7 @@ typedef struct job {
     attn_encoder *encoder;
     attn_encoder_options how;
     int64_t dim, texts, rows, cut, windowed; /* windowed: proteins that are longer than a window */
+    int64_t all, together;                   /* all texts, -1: unknown; those that are computed now */
     record records[AHEAD];
     attn_encoder_text tokens[AHEAD];
     attn__output out, offsets, names; /* files that are written; unused ones have no context */
@@ -438,9 +486,18 @@ static int end_files(job *j, int code)
 
 /* ------------------------------------------------------------------------------------------------ all texts */
 
+/* Reports how many of all texts are computed. `done` of `total` windows of those that are computed now are. */
+static void show(void *user, int64_t done, int64_t total)
+{
+    const job *j = user;
+    int64_t texts = j->texts + (total > 0 ? j->together * done / total : 0);
+    cli_watch_work("texts", texts, j->all < 0 || texts <= j->all ? j->all : -1);
+}
+
 static int compute(job *j, int64_t n)
 {
     int64_t rows = 0;
+    j->together = n;
     for (int64_t i = 0; i < n; i++)
         rows += attn_encoder_rows(j->encoder, &j->tokens[i], &j->how);
     float *vectors = attn__alloc(j->cli->context, attn__size_mul((size_t)(rows * j->dim), sizeof *vectors));
@@ -542,8 +599,13 @@ static int embed(job *j)
     int code = read_query(j);
     if (code == CLI_OK)
         code = set_prompt(j->cli, j->encoder, "prompt");
+    j->all = count_all(j->cli, r.protein);
+    cli_watch_show(show, j);
+    show(j, 0, 0);
     while (code == CLI_OK && n > 0)
         code = step(j, &r, &n);
+    cli_watch_show(NULL, NULL);
+    cli_watch_work(NULL, 0, 0);
     if (r.file && r.file != stdin)
         fclose(r.file);
     free(r.line);

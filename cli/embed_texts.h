@@ -42,6 +42,9 @@ int cli_encoder_protein(const cli_call *cli, const attn_encoder *encoder, const 
 /* Refuses the given options among `names`, which ends with NULL: they are options of `whose`, and the model is `kind`.
  * Returns an exit code. */
 int cli_embed_refuse(const cli_call *cli, const char *const *names, const char *whose, const char *kind);
+/* Counts the texts from the position of an open file to its end: lines, or the proteins of FASTA. Leaves the position.
+ * Returns -1 if the file is not a regular file or cannot be read. */
+int64_t cli_count_texts(int file, bool proteins);
 /* Runs attn embed with an encoder. Returns an exit code. */
 int cli_embed_texts(const cli_call *cli);
 

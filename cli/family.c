@@ -42,7 +42,17 @@ static bool looks_like_bases(const char *query)
     return bases == letters && letters - gaps >= 10;
 }
 
-static int read_rows(cli_family *family, const cli_call *cli, const char *path, int64_t most)
+/* Counts the headers of sequences after the first one of a FASTA or A3M file. Other formats have none. */
+static int64_t count_further(const attn_bytes *file)
+{
+    int64_t headers = 0;
+    for (size_t i = 0; i < file->size; i++)
+        headers += file->data[i] == '>' && (i == 0 || file->data[i - 1] == '\n' || file->data[i - 1] == '\r');
+    return headers > 0 ? headers - 1 : 0;
+}
+
+/* `further` gets the number of sequences that are not read; NULL: not wanted. */
+static int read_rows(cli_family *family, const cli_call *cli, const char *path, int64_t most, int64_t *further)
 {
     attn_bytes bytes = {0};
     attn_alignment_options options = {.format =
@@ -53,20 +63,27 @@ static int read_rows(cli_family *family, const cli_call *cli, const char *path, 
     attn_status status = attn_file_read(&bytes, cli->context, path, 0);
     if (status == ATTN_OK)
         status = attn_alignment_parse(&family->all, cli->context, bytes.data, bytes.size, path, &options);
+    if (status == ATTN_OK && further)
+        *further = count_further(&bytes);
     attn_bytes_free(cli->context, &bytes);
     return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
 }
 
 int cli_family_read_all(cli_family *family, const cli_call *cli, const char *path)
 {
-    return read_rows(family, cli, path, 0);
+    return read_rows(family, cli, path, 0, NULL);
 }
 
 int cli_family_read_query(cli_family *family, const cli_call *cli, const char *path)
 {
-    int code = read_rows(family, cli, path, 1);
+    int64_t further = 0;
+    int code = read_rows(family, cli, path, 1, &further);
     if (code == CLI_OK)
         family->rows = 1;
+    if (code == CLI_OK && further > 0)
+        cli_note(cli,
+                 "note: %s: the first sequence is used, and the %lld after it are not: the model reads one protein",
+                 path, (long long)further);
     if (code == CLI_OK && looks_like_bases(attn_alignment_query(family->all)))
         cli_note(cli, "warning: %s: the sequence looks like DNA or RNA; the model is for proteins: translate it", path);
     return code;

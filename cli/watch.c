@@ -39,7 +39,10 @@ static void say(void)
     int seconds = TICK * atomic_load(&watch.ticks);
     char text[32], line[160];
     int n;
-    if (things && total > 0 && done > 0) {
+    if (things && total < 0 && done > 0) {
+        n = snprintf(line, sizeof line, "attn: %lld %s so far, %.1f %s/s\n", done, things,
+                     (double)done / (seconds > 0 ? seconds : 1), things);
+    } else if (things && total > 0 && done > 0) {
         cli_time_text((double)seconds / (double)done * (double)(total - done), text, sizeof text);
         n = snprintf(line, sizeof line, "attn: %lld of %lld %s, %s left\n", done, total, things, text);
     } else {
@@ -65,7 +68,7 @@ static void *run(void *unused)
             continue;
         atomic_fetch_add(&watch.ticks, 1);
         int silent = atomic_fetch_add(&watch.silent, 1) + 1;
-        bool counted = atomic_load(&watch.total) > 0 && atomic_load(&watch.done) > 0;
+        bool counted = atomic_load(&watch.total) != 0 && atomic_load(&watch.done) > 0;
         if (silent >= SILENCE || (counted && silent >= SOON && !atomic_load(&watch.told)))
             say();
     }
@@ -81,7 +84,8 @@ static void note(const char *things, int64_t done, int64_t total)
     }
     atomic_store(&watch.things, things);
     atomic_store(&watch.done, done);
-    atomic_store(&watch.total, done < total ? total : 0); /* Waiting for input does not count as work. */
+    /* Waiting for input does not count as work. */
+    atomic_store(&watch.total, total < 0 || done < total ? total : 0);
 }
 
 static bool library_works(void *user, const char *things, int64_t done, int64_t total)
@@ -102,8 +106,8 @@ void cli_watch_show(void (*show)(void *user, int64_t done, int64_t total), void 
 
 void cli_watch_work(const char *things, int64_t done, int64_t total)
 {
-    note(total > 0 ? things : NULL, done, total);
-    atomic_store(&watch.own, total > 0);
+    note(total != 0 ? things : NULL, done, total);
+    atomic_store(&watch.own, total != 0);
 }
 
 void cli_watch_said(void)

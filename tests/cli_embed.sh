@@ -93,6 +93,10 @@ expect 0 '3 of 3 proteins had more than 38 residues and were computed in windows
 same "vectors of windows" "3, 8" "$(shape w.npy)"
 expect 0 'protein.contacts.tsv' "$attn" contacts protein.fasta --model $esm -o contacts
 same "contacts" "60, 60" "$(shape contacts/protein.contacts.npy)"
+expect 0 'proteins.fasta: the first sequence is used, and the 2 after it are not' \
+    "$attn" contacts proteins.fasta --model $esm -o contacts
+expect 0 'and the 2 after it are not' "$attn" score proteins.fasta --every --model $esm
+"$attn" contacts protein.fasta --model $esm -o contacts 2>&1 | grep 'after it' && fail "one protein has further ones"
 expect 0 'windows of 38 that overlap by half' "$attn" contacts protein.fasta --model $esm -o windows --max-length 40
 expect 0 '^A42G	' "$attn" score protein.fasta A42G --model $esm
 expect 0 'windows of 38' "$attn" score protein.fasta A42G --model $esm --max-length 40

@@ -9,6 +9,7 @@
 #include "bench.h"
 #include "race.h"
 #include "command.h"
+#include "embed_texts.h"
 #include "progress.h"
 #include "training.h"
 #include "attn/train.h"
@@ -64,6 +65,8 @@ static void long_work_says_how_far_it_is(void **state)
     cli_watch_work("files", 2, 8);
     bool files = comes(said, "attn: 2 of 8 files, ") && comes(said, " left\n");
     attn__work(c, "layers", 5, 12);
+    cli_watch_work("texts", 40, -1);
+    bool unknown = comes(said, "attn: 40 texts so far, ") && comes(said, " texts/s\n");
     cli_watch_work(NULL, 0, 0);
     attn__work(c, "layers", 3, 12);
     bool layers = comes(said, "attn: 3 of 12 layers, ");
@@ -80,7 +83,36 @@ static void long_work_says_how_far_it_is(void **state)
         other |= strstr(line, "5 of 12") != NULL;
     fclose(said);
     close(kept);
-    assert_true(still && first && files && layers && parts && !other);
+    assert_true(still && first && files && unknown && layers && parts && !other);
+}
+
+/* Counts the texts of a file with these bytes. */
+static int64_t texts_in(const char *bytes, bool proteins)
+{
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, strlen(bytes), file), strlen(bytes));
+    rewind(file);
+    int64_t n = cli_count_texts(fileno(file), proteins);
+    assert_int_equal(lseek(fileno(file), 0, SEEK_CUR), 0);
+    fclose(file);
+    return n;
+}
+
+static void texts_are_counted_before_they_are_computed(void **state)
+{
+    (void)state;
+    assert_int_equal(texts_in("", false), 0);
+    assert_int_equal(texts_in("a\n\nb", false), 3);
+    assert_int_equal(texts_in("a\n\n", false), 2);
+    assert_int_equal(texts_in("MK\n \r\nMT\n\n", true), 2);
+    assert_int_equal(texts_in("MK\nMT", true), 2);
+    assert_int_equal(texts_in(">a\nMK\nMT\n>b >c\nM\n", true), 2);
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(cli_count_texts(ends[0], false), -1);
+    close(ends[0]);
+    close(ends[1]);
 }
 
 /* Before the first step of a training, the remaining time is unknown, so the message has the number of steps. */
@@ -311,5 +343,6 @@ static void masks_of_benchmarks(void **state)
 
 RUN_TESTS(TEST_WITH_CONTEXT(masks_of_benchmarks), TEST_WITH_CONTEXT(long_work_says_how_far_it_is),
           TEST_WITH_CONTEXT(the_first_step_is_told), TEST_WITH_CONTEXT(waiting_for_input_is_no_work),
-          TEST(cells_have_their_width), TEST_WITH_CONTEXT(wrong_results_of_a_race_alarm),
-          TEST(a_long_epoch_is_told_without_a_terminal), TEST(every_end_of_an_epoch_is_drawn))
+          TEST(cells_have_their_width), TEST(texts_are_counted_before_they_are_computed),
+          TEST_WITH_CONTEXT(wrong_results_of_a_race_alarm), TEST(a_long_epoch_is_told_without_a_terminal),
+          TEST(every_end_of_an_epoch_is_drawn))

@@ -20,3 +20,10 @@ attn_status attn__tokenizer_parse(attn__tokenizer **tokenizer, attn_context *con
     (void)json, (void)size;
     return attn__tokenizer_open(tokenizer, context, name);
 }
+
+attn_status attn__tokenizer_parse_file(attn__tokenizer **tokenizer, attn_context *context, const char *name,
+                                       const attn_bytes *file, const attn_bytes *config)
+{
+    (void)file, (void)config;
+    return attn__tokenizer_open(tokenizer, context, name);
+}

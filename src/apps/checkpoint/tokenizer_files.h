@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * tokenizer_files.h - opens the tokenizers of published models. In a build without utf8proc, both functions fail with
+ * tokenizer_files.h - opens the tokenizers of published models. In a build without utf8proc, the functions fail with
  * ATTN_ERROR_UNSUPPORTED and a message. */
 #ifndef ATTN_CHECKPOINT_TOKENIZER_FILES_H
 #define ATTN_CHECKPOINT_TOKENIZER_FILES_H
 
+#include "attn/io.h"
 #include "data/tokenizer.h"
 
 /* Returns the name of the directory's tokenizer file. Returns NULL if it has none. */
@@ -17,5 +18,9 @@ attn_status attn__tokenizer_open(attn__tokenizer **tokenizer, attn_context *cont
 /* Does the same with the text of a tokenizer.json. `name` is the name of the file in messages. */
 attn_status attn__tokenizer_parse(attn__tokenizer **tokenizer, attn_context *context, const char *json, size_t size,
                                   const char *name);
+/* Does the same with the bytes of one of the files that attn__tokenizer_open reads, and of tokenizer_config.json (NULL:
+ * there is none). `name` is the file's name without a directory. */
+attn_status attn__tokenizer_parse_file(attn__tokenizer **tokenizer, attn_context *context, const char *name,
+                                       const attn_bytes *file, const attn_bytes *config);
 
 #endif

@@ -11,6 +11,12 @@
 
 enum { MOST_BYTES = 1 << 28, MOST_DEPTH = 32, MOST_VALUES = 1000000, LONGEST = 1000000 };
 
+static attn_status parse_config(json_t **config, attn_context *context, const char *name, const attn_bytes *file)
+{
+    attn__input input = {.context = context, .name = name, .data = (const uint8_t *)file->data, .size = file->size};
+    return attn__json_parse(config, &input, MOST_DEPTH, MOST_VALUES, 0);
+}
+
 /* Reads tokenizer_config.json, if there is one. The file's text is freed after it was parsed. */
 static attn_status read_config(json_t **config, attn_context *context, const char *directory)
 {
@@ -22,9 +28,8 @@ static attn_status read_config(json_t **config, attn_context *context, const cha
     attn_status status = ATTN_OK;
     if (attn_file_exists(path)) {
         status = attn_file_read(&file, context, path, MOST_BYTES);
-        attn__input input = {.context = context, .name = path, .data = (const uint8_t *)file.data, .size = file.size};
         if (status == ATTN_OK)
-            status = attn__json_parse(config, &input, MOST_DEPTH, MOST_VALUES, 0);
+            status = parse_config(config, context, path, &file);
         attn_bytes_free(context, &file);
     }
     attn__free(context, path);
@@ -254,15 +259,63 @@ static attn_status build_json(attn__tokenizer **tokenizer, attn_context *context
     return attn__tokenizer_parse(tokenizer, context, file->data, file->size, name);
 }
 
-static attn_status open_file(attn__tokenizer **tokenizer, attn_context *context, const char *path, build_file *build,
+/* Returns how a tokenizer is built from a file of this name, or NULL. */
+static build_file *find_builder(const char *name)
+{
+    static const struct {
+        const char *name;
+        build_file *build;
+    } files[] = {{"tokenizer.json", build_json},
+                 {"vocab.txt", build_bert},
+                 {"sentencepiece.bpe.model", build_pieces},
+                 {"spiece.model", build_pieces}};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (strcmp(files[i].name, name) == 0)
+            return files[i].build;
+    return NULL;
+}
+
+static attn_status build(attn__tokenizer **tokenizer, attn_context *context, build_file *from, const char *name,
+                         const attn_bytes *file, const json_t *config)
+{
+    attn_status status = from(tokenizer, context, name, file, config);
+    if (status == ATTN_OK)
+        apply_config(*tokenizer, config);
+    return status;
+}
+
+/* Destroys a tokenizer that was built only in part. */
+static attn_status built(attn__tokenizer **tokenizer, attn_status status)
+{
+    if (status != ATTN_OK) {
+        attn__tokenizer_destroy(*tokenizer);
+        *tokenizer = NULL;
+    }
+    return status;
+}
+
+attn_status attn__tokenizer_parse_file(attn__tokenizer **tokenizer, attn_context *context, const char *name,
+                                       const attn_bytes *file, const attn_bytes *config)
+{
+    *tokenizer = NULL;
+    json_t *settings = NULL;
+    attn_status status = config ? parse_config(&settings, context, "tokenizer_config.json", config) : ATTN_OK;
+    build_file *from = find_builder(name);
+    if (status == ATTN_OK && !from)
+        status = attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: no tokenizer has a file of this name", name);
+    if (status == ATTN_OK)
+        status = build(tokenizer, context, from, name, file, settings);
+    json_decref(settings);
+    return built(tokenizer, status);
+}
+
+static attn_status open_file(attn__tokenizer **tokenizer, attn_context *context, const char *path, build_file *from,
                              const json_t *config)
 {
     attn_bytes file = {0};
     attn_status status = attn_file_read(&file, context, path, MOST_BYTES);
     if (status == ATTN_OK)
-        status = build(tokenizer, context, path, &file, config);
-    if (status == ATTN_OK)
-        apply_config(*tokenizer, config);
+        status = build(tokenizer, context, from, path, &file, config);
     attn_bytes_free(context, &file);
     return status;
 }
@@ -278,17 +331,8 @@ attn_status attn__tokenizer_open(attn__tokenizer **tokenizer, attn_context *cont
                                           "%s: no tokenizer.json, no vocab.txt, and no SentencePiece model", directory);
     char *path = status == ATTN_OK ? attn__join(context, directory, name) : NULL;
     if (status == ATTN_OK)
-        status = path ? open_file(tokenizer, context, path,
-                                  strcmp(name, "tokenizer.json") == 0 ? build_json
-                                  : strcmp(name, "vocab.txt") == 0    ? build_bert
-                                                                      : build_pieces,
-                                  config)
-                      : ATTN_ERROR_MEMORY;
+        status = path ? open_file(tokenizer, context, path, find_builder(name), config) : ATTN_ERROR_MEMORY;
     attn__free(context, path);
     json_decref(config);
-    if (status != ATTN_OK) {
-        attn__tokenizer_destroy(*tokenizer);
-        *tokenizer = NULL;
-    }
-    return status;
+    return built(tokenizer, status);
 }
