@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { MOST = 4096 };
 
@@ -259,12 +260,60 @@ static void statistics_and_weights_are_contiguous(void **state)
     }
 }
 
+/* The forms of attn_problem_parse have the dims and windows of the functions that they stand for. */
+static void texts_describe_the_problems_of_the_functions(void **state)
+{
+    enum { FORMS = 8 };
+    static const char *const texts[FORMS] = {
+        "b2h4q5k6d8g2v3:bhtd",        "axis5x7c6h2",           "axis5x7c6h2:col", "axis3x4x5c4h1:axis=1",
+        "axis3x4x5c4h2:first,axis=1", "axis5x7c6h2:row,first", "tied3x7h2d4b2",   "window6x9w3x5h2d4b2s2l1:zero"};
+    attn_problem p[FORMS], parsed;
+    attn_context *c;
+    attn_problem_heads(&p[0], &(attn_heads){.batch = 2,
+                                            .heads = 4,
+                                            .queries = 5,
+                                            .keys = 6,
+                                            .dim = 8,
+                                            .kv_heads = 2,
+                                            .dim_value = 3,
+                                            .layout = ATTN_LAYOUT_BHTD});
+    attn_problem_axis(&p[1], &(attn_axis){.rank = 3, .shape = {5, 7, 6}, .axis = 1, .channel_axis = 2, .heads = 2});
+    attn_problem_axis(&p[2], &(attn_axis){.rank = 3, .shape = {5, 7, 6}, .axis = 0, .channel_axis = 2, .heads = 2});
+    attn_problem_axis(&p[3], &(attn_axis){.rank = 4, .shape = {3, 4, 5, 4}, .axis = 1, .channel_axis = 3, .heads = 1});
+    attn_problem_axis(&p[4], &(attn_axis){.rank = 4, .shape = {4, 3, 4, 5}, .axis = 2, .channel_axis = 0, .heads = 2});
+    attn_problem_axis(&p[5], &(attn_axis){.rank = 3, .shape = {6, 5, 7}, .axis = 2, .channel_axis = 0, .heads = 2});
+    attn_problem_tied_rows(&p[6], 3, 7, 2, 2, 4);
+    attn_problem_window2d(&p[7], &(attn_window2d){.batch = 2,
+                                                  .height = 6,
+                                                  .width = 9,
+                                                  .heads = 2,
+                                                  .dim = 4,
+                                                  .window_y = 3,
+                                                  .window_x = 5,
+                                                  .step = 2,
+                                                  .dilation = 1,
+                                                  .border = ATTN_BORDER_ZERO});
+    attn_context_create(&c, &(attn_context_options){.threads = 1});
+    for (int i = 0; i < FORMS; i++) {
+        if (attn_problem_parse(&parsed, c, texts[i], ATTN_DIRECTION_FORWARD) != ATTN_OK)
+            fail_msg("%s: %s", texts[i], attn_context_error(c));
+        if (parsed.ndims != p[i].ndims || memcmp(parsed.dims, p[i].dims, sizeof parsed.dims) != 0 ||
+            parsed.nwindows != p[i].nwindows || memcmp(parsed.windows, p[i].windows, sizeof parsed.windows) != 0)
+            fail_msg("%s is another problem than that of the function", texts[i]);
+    }
+    attn_context_destroy(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(grouped_heads_share_keys),        cmocka_unit_test(packed_rows_are_strides),
-        cmocka_unit_test(an_axis_leaves_the_others_alone), cmocka_unit_test(tied_rows_share_one_map),
-        cmocka_unit_test(windows_slide_over_images),       cmocka_unit_test(statistics_and_weights_are_contiguous),
+        cmocka_unit_test(grouped_heads_share_keys),
+        cmocka_unit_test(packed_rows_are_strides),
+        cmocka_unit_test(an_axis_leaves_the_others_alone),
+        cmocka_unit_test(tied_rows_share_one_map),
+        cmocka_unit_test(windows_slide_over_images),
+        cmocka_unit_test(statistics_and_weights_are_contiguous),
+        cmocka_unit_test(texts_describe_the_problems_of_the_functions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -429,6 +429,34 @@ static void batches_have_similar_sizes(void **state)
     scratch_close(folder);
 }
 
+/* Each picture fills the upper left corner of its planes, and the mask marks the rest. */
+static void pictures_are_placed_in_a_batch_by_channel_row_and_column(void **state)
+{
+    tape_fixture *f = *state;
+    enum { ROWS = 3, COLS = 4 };
+    unsigned char pixels[2][2 * 3 * 3];
+    const attn_image images[2] = {{.width = 3, .height = 2, .channels = 3, .pixels = pixels[0]},
+                                  {.width = 2, .height = 3, .channels = 3, .pixels = pixels[1]}};
+    const attn__picture_view view = {.mean = {0.5f, 0.25f, 0}, .std = {0.5f, 2, 1}};
+    attn_tensor *mask;
+    for (int i = 0; i < 2 * 18; i++)
+        pixels[i / 18][i % 18] = (unsigned char)(7 * i);
+    attn_tensor *x = attn__view_batch(&view, f->tape, images, 2, (int64_t[]){ROWS, COLS}, &mask);
+    assert_true(x && mask);
+    for (int i = 0; i < 2; i++)
+        for (int c = 0; c < 3; c++)
+            for (int at = 0; at < ROWS * COLS; at++) {
+                int row = at / COLS, col = at % COLS;
+                bool inside = row < images[i].height && col < images[i].width;
+                assert_int_equal((int)test_at(mask, i * ROWS * COLS + at), !inside);
+                if (!inside)
+                    continue;
+                float value = (float)pixels[i][(row * images[i].width + col) * 3 + c] / 255;
+                assert_true(fabs(test_at(x, (i * 3 + c) * ROWS * COLS + at) -
+                                 (double)((value - view.mean[c]) / view.std[c])) < 1e-6);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -441,6 +469,7 @@ int main(void)
         TEST_WITH_CONTEXT(others_are_refused_as_what_they_are),
         TEST_WITH_CONTEXT(every_allocation_may_fail),
         TEST_WITH_CONTEXT(batches_have_similar_sizes),
+        TEST_WITH_TAPE(pictures_are_placed_in_a_batch_by_channel_row_and_column),
         TEST(epochs_are_judged_by_loss_while_the_precision_is_noise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

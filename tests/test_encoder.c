@@ -205,6 +205,11 @@ static void settings_are_followed_or_refused_by_name(void **state)
     assert_near(attn_config_real(config, "rotary_base", 0), 500, 0);
     assert_near(attn_config_real(config, "local_rotary_base", 0), 10000, 0);
     attn_config_destroy(config);
+    config = parsed(context, "{\"model_type\": \"distilbert\", \"n_heads\": 3, \"activation\": \"relu\"}");
+    assert_ok(context, attn__encoder_settings(&config, context, "config.json"));
+    assert_int_equal(attn_config_int(config, "num_heads", 0), 3);
+    assert_string_equal(attn_config_text(config, "activation", ""), "relu");
+    attn_config_destroy(config);
     config = parsed(context, "{\"model_type\": \"mpnet\"}");
     assert_null(attn__encoder_names(config));
     attn_config_destroy(config);

@@ -299,6 +299,8 @@ static void what_is_unknown_is_refused_by_name(void **state)
          "the id 99999999 of \"a\" is not from 0 to 4194303", ATTN_ERROR_FORMAT},
         {"{\"model\": {\"type\": \"Unigram\", \"unk_id\": 1, \"vocab\": [[\"a\", 0]]}}",
          "unk_id is not in the vocabulary", ATTN_ERROR_FORMAT},
+        {"{\"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\", 0], [\"b\", \"1\"]]}}",
+         "an entry of the vocabulary is not a token with a score", ATTN_ERROR_FORMAT},
     };
     attn_context *c = *state;
     attn__tokenizer_destroy(open_text(c, bert));

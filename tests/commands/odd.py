@@ -286,7 +286,8 @@ def many_lines(lines):
         for i in range(lines):
             f.write(f"go {i % 977} on {i}\tva {i % 991} la {i}\n")
     began = time.time()
-    table.must(["train", "translate", "--data", "many.tsv", "--out", "many", "--epochs", "0", "--max-words", "1000"] +
+    table.must(["train", "translate", "--data", "many.tsv", "--out", "many", "--epochs", "0", "--vocabulary", "word",
+                "--max-words", "1000"] +
                table.TRANSLATE)
     print(f"{lines} lines of sentence pairs: read, divided, encoded and written as an untrained translator in "
           f"{time.time() - began:.1f} s", flush=True)
