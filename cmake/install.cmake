@@ -122,15 +122,15 @@ if(TARGET attn)
 endif()
 
 # Man pages and completions are asked of the command, which therefore must run on the machine that builds.
-if(TARGET attn AND (CMAKE_CROSSCOMPILING OR ATTN_SANITIZE))
+if(TARGET attn AND ((CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR) OR ATTN_SANITIZE))
   message(STATUS "attn: no man pages and completions: the command built here does not run here, or is a sanitizer's")
 elseif(TARGET attn)
   set(ATTN_SHARE ${CMAKE_CURRENT_BINARY_DIR}/share)
   add_custom_command(OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/manuals.stamp
-    COMMAND ${CMAKE_COMMAND} -DATTN=$<TARGET_FILE:attn> -DDIR=${ATTN_SHARE}
+    COMMAND ${CMAKE_COMMAND} "-DATTN=${CMAKE_CROSSCOMPILING_EMULATOR};$<TARGET_FILE:attn>" -DDIR=${ATTN_SHARE}
             -P ${CMAKE_CURRENT_SOURCE_DIR}/cmake/manuals.cmake
     COMMAND ${CMAKE_COMMAND} -E touch ${CMAKE_CURRENT_BINARY_DIR}/manuals.stamp
-    DEPENDS attn cmake/manuals.cmake COMMENT "Man pages and completions")
+    DEPENDS attn cmake/manuals.cmake COMMENT "Man pages and completions" VERBATIM)
   add_custom_target(attn_manuals ALL DEPENDS ${CMAKE_CURRENT_BINARY_DIR}/manuals.stamp)
   install(DIRECTORY ${ATTN_SHARE}/ DESTINATION ${CMAKE_INSTALL_DATAROOTDIR} COMPONENT command)
 endif()
