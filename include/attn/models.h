@@ -171,12 +171,12 @@ typedef enum attn_stopping { ATTN_STOP_LIKELY = 0, ATTN_STOP_FULL, ATTN_STOP_NEV
 /* What a search keeps to for one sentence. A field that is 0 or NULL does not limit the search. */
 typedef struct attn_beam_sentence {
     int64_t max_len; /* a smaller max_len for this sentence */
-    /* Forced prefix. Each hypothesis begins with these tokens, whatever their probability. They are fewer than max_len and
-     * do not include the end token. */
+    /* Forced prefix. Each hypothesis begins with these tokens, whatever their probability. They are fewer than max_len
+     * and do not include the end token. */
     const int32_t *prefix;
     int64_t nprefix;
     /* The allowed tokens in ascending order, including the end token and the tokens of the prefix. Other tokens have no
-     * share of the probability. NULL: all tokens are allowed. All sentences of a batch have such a list, or none has. */
+     * share of the probability. NULL: all are allowed. All sentences of a batch have such a list, or none has. */
     const int32_t *allowed;
     int64_t nallowed;
     int64_t number; /* number of the sentence in error messages; 0: its place in the batch, counted from 1 */

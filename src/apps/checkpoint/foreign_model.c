@@ -54,8 +54,8 @@ static attn_status check_heads(const attn__foreign *foreign, attn_context *conte
                    : ATTN_OK;
 }
 
-/* Sets the paths of the settings file and of the weights. If `named` is true and the path is a file, both paths are this
- * file. Otherwise the path is a directory: the settings are in its config.json, and the path of the weights is its
+/* Sets the paths of the settings file and of the weights. If `named` is true and the path is a file, both paths are
+ * this file. Otherwise the path is a directory: the settings are in its config.json, and the path of the weights is its
  * usual file, or the directory itself if `named` is true. */
 static attn_status find_files(attn__foreign *f, bool named)
 {

@@ -34,10 +34,10 @@ typedef struct attn__foreign_wish {
 /* Identifies the path, which must outlive `foreign`. attn__foreign_end must be called afterwards, even on failure. */
 attn_status attn__foreign_open(attn__foreign *foreign, attn_context *context, const char *path);
 /* Takes config.json, then reads the names file, then the settings that the names file's rules derive from the
- * checkpoint's shapes. If there is a names file, config.json may be missing. Settings in config.json override the others.
- * ATTN_ERROR_FORMAT: the names file and config.json give
- * no architecture, two different ones, or not the requested one; or both lack the number of heads, which cannot be
- * determined from shapes. Otherwise returns the statuses of attn_name_map_read and attn_checkpoint_open. */
+ * checkpoint's shapes. If there is a names file, config.json may be missing. Settings in config.json override the
+ * others. ATTN_ERROR_FORMAT: the names file and config.json give no architecture, two different ones, or not the
+ * requested one; or both lack the number of heads, which cannot be determined from shapes. Otherwise returns the
+ * statuses of attn_name_map_read and attn_checkpoint_open. */
 attn_status attn__foreign_describe(attn__foreign *foreign, const attn__foreign_wish *wish);
 /* Opens and describes. attn__foreign_end must be called afterwards, even on failure. */
 attn_status attn__foreign_begin(attn__foreign *foreign, attn_context *context, const char *path,

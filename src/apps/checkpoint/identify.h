@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * identify.h - what a path to a model is. attn__identify looks at the path once; loaders, trainings and the command read
- * its answer: a file or a directory, in whose form, of which architecture, for which product, and what is beside the
- * weights.
+ * identify.h - what a path to a model is. attn__identify looks at the path once; loaders, trainings and the command
+ * read its answer: a file or a directory, in whose form, of which architecture, for which product, and what is beside
+ * the weights.
  */
 #ifndef ATTN_APPS_IDENTIFY_H
 #define ATTN_APPS_IDENTIFY_H
@@ -63,21 +63,21 @@ attn_status attn__identify(attn__identity *identity, attn_context *context, cons
 attn_status attn__identify_tensors(attn__identity *identity);
 void attn__identity_end(attn__identity *identity);
 
-/* Writes the path from which the weights of a directory are read, to a buffer of ATTN__PATH bytes: model.safetensors, or
- * the directory itself if it has an adapter. */
+/* Writes the path from which the weights of a directory are read, to a buffer of ATTN__PATH bytes: model.safetensors,
+ * or the directory itself if it has an adapter. */
 attn_status attn__identity_weights(const attn__identity *identity, char *path);
-/* Takes config.json from the identity. If it could not be read, reads it again, and so fails with the reason. The caller
- * destroys *config. */
+/* Takes config.json from the identity. If it could not be read, reads it again, and so fails with the reason. The
+ * caller destroys *config. */
 attn_status attn__identity_config(attn__identity *identity, attn_config **config);
-/* Reads the JSON file `name` beside the weights: in the directory, or in the folder of the file. *config stays unchanged
- * if there is no such file. `beside`, of ATTN__PATH bytes, gets the path, for messages. */
+/* Reads the JSON file `name` beside the weights: in the directory, or in the folder of the file. *config stays
+ * unchanged if there is no such file. `beside`, of ATTN__PATH bytes, gets the path, for messages. */
 attn_status attn__settings_beside(attn_config **config, attn_context *context, const char *path, const char *name,
                                   char *beside);
 
 /* Returns the product of the models of an architecture. All that are not listed are classifiers. */
 attn__product attn__product_of(const char *architecture);
-/* Checks that the settings in the file `settings` are those of a model for the product. ATTN_ERROR_UNSUPPORTED: they are of
- * another model; the message names its architecture, and what attn does with it. ATTN_ERROR_FORMAT: they name no
+/* Checks that the settings in the file `settings` are those of a model for the product. ATTN_ERROR_UNSUPPORTED: they
+ * are of another model; the message names its architecture, and what attn does with it. ATTN_ERROR_FORMAT: they name no
  * architecture. Settings of classifiers may name any that is of no other product, or none. */
 attn_status attn__product_check(attn_context *context, const char *settings, const attn_config *config,
                                 attn__product product);
@@ -85,8 +85,8 @@ attn_status attn__product_check(attn_context *context, const char *settings, con
 /* Fails if the path is a model of translation, or of another kind of text, in a form that attn does not load.
  * ATTN_ERROR_UNSUPPORTED: the message names the program, and what attn loads. */
 attn_status attn__identity_translates(const attn__identity *identity);
-/* Fails because settings name no architecture of attn. If they are of Hugging Face, the error names their model_type and
- * the types that attn loads. */
+/* Fails because settings name no architecture of attn. If they are of Hugging Face, the error names their model_type
+ * and the types that attn loads. */
 attn_status attn__foreign_type_refuse(attn_context *context, const char *settings, const attn_config *config);
 
 #endif

@@ -39,9 +39,9 @@ attn_status attn__run_write_taken(const attn__run *run);
 
 /* Low-rank adapters (LoRA: Hu et al. 2021, arXiv:2106.09685) instead of the weights of a model. Their factors are
  * parameters of the model, NAME.lora_A.weight and NAME.lora_B.weight, which follow the model's own parameters. The
- * directory of the run contains base.safetensors with the initial parameters, written once. Instead of model.safetensors
- * it contains peft's files adapter_config.json and adapter_model.safetensors. The checkpoint holds only trained
- * parameters. */
+ * directory of the run contains base.safetensors with the initial parameters, written once. Instead of
+ * model.safetensors it contains peft's files adapter_config.json and adapter_model.safetensors. The checkpoint holds
+ * only trained parameters. */
 
 /* If the settings request adapters, makes them. All other parameters are then frozen, except new parameters and
  * those that the settings train completely. If the run is resumed, reads the parameters of its base.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The parameters of a run: which of them are frozen, their learning rates, the adapters that are trained in their place,
- * where their first values come from, and their averages. */
+ * The parameters of a run: which of them are frozen, their learning rates, the adapters that are trained in their
+ * place, where their first values come from, and their averages. */
 #include "apps/run/internal.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -37,8 +37,8 @@ static size_t module_name(const char *name)
     return n > m && strcmp(name + n - m, ending) == 0 ? n - m : 0;
 }
 
-/* Calls part(user, i) for each parameter i whose name matches the pattern `text` of `size` bytes. `length` returns how much
- * of the name must match. ATTN_ERROR_ARGUMENT: the pattern is invalid or matches no parameter. */
+/* Calls part(user, i) for each parameter i whose name matches the pattern `text` of `size` bytes. `length` returns how
+ * much of the name must match. ATTN_ERROR_ARGUMENT: the pattern is invalid or matches no parameter. */
 static attn_status for_matching(const attn__run *run, const char *setting, const char *text, size_t size,
                                 size_t (*length)(const char *name), void (*part)(void *user, int64_t i), void *user)
 {

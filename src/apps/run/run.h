@@ -137,8 +137,8 @@ void attn__run_share(attn__run *run, attn_tape *tape, attn_shard share, int64_t 
 /* Checks that the data of a resumed run has the same fingerprint as at the start of the run. If not, returns
  * ATTN_ERROR_ARGUMENT. */
 attn_status attn__run_check_data(const attn__run *run);
-/* Makes run->model a copy of `from` with the dropout of this training and the settings of `over`, which may be NULL. Adds
- * the sources of its parameters to run->taken: those whose names begin with `fresh` are new; NULL: none is. */
+/* Makes run->model a copy of `from` with the dropout of this training and the settings of `over`, which may be NULL.
+ * Adds the sources of its parameters to run->taken: those whose names begin with `fresh` are new; NULL: none is. */
 attn_status attn__run_copy_model(attn__run *run, const attn_model *from, attn_config *over, const char *fresh);
 /* Returns ATTN_ERROR_ARGUMENT if the caller gave a setting that the initial checkpoint decides. The setting is
  * accepted if it has the checkpoint's value `its`. If `its` is NULL, no value is accepted. `why` explains what the

@@ -14,8 +14,8 @@ enum { ATTN__PATH = 4096 };
 const char *attn__path_last(const char *path);
 /* Returns the length of the path up to its last '/', which is included: 0 if there is none. */
 size_t attn__path_folder(const char *path);
-/* Returns the folder of a path: "." if the path has no '/'. The caller frees it with attn__free. Returns NULL if there is no
- * memory. */
+/* Returns the folder of a path: "." if the path has no '/'. The caller frees it with attn__free. Returns NULL if there
+ * is no memory. */
 char *attn__path_parent(attn_context *context, const char *path);
 /* Returns the extension of the last part, with its dot, such as ".png". Returns "" if it has none. */
 const char *attn__path_extension(const char *path);

@@ -57,8 +57,9 @@ typedef struct attn__beam {
     double *picked;
 } attn__beam;
 
-/* Creates the state of a search over `batch` sentences. `options->sentences` must outlive the beam. ATTN_ERROR_MEMORY: there is no memory. ATTN_ERROR_ARGUMENT: an option is invalid. A beam whose creation failed
- * may be destroyed, and so may a beam whose bytes are all zero. */
+/* Creates the state of a search over `batch` sentences. `options->sentences` must outlive the beam. ATTN_ERROR_MEMORY:
+ * there is no memory. ATTN_ERROR_ARGUMENT: an option is invalid. A beam whose creation failed may be destroyed, and so
+ * may a beam whose bytes are all zero. */
 attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t batch, int64_t vocabulary,
                               const attn_beam_search_options *options);
 void attn__beam_destroy(attn__beam *beam);
