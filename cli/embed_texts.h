@@ -24,7 +24,7 @@ extern const char *const cli_embed_pools[];
         CLI_TEXT("prompt_name", 0, "NAME", "", "a prompt by its name in config_sentence_transformers.json"),           \
         CLI_ENCODER_LENGTH,                                                                                            \
         CLI_FLAG("ids", 0, "each line holds the ids of a text, with special tokens and spaces between"),               \
-        CLI_INT("batch", 0, "2048", 1, 1 << 20, "tokens that an encoder computes together"),                           \
+        CLI_INT("batch", 0, "1024", 1, 1 << 20, "tokens that an encoder computes together"),                           \
         CLI_TEXT("similar", 0, "QUERY", "", "rank the texts by the cosine of their vectors with this text's; no file is written"), \
         CLI_TEXT("query_prompt", 0, "TEXT", "", "what stands before the query of --similar, such as \"query: \"; default: --prompt"), \
         CLI_INT("top", 0, "10", 1, 1000000, "texts that --similar prints")

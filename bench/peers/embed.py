@@ -258,11 +258,19 @@ def make_esm(folder):
     if os.path.exists(os.path.join(folder, "model.safetensors")):
         return
     import torch
+    from safetensors.torch import load_file, save_file
     from transformers import EsmConfig, EsmForMaskedLM
     torch.manual_seed(5)
     config = EsmConfig(vocab_size=33, mask_token_id=32, pad_token_id=1, position_embedding_type="rotary", token_dropout=True,
                        max_position_embeddings=1026, emb_layer_norm_before=False, **ESM)
     EsmForMaskedLM(config).save_pretrained(folder)
+    # the published files have these names and tensors, which esm-cpp wants
+    path, dim = os.path.join(folder, "model.safetensors"), ESM["hidden_size"] // ESM["num_attention_heads"]
+    tensors = {name.replace(".gamma", ".weight").replace(".beta", ".bias"): x for name, x in load_file(path).items() if "*" not in name}
+    for i in range(ESM["num_hidden_layers"]):
+        tensors[f"esm.encoder.layer.{i}.attention.self.rotary_embeddings.inv_freq"] = 10000 ** (-torch.arange(0, dim, 2) / dim)
+    tensors["lm_head.decoder.weight"] = tensors["esm.embeddings.word_embeddings.weight"].clone()
+    save_file(tensors, path, metadata={"format": "pt"})
 
 
 def make_proteins(number):

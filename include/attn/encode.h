@@ -116,7 +116,7 @@ typedef enum attn_normalize { ATTN_NORMALIZE_OWN = 0, ATTN_NORMALIZE_YES, ATTN_N
 typedef struct attn_encoder_options {
     attn_pool pool;
     attn_normalize normalize; /* whether results are divided by their length; OWN: as the directory says */
-    int64_t max_tokens;       /* most tokens that are computed together; 0: 2048 */
+    int64_t max_tokens;       /* most tokens that are computed together; 0: 1024 */
     int64_t reserved[4];
 } attn_encoder_options;
 
