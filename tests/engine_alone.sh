@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: MIT
 # labels: no-isa no-asan no-tsan
 # The engine builds with a plain compiler call, no configuration and nothing but libc, libm and threads, for C and C++
-# callers; the kernels' code is taken from the build.
+# callers.
 set -eu
 cd "$(dirname "$0")/.."
-: "${ATTN_BUILD:?the build directory}"
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 cat > "$dir/user.c" <<'END'
@@ -32,16 +31,7 @@ END
 # The line is the documents' own.
 line=$(sed -n 's|^    cc -O2 \(.*\) examples/heads.c -lm -o heads$|\1|p' docs/engine.md)
 grep -qF "\`cc -O2 $line\`" README.md || { echo "README.md and docs/engine.md compile the engine by different lines"; exit 1; }
-# Kernels take most of the time. Of them the line's flags are checked here, and the code is that of the build.
-flags= sources=
-for word in $line; do
-    case $word in
-    -*) flags="$flags $word" ;;
-    src/engine/kernels/* | src/engine/gemm/kernel_* | src/engine/gemm/slices_*) cc $flags -fsyntax-only "$word" ;;
-    *) sources="$sources $word" ;;
-    esac
-done
-cc -O0 $flags $sources "$dir/user.c" "$ATTN_BUILD/libattn-engine.a" -lm -o "$dir/user"
+cc -O0 $line "$dir/user.c" -lm -o "$dir/user"
 "$dir/user"
 if command -v c++ >/dev/null; then
     for header in include/attn/*.h; do
