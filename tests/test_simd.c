@@ -251,6 +251,26 @@ static void transposes_and_parts(void **state)
     }
 }
 
+/* The order of the additions is the same on every instruction set with as many lanes. */
+static void sums_of_several_vectors_add_halves_to_halves(void **state)
+{
+    const simd_probe *probe;
+    for (int i = 0; (probe = next_probe(&i));) {
+        int n = probe->lanes;
+        float x[256], y[16], lane[16];
+        for (int j = 0; j < n * n; j++)
+            x[j] = ldexpf((float)((j * 37) % 101) - 50, j * 5 % 29);
+        probe->sums(x, y);
+        for (int r = 0; r < n; r++) {
+            memcpy(lane, x + r * n, sizeof *lane * (size_t)n);
+            for (int half = n / 2; half > 0; half /= 2)
+                for (int c = 0; c < half; c++)
+                    lane[c] += lane[c + half];
+            assert_true(y[r] == lane[0]);
+        }
+    }
+}
+
 static void folds_and_choices(void **state)
 {
     const simd_probe *probe;
@@ -291,4 +311,5 @@ RUN_TESTS(TEST(exp2_is_within_its_bound), TEST(exp2_is_right_at_the_edges),
           TEST(powers_of_small_scores_do_not_underflow), TEST(small_products_are_zero),
           TEST(products_keep_infinity_and_nan), TEST(powers_below_a_reference_are_within_their_bound),
           TEST(powers_of_anything_are_right_at_the_edges), TEST(bf16_rounds_to_nearest_even),
-          TEST(transposes_and_parts), TEST(folds_and_choices), TEST(integers_wrap_and_compare))
+          TEST(transposes_and_parts), TEST(sums_of_several_vectors_add_halves_to_halves), TEST(folds_and_choices),
+          TEST(integers_wrap_and_compare))

@@ -18,6 +18,7 @@ typedef struct simd_probe {
     void (*to_bf16)(const float *x, uint16_t *y, int n);
     void (*from_bf16)(const uint16_t *x, float *y, int n);
     void (*transpose)(const float *x, float *y); /* `x` has `lanes` rows and `lanes` columns */
+    void (*sums)(const float *x, float *y);      /* y[i] is the sum of row i of such an `x` */
     void (*copy_part)(const float *x, float *y, int n);
     void (*fold)(const float *x, float *sum, float *most);
     void (*choose)(const float *x, float *y);

@@ -3,6 +3,7 @@
 #include "simd/exp.h"
 #include "simd/power.h"
 #include "simd/softmax.h"
+#include "simd/sums.h"
 
 static void probe_exp2(const float *x, float *y, int n)
 {
@@ -50,6 +51,15 @@ static void probe_transpose(const float *x, float *y)
         vf_store(y + i * VF_LANES, r[i]);
 }
 
+static void probe_sums(const float *x, float *y)
+{
+    vf r[VF_LANES];
+    VF_UNROLL
+    for (int i = 0; i < VF_LANES; i++)
+        r[i] = vf_load(x + i * VF_LANES);
+    vf_store(y, vf_sums(r));
+}
+
 static void probe_copy_part(const float *x, float *y, int n)
 {
     vf_store_part(y, vf_load_part(x, n), n);
@@ -76,6 +86,6 @@ static void probe_hash(const uint32_t *x, uint32_t *y)
     vi_store(y, vf_bits(vf_select(low, vf_from_bits(h), vf_zero())));
 }
 
-const simd_probe VF_NAME(simd_probe) = {VF_ISA,           VF_LANES,      probe_exp2,      probe_power,
-                                        probe_mul_normal, probe_to_bf16, probe_from_bf16, probe_transpose,
-                                        probe_copy_part,  probe_fold,    probe_choose,    probe_hash};
+const simd_probe VF_NAME(simd_probe) = {VF_ISA,        VF_LANES,        probe_exp2,      probe_power, probe_mul_normal,
+                                        probe_to_bf16, probe_from_bf16, probe_transpose, probe_sums,  probe_copy_part,
+                                        probe_fold,    probe_choose,    probe_hash};

@@ -10,8 +10,8 @@
  *   vf_load vf_store (any alignment), _part (the first n lanes only; the others load as 0)
  *   vf_load_once (into a register; a compiler may otherwise load again for every use)
  *   vf_in_order (keeps the compiler from moving loads across it, where that costs registers)
- *   vf_stream (whole vectors aligned to their size, past the caches if the machine can), vf_stream_end (after the
- *   last of them, before another thread reads)
+ *   vf_stream vf_stream_bf16 (whole vectors aligned to their size, past the caches if the machine can), vf_stream_end
+ *   (after the last of them, before another thread reads)
  *   vf_load_bf16, vf_store_bf16 (nearest even), _part
  *   vf_set1 vf_zero vf_add vf_sub vf_mul vf_div vf_sqrt vf_abs vf_floor
  *   vf_fma(a,b,c) = a*b+c, vf_fnma(a,b,c) = c-a*b     one rounding, but two on `scalar`

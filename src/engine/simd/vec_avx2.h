@@ -127,7 +127,7 @@ VF_FN vf vf_load_bf16_part(const uint16_t *p, int n)
     return vf_load_bf16(whole);
 }
 
-VF_FN void vf_store_bf16(uint16_t *p, vf x)
+VF_FN __m128i vf_round_bf16(vf x)
 {
     vi bits = _mm256_castps_si256(x), lsb = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     vi even = _mm256_add_epi32(bits, _mm256_add_epi32(lsb, _mm256_set1_epi32(0x7fff)));
@@ -135,9 +135,11 @@ VF_FN void vf_store_bf16(uint16_t *p, vf x)
     vf unordered = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
     vf rounded = _mm256_blendv_ps(_mm256_castsi256_ps(even), _mm256_castsi256_ps(quiet), unordered);
     vi high = _mm256_srli_epi32(_mm256_castps_si256(rounded), 16);
-    vi packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(high, high), 0xd8);
-    _mm_storeu_si128((void *)p, _mm256_castsi256_si128(packed));
+    return _mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packus_epi32(high, high), 0xd8));
 }
+
+VF_FN void vf_store_bf16(uint16_t *p, vf x) { _mm_storeu_si128((void *)p, vf_round_bf16(x)); }
+VF_FN void vf_stream_bf16(uint16_t *p, vf x) { _mm_stream_si128((void *)p, vf_round_bf16(x)); }
 
 VF_FN void vf_store_bf16_part(uint16_t *p, vf x, int n)
 {

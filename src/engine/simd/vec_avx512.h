@@ -149,6 +149,7 @@ VF_FN __m256i vf_round_bf16(vf x)
 }
 
 VF_FN void vf_store_bf16(uint16_t *p, vf x) { _mm256_storeu_si256((void *)p, vf_round_bf16(x)); }
+VF_FN void vf_stream_bf16(uint16_t *p, vf x) { _mm256_stream_si256((void *)p, vf_round_bf16(x)); }
 VF_FN void vf_store_bf16_part(uint16_t *p, vf x, int n) { _mm256_mask_storeu_epi16(p, vm_first(n), vf_round_bf16(x)); }
 
 /* Functions for pairs of bf16 numbers in 32 bits. vi_order_of_pairs is the permutation (0, 16, 1, 17, ...), which makes

@@ -130,6 +130,8 @@ VF_FN void vf_store_bf16(uint16_t *p, vf x)
     uint32x4_t quiet = vorrq_u32(bits, vdupq_n_u32(0x00400000));
     vst1_u16(p, vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), even, quiet), 16));
 }
+
+VF_FN void vf_stream_bf16(uint16_t *p, vf x) { vf_store_bf16(p, x); }
 VF_FN void vf_store_bf16_part(uint16_t *p, vf x, int n)
 {
     uint16_t whole[4];

@@ -131,6 +131,7 @@ VF_FN void vf_store_bf16_part(uint16_t *p, vf x, int n)
         p[i] = (uint16_t)rounded[i];
 }
 VF_FN void vf_store_bf16(uint16_t *p, vf x) { vf_store_bf16_part(p, x, 4); }
+VF_FN void vf_stream_bf16(uint16_t *p, vf x) { vf_store_bf16(p, x); }
 
 VF_FN float vf_sum(vf x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 VF_FN float vf_largest(vf x)

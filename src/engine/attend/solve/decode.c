@@ -1016,15 +1016,18 @@ static double cost_backward(const attn__canonical *canonical)
 static attn_status plan_backward(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
 {
     /* Gradients larger than STREAM_L2 times the L2 cache are evicted before they are read, so they are written past the
-     * caches. The size of the L3 cache is not used, because the system may report the whole socket's. */
-    enum { STREAM_L2 = 16 };
+     * caches. The size of the L3 cache is not used, because the system may report the whole socket's.  A vector of bf16
+     * is half a cache line, and writing half a line past the caches would read the line. */
+    enum { STREAM_L2 = 16, LINE = 64 };
     decode *f = make_plan(context, canonical);
     backward unused;
     if (!f)
         return ATTN_ERROR_MEMORY;
-    double bytes = (double)canonical->batch.size * (double)canonical->key.size *
-                   (double)(canonical->contract.size + canonical->value.size) * sizeof(float);
-    f->stream = bytes > STREAM_L2 * (double)canonical->caches.l2;
+    int64_t size = (int64_t)attn_dtype_size(canonical->problem.dtype);
+    int64_t key = canonical->contract.size * size, value = canonical->value.size * size;
+    double bytes = (double)canonical->batch.size * (double)canonical->key.size * (double)(key + value);
+    bool whole = canonical->problem.dtype == ATTN_F32 || (key % LINE == 0 && value % LINE == 0);
+    f->stream = whole && !canonical->problem.accumulate && bytes > STREAM_L2 * (double)canonical->caches.l2;
     finish_plan(recipe, f, canonical, divide_backward(f, canonical, NULL, &unused), dq_size(f, canonical));
     return ATTN_OK;
 }

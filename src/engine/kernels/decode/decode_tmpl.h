@@ -4,6 +4,7 @@
  */
 #include "simd/exp.h"
 #include "simd/sigmoid.h"
+#include "simd/sums.h"
 #include "base/normal.h"
 
 /* Number of vectors of channels that are accumulated at once. */
@@ -19,20 +20,18 @@ VF_FN vf row_load(const void *base, attn_dtype dtype, int64_t at, int n)
     return n == VF_LANES ? vf_load(p) : vf_load_part(p, n);
 }
 
-/* Prefetches channels [c, c + 2 * VF_LANES) of a row. Each cache line is requested twice, because the processor drops
- * prefetches if it has no room for them. */
+/* Prefetches channels [c, c + 2 * VF_LANES) of a row. */
 VF_FN void row_prefetch(const void *base, attn_dtype dtype, int64_t at, int64_t c)
 {
-    enum { HALF_LINE = 32 };
+    enum { LINE = 64 };
     const int size = dtype == ATTN_BF16 ? 2 : 4;
     const char *from = (const char *)base + (at + c) * size;
     VF_UNROLL
-    for (int i = 0; i < 2 * VF_LANES * size; i += HALF_LINE)
+    for (int i = 0; i < 2 * VF_LANES * size; i += LINE)
         __builtin_prefetch(from + i, 0, 2);
 }
 
-/* Computes the scores of one query for VF_LANES keys. Each key has a vector of partial sums. These vectors are
- * transposed and added up to a vector of scores. */
+/* Computes the scores of one query for VF_LANES keys. Each key has a vector of partial sums. */
 VF_FN vf score_lanes(const attn__decode_rows *k, attn_dtype dtype, const int64_t *at, const int64_t *next,
                      const float *q)
 {
@@ -56,14 +55,7 @@ VF_FN vf score_lanes(const attn__decode_rows *k, attn_dtype dtype, const int64_t
             odd = vf_fma(vf_load(q + c), row_load(k->base, dtype, at[r] + c, left), odd);
         sum[r] = vf_add(even, odd);
     }
-    vf_transpose(sum);
-    VF_UNROLL
-    for (int half = VF_LANES / 2; half > 0; half /= 2) {
-        VF_UNROLL
-        for (int r = 0; r < half; r++)
-            sum[r] = vf_add(sum[r], sum[r + half]);
-    }
-    return sum[0];
+    return vf_sums(sum);
 }
 
 VF_FN void score_as(const attn__decode_rows *k, attn_dtype dtype, const float *q, int64_t ldq, int64_t queries,
@@ -197,25 +189,30 @@ static void decode_add(const attn__decode_rows *v, int64_t from, int64_t to, con
         add_as(v, ATTN_F32, from, to, p, shrink, o, false);
 }
 
+/* Stores at most VF_LANES numbers. Only a partial vector is stored with a mask, see softmax_backward_tmpl.h. */
 VF_FN void row_store(const attn__decode_spread *t, attn_dtype dtype, int64_t at, vf x, int64_t left)
 {
-    int n = left < VF_LANES ? (int)left : VF_LANES;
-    vf factor = vf_set1(t->factor);
+    bool whole = left >= VF_LANES;
+    int n = whole ? VF_LANES : (int)left;
+    vf factor = vf_set1(t->factor), before = t->add ? row_load(t->out, dtype, at, n) : vf_zero();
+    x = t->add ? vf_fma(x, factor, before) : vf_mul(x, factor);
     if (dtype == ATTN_BF16) {
         uint16_t *p = (uint16_t *)t->out + at;
-        x = t->add ? vf_fma(x, factor, vf_load_bf16_part(p, n)) : vf_mul(x, factor);
-        vf_store_bf16_part(p, x, n);
+        if (!whole)
+            vf_store_bf16_part(p, x, n);
+        else if (t->stream && (uintptr_t)p % (VF_LANES * sizeof *p) == 0)
+            vf_stream_bf16(p, x);
+        else
+            vf_store_bf16(p, x);
         return;
     }
     float *p = (float *)t->out + at;
-    if (t->add)
-        vf_store_part(p, vf_fma(x, factor, vf_load_part(p, n)), n);
-    else if (n < VF_LANES)
-        vf_store_part(p, vf_mul(x, factor), n);
+    if (!whole)
+        vf_store_part(p, x, n);
     else if (t->stream && (uintptr_t)p % (VF_LANES * sizeof(float)) == 0)
-        vf_stream(p, vf_mul(x, factor));
+        vf_stream(p, x);
     else
-        vf_store(p, vf_mul(x, factor));
+        vf_store(p, x);
 }
 
 /* Computes `vectors` vectors of the gradient of row j. Rows are written in memory order. */
@@ -254,7 +251,9 @@ VF_FN void spread_as(const attn__decode_spread *args, attn_dtype dtype, bool str
 
 static void spread(const attn__decode_spread *t)
 {
-    if (t->dtype == ATTN_BF16)
+    if (t->dtype == ATTN_BF16 && t->stream)
+        spread_as(t, ATTN_BF16, true);
+    else if (t->dtype == ATTN_BF16)
         spread_as(t, ATTN_BF16, false);
     else if (t->stream)
         spread_as(t, ATTN_F32, true);
