@@ -238,7 +238,7 @@ static void print_next(const char *directory)
     const char *self = cli_self();
     cli_print(
         "\nThis translator knows the 280 words of a phrasebook, in short sentences about family, home, food, travel and\n"
-        "dates. It knows nothing else: \"I love you.\" it gets wrong.\n"
+        "dates. It knows nothing else: \"I love you.\" it gets wrong, and calls doubtful.\n"
         "\nTry next:\n"
         "  %s translate %s \"Where is the station?\"\n"
         "  %s show %s \"The window is closed.\" -o page.html     what it attends to, as a page\n"
