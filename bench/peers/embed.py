@@ -358,8 +358,8 @@ def print_rows(rows):
         own = next((r for r in rows if r["engine"] == "attn" and all(r[k] == row[k] for k in ("precision", "threads"))), None)
         ratio = f"{own['texts_per_s'] / row['texts_per_s']:8.2f}" if own and own is not row else " " * 8
         cosine = "" if row["least_cosine"] is None else f"{row['least_cosine']:.5f}"
-        print(f"{row['engine']:22} {row['precision']:5} {row['threads']:7} {row['texts_per_s']:8.0f}   {ratio}   {row['first_vector_s']:9.2f} s"
-              f"  {row['mib']:6} MiB  {cosine:>12}", flush=True)
+        print(f"{row['engine']:22} {row['precision']:5} {row['threads']:7} {row['texts_per_s']:8.0f}   {ratio}"
+              f"   {row['first_vector_s']:9.2f} s  {row['mib']:6} MiB  {cosine:>12}", flush=True)
 
 
 def main():
