@@ -246,7 +246,7 @@ def _class_of(base: type, name: str) -> type:
 
 def _made(base: type, name: str) -> Any:
     found = _class_of(base, name)
-    return found.__new__(found)
+    return cast(Any, found).__new__(found)
 
 
 # --------------------------------------------------------------------------------------------------- activations
