@@ -283,6 +283,29 @@ static void bias_activation_factor_and_residual_follow_the_sum(void **state)
         }
 }
 
+static void a_bias_in_bf16_has_the_effect_of_its_numbers(void **state)
+{
+    uint16_t narrow[97];
+    for (int precision = ATTN_PRECISION_F32; precision <= ATTN_PRECISION_BF16; precision++) {
+        trial t = make_trial(17, 97, 33, 0, ATTN_F32, precision == ATTN_PRECISION_BF16 ? ATTN_BF16 : ATTN_F32, ROWS,
+                             COLUMNS, ROWS),
+              wide = t;
+        add_after(&t, true, true, ATTN_ACTIVATION_GELU_TANH);
+        for (int i = 0; i < 97; i++) {
+            narrow[i] = attn__to_bf16(t.bias_f32[i]);
+            t.bias_f32[i] = attn__from_bf16(narrow[i]);
+        }
+        t.p.precision = (attn_precision)precision;
+        assert_int_equal(attn_multiply(context, &t.p), ATTN_OK);
+        stored wanted = copy_of(&t.c);
+        t.p.bias = narrow, t.p.bias_dtype = ATTN_BF16;
+        assert_int_equal(attn_multiply(context, &t.p), ATTN_OK);
+        assert_memory_equal(wanted.x.data, t.c.x.data, (size_t)(17 * 97) * attn_dtype_size(wide.c.x.dtype));
+        free(wanted.x.data);
+        free_trial(&t);
+    }
+}
+
 static void batches_may_share_matrices(void **state)
 {
     for (int64_t batch = 2; batch < 6; batch++)
@@ -428,6 +451,75 @@ static void int8_products_are_near(void **state)
         }
 }
 
+/* ----------------------------------------------------------------------------------------------------- norms */
+
+/* Computes the mean of row i, which is 0 for the root mean square, and what the row is divided by, in double. */
+static void moments(const attn_row_norm *t, const attn_matrix *x, int64_t i, double *mean, double *divisor)
+{
+    double squares = 0;
+    *mean = 0;
+    for (int64_t l = 0; l < t->n && !t->root_mean_square; l++)
+        *mean += number(x, i * x->row + l) / (double)t->n;
+    for (int64_t l = 0; l < t->n; l++)
+        squares += pow(number(x, i * x->row + l) - *mean, 2) / (double)t->n;
+    *divisor = sqrt(squares + t->eps);
+}
+
+static void check_norm(attn_dtype x_type, attn_dtype y_type, attn_dtype of_parameters, bool root_mean_square,
+                       bool parameters, int64_t rows, int64_t n)
+{
+    stored x = make(x_type, 1, rows, n, ROWS), y = make(y_type, 1, rows, n, ROWS);
+    double *gain = calloc((size_t)n, sizeof *gain), *bias = calloc((size_t)n, sizeof *bias);
+    attn_matrix gain_x = {calloc((size_t)n, sizeof(float)), of_parameters, 0, 1, 0};
+    attn_matrix bias_x = {calloc((size_t)n, sizeof(float)), of_parameters, 0, 1, 0};
+    for (int64_t j = 0; j < n; j++) {
+        put(&gain_x, j, parameters ? draw() : 1);
+        put(&bias_x, j, parameters ? draw() : 0);
+        gain[j] = number(&gain_x, j), bias[j] = number(&bias_x, j);
+    }
+    attn_row_norm t = {.rows = rows,
+                       .n = n,
+                       .x = x.x,
+                       .y = y.x,
+                       .gain = parameters ? gain_x.data : NULL,
+                       .bias = parameters ? bias_x.data : NULL,
+                       .dtype = of_parameters,
+                       .root_mean_square = root_mean_square,
+                       .eps = 1e-5};
+    for (int in_place = 0; in_place < (x_type == y_type ? 2 : 1); in_place++) {
+        stored before = copy_of(&x);
+        if (in_place)
+            t.y = x.x;
+        if (attn_normalize(context, &t) != ATTN_OK)
+            fail_msg("%s", attn_context_error(context));
+        for (int64_t i = 0; i < rows; i++) {
+            double mean, divisor;
+            moments(&t, &before.x, i, &mean, &divisor);
+            for (int64_t j = 0; j < n; j++) {
+                double wanted = (number(&before.x, i * before.x.row + j) - mean) / divisor * gain[j] + bias[j];
+                double found = number(&t.y, i * t.y.row + j);
+                double bound = (y_type == ATTN_BF16 ? ldexp(1, -8) : 3e-6) * (1 + fabs(wanted));
+                if (!(fabs(found - wanted) <= bound))
+                    fail_msg("%g instead of %g at (%d,%d)", found, wanted, (int)i, (int)j);
+            }
+        }
+        free(before.x.data);
+    }
+    void *all[] = {x.x.data, y.x.data, gain, bias, gain_x.data, bias_x.data};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+}
+
+static void rows_are_normalized_as_by_loops(void **state)
+{
+    const attn_dtype types[] = {ATTN_F32, ATTN_BF16};
+    const int64_t shapes[][2] = {{1, 1}, {3, 7}, {2, 64}, {70, 300}, {1, 20000}, {40, 513}};
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (int kind = 0; kind < 32; kind++)
+            check_norm(types[kind & 1], types[kind >> 1 & 1], types[kind >> 2 & 1], kind >> 3 & 1, kind >> 4 & 1,
+                       shapes[s][0], shapes[s][1]);
+}
+
 /* -------------------------------------------------------------------------------------------------- errors */
 
 static void expect(attn_status status, attn_status wanted, const char *words)
@@ -463,6 +555,7 @@ static void bad_products_are_refused_in_words(void **state)
     REFUSED(p.factor = p.c; p.factor.dtype = ATTN_BF16, ATTN_ERROR_UNSUPPORTED, "factor is bf16 and c is f32");
     REFUSED(p.precision = ATTN_PRECISION_INT8, ATTN_ERROR_ARGUMENT, "needs a packed matrix");
     REFUSED(p.a.dtype = p.b.dtype = p.c.dtype = ATTN_F64; p.c.column = 2, ATTN_ERROR_UNSUPPORTED, "must be adjacent");
+    REFUSED(p.bias = bias; p.bias_dtype = ATTN_F16, ATTN_ERROR_UNSUPPORTED, "bias is of the type f16");
     REFUSED(p.reserved[3] = 1, ATTN_ERROR_ARGUMENT, "reserved");
     free_trial(&t);
 }
@@ -503,8 +596,31 @@ static void bad_packed_matrices_are_refused_in_words(void **state)
     free_trial(&t);
 }
 
+static void bad_norms_are_refused_in_words(void **state)
+{
+    float x[12] = {0};
+    const attn_row_norm good = {.rows = 3, .n = 4, .x = {x, ATTN_F32, 4, 1, 0}, .y = {x, ATTN_F32, 4, 1, 0}};
+#define REFUSED_NORM(change, status, words)                                                                            \
+    do {                                                                                                               \
+        attn_row_norm t = good;                                                                                        \
+        change;                                                                                                        \
+        expect(attn_normalize(context, &t), status, words);                                                            \
+    } while (0)
+    REFUSED_NORM(t.rows = -1, ATTN_ERROR_SHAPE, "-1 rows of 4");
+    REFUSED_NORM(t.x.data = NULL, ATTN_ERROR_ARGUMENT, "x has no data");
+    REFUSED_NORM(t.y.dtype = ATTN_F64, ATTN_ERROR_UNSUPPORTED, "y is of the type f64");
+    REFUSED_NORM(t.dtype = ATTN_I32, ATTN_ERROR_UNSUPPORTED, "gain and bias are of the type i32");
+    REFUSED_NORM(t.x.column = 2, ATTN_ERROR_ARGUMENT, "a row of x are 2 apart");
+    REFUSED_NORM(t.y.row = 3, ATTN_ERROR_ARGUMENT, "rows of 4 elements of y are 3 apart");
+    REFUSED_NORM(t.reserved[0] = 1, ATTN_ERROR_ARGUMENT, "reserved");
+    attn_row_norm empty = {.rows = 0, .n = 4};
+    assert_int_equal(attn_normalize(context, &empty), ATTN_OK);
+}
+
 RUN_TESTS_IN(begin, end, TEST(products_of_any_layout_equal_loops),
              TEST(bias_activation_factor_and_residual_follow_the_sum), TEST(batches_may_share_matrices),
-             TEST(bf16_rounds_operands_and_sums_in_f32), TEST(packed_matrices_give_the_bits_of_unpacked_ones),
-             TEST(packed_matrices_unpack_to_their_numbers), TEST(int8_products_are_near),
-             TEST(bad_products_are_refused_in_words), TEST(bad_packed_matrices_are_refused_in_words))
+             TEST(a_bias_in_bf16_has_the_effect_of_its_numbers), TEST(rows_are_normalized_as_by_loops),
+             TEST(bad_norms_are_refused_in_words), TEST(bf16_rounds_operands_and_sums_in_f32),
+             TEST(packed_matrices_give_the_bits_of_unpacked_ones), TEST(packed_matrices_unpack_to_their_numbers),
+             TEST(int8_products_are_near), TEST(bad_products_are_refused_in_words),
+             TEST(bad_packed_matrices_are_refused_in_words))

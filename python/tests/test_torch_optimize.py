@@ -484,6 +484,100 @@ class Activations(unittest.TestCase):
             self.assertLess(relative(found(X), model(X)), 1e-6)
 
 
+class Transformers(unittest.TestCase):
+    """Modules of transformers, whose forward passes are read."""
+
+    @classmethod
+    def setUpClass(cls):
+        try:
+            import transformers
+        except ImportError:
+            raise unittest.SkipTest("no transformers here")
+        cls.transformers = transformers
+
+    def models(self):
+        torch.manual_seed(0)
+        t, small = self.transformers, {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 2,
+                                       "num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0}
+        yield t.LlamaForCausalLM(t.LlamaConfig(**small)), 2, 2, 5
+        yield t.Qwen2ForCausalLM(t.Qwen2Config(**small)), 2, 2, 5
+        yield t.GPT2LMHeadModel(t.GPT2Config(vocab_size=50, n_embd=32, n_layer=2, n_head=4)), 2, 0, 0
+        yield t.T5EncoderModel(t.T5Config(vocab_size=50, d_model=32, d_kv=8, d_ff=56, num_layers=2, num_heads=4)), 2, 0, 5
+        yield t.GemmaForCausalLM(t.GemmaConfig(**small, head_dim=8)), 2, 2, 0  # its norm multiplies by 1 + weight
+
+    def test_activations_gated_pairs_and_norms(self):
+        ids = torch.randint(1, 50, (2, 6))
+        for model, activations, gates, norms in self.models():
+            model.eval()
+            for one in model.modules():
+                if "Norm" in type(one).__name__:
+                    nn.init.uniform_(one.weight, 0.5, 1.5)
+            with torch.no_grad():
+                wanted, eager = copy.deepcopy(model).double()(input_ids=ids)[0], model(input_ids=ids)[0]
+                for dtype, bound in ((None, max(2 * relative(eager, wanted), 1e-6)), ("bf16", 2e-2), (torch.bfloat16, 4e-2), ("int8", 8e-2)):
+                    found = attn.torch.optimize(model, dtype)
+                    text = attn.torch.report(found)
+                    for n, what in ((activations, "with the activation behind them"), (gates, "with the factor of a gated pair"),
+                                    (norms, "norms in one pass")):
+                        self.assertEqual(f"{n} {what}" in text, n > 0, text)
+                    y = found(input_ids=ids)[0]
+                    self.assertLess(relative(y, wanted), bound, (type(model), dtype))
+                    for again in (copy.deepcopy(found), pickle.loads(pickle.dumps(found))):
+                        self.assertTrue(torch.equal(again(input_ids=ids)[0], y))
+                        self.assertEqual([type(one) for one in again.modules()], [type(one) for one in found.modules()])
+            with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+                self.assertLess(relative(attn.torch.optimize(model)(input_ids=ids)[0], wanted), 4e-2)
+            found = attn.torch.optimize(model)
+            self.assertIs(found.double()(input_ids=ids)[0].dtype, torch.float64)
+            self.assertLess(relative(found(input_ids=ids)[0], wanted), 1e-12)
+
+    def test_state_dict_and_classes_stay(self):
+        for model, *_ in self.models():
+            found = attn.torch.optimize(model)
+            wanted, state = model.state_dict(), found.state_dict()
+            self.assertEqual(list(wanted), list(state))
+            for name, x in wanted.items():
+                self.assertTrue(torch.equal(x, state[name]), name)
+            for one, other in zip(model.modules(), attn.torch.optimize(attn.torch.optimize(model)).modules()):
+                self.assertIsInstance(other, type(one))
+
+    def test_hooks_gradients_and_new_weights(self):
+        model = next(self.models())[0].eval()
+        x = torch.randn(3, 32)
+        for hooked in ("gate_proj", "up_proj", "down_proj", "act_fn"):
+            found = attn.torch.optimize(model)
+            plain, layer = model.model.layers[0].mlp, found.model.layers[0].mlp
+            for one in (plain, layer):
+                handle = getattr(one, hooked).register_forward_hook(lambda module, given, out: out * 2)
+                one.handle = handle
+            with torch.no_grad():
+                self.assertLess(relative(layer(x), plain(x)), 1e-6, hooked)
+            plain.handle.remove()
+        found = attn.torch.optimize(model)
+        layer, plain = found.model.layers[0].mlp, model.model.layers[0].mlp
+        with torch.no_grad():
+            new = torch.randn_like(plain.up_proj.weight)
+            layer.up_proj.weight.copy_(new)
+            changed = copy.deepcopy(plain)
+            changed.up_proj.weight.copy_(new)
+            self.assertLess(relative(layer(x), changed(x)), 1e-6)
+            norm, other = found.model.norm, model.model.norm
+            for change in (lambda one: one.weight.mul_(3), lambda one: one.weight.data.numpy().__setitem__(2, 5.0),
+                           lambda one: setattr(one, "variance_epsilon", 0.25)):
+                change(norm), change(other)
+                self.assertLess(relative(norm(x), other(x)), 1e-6)
+            self.assertLess(relative(norm(x.t().contiguous().t()), other(x)), 1e-6)
+            self.assertIs(norm(x.double()).dtype, torch.float64)
+        gradients = []
+        for one in (layer, changed):
+            given = x.clone().requires_grad_()
+            gradients.append(torch.autograd.grad(one(norm(given)).sin().sum(), given)[0])
+        self.assertLess(relative(*gradients), 1e-5)
+        with torch.no_grad():
+            compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+            self.assertLess(relative(compiled(x), changed(x)), 1e-6)
+
+
 class PyTorchsModules(unittest.TestCase):
     def test_multi_head_attention(self):
         torch.manual_seed(0)

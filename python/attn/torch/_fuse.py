@@ -246,7 +246,7 @@ def _class_of(base: type, name: str) -> type:
 
 def _made(base: type, name: str) -> Any:
     found = _class_of(base, name)
-    return found.__new__(found)
+    return cast(Any, found).__new__(found)
 
 
 # --------------------------------------------------------------------------------------------------- activations
@@ -310,7 +310,8 @@ class _Gated(_Derived):
                 if factor is NotImplemented:
                     factor = modules[activation](modules[gate](x))
                 if type(factor) is Tensor and factor.dtype is x.dtype and factor.shape == (*x.shape[:-1], weight._sizes[0]) \
-                        and not (torch.is_grad_enabled() and factor.requires_grad) and not factor.is_neg():
+                        and not (torch.is_grad_enabled() and factor.requires_grad) \
+                        and (torch.compiler.is_compiling() or not factor.is_neg()):
                     found = _packed.multiply(x, weight, bias, "", factor)
                 if found is NotImplemented:
                     found = factor * layer(x)
