@@ -39,13 +39,25 @@ class _Packed:
 
 
 class _Activated:
-    """The forward pass of a linear layer that optimize() has given the activation behind it."""
+    """The forward pass of a linear layer that optimize() has given the activation behind it.  With a hook it is the layer alone,
+    whose result the hook must have; the module behind it, a Behind, then computes the activation."""
     activation: nn.Module
     kind: str
 
     def forward(self, input: Any) -> Any:
+        if _hooked(self):  # type: ignore[arg-type]
+            return super().forward(input)  # type: ignore[misc]
         found = _activated(self, input, self.kind)
         return self.activation(super().forward(input)) if found is NotImplemented else found  # type: ignore[misc]
+
+
+class Behind(nn.Identity):
+    """In the place of an activation that the layer before it computes, where nothing hooks into the layer."""
+    layer: tuple[nn.Module]  # in a tuple, because it is no child
+
+    def forward(self, input: Any) -> Any:
+        layer, = self.layer
+        return layer.activation(input) if isinstance(layer, _Activated) and _hooked(layer) else input  # type: ignore[operator]
 
 
 class PackedLinear(_Packed, nn.Linear):
@@ -281,7 +293,7 @@ class _Gated(_Derived):
                 factor = modules[activation](modules[gate](x))
                 found = NotImplemented
                 if type(factor) is Tensor and factor.dtype is x.dtype and factor.shape == (*x.shape[:-1], weight._sizes[0]) \
-                        and not (torch.is_grad_enabled() and factor.requires_grad) and not factor.is_neg():
+                        and not (torch.is_grad_enabled() and factor.requires_grad):
                     found = _packed.multiply(x, weight, bias, "", factor)
                 if found is NotImplemented:
                     found = factor * layer(x)
@@ -370,7 +382,7 @@ def _is_packed(module: Optional[nn.Module]) -> bool:
 
 
 def fuse(model: nn.Module) -> None:
-    """Gives packed linear layers the activations behind them and the factors of gated layers.  An Identity stays in an activation's
+    """Gives packed linear layers the activations behind them and the factors of gated layers.  A Behind takes an activation's
     place, except in a Sequential."""
     places = Counter(id(module) for _, module in model.named_modules(remove_duplicate=False))
     for module in model.modules():
@@ -403,7 +415,8 @@ def fuse(model: nn.Module) -> None:
             linear.__class__ = kind
             linear.kind = name  # type: ignore[assignment]
             linear.activation = activation
-            children[second] = nn.Identity()
+            children[second] = Behind()
+            children[second].layer = (linear,)  # type: ignore
         if pairs:
             module.__class__ = ActivatedSequential
             module.pairs = tuple(pairs)  # type: ignore[assignment]
