@@ -518,7 +518,8 @@ def multiply(x: Any, weight: PackedWeight, bias: Optional[Tensor], activation: s
             and x.is_contiguous() and x.is_cpu and not x.is_neg() \
             and (bias is None or (type(bias) in _ops._PLAIN and bias.dtype is dtype and bias.shape == (n,) and bias.is_contiguous()
                                   and bias.is_cpu and not bias.is_neg())) \
-            and (factor is None or factor.is_contiguous()) and (residual is None or residual.is_contiguous()) \
+            and (factor is None or (factor.is_contiguous() and not factor.is_neg())) \
+            and (residual is None or (residual.is_contiguous() and not residual.is_neg())) \
             and not (_grad_enabled() and _records(x, bias, factor, residual)):
         return _quickly(x, weight, bias, activation, factor, residual)
     cast_to = None
@@ -540,7 +541,8 @@ def multiply(x: Any, weight: PackedWeight, bias: Optional[Tensor], activation: s
         return NotImplemented
     packed = weight._packed
     if type(x) in _ops._PLAIN and _ops.eager() and not (torch.is_grad_enabled() and _records(x, bias, factor, residual)) \
-            and (bias is None or (type(bias) in _ops._PLAIN and not bias.is_neg())) and not x.is_neg():
+            and (bias is None or (type(bias) in _ops._PLAIN and not bias.is_neg())) and not x.is_neg() \
+            and not any(one is not None and one.is_neg() for one in (factor, residual)):
         y = _linear_packed(x, packed, bias, n, weight.form, activation, factor, residual)
     else:
         y = _op(x, packed, bias, n, weight.form, activation, factor, residual)
