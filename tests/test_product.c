@@ -490,7 +490,7 @@ static void check_norm(attn_dtype x_type, attn_dtype y_type, attn_dtype of_param
         stored before = copy_of(&x);
         if (in_place)
             t.y = x.x;
-        if (attn_normalize(context, &t) != ATTN_OK)
+        if (attn_normalize_rows(context, &t) != ATTN_OK)
             fail_msg("%s", attn_context_error(context));
         for (int64_t i = 0; i < rows; i++) {
             double mean, divisor;
@@ -604,7 +604,7 @@ static void bad_norms_are_refused_in_words(void **state)
     do {                                                                                                               \
         attn_row_norm t = good;                                                                                        \
         change;                                                                                                        \
-        expect(attn_normalize(context, &t), status, words);                                                            \
+        expect(attn_normalize_rows(context, &t), status, words);                                                       \
     } while (0)
     REFUSED_NORM(t.rows = -1, ATTN_ERROR_SHAPE, "-1 rows of 4");
     REFUSED_NORM(t.x.data = NULL, ATTN_ERROR_ARGUMENT, "x has no data");
@@ -614,7 +614,7 @@ static void bad_norms_are_refused_in_words(void **state)
     REFUSED_NORM(t.y.row = 3, ATTN_ERROR_ARGUMENT, "rows of 4 elements of y are 3 apart");
     REFUSED_NORM(t.reserved[0] = 1, ATTN_ERROR_ARGUMENT, "reserved");
     attn_row_norm empty = {.rows = 0, .n = 4};
-    assert_int_equal(attn_normalize(context, &empty), ATTN_OK);
+    assert_int_equal(attn_normalize_rows(context, &empty), ATTN_OK);
 }
 
 RUN_TESTS_IN(begin, end, TEST(products_of_any_layout_equal_loops),

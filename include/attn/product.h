@@ -105,7 +105,7 @@ typedef struct attn_row_norm {
  * arXiv:1910.07467). Numbers of BF16 are computed in f32 and rounded once. ATTN_ERROR_SHAPE: a size is negative or above
  * 2^40. ATTN_ERROR_ARGUMENT: a matrix with elements has no data or elements that are not adjacent, or rows of y overlap.
  * ATTN_ERROR_UNSUPPORTED: a type that is not listed above. ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_normalize(attn_context *context, const attn_row_norm *norm);
+ATTN_API attn_status attn_normalize_rows(attn_context *context, const attn_row_norm *norm);
 
 #ifdef __cplusplus
 }

@@ -156,7 +156,7 @@ def _strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 _normalize = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(
-    ctypes.cast(lib.normalize, ctypes.c_void_p).value or 0)
+    ctypes.cast(lib.normalize_rows, ctypes.c_void_p).value or 0)
 
 
 def normalize(x: Any, weight: Any, eps: float) -> Any:

@@ -102,7 +102,7 @@ static const float *parameter(const attn_row_norm *t, const void *x, float missi
     return to;
 }
 
-attn_status attn_normalize(attn_context *context, const attn_row_norm *norm)
+attn_status attn_normalize_rows(attn_context *context, const attn_row_norm *norm)
 {
     ATTN__CALL(context);
     attn_status status = ATTN__CHECK_RESERVED(context, norm, attn_row_norm);
