@@ -348,7 +348,7 @@ class Trainer(c.Structure):
 STRUCTS = {
     "attn_dim": Dim, "attn_band": Band, "attn_window": Window, "attn_relative": Relative, "attn_pick": Pick,
     "attn_bias_index": BiasIndex, "attn_packed": Packed, "attn_blocks": Blocks,
-    "attn_openmp": OpenMP, "attn_matrix": Matrix, "attn_product": Product,
+    "attn_openmp": OpenMP, "attn_matrix": Matrix, "attn_product": Product, "attn_row_norm": RowNorm,
     "attn_problem": Problem, "attn_arrays": Arrays, "attn_plan_options": PlanOptions, "attn_allocator": Allocator,
     "attn_context_options": ContextOptions, "attn_config_value": ConfigValue, "attn_named": Named,
     "attn_named_list": NamedList, "attn_tape_options": TapeOptions, "attn_bytes": Bytes,
@@ -388,7 +388,7 @@ _FUNCTIONS = {
     "context_memory": (None, [_P, c.POINTER(c.c_size_t), c.POINTER(c.c_size_t), c.POINTER(c.c_uint64)]),
     "set_openmp": (_I, [c.POINTER(OpenMP)]),
     "multiply": (_I, [_P, c.POINTER(Product)]),
-    "normalize": (_I, [_P, c.POINTER(RowNorm)]),
+    "normalize_rows": (_I, [_P, c.POINTER(RowNorm)]),
     "product_packed_size": (_I, [c.POINTER(c.c_size_t), _P, _I, _I, _L, _L]),
     "product_pack": (_I, [_P, _I, c.POINTER(Matrix), _L, _L, _P]),
     "product_unpack": (_I, [_P, _P, c.POINTER(c.c_int64), _L, c.POINTER(Matrix)]),
