@@ -169,8 +169,11 @@ expect 2 'not the data' "$attn" train classify --out whole --resume --data other
 
 # ---- the other models learn, each for a moment, and show what they have
 for model in nonlocal axial axial-image; do
+    patch="--patch 2"
+    [ $model != nonlocal ] || patch=
+    # shellcheck disable=SC2086
     expect 0 'classifier is in' "$attn" train classify --data data --model $model --out $model --width 16 --heads 2 \
-        --patch 2 --depth 1 --epochs 1 --shift 0 --threads 1 -q
+        $patch --depth 1 --epochs 1 --shift 0 --threads 1 -q
     expect 0 '^accuracy' "$attn" eval $model
     expect 0 "$model.png" "$attn" show $model data/test/lying/003.pgm --query 2,1 -o $model.png
 done

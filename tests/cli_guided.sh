@@ -17,7 +17,9 @@ awk 'BEGIN {
 cut -f 1,2 told > told.tsv
 cut -f 3 told > told.align
 tr ' ' '\n' < told.align > told.words
-small="--data told.tsv --num-hiddens 32 --ffn-num-hiddens 32 --num-heads 2 --num-blks 1 --batch 16 --valid 0.1 --threads 1 --quiet"
+small="--data told.tsv --num-hiddens 32 --batch 16 --valid 0.1 --threads 1 --quiet"
+
+heads="--ffn-num-hiddens 32 --num-heads 2 --num-blks 1"
 
 # agreeing DIR: of all words of forced translations, the percentage that attends most to the word it comes from
 agreeing() {
@@ -32,9 +34,9 @@ agreeing() {
 
 # ---- attention follows what is given, which it does not by itself
 # shellcheck disable=SC2086
-"$attn" train translate $small --out plain --epochs 6 > out.txt || fail "training fails"
+"$attn" train translate $small $heads --out plain --epochs 6 > out.txt || fail "training fails"
 # shellcheck disable=SC2086
-"$attn" train translate $small --out guided --epochs 6 --guided-alignment told.align --guided-alignment-weight 1 > out.txt ||
+"$attn" train translate $small $heads --out guided --epochs 6 --guided-alignment told.align --guided-alignment-weight 1 > out.txt ||
     fail "training with word alignments fails"
 # shellcheck disable=SC2086
 "$attn" train translate $small --out recurrent --epochs 12 --model bahdanau --embed-size 16 --guided-alignment told.align \

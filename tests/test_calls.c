@@ -651,6 +651,16 @@ static attn_status multiply(world *w, bool bad)
     return status;
 }
 
+static attn_status normalize_rows(world *w, bool bad)
+{
+    float x[4] = {1, 3, 4, 8}, y[4] = {0};
+    const attn_row_norm norm = {
+        .rows = bad ? -1 : 2, .n = 2, .x = {x, ATTN_F32, 2, 1, 0}, .y = {y, ATTN_F32, 2, 1, 0}};
+    attn_status status = attn_normalize_rows(w->c, &norm);
+    assert_true(status != ATTN_OK || (y[0] == -1 && y[1] == 1 && y[2] == -1 && y[3] == 1));
+    return status;
+}
+
 static attn_status product_packed_size(world *w, bool bad)
 {
     size_t bytes = 0;
@@ -908,6 +918,7 @@ static const struct entry {
     ROW(detector_load, FAILS_ONLY),
     ROW(coco_evaluate, 0),
     ROW(multiply, 0),
+    ROW(normalize_rows, 0),
     ROW(product_packed_size, 0),
     ROW(product_pack, 0),
     ROW(product_unpack, 0),

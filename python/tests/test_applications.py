@@ -117,10 +117,10 @@ class Translators(Folder):
         shutil.copytree(self.model, limited)
         with open(os.path.join(limited, "low_score.json"), "w", encoding="utf-8") as file:
             json.dump({"score_per_token": 0, "sentences": 9}, file)  # a limit that no translation reaches
-        for model, line, wanted in ((limited, SENTENCES[0], True), (self.model, "The zyzzyva is here.", True)):
+        for model, line, wanted in ((limited, SENTENCES[1], True), (self.model, "The zyzzyva is here.", True)):
             self.assertIs(attn.Translator(model).translate_batch([line])[0].doubtful, wanted)
         os.remove(os.path.join(limited, "low_score.json"))
-        self.assertIs(attn.Translator(limited).translate_batch([SENTENCES[0]])[0].doubtful, False)
+        self.assertIs(attn.Translator(limited).translate_batch([SENTENCES[1]])[0].doubtful, False)
 
     def test_open_gives_a_translator_in_a_precision(self):
         opened = attn.open(self.model, precision="bfloat16")
