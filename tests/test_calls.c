@@ -654,8 +654,7 @@ static attn_status multiply(world *w, bool bad)
 static attn_status normalize_rows(world *w, bool bad)
 {
     float x[4] = {1, 3, 4, 8}, y[4] = {0};
-    const attn_row_norm norm = {
-        .rows = bad ? -1 : 2, .n = 2, .x = {x, ATTN_F32, 2, 1, 0}, .y = {y, ATTN_F32, 2, 1, 0}};
+    const attn_row_norm norm = {.rows = bad ? -1 : 2, .n = 2, .x = {x, ATTN_F32, 2, 1, 0}, .y = {y, ATTN_F32, 2, 1, 0}};
     attn_status status = attn_normalize_rows(w->c, &norm);
     assert_true(status != ATTN_OK || (y[0] == -1 && y[1] == 1 && y[2] == -1 && y[3] == 1));
     return status;

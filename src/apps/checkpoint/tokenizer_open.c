@@ -278,6 +278,8 @@ static build_file *find_builder(const char *name)
 static attn_status build(attn__tokenizer **tokenizer, attn_context *context, build_file *from, const char *name,
                          const attn_bytes *file, const json_t *config)
 {
+    if (!from)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: no tokenizer has a file of this name", name);
     attn_status status = from(tokenizer, context, name, file, config);
     if (status == ATTN_OK)
         apply_config(*tokenizer, config);
@@ -300,11 +302,8 @@ attn_status attn__tokenizer_parse_file(attn__tokenizer **tokenizer, attn_context
     *tokenizer = NULL;
     json_t *settings = NULL;
     attn_status status = config ? parse_config(&settings, context, "tokenizer_config.json", config) : ATTN_OK;
-    build_file *from = find_builder(name);
-    if (status == ATTN_OK && !from)
-        status = attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: no tokenizer has a file of this name", name);
     if (status == ATTN_OK)
-        status = build(tokenizer, context, from, name, file, settings);
+        status = build(tokenizer, context, find_builder(name), name, file, settings);
     json_decref(settings);
     return built(tokenizer, status);
 }
@@ -324,11 +323,11 @@ attn_status attn__tokenizer_open(attn__tokenizer **tokenizer, attn_context *cont
 {
     const char *name = attn__tokenizer_file(directory);
     *tokenizer = NULL;
+    if (!name)
+        return attn__fail(context, ATTN_ERROR_NOT_FOUND,
+                          "%s: no tokenizer.json, no vocab.txt, and no SentencePiece model", directory);
     json_t *config = NULL;
-    attn_status status = name
-                             ? read_config(&config, context, directory)
-                             : attn__fail(context, ATTN_ERROR_NOT_FOUND,
-                                          "%s: no tokenizer.json, no vocab.txt, and no SentencePiece model", directory);
+    attn_status status = read_config(&config, context, directory);
     char *path = status == ATTN_OK ? attn__join(context, directory, name) : NULL;
     if (status == ATTN_OK)
         status = path ? open_file(tokenizer, context, path, find_builder(name), config) : ATTN_ERROR_MEMORY;

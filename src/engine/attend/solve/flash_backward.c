@@ -325,11 +325,12 @@ static void choose_products(attn__flash_backward_plan *p, const attn__canonical 
 {
     static const attn__flash_backward_products *const all[] = {
         &attn__flash_backward_by_amx, &attn__flash_backward_by_pairs, &attn__flash_backward_by_vectors};
-    int i = canonical->problem.nrelatives == 0 ? 0 : 2;
     p->isa = p->tile->isa;
-    while (!all[i]->choose(p, canonical))
-        i++;
-    p->products = all[i];
+    bool chosen = false;
+    for (int i = canonical->problem.nrelatives == 0 ? 0 : 2; i < 3 && !chosen; i++) {
+        p->products = all[i];
+        chosen = all[i]->choose(p, canonical);
+    }
 }
 
 /* Chooses the plan. A packed sequence has the same loop order, and therefore the same bits, as the sequence alone. */
