@@ -286,14 +286,13 @@ static attn__window_block describe_keys(attn__window_work *w, int64_t x)
     attn__window_block keys = {0};
     for (int64_t i = low; i <= high; i++) {
         attn__window_block b = i * width < w->live ? w->s.block[i] : (attn__window_block){0};
-        int64_t end = keys.first + keys.n;
         keys.ragged = keys.ragged || b.ragged || b.n != w->s.block[low].n || b.first != w->s.block[low].first;
         if (b.n == 0)
             continue;
         if (keys.n == 0)
             keys = (attn__window_block){b.first, b.n, keys.ragged};
-        keys.first = b.first < keys.first ? b.first : keys.first;
-        end = b.first + b.n > end ? b.first + b.n : end;
+        int64_t end = attn__max(keys.first + keys.n, b.first + b.n); /* of taps, whose numbers may all be negative */
+        keys.first = attn__min(keys.first, b.first);
         keys.n = end - keys.first;
     }
     for (int64_t i = low; keys.ragged && i <= high; i++) /* marks for lanes that no block of queries writes */
