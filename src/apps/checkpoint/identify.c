@@ -17,7 +17,7 @@
 
 static const struct {
     const char *architecture;
-    attn__product product;
+    attn__application product;
     const char *use;
 } families[] = {
     {"axial-transformer", ATTN__PRODUCT_GENERATOR, "draws images: attn generate and attn complete use it"},
@@ -27,7 +27,7 @@ static const struct {
     {"seq2seq-attention", ATTN__PRODUCT_TRANSLATOR, "translates: attn translate uses it"},
 };
 
-attn__product attn__product_of(const char *architecture)
+attn__application attn__product_of(const char *architecture)
 {
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         if (strcmp(architecture, families[i].architecture) == 0)
@@ -36,7 +36,7 @@ attn__product attn__product_of(const char *architecture)
 }
 
 attn_status attn__product_check(attn_context *context, const char *settings, const attn_config *config,
-                                attn__product product)
+                                attn__application product)
 {
     static const char *const nouns[] = {[ATTN__PRODUCT_TRANSLATOR] = "a translator",
                                         [ATTN__PRODUCT_CLASSIFIER] = "a classifier",
@@ -62,7 +62,7 @@ static bool classifies(const attn__identity *is)
                                                  (attn_config_get(c, "num_classes") || attn_config_get(c, "classes")));
 }
 
-static attn__product product_of(const attn__identity *is)
+static attn__application product_of(const attn__identity *is)
 {
     if (attn__ends_with(is->path,
                         ".pt")) /* ESM's file; attn__identify_tensors tells an ESM-2 from an MSA Transformer */
@@ -71,7 +71,7 @@ static attn__product product_of(const attn__identity *is)
         return ATTN__PRODUCT_TRANSLATOR;
     if (!is->config)
         return ATTN__PRODUCT_NONE;
-    attn__product own = attn__product_of(is->named);
+    attn__application own = attn__product_of(is->named);
     if (own == ATTN__PRODUCT_MSA || own == ATTN__PRODUCT_DETECTOR)
         return own;
     if (classifies(is))

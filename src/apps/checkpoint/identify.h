@@ -23,7 +23,7 @@ typedef enum attn__form {
 } attn__form;
 
 /* What a model is for. */
-typedef enum attn__product {
+typedef enum attn__application {
     ATTN__PRODUCT_NONE = 0, /* none of the products, or not known */
     ATTN__PRODUCT_TRANSLATOR,
     ATTN__PRODUCT_CLASSIFIER,
@@ -31,13 +31,13 @@ typedef enum attn__product {
     ATTN__PRODUCT_GENERATOR,
     ATTN__PRODUCT_MSA,
     ATTN__PRODUCT_ENCODER
-} attn__product;
+} attn__application;
 
 typedef struct attn__identity {
     attn_context *context;
     const char *path; /* the caller's, which must outlive this struct */
     attn__form form;
-    attn__product product;
+    attn__application product;
     bool directory;
     bool adapter;              /* the directory has a low-rank adapter, which functions that read weights merge */
     bool weights;              /* the directory has a file of weights */
@@ -75,12 +75,12 @@ attn_status attn__settings_beside(attn_config **config, attn_context *context, c
                                   char *beside);
 
 /* Returns the product of the models of an architecture. All that are not listed are classifiers. */
-attn__product attn__product_of(const char *architecture);
+attn__application attn__product_of(const char *architecture);
 /* Checks that the settings in the file `settings` are those of a model for the product. ATTN_ERROR_UNSUPPORTED: they
  * are of another model; the message names its architecture, and what attn does with it. ATTN_ERROR_FORMAT: they name no
  * architecture. Settings of classifiers may name any that is of no other product, or none. */
 attn_status attn__product_check(attn_context *context, const char *settings, const attn_config *config,
-                                attn__product product);
+                                attn__application product);
 
 /* Fails if the path is a model of translation, or of another kind of text, in a form that attn does not load.
  * ATTN_ERROR_UNSUPPORTED: the message names the program, and what attn loads. */

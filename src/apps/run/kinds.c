@@ -95,7 +95,7 @@ attn_status attn_trainer_of(const attn_trainer **trainer, attn_context *context,
         status = attn__identify(&is, context, path);
     if (status == ATTN_OK && !architecture && is.form == ATTN__FORM_NONE)
         status = attn__fail(context, ATTN_ERROR_NOT_FOUND, "%s: there is no such file or directory", path);
-    attn__product product = architecture ? attn__product_of(architecture) : is.product;
+    attn__application product = architecture ? attn__product_of(architecture) : is.product;
     for (int i = 0; status == ATTN_OK && i < KINDS; i++)
         if (kinds[i]->product == product)
             *trainer = kinds[i]->about;

@@ -32,9 +32,9 @@ typedef struct attn__run attn__run;
 
 typedef struct attn__run_kind {
     const attn_trainer *about;
-    attn__product product;  /* what the trained models are for */
-    size_t size;            /* size of the application's struct in bytes; its first member is an attn__run */
-    const attn__keys *keys; /* table of the settings, including ATTN__RUN_KEYS */
+    attn__application product; /* what the trained models are for */
+    size_t size;               /* size of the application's struct in bytes; its first member is an attn__run */
+    const attn__keys *keys;    /* table of the settings, including ATTN__RUN_KEYS */
     /* Names of data that has no path. training.json stores the name instead of a path. The list ends with NULL, and
      * its first name is the default. NULL: the data always has a path. */
     const char *const *in_memory;
