@@ -306,6 +306,8 @@ static double cosine(const float *a, const float *b, int64_t n)
 /* Inserts a text into the list of the best. Of equal ones, the first stays before the later ones. */
 static int rank(job *j, int64_t i, const float *x)
 {
+    if (!j->query || !x)
+        return CLI_OK; /* nothing to compare */
     ranked own = {cosine(j->query, x, j->dim), j->texts + i + 1, NULL};
     if (j->nbest == j->top && own.score <= j->best[j->nbest - 1].score)
         return CLI_OK;
