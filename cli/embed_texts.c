@@ -306,8 +306,6 @@ static double cosine(const float *a, const float *b, int64_t n)
 /* Inserts a text into the list of the best. Of equal ones, the first stays before the later ones. */
 static int rank(job *j, int64_t i, const float *x)
 {
-    if (!j->query || !x)
-        return CLI_OK; /* nothing to compare */
     ranked own = {cosine(j->query, x, j->dim), j->texts + i + 1, NULL};
     if (j->nbest == j->top && own.score <= j->best[j->nbest - 1].score)
         return CLI_OK;
@@ -503,7 +501,7 @@ static int compute(job *j, int64_t n)
     for (int64_t i = 0; i < n; i++)
         rows += attn_encoder_rows(j->encoder, &j->tokens[i], &j->how);
     float *vectors = attn__alloc(j->cli->context, attn__size_mul((size_t)(rows * j->dim), sizeof *vectors));
-    if (!vectors && rows > 0)
+    if (!vectors)
         return cli_failed(j->cli, NULL);
     int code = attn_encoder_run(j->encoder, j->tokens, n, &j->how, vectors) == ATTN_OK ? put(j, n, vectors)
                                                                                        : cli_failed(j->cli, NULL);

@@ -90,9 +90,9 @@ ATTN_API attn_status attn_product_unpack(attn_context *context, const void *pack
 /* A normalization of rows, each by itself. Zero means the default in each field. */
 typedef struct attn_row_norm {
     int64_t rows, n;
-    attn_matrix x,
-        y; /* [rows,n], the input and the result, F32 or BF16; elements of a row are adjacent. y may be x, if both
-                       * have the same type and the same strides. Otherwise they do not overlap. */
+    /* [rows,n], the input and the result, F32 or BF16; elements of a row are adjacent. y may be x, if both have the same
+     * type and the same strides. Otherwise they do not overlap. */
+    attn_matrix x, y;
     const void *gain, *bias; /* [n]; default: 1 and 0 */
     attn_dtype dtype;        /* of gain and bias, F32 or BF16; default: F32 */
     bool root_mean_square;   /* true: x is divided by the root of the mean of x^2 + eps, and nothing is subtracted */

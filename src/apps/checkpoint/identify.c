@@ -64,8 +64,8 @@ static bool classifies(const attn__identity *is)
 
 static attn__application product_of(const attn__identity *is)
 {
-    if (attn__ends_with(is->path,
-                        ".pt")) /* ESM's file; attn__identify_tensors tells an ESM-2 from an MSA Transformer */
+    /* ESM's file; attn__identify_tensors tells an ESM-2 from an MSA Transformer */
+    if (attn__ends_with(is->path, ".pt"))
         return ATTN__PRODUCT_MSA;
     if (is->form == ATTN__FORM_MARIAN)
         return ATTN__PRODUCT_TRANSLATOR;

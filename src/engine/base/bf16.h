@@ -16,6 +16,12 @@ static inline float attn__from_bf16(uint16_t x)
     return wide;
 }
 
+static inline void attn__widen_bf16(float *to, const uint16_t *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = attn__from_bf16(x[i]);
+}
+
 /* Rounds x to the nearest bf16 number, ties to even. A NaN remains a NaN. */
 static inline uint16_t attn__to_bf16(float x)
 {

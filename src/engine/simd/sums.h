@@ -7,9 +7,9 @@
 
 /* Returns the sums over the lanes of VF_LANES vectors: lane i is the sum of x[i]. Each sum adds its upper half of lanes to
  * its lower half, then those by halves, and so on, on every instruction set. */
-#if VF_LANES == 16
 #define VF_MERGE(shuffle, a, b, low, high) vf_add(shuffle(a, b, low), shuffle(a, b, high))
 
+#if VF_LANES == 16
 VF_FN vf vf_sums(const vf *x)
 {
     vf y[8], z[4];
@@ -24,11 +24,7 @@ VF_FN vf vf_sums(const vf *x)
         y[i] = VF_MERGE(_mm512_shuffle_ps, z[2 * i], z[2 * i + 1], 0x44, 0xee);
     return VF_MERGE(_mm512_shuffle_ps, y[0], y[1], 0x88, 0xdd);
 }
-
-#undef VF_MERGE
 #elif VF_LANES == 8
-#define VF_MERGE(shuffle, a, b, low, high) vf_add(shuffle(a, b, low), shuffle(a, b, high))
-
 VF_FN vf vf_sums(const vf *x)
 {
     vf y[4], z[2];
@@ -40,8 +36,6 @@ VF_FN vf vf_sums(const vf *x)
         z[i] = VF_MERGE(_mm256_shuffle_ps, y[2 * i], y[2 * i + 1], 0x44, 0xee);
     return VF_MERGE(_mm256_shuffle_ps, z[0], z[1], 0x88, 0xdd);
 }
-
-#undef VF_MERGE
 #else
 VF_FN vf vf_sums(const vf *x)
 {
@@ -59,5 +53,6 @@ VF_FN vf vf_sums(const vf *x)
     return t[0];
 }
 #endif
+#undef VF_MERGE
 
 #endif

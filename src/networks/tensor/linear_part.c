@@ -87,8 +87,7 @@ attn_tensor *attn__rounded(attn_tape *tape, const attn_tensor *x)
 static void widen_range(void *user, int64_t begin, int64_t end)
 {
     const rounding *r = user;
-    for (int64_t i = begin; i < end; i++)
-        r->wide[i] = attn__from_bf16(r->narrow[i]);
+    attn__widen_bf16(r->wide + begin, r->narrow + begin, end - begin);
 }
 
 attn_tensor *attn__widened(attn_tape *tape, const attn_tensor *x)

@@ -57,12 +57,6 @@ typedef struct running {
     int64_t row_bytes, part;
 } running;
 
-static void widen(float *to, const uint16_t *x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] = attn__from_bf16(x[i]);
-}
-
 static void normalize_range(void *user, int64_t begin, int64_t end)
 {
     const running *r = user;
@@ -72,7 +66,7 @@ static void normalize_range(void *user, int64_t begin, int64_t end)
         int64_t at_x = i * t->x.row, at_y = i * t->y.row;
         const float *x = (const float *)t->x.data + at_x;
         if (t->x.dtype == ATTN_BF16) {
-            widen(row, (const uint16_t *)t->x.data + at_x, t->n);
+            attn__widen_bf16(row, (const uint16_t *)t->x.data + at_x, t->n);
             x = row;
         }
         float *y = t->y.dtype == ATTN_BF16 ? row : (float *)t->y.data + at_y;
@@ -98,7 +92,7 @@ static const float *parameter(const attn_row_norm *t, const void *x, float missi
     for (int64_t i = 0; i < t->n && !x; i++)
         to[i] = missing;
     if (x)
-        widen(to, x, t->n);
+        attn__widen_bf16(to, x, t->n);
     return to;
 }
 
