@@ -58,7 +58,10 @@ static void every_solver_agrees_with_the_evaluation(void **state)
 {
     (void)state;
     uint64_t first = from_environment("ATTN_TEST_FIRST", 0), n = from_environment("ATTN_TEST_PROBLEMS", 2000);
-    static const uint64_t found[] = {20017902}; /* a window whose taps all lie before the query, by two or more */
+    static const uint64_t found[] = {
+        20017902, /* a window whose taps all lie before the query, by two or more */
+        20018921, /* hardmax with a softcap: equal scores before rounding, for several queries */
+    };
     static tally tallies[MOST_SOLVERS];
     attn_context *c;
     assert_int_equal(attn_context_create(&c, &(attn_context_options){.threads = 2}), ATTN_OK);

@@ -339,7 +339,7 @@ static bool is_hardmax(const row *r)
 }
 
 /* Sets the weights of a hardmax. If rounding may decide which key is the largest, each of these keys may have the
- * weight 1. */
+ * weight 1, and a sum with this weight is rounded. */
 static void choose_one(row *r, double max)
 {
     int64_t n = 0;
@@ -349,7 +349,7 @@ static void choose_one(row *r, double max)
     for (int64_t j = 0; j < r->keys; j++) {
         key *k = &r->key[j];
         k->p = k->state == WALK_ABSENT || k->near ? 0 : 1;
-        k->p_err = k->state == WALK_ABSENT || n == 1 ? 0 : 1;
+        k->p_err = k->state == WALK_ABSENT || n == 1 ? 0 : 1 + r->u.weight;
     }
 }
 

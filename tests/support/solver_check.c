@@ -69,7 +69,7 @@ static void complain(const random_problem *r, const char *solver, const array *a
 {
     char text[400];
     random_problem_describe(r, text, sizeof text);
-    fail_msg("%s\n  solver %s: %s[%lld] is %.9g, not %.9g (bound %.3g)", text, solver, a->name, (long long)offset, got,
+    fail_msg("%s\n  solver %s: %s[%lld] is %.9g, not %.9g (bound %.9g)", text, solver, a->name, (long long)offset, got,
              want, bound);
 }
 

@@ -28,12 +28,11 @@ VF_FN vf vf_half_score_gradient(vf p, vf dp, vf delta)
     return vf_mul_normal(p, vf_fma(dp, vf_set1(0.5f), vf_mul(delta, vf_set1(-0.5f))));
 }
 
-/* Returns p (dp - delta). The result is never -0, because the sum with +0 is not; -0 marks pairs without gradients.
- * Additions have pipes of their own on AMD processors, and the exponentials keep the pipes of products busy. */
+/* Returns p (dp - delta). The result is never -0, because the sum with +0 is not; -0 marks pairs without gradients. */
 VF_FN vf vf_score_gradient(vf p, vf dp, vf delta)
 {
     vf half = vf_half_score_gradient(p, dp, delta);
-    return vf_add(vf_add(half, half), vf_zero());
+    return vf_fma(half, vf_set1(2.0f), vf_zero());
 }
 
 #endif

@@ -61,17 +61,18 @@ enum { CHUNK = 64 };
 typedef struct rows {
     const attn__canonical *canonical;
     size_t stride;
-    int64_t base, first, count, at;
+    int64_t base, first, count;
     int64_t offset[CHUNK];
 } rows;
 
-static rows rows_of(const attn__canonical *canonical, size_t stride, int64_t batch, int64_t first, int64_t count)
+/* Starts the iterator. The offsets are not cleared, because that takes a percent of a small head. */
+static void start(rows *r, const attn__canonical *canonical, size_t stride, int64_t batch, int64_t first, int64_t count)
 {
-    return (rows){.canonical = canonical,
-                  .stride = stride,
-                  .base = attn__offsets_one(&canonical->batch, stride, batch),
-                  .first = first,
-                  .count = count};
+    r->canonical = canonical;
+    r->stride = stride;
+    r->base = attn__offsets_one(&canonical->batch, stride, batch);
+    r->first = first;
+    r->count = count;
 }
 
 /* Returns the offset of query first + i. It must be called for i = 0, 1, 2, ... in this order. */
@@ -91,7 +92,8 @@ void attn__running_begin(const attn__canonical *canonical, const attn__execution
     }
     if (!(canonical->extras & ATTN__SINKS))
         return;
-    rows r = rows_of(canonical, ATTN__STRIDE(dim.sinks), batch, first, count);
+    rows r;
+    start(&r, canonical, ATTN__STRIDE(dim.sinks), batch, first, count);
     for (int64_t i = 0; i < count; i++) {
         max[i] = (float)((double)((const float *)arrays->at.sinks)[offset_of(&r, i)] * ATTN__LOG2E);
         sum[i] = max[i] == -INFINITY ? 0.0f : 1.0f;
@@ -101,7 +103,8 @@ void attn__running_begin(const attn__canonical *canonical, const attn__execution
 void attn__running_store(const attn__canonical *canonical, const attn__execution *arrays, int64_t batch, int64_t first,
                          int64_t count, const float *max, const float *sum)
 {
-    rows r = rows_of(canonical, ATTN__STRIDE(dim.lse), batch, first, count);
+    rows r;
+    start(&r, canonical, ATTN__STRIDE(dim.lse), batch, first, count);
     for (int64_t i = 0; i < count; i++)
         ((float *)arrays->at.lse)[offset_of(&r, i)] = attn__running_lse(canonical, max[i], sum[i]);
 }
@@ -109,7 +112,8 @@ void attn__running_store(const attn__canonical *canonical, const attn__execution
 void attn__lse_load(const attn__canonical *canonical, const attn__execution *arrays, int64_t batch, int64_t first,
                     int64_t count, float *lse, float *delta)
 {
-    rows r = rows_of(canonical, ATTN__STRIDE(dim.lse), batch, first, count);
+    rows r;
+    start(&r, canonical, ATTN__STRIDE(dim.lse), batch, first, count);
     bool takes = canonical->extras & ATTN__DLSE;
     for (int64_t i = 0; i < count; i++) {
         int64_t at = offset_of(&r, i);

@@ -490,11 +490,13 @@ static void strip_terms(attn__window_work *work, attn_relative_kind kind, float 
         }
 }
 
-/* Starts sums of weights or of gradients of scores. A sum of marks (-0) only is a mark. */
+/* Starts sums of weights or of gradients of scores. A sum of marks (-0) only is a mark. `n` is a multiple of the lanes,
+ * and so of 4: compilers make one vector of the inner loop. */
 static void start_margins(float *rows, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        rows[i] = -0.0f;
+    for (int64_t i = 0; i < n; i += 4)
+        for (int k = 0; k < 4; k++)
+            rows[i + k] = -0.0f;
 }
 
 static void clear_dead(const attn__window_work *work, float *rows, int64_t n)

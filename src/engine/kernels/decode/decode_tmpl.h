@@ -20,14 +20,15 @@ VF_FN vf row_load(const void *base, attn_dtype dtype, int64_t at, int n)
     return n == VF_LANES ? vf_load(p) : vf_load_part(p, n);
 }
 
-/* Prefetches channels [c, c + 2 * VF_LANES) of a row. */
+/* Prefetches channels [c, c + 2 * VF_LANES) of a row. Each cache line is requested twice, because the processor drops
+ * prefetches if it has no room for them. */
 VF_FN void row_prefetch(const void *base, attn_dtype dtype, int64_t at, int64_t c)
 {
-    enum { LINE = 64 };
+    enum { HALF_LINE = 32 };
     const int size = dtype == ATTN_BF16 ? 2 : 4;
     const char *from = (const char *)base + (at + c) * size;
     VF_UNROLL
-    for (int i = 0; i < 2 * VF_LANES * size; i += LINE)
+    for (int i = 0; i < 2 * VF_LANES * size; i += HALF_LINE)
         __builtin_prefetch(from + i, 0, 2);
 }
 
@@ -240,6 +241,7 @@ VF_FN void spread_as(const attn__decode_spread *args, attn_dtype dtype, bool str
 {
     attn__decode_spread t = *args; /* a copy, whose members need not be read again after each store */
     t.stream = stream;
+    t.add = !stream && args->add;
     for (int64_t j = 0; j < t.rows; j++) {
         int64_t c = 0;
         for (; c + CHUNK / 2 * VF_LANES <= t.channels; c += CHUNK / 2 * VF_LANES)
@@ -251,11 +253,12 @@ VF_FN void spread_as(const attn__decode_spread *args, attn_dtype dtype, bool str
 
 static void spread(const attn__decode_spread *t)
 {
-    if (t->dtype == ATTN_BF16 && t->stream)
+    bool stream = t->stream && !t->add;
+    if (t->dtype == ATTN_BF16 && stream)
         spread_as(t, ATTN_BF16, true);
     else if (t->dtype == ATTN_BF16)
         spread_as(t, ATTN_BF16, false);
-    else if (t->stream)
+    else if (stream)
         spread_as(t, ATTN_F32, true);
     else
         spread_as(t, ATTN_F32, false);

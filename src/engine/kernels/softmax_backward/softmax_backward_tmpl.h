@@ -49,30 +49,23 @@ VF_FN bool is_plain(const attn__softmax_backward_args *t)
            !t->drop_key && !t->alive;
 }
 
-/* Returns the numbers of the lanes. */
-VF_FN vi lane_numbers(void)
-{
-    int32_t number[VF_LANES];
-    for (int l = 0; l < VF_LANES; l++)
-        number[l] = l;
-    return vi_load(number);
-}
-
+/* The members are read once, since they might change with each store. */
 VF_FN void weights_plain(const attn__softmax_backward_args *t, bool wanted)
 {
-    int64_t whole = t->keys / VF_LANES * VF_LANES;
-    vm last = vi_lt(lane_numbers(), vi_set1((int32_t)(t->keys - whole)));
+    int64_t rows = t->rows, keys = t->keys, ld = t->ld, whole = keys / VF_LANES * VF_LANES;
+    vm last = vm_first((int)(keys - whole));
     vf mark = vf_set1(-0.0f);
-    for (int64_t row = 0; row < t->rows; row++) {
-        float *s = t->s + row * t->ld, *dp = wanted ? t->dp + row * t->ld : NULL;
-        vf lse = vf_set1(t->lse[row]), delta = vf_set1(wanted ? t->delta[row] : 0.0f);
+    float *s = t->s, *dp = t->dp;
+    const float *each_lse = t->lse, *each_delta = t->delta;
+    for (int64_t row = 0; row < rows; row++, s += ld, dp = wanted ? dp + ld : NULL) {
+        vf lse = vf_set1(each_lse[row]), delta = vf_set1(wanted ? each_delta[row] : 0.0f);
         for (int64_t j = 0; j < whole; j += VF_LANES) {
             vf p = vf_exp2(vf_log_weight(vf_load(s + j), lse));
             vf_store(s + j, p);
             if (wanted)
                 vf_store(dp + j, vf_score_gradient(p, vf_load(dp + j), delta));
         }
-        if (whole == t->keys)
+        if (whole == keys)
             continue;
         vf p = vf_select(last, vf_exp2(vf_log_weight(vf_load(s + whole), lse)), mark);
         vf_store(s + whole, p);
@@ -159,7 +152,8 @@ VF_FN void weights_vector(const attn__softmax_backward_args *t, const row_number
 VF_FN void weights_rows(const attn__softmax_backward_args *args, unsigned may)
 {
     attn__softmax_backward_args t = *args;
-    vi lane = lane_numbers();
+    static const int32_t lanes[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    vi lane = vi_load(lanes); /* of an array on the stack, the load would wait for its stores */
     for (int64_t row = 0; row < t.rows; row++) {
         row_numbers r = row_numbers_of(&t, row);
         for (int64_t j = 0; j < t.keys; j += VF_LANES)
