@@ -581,13 +581,48 @@ class Transformers(unittest.TestCase):
 class PyTorchsModules(unittest.TestCase):
     def test_multi_head_attention(self):
         torch.manual_seed(0)
-        layer, q, k = nn.MultiheadAttention(32, 4, batch_first=True).eval(), torch.randn(2, 5, 32), torch.randn(2, 7, 32)
+        q, k, v = torch.randn(3, 5, 32), torch.randn(3, 7, 32), torch.randn(3, 7, 32)
+        for batch_first, form, near in ((True, None, 2e-6), (False, None, 2e-6), (True, "bf16", 2e-2), (True, "int8", 5e-2)):
+            layer = nn.MultiheadAttention(32, 4, batch_first=batch_first).eval()
+            nn.init.normal_(layer.in_proj_bias)
+            found = attn.torch.optimize(layer, form)
+            self.assertIsInstance(found.in_proj_weight, PackedWeight)
+            for given in ((q, q, q), (q, k, k), (q, k, v)):
+                queries, keys = given[0].shape[1], given[1].shape[1]
+                hidden, sums = torch.rand(queries, keys) > 0.6, torch.randn(12, queries, keys)
+                padding = torch.arange(keys) >= torch.tensor([[keys], [keys - 2], [keys - 1]])
+                hidden[:, 0] = False
+                for mask in (None, hidden, sums):
+                    for pad in (None, padding):
+                        for options in ({"need_weights": False}, {}, {"average_attn_weights": False}):
+                            options = {**options, "attn_mask": mask, "key_padding_mask": pad}
+                            turned = {id(x): x if batch_first else x.transpose(0, 1) for x in given}
+                            inputs = [turned[id(x)] for x in given]  # the same tensors are the same still
+                            with torch.no_grad(), self.subTest(form=form, **options):
+                                one, other = found(*inputs, **options), layer(*inputs, **options)
+                                self.assertLess(relative(one[0], other[0]), near)
+                                self.assertEqual(one[1] is None, other[1] is None)
+                                if one[1] is not None:
+                                    self.assertLess(relative(one[1], other[1]), near)
+
+    def test_rows_of_a_weight_follow_what_is_written_to_it(self):
+        torch.manual_seed(0)
+        q, k = torch.randn(2, 5, 32), torch.randn(2, 7, 32)
+        layer, other = (nn.MultiheadAttention(32, 4, batch_first=True).eval() for _ in range(2))
         found = attn.torch.optimize(layer)
-        self.assertIsInstance(found.in_proj_weight, PackedWeight)
-        for weights in (True, False):
-            for given in ((q, q, q), (q, k, k), (q, k, k.flip(0))):
-                with torch.no_grad():
-                    self.assertLess(relative(found(*given, need_weights=weights)[0], layer(*given, need_weights=weights)[0]), 2e-6)
+        with torch.no_grad():
+            found(q, k, k, need_weights=False)
+            found.load_state_dict(other.state_dict())
+            self.assertLess(relative(found(q, k, k, need_weights=False)[0], other(q, k, k, need_weights=False)[0]), 2e-6)
+            found.in_proj_weight.mul_(2)
+            other.in_proj_weight.mul_(2)
+            self.assertLess(relative(found(q, k, k, need_weights=False)[0], other(q, k, k, need_weights=False)[0]), 2e-6)
+
+    def test_a_mask_of_a_wrong_shape_is_refused_in_pytorchs_words(self):
+        layer, x = nn.MultiheadAttention(32, 4, batch_first=True).eval(), torch.randn(2, 5, 32)
+        for one in (layer, attn.torch.optimize(layer)):
+            with self.assertRaisesRegex(RuntimeError, "attn_mask"), torch.no_grad():
+                one(x, x, x, attn_mask=torch.zeros(4, 5))
 
     def test_transformer_encoder(self):
         torch.manual_seed(0)
@@ -601,6 +636,22 @@ class PyTorchsModules(unittest.TestCase):
             self.assertLess(relative(one[:, :4], other[:, :4]), 2e-6)
         with torch.inference_mode():
             self.assertLess(relative(found(x), model(x)), 2e-6)
+
+    def test_feed_forward_parts_have_their_activation_in_the_product(self):
+        torch.manual_seed(0)
+        x, memory = torch.randn(2, 6, 32), torch.randn(2, 9, 32)
+        for activation in ("relu", "gelu", nn.SiLU(), torch.tanh):
+            for norm_first in (False, True):
+                model = nn.Transformer(32, 4, 1, 1, 64, activation=activation, norm_first=norm_first, batch_first=True).eval()
+                found = copy.deepcopy(attn.torch.optimize(model))
+                taken = activation is not torch.tanh
+                self.assertEqual("with the activation behind them" in attn.torch.report(found), taken)
+                with torch.no_grad():
+                    self.assertLess(relative(found(memory, x), model(memory, x)), 2e-6)
+                    calls = []
+                    found.encoder.layers[0].linear1.register_forward_hook(lambda _, __, y: calls.append(float(y.min())))
+                    found(memory, x)
+                self.assertLess(calls[0], -0.5)  # a hook gets the layer's own result
 
 
 if __name__ == "__main__":

@@ -288,6 +288,31 @@ def _same(x: Any) -> Any:
     return x
 
 
+class _FeedsForward(_Derived):
+    """The feed-forward part of PyTorch's layers of a Transformer, computed as _Activated does."""
+    fed: tuple[Any, str]  # the activation, which may be a function, and its kind
+
+    def _ff_block(self, x: Any) -> Any:
+        layer, (activation, kind) = self._modules["linear1"], self.fed  # type: ignore[attr-defined]
+        if self.activation is not activation or not _is_packed(layer) or not _plain(layer) \
+                or (isinstance(activation, nn.Module) and not _plain(activation)):  # type: ignore[attr-defined]
+            return super()._ff_block(x)  # type: ignore[misc]
+        stand = {"linear1": _together(layer, activation, kind), "activation": _same}
+        return self._base._ff_block(_Stand(self, stand), x)  # type: ignore[attr-defined]
+
+
+_FUNCTIONS: dict[Any, str] = {nn.functional.relu: "relu", torch.relu: "relu", nn.functional.gelu: "gelu"}
+
+
+def _fed(module: Any) -> Optional[tuple[Any, str]]:
+    """The activation of PyTorch's layer of a Transformer and its kind; None for other modules."""
+    if type(module) not in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer) or not _is_packed(module.linear1):
+        return None
+    activation = module.activation
+    kind = _kind_of(activation) if isinstance(activation, nn.Module) else _FUNCTIONS.get(activation)
+    return None if kind is None else (activation, kind)
+
+
 # ------------------------------------------------------------------------------------------------ gated layers
 
 
@@ -389,7 +414,7 @@ def _of_eps(module: nn.Module) -> Optional[str]:
     return name if same else None
 
 
-_MIXINS: dict[str, type] = {"activated": _Activated, "gated": _Gated, "normed": _Normed}
+_MIXINS: dict[str, type] = {"activated": _Activated, "feeds forward": _FeedsForward, "gated": _Gated, "normed": _Normed}
 
 
 # ---------------------------------------------------------------------------------------------------------- fuse
@@ -415,8 +440,13 @@ def fuse(model: nn.Module) -> None:
         children = module._modules
         if not any(_is_packed(child) for child in children.values()):
             continue
-        if isinstance(module, (_Activated, _Gated)):
+        if isinstance(module, (_Activated, _FeedsForward, _Gated)):
             module.__class__ = module._base
+        fed = _fed(module)
+        if fed is not None:
+            module.__class__ = _class_of(type(module), "feeds forward")
+            module.fed = fed  # type: ignore[assignment]
+            continue
         pairs = []
         for first, second in _calls(module):
             linear, activation = children.get(first), children.get(second)
@@ -442,7 +472,8 @@ def fuse(model: nn.Module) -> None:
 def count(model: Any) -> int:
     """How many linear layers have the activation behind them."""
     return sum(len(module.pairs) if isinstance(module, ActivatedSequential) else
-               len(module.together) if isinstance(module, (_Activated, _Gated)) else 0 for module in model.modules())
+               len(module.together) if isinstance(module, (_Activated, _Gated)) else isinstance(module, _FeedsForward)
+               for module in model.modules())
 
 
 def count_gated(model: Any) -> int:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .._errors import ArgumentError, UnsupportedError
-from . import _fuse, _linear, _packed, _transformers
+from . import _fuse, _linear, _multihead, _packed, _transformers
 from ._packed import PackedWeight
 
 _TYPES = (torch.float32, torch.bfloat16, torch.float16)

@@ -267,10 +267,12 @@ def _is_exact(weight: Tensor, form: str) -> bool:
 
 
 class _State:
-    """What all tensors of one packed matrix share.  exact: the packed matrix has the numbers of the original weight."""
+    """What all tensors of one packed matrix share.  exact: the packed matrix has the numbers of the original weight.  rows: some
+    of its rows, packed apart, until it is written to."""
 
     def __init__(self, exact: bool) -> None:
         self.exact = exact
+        self.rows: dict[tuple[int, int], tuple[int, PackedWeight]] = {}
 
 
 class PackedWeight(Tensor):
@@ -320,6 +322,15 @@ class PackedWeight(Tensor):
         found = _op_unpack(self._packed, None, n, k, self.dtype)
         return found.t().contiguous() if self.turned else found
 
+    def rows(self, first: int, last: int) -> "PackedWeight":
+        """Rows [first, last) as a packed weight of its own, which is kept until this one is written to."""
+        version = -1 if self._packed.is_inference() else self._packed._version
+        before, found = self._state.rows.get((first, last), (None, None))
+        if found is None or before != version or self._packed.is_shared():  # another process may write to shared memory
+            found = PackedWeight.of(self.dense()[first:last], self.form, self.turned)
+            self._state.rows[first, last] = version, found
+        return found
+
     def same(self) -> "PackedWeight":
         """Another tensor of the same memory."""
         return PackedWeight(self._packed, self.shape, self.dtype, self.form, self.turned, self._state, self.stride())
@@ -338,6 +349,7 @@ class PackedWeight(Tensor):
         weight = weight.detach().to(self.dtype)
         if not _fits(weight, self.form):
             raise UnsupportedError(f"attn: numbers that are not finite cannot be packed as {self.form}")
+        self._state.rows.clear()
         _pack(weight, self.form, self.turned, self._packed)
         if not self._packed.is_inference():
             torch.autograd.graph.increment_version(self._packed)  # a backward pass must not read the new numbers
