@@ -248,6 +248,16 @@ static void canonical_form_is_small(void **state)
     attn_context_destroy(c);
 }
 
+/* The planner takes the first of several solvers of the same time, and the reference solver only if there is no other. */
+static void the_reference_solver_is_the_last(void **state)
+{
+    (void)state;
+    const char *last = "";
+    for (int i = 0; attn_solver_name(i); i++)
+        last = attn_solver_name(i);
+    assert_string_equal(last, "reference");
+}
+
 /* For float64, the planner must choose `blocked`, the only fast solver. The reference solver takes a hundred times
  * as long. */
 static void float64_runs_by_blocks(void **state)
@@ -377,6 +387,7 @@ int main(void)
         cmocka_unit_test(much_wisdom_is_found_and_replaced),
         cmocka_unit_test(the_own_workspace_serves_one_at_a_time),
         cmocka_unit_test(canonical_form_is_small),
+        cmocka_unit_test(the_reference_solver_is_the_last),
         cmocka_unit_test(float64_runs_by_blocks),
         cmocka_unit_test(a_plan_has_the_steps_that_its_problem_needs),
         cmocka_unit_test(a_plan_survives_each_allocation_that_fails),

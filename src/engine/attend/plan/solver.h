@@ -20,8 +20,9 @@ typedef struct attn__solver {
     const char *name;
     /* Returns NULL if the solver can run the problem, else a short reason ("keys have a window"). */
     const char *(*refuse)(const attn__canonical *canonical);
-    /* Returns a rough time in multiply-adds at the machine's peak. The planner chooses the solver with the smallest
-     * time, and on a tie the first one in the table. If NULL, the time is the problem's number of multiply-adds. */
+    /* Returns a rough time, of which only the ratio to the times of other solvers counts. The planner chooses the
+     * solver with the smallest time, and on a tie the first one in the table. If NULL, the time is the problem's number
+     * of multiply-adds. */
     double (*cost)(const attn__canonical *canonical);
     /* Plans an execution. It is NULL if the solver needs neither workspace nor data. */
     attn_status (*plan)(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe);
@@ -40,8 +41,16 @@ typedef struct attn__solver {
 enum {
     ATTN__SOFTMAX_ONLY = 1 << ATTN_NORMALIZATION_SOFTMAX,
     ATTN__WEIGHTS_KINDS = ATTN__SOFTMAX_ONLY | 1 << ATTN_NORMALIZATION_NONE | 1 << ATTN_NORMALIZATION_SIGMOID,
-    ATTN__HARDMAX_TOO = ATTN__WEIGHTS_KINDS | 1 << ATTN_NORMALIZATION_HARDMAX
+    ATTN__HARDMAX_TOO = ATTN__WEIGHTS_KINDS | 1 << ATTN_NORMALIZATION_HARDMAX,
+    ATTN__SUMS_TOO = ATTN__HARDMAX_TOO | 1 << ATTN_NORMALIZATION_MEAN | 1 << ATTN_NORMALIZATION_SUM
 };
+
+static inline const char *attn__refuse_normalization(const attn__canonical *canonical, unsigned normalizations)
+{
+    if (normalizations >> canonical->problem.normalization & 1)
+        return NULL;
+    return normalizations == ATTN__SOFTMAX_ONLY ? "supports softmax only" : "does not support this normalization";
+}
 
 /* Returns a reason if the problem has top_k and is no hardmax, for solvers of hardmax. */
 static inline const char *attn__refuse_top_k(const attn__canonical *canonical)
@@ -59,9 +68,8 @@ static inline const char *attn__refuse_unusual(const attn__canonical *canonical,
         return "supports f32 and bf16 only";
     if (p->score != ATTN_SCORE_DOT)
         return "supports dot-product scores only";
-    if (!(normalizations >> p->normalization & 1))
-        return normalizations == ATTN__SOFTMAX_ONLY ? "supports softmax only" : "does not support this normalization";
-    return p->nwindows ? "does not support windows" : NULL;
+    const char *reason = attn__refuse_normalization(canonical, normalizations);
+    return !reason && p->nwindows ? "does not support windows" : reason;
 }
 
 #endif

@@ -472,13 +472,11 @@ static const char *refuse(const attn__canonical *canonical)
     const attn_problem *p = &canonical->problem;
     if (p->score != ATTN_SCORE_ADDITIVE)
         return "supports additive scores only";
-    if (p->normalization == ATTN_NORMALIZATION_SIGMOID)
-        return "does not support sigmoid";
     if (p->dtype != ATTN_F32)
         return "supports f32 only";
     if (canonical->backward && p->accumulate && p->nwindows)
         return "does not support accumulate with windows";
-    return NULL;
+    return attn__refuse_normalization(canonical, ATTN__SUMS_TOO & ~(1U << ATTN_NORMALIZATION_SIGMOID));
 }
 
 /* Estimates the time. A key takes as long as about 400 multiply-adds, and a tanh as long as 40. */

@@ -801,7 +801,7 @@ static const char *refuse(const attn__canonical *canonical)
         return "does not support dq of broadcast packed queries";
     if (is_large(canonical))
         return "needs many gigabytes of workspace";
-    return NULL;
+    return attn__refuse_normalization(canonical, ATTN__SUMS_TOO);
 }
 
 /* Estimates the time in f32 multiply-adds: 2.5 for a float64 multiply-add, 60 for exp, 50 for tanh, 10 for a gather. */
