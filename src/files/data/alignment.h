@@ -57,7 +57,7 @@ bool attn__is_stockholm(const char *text, size_t size);
 
 /* Determines the format of a file whose records begin with '>'. */
 attn_alignment_format attn__records_format(const attn__records *records);
-/* Creates an alignment with memory for this number of rows. The rows have no names yet. Returns NULL on failure. */
+/* The rows have no names yet. Returns NULL on failure. */
 attn_alignment *attn__alignment_create(attn_context *context, attn_alignment_format format, int64_t rows,
                                        int64_t columns);
 
@@ -71,7 +71,7 @@ static inline int64_t attn__differing(const char *a, const char *b, int n)
     return differ;
 }
 
-/* Counts the columns in which two rows differ. Counting stops when there are more than `most`. */
+/* Counting stops when there are more than `most`. */
 static inline int64_t attn__differing_columns(const char *a, const char *b, int64_t n, int64_t most)
 {
     enum { LONG = 128, SHORT = 16 };

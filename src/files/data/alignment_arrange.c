@@ -274,8 +274,7 @@ static attn_status arrange(attn_alignment **alignment, attn__records *records, a
     return ATTN_OK;
 }
 
-/* Checks that no NUL byte is inside the alignment. NUL bytes at its end are allowed, because databases of HH-suite
- * (ffindex) end each alignment with a NUL byte. */
+/* NUL bytes at its end are allowed, because databases of HH-suite (ffindex) end each alignment with a NUL byte. */
 static attn_status check_nul(const attn__records *records, const char *text, size_t size)
 {
     const char *nul = size ? memchr(text, 0, size) : NULL, *line;

@@ -74,7 +74,7 @@ attn_status attn__box_set_finish(attn__box_set *set, const char *name);
 int64_t attn__box_set_image(const attn__box_set *set, int64_t id);
 int64_t attn__box_set_category(const attn__box_set *set, int64_t id);
 
-/* Clips a box to the image. Returns false if no area is left. */
+/* Returns false if no area is left. */
 bool attn__box_clip(attn__box *box, int64_t width, int64_t height);
 
 /* number of COCO's categories; their ids are 1 to 90, but not all of these ids are used */

@@ -44,8 +44,8 @@ typedef enum attn_compat { ATTN_COMPAT_NONE = 0, ATTN_COMPAT_D2L } attn_compat;
  * uncut length. `out` may be NULL if `size` is 0. ATTN_ERROR_FORMAT: invalid UTF-8; the error names the byte. */
 attn_status attn_text_normalize(attn_context *context, const char *text, size_t length, attn_compat compat, char *out,
                                 size_t size, size_t *needed);
-/* Gets the next word of a text. Words are separated by spaces. *word and *length describe the word, and *text
- * becomes the address after it. Returns false if there are no more words. */
+/* Words are separated by spaces. *word and *length describe the word, and *text becomes the address after it. Returns
+ * false if there are no more words. */
 bool attn_text_word(const char **text, const char **word, size_t *length);
 /* Removes the spaces that normalization added before punctuation, so that no space before , . ! ? ; : remains. If
  * `space_before_high_marks` is true, as for French, the space before ! ? ; : stays. The buffer is used as in
@@ -76,7 +76,7 @@ typedef struct attn_pairs_source {
     attn_pairs_bad bad;
 } attn_pairs_source;
 
-/* Options for reading pairs. A field that is zero has its default. */
+/* A field that is zero has its default. */
 typedef struct attn_pairs_options {
     attn_compat compat;
     int64_t max_examples; /* maximum number of pairs, 0: all; D2L compatibility reads one more */
@@ -272,15 +272,15 @@ typedef struct attn_batches_options {
     int64_t fixed_steps;
 } attn_batches_options;
 
-/* Creates batches of a corpus. The order of an epoch depends only on (seed, epoch), so saving (epoch, position) is
- * enough to resume. `corpus` must outlive the batches. The next batch is initially batch 0 of epoch 0. All memory is
- * allocated by this function. May return ATTN_ERROR_ARGUMENT and ATTN_ERROR_MEMORY. */
+/* The order of an epoch depends only on (seed, epoch), so saving (epoch, position) is enough to resume. `corpus` must
+ * outlive the batches. The next batch is initially batch 0 of epoch 0. All memory is allocated by this function. May
+ * return ATTN_ERROR_ARGUMENT and ATTN_ERROR_MEMORY. */
 attn_status attn_batches_create(attn_batches **batches, const attn_corpus *corpus, const attn_batches_options *options);
 void attn_batches_destroy(attn_batches *batches); /* NULL is allowed */
 /* Makes batch `position` of epoch `epoch` the next one. A position at or past attn_batches_count means the end of
  * the epoch. */
 void attn_batches_seek(attn_batches *batches, int64_t epoch, int64_t position);
-/* Gets the next batch. Returns false at the end of the epoch. The last batch may be smaller than the others. */
+/* Returns false at the end of the epoch. The last batch may be smaller than the others. */
 bool attn_batches_next(attn_batches *batches, attn_batch *batch);
 /* Makes later calls of attn_batches_next return only this process's share of each batch (ranks.h). The share is
  * padded to the length of the whole batch. */
@@ -296,9 +296,9 @@ int64_t attn_batches_position(const attn_batches *batches);
  * must outlive the lexicon. The text form is that of Marian's lexical shortlists (lex.s2t), whose lines are `target
  * source probability`. */
 typedef struct attn_lexicon attn_lexicon;
-/* Reads a lexicon. Lines with "NULL" for a token are skipped. ATTN_ERROR_FORMAT: a line is too long, does not have
- * three fields, or has an unknown token, an invalid probability or invalid UTF-8 (the message begins with
- * `name:line:`); or the lexicon has no entries. ATTN_ERROR_MEMORY: there is no memory. */
+/* Lines with "NULL" for a token are skipped. ATTN_ERROR_FORMAT: a line is too long, does not have three fields, or has
+ * an unknown token, an invalid probability or invalid UTF-8 (the message begins with `name:line:`); or the lexicon has
+ * no entries. ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_lexicon_parse(attn_lexicon **lexicon, attn_context *context, const char *text, size_t size,
                                const char *name, const attn_vocab *source, const attn_vocab *target);
 typedef struct attn_lexicon_options {

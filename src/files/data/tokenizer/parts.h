@@ -195,7 +195,7 @@ struct attn__tokenizer {
 
 /* ------------------------------------------------------------------------------------------------ functions */
 
-/* Applies all normalizers. `scratch` is any text. */
+/* `scratch` is any text. */
 void attn__normalize(const attn__tokenizer *t, attn__aligned_text *text, attn__aligned_text *scratch);
 /* Applies all pre-tokenizers. `scratch` is any list of pieces. */
 void attn__split(const attn__tokenizer *t, attn__pieces *pieces, attn__pieces *scratch);

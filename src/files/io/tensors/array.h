@@ -64,7 +64,7 @@ void attn__arrays_clear(attn__arrays *arrays);
 const attn__array **attn__arrays_sorted(const attn__arrays *arrays);
 /* compares two pointers to arrays by the arrays' names; for qsort */
 int attn__array_by_name(const void *a, const void *b);
-/* Checks that the names of the arrays are unique. ATTN_ERROR_FORMAT: two arrays have the same name. */
+/* ATTN_ERROR_FORMAT: two arrays have the same name. */
 attn_status attn__arrays_check_names(const attn__arrays *arrays);
 
 static inline bool attn__array_is_real(const attn__array *array)

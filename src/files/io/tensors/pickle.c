@@ -38,7 +38,7 @@ static attn_status fail(const machine *m, const char *what)
 
 /* ------------------------------------------------------------------------------------------ containers */
 
-/* Makes room for n items. The capacity is doubled, so that adding an item takes constant time on average. */
+/* The capacity is doubled, so that adding an item takes constant time on average. */
 static attn_status reserve(const machine *m, list *l, size_t n)
 {
     if (n <= l->capacity)
