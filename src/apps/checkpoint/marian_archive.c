@@ -160,8 +160,8 @@ static attn_status check_keys(const reading *r)
     return ATTN_OK;
 }
 
-/* Reads the search settings. Scores are divided by the length to the power of `normalize`, where `true` means 1. If
- * `normalize` is missing, scores are not divided. The default of `max-length-factor` is 3, as in Marian. */
+/* Scores are divided by the length to the power of `normalize`, where `true` means 1. If `normalize` is missing, scores
+ * are not divided. The default of `max-length-factor` is 3, as in Marian. */
 static attn_status set_search(reading *r)
 {
     attn_status known = check_keys(r);

@@ -267,7 +267,7 @@ static attn_status borrow(attn_named_list *to, const attn_named_list *from, bool
     return status;
 }
 
-/* Copies the checkpoint's tensors to the model. A new head keeps its initial values. */
+/* A new head keeps its initial values. */
 static attn_status fill(checkpoint *c, attn_model *model)
 {
     attn_named_list to = {.context = c->context}, from = {.context = c->context};

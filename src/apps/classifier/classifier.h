@@ -51,7 +51,7 @@ typedef struct attn_likeness {
     double found, min, max;
     bool inverted; /* true: the negative of the picture would be inside the range */
 } attn_likeness;
-/* Compares a picture with the training pictures. ATTN_ERROR_MEMORY: there is no memory. */
+/* ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_classifier_compare(const attn_classifier *classifier, const attn_image *image,
                                     attn_likeness *likeness);
 

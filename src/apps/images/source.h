@@ -36,7 +36,7 @@ typedef struct attn__image_source {
     char *passed_first; /* path of the first file or folder that was not read; NULL: there is none */
 } attn__image_source;
 
-/* Reads the images. Every error names the file. */
+/* Every error names the file. */
 attn_status attn__image_source_read(attn__image_source *source, attn_context *context, const char *path,
                                     const attn__image_wish *wish);
 void attn__image_source_free(attn__image_source *source);

@@ -172,7 +172,7 @@ static void soften_first_maps(const attn_model *model)
     }
 }
 
-/* Loads the model of a checkpoint. If the checkpoint has a contact regression, it is kept. */
+/* If the checkpoint has a contact regression, it is kept. */
 static attn_status run_from(attn__run *run, const char *path)
 {
     training *t = run->self;

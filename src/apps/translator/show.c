@@ -149,7 +149,7 @@ static void spell_token(void *user, const char *token, size_t length)
         put_label(s->labels->text[i], token, length);
 }
 
-/* Makes the labels of the source. An unknown word is labelled as it was written. */
+/* An unknown word is labelled as it was written. */
 static attn_status label_source(picture *p, const char *text, int64_t n, const int32_t *ids)
 {
     const attn_vocab *vocab = p->t->source;

@@ -259,7 +259,7 @@ typedef struct worker {
     attn_status status;
 } worker;
 
-/* Copies the measured plans of the caller's context to the context of a thread. All threads then use the same plans. */
+/* All threads then use the same plans. */
 static attn_status share_wisdom(const attn_context *from, attn_context *to)
 {
     size_t size = attn_wisdom_export(from, NULL, 0) + 1;
