@@ -348,7 +348,7 @@ static void draw_page(void *user, cairo_t *cr)
     attn__scale_draw(cr, &l->scale, l->scale_x, l->scale_y, l->scale_height);
 }
 
-/* Sets the range of the colour scale. If the caller gave no range, it is computed from the values. */
+/* If the caller gave no range, it is computed from the values. */
 static void find_scale(layout *l)
 {
     const attn_heatmaps *maps = l->maps;
