@@ -418,7 +418,7 @@ static int open_out(scoring *s)
     return s->out ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
 }
 
-/* Closes the output. A file is written completely or not at all. main() checks whether standard output was written. */
+/* A file is written completely or not at all. main() checks whether standard output was written. */
 static int close_out(scoring *s, int code)
 {
     if (!s->out || s->out == stdout)

@@ -227,7 +227,7 @@ double cli_seconds(void); /* Returns the seconds of a monotonic clock with an ar
 
 /* Prints the man page of a command, or attn(1) if `command` is NULL. */
 void cli_man_page(FILE *file, const cli_command *command);
-/* Prints the completion script for a shell. Returns false for an unknown shell. */
+/* Returns false for an unknown shell. */
 bool cli_completion(FILE *file, const char *shell);
 
 #endif

@@ -129,7 +129,7 @@ static int next_protein(reader *r, record *next)
     }
 }
 
-/* Reads the next text. *found is false at the end. */
+/* *found is false at the end. */
 static int next_record(reader *r, record *next, bool *found)
 {
     ssize_t n;

@@ -260,7 +260,7 @@ static int take_all(const attn_problem *problem, cli_arrays *a, const attn_named
 
 /* ----------------------------------------------------------------------------------------------- outputs */
 
-/* Converts an output to a tensor. A bf16 output becomes f32, because .npy does not support bf16. */
+/* A bf16 output becomes f32, because .npy does not support bf16. */
 static int give(const cli_call *cli, const attn_problem *problem, const cli_arrays *a, attn_named *output)
 {
     int array = array_named(output->name);

@@ -23,7 +23,7 @@ static FILE *stream_of(int i)
     return i == OUT ? stdout : stderr;
 }
 
-/* Captures both streams. If a stream cannot be captured, returns false and sets errno. */
+/* If a stream cannot be captured, returns false and sets errno. */
 static bool catch_begin(caught *c)
 {
     bool done = true;
