@@ -225,7 +225,7 @@ static void banned_tokens_have_a_share_or_none(void **state)
     assert_true(fabs(score[1][1] - score[1][0]) < 1e-5);
 }
 
-/* Generated text is one line. Spaces are tidied if the configuration requests it. */
+/* Spaces are tidied if the configuration requests it. */
 static void generated_text_is_one_line_with_tidy_spaces(void **state)
 {
     static const struct {
