@@ -40,8 +40,7 @@ typedef struct attn__records {
 
 /* Adds an empty record at the end of the list. Returns NULL on failure. */
 attn__record *attn__record_add(attn__records *records, const char *name, size_t length, int64_t line);
-/* Appends the residues of a line to a record. White space in the line is skipped. ATTN_ERROR_FORMAT: the line has a
- * character that is not allowed. */
+/* White space in the line is skipped. ATTN_ERROR_FORMAT: the line has a character that is not allowed. */
 attn_status attn__record_extend(attn__records *records, attn__record *record, const char *text, size_t length,
                                 int64_t line);
 void attn__records_clear(attn__records *records);

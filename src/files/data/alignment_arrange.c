@@ -107,9 +107,9 @@ static void cut(attn__record *record, size_t length)
     record->length = record->length < length ? record->length : length;
 }
 
-/* Removes stops. A stop is a '*' after the last residue of a row. If rows have equal length including their stops,
- * each stop becomes a gap, and columns at the end with only stops and gaps are removed. Otherwise the stop is
- * removed from each row that has one. */
+/* A stop is a '*' after the last residue of a row. If rows have equal length including their stops, each stop becomes a
+ * gap, and columns at the end with only stops and gaps are removed. Otherwise the stop is removed from each row that
+ * has one. */
 static void drop_final_stops(attn__records *records)
 {
     bool even = are_even(records);

@@ -125,8 +125,8 @@ typedef struct attn_image_batches attn_image_batches;
 attn_status attn_image_batches_create(attn_image_batches **batches, attn_context *context, const attn_image_set *set,
                                       const attn_image_batches_options *options);
 void attn_image_batches_destroy(attn_image_batches *batches); /* NULL is allowed */
-/* Makes batch `position` of epoch `epoch` the next one. A position at or past attn_image_batches_count means the end
- * of the epoch, and a negative position means its beginning. */
+/* A position at or past attn_image_batches_count means the end of the epoch, and a negative position means its
+ * beginning. */
 void attn_image_batches_seek(attn_image_batches *batches, int64_t epoch, int64_t position);
 /* Returns false at the end of the epoch. The last batch may be smaller than the others. */
 bool attn_image_batches_next(attn_image_batches *batches, attn_image_batch *batch);

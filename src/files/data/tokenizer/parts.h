@@ -27,7 +27,7 @@ typedef struct attn__aligned_text {
     attn_status status;
 } attn__aligned_text;
 
-/* Makes room for `more` bytes. Returns false if the text has failed. */
+/* Returns false if the text has failed. */
 bool attn__aligned_reserve(attn__aligned_text *text, size_t more);
 void attn__aligned_put(attn__aligned_text *text, uint32_t code, attn__origin origin);
 void attn__aligned_append(attn__aligned_text *text, const char *bytes, size_t n, attn__origin origin);

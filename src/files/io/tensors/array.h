@@ -57,7 +57,7 @@ typedef struct attn__arrays {
     const void *user;
 } attn__arrays;
 
-/* Adds an array to the list. The list owns `array->name` afterwards, even if the function fails. */
+/* The list owns `array->name` afterwards, even if the function fails. */
 attn_status attn__arrays_add(attn__arrays *arrays, const attn__array *array);
 void attn__arrays_clear(attn__arrays *arrays);
 /* Returns a list of pointers to the arrays, sorted by name, for fast searches. The caller frees the list. */

@@ -625,8 +625,7 @@ static attn_status take_argument(machine *m, format kind, argument *a)
     return status == ATTN_OK ? take_line(m, &a->name, &a->name_size) : status;
 }
 
-/* Executes one opcode. All opcodes that import code, and all that no writer of weights uses, are unknown here and
- * refused. */
+/* All opcodes that import code, and all that no writer of weights uses, are unknown here and refused. */
 static attn_status step(machine *m)
 {
     m->opcode = m->at;
