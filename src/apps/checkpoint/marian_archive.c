@@ -305,8 +305,8 @@ static attn_status ban(const reading *r, int64_t pad)
                : status;
 }
 
-/* Sets the sizes of the vocabularies. Marian's vocabularies lack <pad>, so each gets one more token. Decoding starts
- * with <pad>, whose embedding is zero. */
+/* Marian's vocabularies lack <pad>, so each gets one more token. Decoding starts with <pad>, whose embedding is
+ * zero. */
 static attn_status set_vocabularies(const reading *r, bool all)
 {
     static const char *const keys[] = {"vocab_size", "decoder_vocab_size"};

@@ -366,8 +366,8 @@ static void sort_window(const attn__boxed_data *data, int64_t *pictures, int64_t
         attn__order_by_key(pictures + i, attn__min(strip, n - i), width_of, data, data->window);
 }
 
-/* Orders the pictures and the batches of an epoch. The order depends only on the seed and the epoch, so a training can
- * continue at any epoch. If the last batch is not full, its pictures are not sorted, and it stays the last one. */
+/* The order depends only on the seed and the epoch, so a training can continue at any epoch. If the last batch is not
+ * full, its pictures are not sorted, and it stays the last one. */
 static void order_epoch(attn__boxed_data *data, int64_t epoch)
 {
     attn__rng rng = {.seed = data->seed, .stream = attn__mix64(STREAM_ORDER ^ attn__mix64((uint64_t)epoch))};

@@ -67,14 +67,14 @@ void attn__clip_free(attn__clip *clip);
  * on failure.
  */
 attn_status attn__clip_of_folder(attn__clip *clip, attn_context *context, const char *folder, int channels, bool sized);
-/* Reads a video from an array. The array has the shape (frames, channels, height, width) or (videos, frames, channels,
- * height, width). `number` is the index of the video. Elements are bytes, or reals from 0 to 1. ATTN_ERROR_FORMAT: the
- * array has another shape or type, or the video has only one frame. */
+/* The array has the shape (frames, channels, height, width) or (videos, frames, channels, height, width). `number` is
+ * the index of the video. Elements are bytes, or reals from 0 to 1. ATTN_ERROR_FORMAT: the array has another shape or
+ * type, or the video has only one frame. */
 attn_status attn__clip_of_array(attn__clip *clip, attn_context *context, const attn_tensor *array, const char *name,
                                 int64_t number);
 /* Reads one picture as a video of one frame. */
 attn_status attn__clip_of_picture(attn__clip *clip, attn_context *context, const char *path);
-/* Reads a video. If the path ends in .npy, it is an array, otherwise a folder of frames. */
+/* If the path ends in .npy, it is an array, otherwise a folder of frames. */
 attn_status attn__clip_read(attn__clip *clip, attn_context *context, const char *path, int64_t number);
 bool attn__is_array(const char *path); /* Reports whether the path ends in .npy. */
 

@@ -166,8 +166,7 @@ static attn_status choose(const attn_translator *t, int64_t n, const attn_transl
     return status;
 }
 
-/* Copies the tokens of a sentence and of its translation. The end token belongs to the translation, unless the
- * translation was cut. */
+/* The end token belongs to the translation, unless the translation was cut. */
 static attn_status keep_tokens(const attn_translator *t, const attn__sentence *s, const attn_hypothesis *said,
                                attn__attended *attended)
 {

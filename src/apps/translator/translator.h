@@ -117,7 +117,7 @@ attn_status attn__translation_make(const attn_translator *translator, const attn
                                    attn_translation *result);
 /* Free the text with attn__free. */
 attn_status attn__detokenized(const attn_translator *translator, const char *tokens, char **text);
-/* Detokenizes the target text of a pair. Free the result with attn__free. */
+/* Free the result with attn__free. */
 attn_status attn__reference(const attn_translator *translator, const char *target, char **text);
 
 /* Returns a checksum, which serves to tell files apart. It is not secure against an attacker. */
