@@ -131,7 +131,7 @@ static void write_legend(const page *p, char text[96])
     snprintf(text, 96, "%lld %s", (long long)p->nbest, words);
 }
 
-/* Styles of the texts. The measuring and the drawing of a text use the same style. */
+/* The measuring and the drawing of a text use the same style. */
 static attn__text_style head_style(const page *p)
 {
     return (attn__text_style){.size = HEAD, .width = p->width - p->left - MARGIN, .bold = true};

@@ -245,7 +245,7 @@ static double place_legend(frame *f, double y, cairo_t *cr)
     return any ? y + LINE : y;
 }
 
-/* Styles of the texts. The measuring and the drawing of a text use the same style. */
+/* The measuring and the drawing of a text use the same style. */
 static attn__text_style title_style(const frame *f)
 {
     return (attn__text_style){.size = TITLE, .width = f->width - f->left - EDGE, .bold = true};

@@ -68,7 +68,7 @@ static const char *col_name(const attn_panel_row *row)
     return row->col_name ? row->col_name : "Keys";
 }
 
-/* Styles of the texts. The measuring and the drawing of a text use the same style. */
+/* The measuring and the drawing of a text use the same style. */
 static attn__text_style head_style(const layout *l)
 {
     return (attn__text_style){.size = HEAD, .width = l->width - 2 * MARGIN, .bold = true};
