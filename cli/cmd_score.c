@@ -286,7 +286,7 @@ static int mutant_column(const char *line, size_t length)
     return -1;
 }
 
-/* Adds the mutation of a line. If the file is a table, `column` is its column of mutations, otherwise it is -1. */
+/* If the file is a table, `column` is its column of mutations, otherwise it is -1. */
 static int take_line(scoring *s, const char *path, const char *line, size_t length, int64_t number, int column)
 {
     const char separator = separator_of(line, length), *field = line;

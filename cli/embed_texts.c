@@ -181,7 +181,7 @@ int64_t cli_count_texts(int file, bool proteins)
     return n < 0 ? -1 : proteins && headers > 0 ? headers : lines + (proteins ? filled : !first);
 }
 
-/* Counts the texts of all files. Returns -1 if a file is a pipe or cannot be read. */
+/* Returns -1 if a file is a pipe or cannot be read. */
 static int64_t count_all(const cli_call *cli, bool proteins)
 {
     int64_t all = 0;
