@@ -67,8 +67,7 @@ static void put_pieces(const fixture *f)
     attn_pairs_destroy(pairs);
 }
 
-/* Writes weights with these biases. The model has no blocks, so the most likely token depends only on the newest
- * token and the biases. */
+/* The model has no blocks, so the most likely token depends only on the newest token and the biases. */
 static void put_biases_of(const fixture *f, const float *biases, int64_t n)
 {
     attn_named_list list = {.context = f->c, .owns = true};

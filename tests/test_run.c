@@ -118,7 +118,7 @@ static attn_status train_in(attn_context *context, const attn__keys *keys, train
     return status;
 }
 
-/* Trains and returns the status. The text of an error must contain `about`. */
+/* The text of an error must contain `about`. */
 static attn_status train(const attn__keys *keys, training *of, const char *settings, const char *about)
 {
     attn_context *context = test_context();
