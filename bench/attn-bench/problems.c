@@ -66,7 +66,7 @@ const char *const bench_problems_quick[] = {
     "window32x32w5h2d8",
     "tied8x32h4d16",
 #define ATTN_X(NAME, name) "b1h2q64k64d16:" #name,
-    ATTN_SCORES(ATTN_X)
+    ATTN_SCORES(ATTN_X) /* every kind of score in ATTN_SCORES */
 #undef ATTN_X
     NULL,
 };
