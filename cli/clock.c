@@ -6,8 +6,8 @@
 
 #include <time.h>
 
-/* Returns seconds. If the system's clock stops or is set back, each reading is a microsecond later than the last, so
- * that a loop that waits for a time always ends. */
+/* If the system's clock stops or is set back, each reading is a microsecond later than the last, so that a loop that
+ * waits for a time always ends. */
 double cli_seconds(void)
 {
     static const double LEAST = 1e-6;

@@ -228,7 +228,7 @@ static void json_one(const search *s, const char *path, const attn_image *image,
     attn_json_end(json);
 }
 
-/* Writes a picture with its boxes. Makes the folder, which may be one of several below --out. */
+/* Makes the folder, which may be one of several below --out. */
 static attn_status write_drawn(const cli_call *cli, const char *to, const attn_bytes *picture)
 {
     char *folder = attn__path_parent(cli->context, to);
@@ -300,7 +300,7 @@ static int known_id(const search *s, const char *path, int64_t *id)
                   : CLI_OK;
 }
 
-/* Finds the id of a picture. Without --data the file name, without its ending, is the id. */
+/* Without --data the file name, without its ending, is the id. */
 static int image_id(const search *s, const char *path, int64_t *id)
 {
     const char *base = attn__path_last(path);

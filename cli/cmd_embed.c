@@ -51,7 +51,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-/* Computes the mean of the vectors of one sequence's residues. The mean is zero if the sequence has only gaps. */
+/* The mean is zero if the sequence has only gaps. */
 static void mean_of(const cli_family *f, const float *hidden, int64_t row, int64_t dim, float *to)
 {
     const int32_t *tokens = f->tokens + row * f->cols;
@@ -123,7 +123,7 @@ static attn_status write_names(const cli_family *f, const char *path)
     return status;
 }
 
-/* Prints the result. `names` is the path of the file with the sequences' names, or NULL. */
+/* `names` is the path of the file with the sequences' names, or NULL. */
 static int print_result(const cli_family *f, const char *path, const char *names, const attn_tensor *array)
 {
     const int64_t *shape = attn_tensor_shape(array);

@@ -286,7 +286,7 @@ static int mutant_column(const char *line, size_t length)
     return -1;
 }
 
-/* Adds the mutation of a line. If the file is a table, `column` is its column of mutations, otherwise it is -1. */
+/* If the file is a table, `column` is its column of mutations, otherwise it is -1. */
 static int take_line(scoring *s, const char *path, const char *line, size_t length, int64_t number, int column)
 {
     const char separator = separator_of(line, length), *field = line;
@@ -418,7 +418,7 @@ static int open_out(scoring *s)
     return s->out ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
 }
 
-/* Closes the output. A file is written completely or not at all. main() checks whether standard output was written. */
+/* A file is written completely or not at all. main() checks whether standard output was written. */
 static int close_out(scoring *s, int code)
 {
     if (!s->out || s->out == stdout)

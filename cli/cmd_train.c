@@ -36,7 +36,7 @@ static void note_translate(const cli_training *t)
                  cli_count(cli_training_size(t, "judged_pairs"), a));
 }
 
-/* Prints the size of the pictures. `what` is the text before the size, and `then` is the text after it. */
+/* `what` is the text before the size, and `then` is the text after it. */
 static void note_pictures(const cli_training *t, const char *what, const char *then)
 {
     const cli_call *cli = t->cli;
@@ -207,7 +207,7 @@ int cli_train(const cli_call *cli, attn_trainer_job *job, cli_training *training
     return cli_training_end(training, attn_train(cli->context, job), job->directory);
 }
 
-/* Prints the result as JSON. A NaN becomes null; it means that there was no validation. */
+/* A NaN becomes null; it means that there was no validation. */
 static int print_json(const cli_call *cli, const cli_training *training, const char *directory)
 {
     const kind *k = kind_of(training->kind);

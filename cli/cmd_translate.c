@@ -195,7 +195,7 @@ static int run_one_by_one(job *j, const char *const *texts, int n, int64_t first
     return code;
 }
 
-/* Translates the sentences in one call. `first` is the number of texts[0], which counts from 1. */
+/* `first` is the number of texts[0], which counts from 1. */
 static int run_together(job *j, const char *const *texts, int n, int64_t first)
 {
     int64_t each = j->how.nbest > 0 ? j->how.nbest : 1;
@@ -222,8 +222,8 @@ static int run_together(job *j, const char *const *texts, int n, int64_t first)
     return code;
 }
 
-/* Translates the sentences. If `prefixed` is set, first splits each text at its first tab into a sentence and the
- * forced prefix of its translation. */
+/* If `prefixed` is set, first splits each text at its first tab into a sentence and the forced prefix of its
+ * translation. */
 static int run_sentences(job *j, const char *const *texts, int n, int64_t first)
 {
     char *copies[AHEAD] = {0};

@@ -72,7 +72,7 @@ static bool number_columns(cli_columns *c)
 
 /* ------------------------------------------------------------------------------------------------- tables */
 
-/* Reads a number. Infinity becomes NaN, which is drawn as a gap. */
+/* Infinity becomes NaN, which is drawn as a gap. */
 static bool is_number(const char *field, double *value)
 {
     static const char *const gaps[] = {"", "nan", "-nan", "inf", "+inf", "-inf"};

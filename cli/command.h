@@ -181,8 +181,7 @@ void cli_help_all(FILE *file);
 void cli_help_command(FILE *file, const cli_command *command);
 /* Pairs of a name and its meaning; NULL-terminated. */
 extern const char *const cli_exit_codes[], *const cli_environment[];
-/* Prints wrapped paragraphs. The first line begins at column `column`, and all other lines are indented by `indent`
- * spaces. */
+/* The first line begins at column `column`, and all other lines are indented by `indent` spaces. */
 void cli_help_wrap(FILE *file, const char *text, int indent, int column);
 
 /* ------------------------------------------------------------------------------------------- ranks.c */
@@ -227,7 +226,7 @@ double cli_seconds(void); /* Returns the seconds of a monotonic clock with an ar
 
 /* Prints the man page of a command, or attn(1) if `command` is NULL. */
 void cli_man_page(FILE *file, const cli_command *command);
-/* Prints the completion script for a shell. Returns false for an unknown shell. */
+/* Returns false for an unknown shell. */
 bool cli_completion(FILE *file, const char *shell);
 
 #endif

@@ -129,7 +129,7 @@ static void bash_words(FILE *file, const cli_command *command)
     fputs("' ;;\n", file);
 }
 
-/* Writes the completion for bash. Bash splits words at "=", so "--model=b" arrives as three words. */
+/* Bash splits words at "=", so "--model=b" arrives as three words. */
 static void bash(FILE *file)
 {
     char group[64];

@@ -129,7 +129,7 @@ static int next_protein(reader *r, record *next)
     }
 }
 
-/* Reads the next text. *found is false at the end. */
+/* *found is false at the end. */
 static int next_record(reader *r, record *next, bool *found)
 {
     ssize_t n;
@@ -181,7 +181,7 @@ int64_t cli_count_texts(int file, bool proteins)
     return n < 0 ? -1 : proteins && headers > 0 ? headers : lines + (proteins ? filled : !first);
 }
 
-/* Counts the texts of all files. Returns -1 if a file is a pipe or cannot be read. */
+/* Returns -1 if a file is a pipe or cannot be read. */
 static int64_t count_all(const cli_call *cli, bool proteins)
 {
     int64_t all = 0;

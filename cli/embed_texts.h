@@ -32,7 +32,7 @@ extern const char *const cli_embed_pools[];
 
 /* Reports whether --model is an encoder. */
 bool cli_encoder_is(const cli_call *cli);
-/* Loads --model as an encoder. Returns an exit code. Errors have been printed. */
+/* Returns an exit code. Errors have been printed. */
 int cli_encoder_load(const cli_call *cli, attn_encoder **encoder);
 /* Loads --model as an encoder of proteins, and refuses the options of models of alignments. */
 int cli_encoder_of_proteins(const cli_call *cli, attn_encoder **encoder);

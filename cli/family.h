@@ -53,7 +53,7 @@ typedef struct cli_family {
     double effective;
 } cli_family;
 
-/* Loads --model. Returns an exit code. Errors have been printed. */
+/* Returns an exit code. Errors have been printed. */
 int cli_family_model(const cli_call *cli, attn_msa **msa);
 int cli_family_read_all(cli_family *family, const cli_call *cli, const char *path);
 /* Reads the first sequence of a file, for a model that reads no alignment. */

@@ -33,7 +33,7 @@ typedef enum cli_model_kind {
 } cli_model_kind;
 attn_status cli_model_kind_of(const cli_call *cli, cli_model_kind *kind, const char *path);
 
-/* Reads the options. Call cli_foreign_free even after a failure. */
+/* Call cli_foreign_free even after a failure. */
 attn_status cli_foreign_read(const cli_call *cli, cli_foreign *foreign);
 /* Adds the settings that the names file derives from the shapes of the weights. */
 attn_status cli_foreign_measure(const cli_call *cli, cli_foreign *foreign, const char *weights);

@@ -35,7 +35,7 @@ static void line(FILE *file, const char *text)
     fputc('\n', file);
 }
 
-/* Writes paragraphs. Only lines that begin with a space keep their line breaks. */
+/* Only lines that begin with a space keep their line breaks. */
 static void paragraphs(FILE *file, const char *text)
 {
     bool plain = false;

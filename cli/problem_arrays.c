@@ -64,8 +64,8 @@ static void fill_reals(void *block, attn_dtype dtype, attn_dtype rounded, int ar
     }
 }
 
-/* Fills offsets of packed sequences. Sequences have random lengths, from 0 to `longest`, and together fit into
- * `positions`. q and k get the same relative lengths. */
+/* Sequences have random lengths, from 0 to `longest`, and together fit into `positions`. q and k get the same relative
+ * lengths. */
 static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, int64_t positions)
 {
     double mean = sequences ? (double)positions / (double)sequences : 0;
@@ -88,7 +88,7 @@ static void fill_index(int32_t *index, int64_t n, int64_t rows)
         index[i] = (int32_t)(cli_arrays_scatter(ATTN_ARRAY_BIAS_INDEX, (uint64_t)i) % (uint64_t)rows);
 }
 
-/* Fills an array. Each length is between half and all of the keys, as in padded data. A mask masks one key in eight. */
+/* Each length is between half and all of the keys, as in padded data. A mask masks one key in eight. */
 static void fill(void *block, const attn_span *span, attn_dtype rounded, int array, int64_t keys)
 {
     int64_t n = span->high - span->low;

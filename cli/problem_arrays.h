@@ -7,7 +7,7 @@
 
 #include <attn/attn.h>
 
-/* The arrays of a plan. Inputs have numbers that depend only on their index. */
+/* Inputs have numbers that depend only on their index. */
 typedef struct cli_arrays {
     attn_arrays arrays;
     attn_span spans[ATTN_ARRAY_COUNT];

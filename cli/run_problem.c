@@ -117,8 +117,8 @@ static bool is_group(const attn_problem *problem, int array, int outer, int inne
            stride_of(problem, array, outer) == b->n * stride_of(problem, array, inner);
 }
 
-/* Finds the shape of an array. A contiguous array gets the lengths of its dims, outermost first. Its two dims of
- * query heads become one. Any other array gets one axis with all elements. */
+/* A contiguous array gets the lengths of its dims, outermost first. Its two dims of query heads become one. Any other
+ * array gets one axis with all elements. */
 static int shape_of(const attn_problem *problem, int array, const attn_span *span, int64_t shape[ATTN_MAX_DIMS])
 {
     int64_t size = span->high - span->low, expected = 1;
@@ -260,7 +260,7 @@ static int take_all(const attn_problem *problem, cli_arrays *a, const attn_named
 
 /* ----------------------------------------------------------------------------------------------- outputs */
 
-/* Converts an output to a tensor. A bf16 output becomes f32, because .npy does not support bf16. */
+/* A bf16 output becomes f32, because .npy does not support bf16. */
 static int give(const cli_call *cli, const attn_problem *problem, const cli_arrays *a, attn_named *output)
 {
     int array = array_named(output->name);

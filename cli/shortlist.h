@@ -31,7 +31,7 @@
         CLI_INT("shortlist_best", 0, "100", 1, 1 << 30,                                                                \
                 "with --shortlist: how many of the likeliest tokens for each token of the sentence")
 
-/* Returns the width of the beam. Prints a note if the width comes from the model's settings and is above 1. */
+/* Prints a note if the width comes from the model's settings and is above 1. */
 int64_t cli_beam(const cli_call *cli, const attn_translator_search *own);
 
 /* Fills the fields of `how` from the options. *lexicon is the lexicon, which is destroyed before the translator, or

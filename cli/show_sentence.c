@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Parses a list of kinds of attention. Prints an error and returns 0 for an unknown name. */
+/* Prints an error and returns 0 for an unknown name. */
 static unsigned kinds_of(const char *list)
 {
     static const struct kind {

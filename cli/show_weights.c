@@ -51,7 +51,7 @@ static int read_shape(drawing *d, const char *path)
     return CLI_OK;
 }
 
-/* Converts the weights to f32. Numbers that are not finite become NaN, which is drawn as missing. */
+/* Numbers that are not finite become NaN, which is drawn as missing. */
 static void read_values(drawing *d)
 {
     int64_t n = attn_tensor_size(d->tensor);

@@ -23,7 +23,7 @@ static FILE *stream_of(int i)
     return i == OUT ? stdout : stderr;
 }
 
-/* Captures both streams. If a stream cannot be captured, returns false and sets errno. */
+/* If a stream cannot be captured, returns false and sets errno. */
 static bool catch_begin(caught *c)
 {
     bool done = true;
@@ -91,7 +91,7 @@ static int tell(const char *text, size_t size)
     return code;
 }
 
-/* Runs one item and captures its output. *code is the item's exit code. Returns CLI_OK unless capturing failed. */
+/* *code is the item's exit code. Returns CLI_OK unless capturing failed. */
 static int run_caught(int (*one)(void *user, int i), void *user, int i, char **text, size_t *size, int *code)
 {
     caught c;

@@ -254,7 +254,7 @@ void cli_training_print(const cli_training *training)
         printf(" (validation loss %.3f, epoch %lld)", training->last.best_loss, (long long)training->best_epoch);
 }
 
-/* Writes the results as JSON. A NaN becomes null; it means that there was no validation. */
+/* A NaN becomes null; it means that there was no validation. */
 void cli_training_json(attn_json *json, const cli_training *training)
 {
     const attn_progress *last = &training->last;

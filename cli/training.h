@@ -29,9 +29,9 @@ typedef struct cli_training {
     int nsizes;
 } cli_training;
 
-/* Begins a training. Until cli_training_end is called, SIGINT, SIGTERM or SIGHUP lets the current step finish and
- * saves, and a second signal ends the program at once. `things` is the unit of speed. `measure` names a validation's
- * metric in addition to the loss, or is NULL. */
+/* Until cli_training_end is called, SIGINT, SIGTERM or SIGHUP lets the current step finish and saves, and a second
+ * signal ends the program at once. `things` is the unit of speed. `measure` names a validation's metric in addition to
+ * the loss, or is NULL. */
 void cli_training_begin(cli_training *training, const cli_call *cli, const char *kind, const char *things,
                         const char *measure);
 /* Copies the sizes of a plan, so that cli_training_size can return them by name. */

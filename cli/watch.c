@@ -75,7 +75,7 @@ static void *run(void *unused)
     return NULL;
 }
 
-/* Stores the progress of work. The time starts again if the kind of work is new, or if the same kind begins again. */
+/* The time starts again if the kind of work is new, or if the same kind begins again. */
 static void note(const char *things, int64_t done, int64_t total)
 {
     if (things != atomic_load(&watch.things) || done < atomic_load(&watch.done)) {
@@ -133,7 +133,7 @@ static bool start(void)
     return started;
 }
 
-/* Begins the watch. Without a thread or a file for output, the command works and prints less. */
+/* Without a thread or a file for output, the command works and prints less. */
 void cli_watch_begin(attn_context *context, int tick)
 {
     watch.tick = tick;

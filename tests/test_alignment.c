@@ -177,7 +177,7 @@ static void headers_of_clustal_are_recognized(void **state)
     }
 }
 
-/* Lines of spaces count as empty. Editors, and programs that pad lines, write such lines. */
+/* Editors, and programs that pad lines, write such lines. */
 static void lines_of_spaces_are_empty(void **state)
 {
     check_rows("# STOCKHOLM 1.0\n   \nq AC\ns AD\n \t\nq E\ns E\n//\n  \n", "x", NONE, ATTN_ALIGNMENT_STOCKHOLM,

@@ -77,8 +77,8 @@ static void solve(sample *s, const char *isa, const char *solver, int threads, f
     attn_context_destroy(c);
 }
 
-/* Compares two results. The bound covers the rounding of scores below 64. It covers outputs that are means of values
- * below 8, or that are dominated by one much larger value. */
+/* The bound covers the rounding of scores below 64. It covers outputs that are means of values below 8, or that are
+ * dominated by one much larger value. */
 static void compare(const float *got, const float *want, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {

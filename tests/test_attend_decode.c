@@ -130,7 +130,7 @@ static void run_both(tokens *t, const attn_heads *heads, int64_t q, int64_t k)
     assert_true(solver_run(context, "decode_backward", 2, &p, &a));
 }
 
-/* A packed sequence has the same bits as when it runs alone. Some sequences have no keys or no queries. */
+/* Some sequences have no keys or no queries. */
 static void packed_sequences_have_the_bits_that_they_have_alone(void **state)
 {
     static tokens packed, alone;

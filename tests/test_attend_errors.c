@@ -389,7 +389,6 @@ static void missing_arrays_are_named_and_nothing_is_written(void **state)
     attn_plan_destroy(plan);
 }
 
-/* An array without elements may be NULL. */
 static void arrays_without_elements_may_be_missing(void **state)
 {
     (void)state;

@@ -157,7 +157,6 @@ static void packed_sequences_have_the_bits_of_padded_ones(void **state)
     compare_with_padded(ATTN_BF16, ATTN_CAUSAL_TOP_LEFT);
 }
 
-/* Compares one of the packed sequences with a run of this sequence alone. */
 static void a_packed_sequence_has_the_bits_that_it_has_alone(void **state)
 {
     (void)state;

@@ -347,8 +347,7 @@ static void gradients_at_odd_sizes_are_slopes(void **state)
 
 /* --------------------------------------------------------------------------------------------------------- accuracy */
 
-/* Compares an output with the exact values. Elements that are not written must still have the pattern of
- * random_problem_poison. */
+/* Elements that are not written must still have the pattern of random_problem_poison. */
 static void assert_exact(const random_problem *r, const f64_case *c, int id, const long double *want)
 {
     const double *got = f64_numbers(r, id);

@@ -94,7 +94,7 @@ static void draw_padding(double filling)
     }
 }
 
-/* Draws the operands. Keys and values of padding get the value `filling`. */
+/* Keys and values of padding get the value `filling`. */
 static void draw(const mode *m, double filling)
 {
     for (int s = 0; s < SEQUENCES; s++) {

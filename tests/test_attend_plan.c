@@ -173,7 +173,7 @@ static void what_measuring_learned_can_be_carried_over(void **state)
     attn_context_destroy(other);
 }
 
-/* Writes `lessons` lines of wisdom. Many signatures have equal low bits. Returns the end of the text. */
+/* Many signatures have equal low bits. Returns the end of the text. */
 static char *write_wisdom(char *at, int lessons, bool later)
 {
     static const char *const solvers[] = {"flash", "reference", "blocked"};

@@ -256,7 +256,6 @@ static void wait_for_others(void *user, int64_t item, int thread)
     (void)thread;
 }
 
-/* Free threads take items of a thread that is busy with one long item. */
 static void items_of_a_busy_thread_are_taken_by_others(void **state)
 {
     held_up h = {0};

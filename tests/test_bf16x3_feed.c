@@ -92,8 +92,7 @@ static void multiply(int64_t m, int64_t n, int64_t k)
     kernel->end();
 }
 
-/* Compares a sum with the expected sum. The bound allows one rounding for every second term, and the terms that
- * three parts omit. */
+/* The bound allows one rounding for every second term, and the terms that three parts omit. */
 static void expect(double got, double want, double size, int64_t terms)
 {
     if (!(fabs(got - want) <= size * (double)(terms + 34) * 0x1p-24))

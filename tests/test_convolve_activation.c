@@ -109,7 +109,6 @@ static void fused_activation_of_other_convolutions_matches(void **state)
     }
 }
 
-/* A dilated kernel must equal a larger kernel with zeros between the taps. */
 static void dilated_kernels_are_kernels_with_zeros(void **state)
 {
     enum { SIDE = 3, REACH = 7, STEP = 3 };

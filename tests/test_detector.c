@@ -106,8 +106,8 @@ static void boxes_go_with_the_pixels(void **state)
     attn_image_free(context, &image);
 }
 
-/* Checks the sizes that are drawn in training. DETR uses 480 to 800 in steps of 32. It first resizes half of the
- * pictures to 400, 500 or 600, and cuts them to 384 to 600 pixels. */
+/* DETR uses 480 to 800 in steps of 32. It first resizes half of the pictures to 400, 500 or 600, and cuts them to 384
+ * to 600 pixels. */
 static void drawn_sizes_are_those_of_detr(void **state)
 {
     const attn__picture_view view = {.size = 800};

@@ -218,8 +218,8 @@ static bool near(double got, double want, double bound)
     return (isnan(want) && isnan(got)) || got == want || fabs(got - want) <= bound;
 }
 
-/* Compares results. The bound comes from the rounding of the scores. It depends on their size and number of terms,
- * and is a relative error of the weights. */
+/* The bound comes from the rounding of the scores. It depends on their size and number of terms, and is a relative
+ * error of the weights. */
 static void compare(const trial *t, const char *isa, int number, const void *o, const void *want, const float *lse,
                     const float *want_lse)
 {

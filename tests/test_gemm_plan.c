@@ -79,7 +79,6 @@ static void blocks_fit_into_l2(void **state)
     }
 }
 
-/* Packed weights do not depend on the number of rows. */
 static void k_panels_of_packed_weights_do_not_depend_on_rows(void **state)
 {
     static const float nothing[1];

@@ -280,8 +280,8 @@ static void check_rounds(const shape *s, const attn__gemm_problem *g, attn__isa 
     assert_true(s->every == 0 || plan.k_round < s->k);
 }
 
-/* Tests products of bf16 numbers. The products are exact in f32, so that only sums are rounded. A is bf16, and B is
- * rounded to bf16 and packed before or during the product. C is bf16, or f32 that is written or accumulated. */
+/* The products are exact in f32, so that only sums are rounded. A is bf16, and B is rounded to bf16 and packed before
+ * or during the product. C is bf16, or f32 that is written or accumulated. */
 static void try_bf16(const shape *s, attn__isa isa, int kind)
 {
     bool half = kind == 1, packs = kind == 2;
@@ -439,7 +439,7 @@ static void int8_matrices(void **state)
     }
 }
 
-/* Tests bf16 and int8 products whose k needs several rounds. Only some elements are checked. */
+/* Only some elements are checked. */
 static void bf16_and_int8_sums_over_several_k_rounds(void **state)
 {
     enum { EVERY = 62873 /* no common factor with n */ };
@@ -576,8 +576,7 @@ static void gathered_matrices(void **state)
             try_convolution(kinds[i], i % 4 == 1, sets[isa], 1 + (int)i % 3);
 }
 
-/* Tests padding before and after a single plane. If the stride is larger than the padding, no tap is inside of the
- * plane. */
+/* If the stride is larger than the padding, no tap is inside of the plane. */
 static void padding_around_one_plane_reads_nothing_outside(void **state)
 {
     enum { PLACES = 12, NUMBERS = 2 * PLACES };

@@ -352,7 +352,7 @@ static void write_videos(world *w)
     attn_tensor_destroy(array);
 }
 
-/* Completes a video. The given frames and rows must stay, and the rest must not depend on what it contained before. */
+/* The given frames and rows must stay, and the rest must not depend on what it contained before. */
 static void check_completing(const world *w, attn_generator *g)
 {
     attn__clip clip;

@@ -263,7 +263,7 @@ static file jpeg_file(J_COLOR_SPACE space, int components, const uint8_t *left, 
     return f;
 }
 
-/* Checks the corner pixels. The tolerance allows for the losses of quality 100. */
+/* The tolerance allows for the losses of quality 100. */
 static void check_corners(const file *f, int64_t width, int64_t height, const uint8_t *first, const uint8_t *last)
 {
     attn_context *c = test_context();

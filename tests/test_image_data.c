@@ -20,7 +20,7 @@
 
 enum { SIDE = 6, PIXELS = SIDE * SIDE, N = 40 };
 
-/* Writes the pixels of image i. No two neighbouring pixels are equal, and no pixel is black. */
+/* No two neighbouring pixels are equal, and no pixel is black. */
 static void picture(int i, unsigned char *pixels)
 {
     for (int k = 0; k < PIXELS; k++)

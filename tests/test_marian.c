@@ -67,8 +67,7 @@ static void put_pieces(const fixture *f)
     attn_pairs_destroy(pairs);
 }
 
-/* Writes weights with these biases. The model has no blocks, so the most likely token depends only on the newest
- * token and the biases. */
+/* The model has no blocks, so the most likely token depends only on the newest token and the biases. */
 static void put_biases_of(const fixture *f, const float *biases, int64_t n)
 {
     attn_named_list list = {.context = f->c, .owns = true};
@@ -225,7 +224,7 @@ static void banned_tokens_have_a_share_or_none(void **state)
     assert_true(fabs(score[1][1] - score[1][0]) < 1e-5);
 }
 
-/* Generated text is one line. Spaces are tidied if the configuration requests it. */
+/* Spaces are tidied if the configuration requests it. */
 static void generated_text_is_one_line_with_tidy_spaces(void **state)
 {
     static const struct {

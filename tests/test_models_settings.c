@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Makes a model. If the settings are refused, returns NULL and leaves the error in the context. */
+/* If the settings are refused, returns NULL and leaves the error in the context. */
 static attn_model *make(tape_fixture *f, const char *architecture, const char *json)
 {
     attn_config *config = NULL;

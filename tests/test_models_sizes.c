@@ -114,8 +114,8 @@ static bool try_once(run *r)
     return taken;
 }
 
-/* Compares two runs. Rounding errors grow with the sizes, but a wrongly computed remainder gives errors as large as
- * the numbers. Without gradients, the runs must have the same bits. */
+/* Rounding errors grow with the sizes, but a wrongly computed remainder gives errors as large as the numbers. Without
+ * gradients, the runs must have the same bits. */
 static void compare(const run *a, const run *b)
 {
     const char *name = attn_model_architecture(a->model)->name;

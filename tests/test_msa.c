@@ -460,7 +460,6 @@ static void maps_of_one_layer(void **state)
     refused(f, tokens, R, C, &wanted, "allowed: 1 to 2");
 }
 
-/* A new model's run must have the planned peak memory. */
 static void peak_is_planned(attn_precision precision, int threads, int64_t rows, int64_t cols, const char *isa,
                             bool bounded)
 {

@@ -21,7 +21,7 @@ static char folder[64];
 
 /* ------------------------------------------------------------------------------------------- patterns */
 
-/* Matches a name. Returns the groups with | between them, or "no" if the pattern does not match. */
+/* Returns the groups with | between them, or "no" if the pattern does not match. */
 static const char *match(const char *pattern, const char *name)
 {
     static char text[256];

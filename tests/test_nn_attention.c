@@ -111,7 +111,6 @@ static void time_major_keys_are_the_same_keys(void **state)
     assert_true(test_distance(turned, out) < 1e-12);
 }
 
-/* A KV cache with another type or width than the layer's is refused. */
 static void a_cache_of_another_type_or_width_is_refused(void **state)
 {
     tape_fixture *f = *state;
@@ -236,7 +235,6 @@ static void heads_of_a_size_of_their_own_may_be_any_number(void **state)
     assert_says(f->context, "4 heads do not divide 6");
 }
 
-/* Positions must have the shape of the queries or keys to which they are added. */
 static void positions_of_other_queries_or_keys_are_refused(void **state)
 {
     tape_fixture *f = *state;

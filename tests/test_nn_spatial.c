@@ -255,8 +255,7 @@ static void learned_positions_put_columns_first(void **state)
     expect_error(f, ATTN_ERROR_SHAPE, "6 x 4");
 }
 
-/* A residual convolution must give the same results with and without gradients. Without gradients, it overwrites its
- * addend. */
+/* A residual convolution must give the same results with and without gradients. */
 static void residual_convolutions_overwrite_the_addend_only_without_gradients(void **state)
 {
     tape_fixture *f = *state;
@@ -285,8 +284,7 @@ static void residual_convolutions_overwrite_the_addend_only_without_gradients(vo
     attn_tape_destroy(plain);
 }
 
-/* Max pooling must give the same results with and without gradients. There are more planes than are pooled at a
- * time. */
+/* There are more planes than are pooled at a time. */
 static void pooling_gives_the_same_with_and_without_gradients(void **state)
 {
     tape_fixture *f = *state;

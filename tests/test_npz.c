@@ -72,7 +72,7 @@ static void damaged_files_are_read_or_refused(void **state)
     damage_list_file(attn_npz_parse, deflated);
 }
 
-/* An error in a member names the member. If members are not arrays, the error lists them as skipped. */
+/* If members are not arrays, the error lists them as skipped. */
 static void errors_name_the_member(void **state)
 {
     uint8_t bytes[4096];

@@ -246,7 +246,7 @@ static void a_line_of_a_megabyte_is_refused(void **state)
     free(text);
 }
 
-/* Makes n pairs. Pair i is "s<i mod sources>" and "t<i>". */
+/* Pair i is "s<i mod sources>" and "t<i>". */
 static attn_pairs *numbered(attn_context *c, int n, int sources)
 {
     char *text = malloc((size_t)n * 32), *at = text;

@@ -482,7 +482,7 @@ static attn_status render_long_box(attn_bytes *picture, attn_context *context)
     return attn__boxes_render(picture, context, &boxes, ATTN_PLOT_SVG);
 }
 
-/* All texts of small pictures must be inside. Titles must be complete; only the label of a box is cut. */
+/* Titles must be complete; only the label of a box is cut. */
 static void long_texts_are_inside_the_picture(void **state)
 {
     attn_context *context = *state;

@@ -251,7 +251,6 @@ static void *hold_the_pool(void *user)
     return NULL;
 }
 
-/* Without a free worker, a region runs on its caller. */
 static void region_without_free_workers_runs_on_its_caller(void **state)
 {
     holding h = {.meeting.expected = MOST};

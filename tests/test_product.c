@@ -117,7 +117,6 @@ static double activated(double x, attn_activation kind)
     }
 }
 
-/* A product with its matrices. */
 typedef struct trial {
     attn_product p;
     stored a, b, c, factor, residual;

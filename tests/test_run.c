@@ -118,7 +118,7 @@ static attn_status train_in(attn_context *context, const attn__keys *keys, train
     return status;
 }
 
-/* Trains and returns the status. The text of an error must contain `about`. */
+/* The text of an error must contain `about`. */
 static attn_status train(const attn__keys *keys, training *of, const char *settings, const char *about)
 {
     attn_context *context = test_context();
@@ -464,8 +464,7 @@ static void settings_without_effect_are_refused(void **state)
     }
 }
 
-/* Each setting becomes an option of the training. The rate falls to a tenth in one step, or to a hundredth along a
- * cosine. */
+/* The rate falls to a tenth in one step, or to a hundredth along a cosine. */
 static void settings_become_options(void **state)
 {
     static const char given[] = "{\"seed\": 5, \"epochs\": 8, \"patience\": 3, \"save_every\": 11, \"accumulate\": 4, "
@@ -522,7 +521,6 @@ static void more_epochs_keep_the_fall_of_the_rate(void **state)
     }
 }
 
-/* A translator's training frees its data. */
 static void the_data_of_a_training_is_released(void **state)
 {
     static const char text[] = "Go.\tVa !\nStop.\tStop !\nCome.\tViens !\nRun.\tCours !\nWait.\tAttends !\n",

@@ -180,7 +180,7 @@ static attn__gemm_problem problem_of(const matrices *x, int way, int64_t row, in
                                 .add = way & ADD};
 }
 
-/* Runs a product by slices. Returns false, without a result, if packing refuses the weights. */
+/* Returns false, without a result, if packing refuses the weights. */
 static bool run_slices(const attn__slices_kernel *kernel, const matrices *x, int way, const attn__gemm_problem *g)
 {
     bool serves;
@@ -354,7 +354,6 @@ static void ordinary_products_take_six(void **state)
     }
 }
 
-/* A row that uses slices must have the same bits alone and among any other rows. */
 static void row_bits_do_not_depend_on_other_rows(void **state)
 {
     enum { M = 40, N = 48, K = 500, FAR = 21 };
@@ -546,7 +545,6 @@ static void go(const attn__slices_kernel *kernel, const matrices *x, way *w)
     kernel->end();
 }
 
-/* Each function of the kernels must give the same results in plain C and with AMX. */
 static void amx_functions_match_plain_c(void **state)
 {
     static way plain, amx;

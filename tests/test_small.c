@@ -200,7 +200,6 @@ static void underflowed_weights_still_multiply_infinity(void **state)
     free(a);
 }
 
-/* An element that a query cannot see must not change the query's bits. */
 static void unseen_keys_change_no_bits(void **state)
 {
     attn_context *c = *state;

@@ -199,8 +199,7 @@ static void check_refused(attn_context *c, const char *bytes, size_t size)
     attn_context_clear_error(c);
 }
 
-/* Damages a file. The offset of the first unit in the rules' double array is known, because the array follows its
- * size. */
+/* The offset of the first unit in the rules' double array is known, because the array follows its size. */
 static void damage_is_refused(void **state)
 {
     fixture *f = *state;

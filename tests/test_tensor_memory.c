@@ -34,7 +34,6 @@ static void end_world(world w)
     end_context(w.c);
 }
 
-/* After a reset, the state of a tape is that of a new tape, whatever was begun. */
 static void a_reset_tape_is_like_a_new_one(void **state)
 {
     world w = make_world();

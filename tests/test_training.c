@@ -492,7 +492,7 @@ static double train(given *g, const attn_training_options *options)
 #define NEAR(a, b) assert_true(fabs((a) - (b)) <= 1e-6)
 #define LITTLE     1e-30 /* a learning rate so small that w does not change */
 
-/* A step uses the mean of its losses. The last step of an epoch may have fewer losses. */
+/* The last step of an epoch may have fewer losses. */
 static void a_step_follows_the_mean_of_its_losses(void **state)
 {
     static const struct {

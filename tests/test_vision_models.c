@@ -188,8 +188,7 @@ static double loss_of(attn_model *model, attn_tape *tape, attn_tensor *x)
     return weighted(output_of(model, tape, x, "logits"));
 }
 
-/* Compares every element of p's gradient with a difference quotient. The tolerance is 1e-6 of the largest gradient,
- * but at least 1e-9. */
+/* The tolerance is 1e-6 of the largest gradient, but at least 1e-9. */
 static void compare_with_differences(attn_model *model, attn_tape *tape, attn_tensor *x, attn_tensor *p,
                                      const char *name, const double *gradient)
 {
@@ -814,7 +813,7 @@ static void pictures_are_prepared_as_the_files_say(void **state)
     scratch_close(made);
 }
 
-/* A checkpoint becomes a classifier's directory. The classifier must give the same logits, and has class names. */
+/* The classifier must give the same logits, and has class names. */
 static void checkpoints_become_classifiers(void **state)
 {
     fixture *f = *state;

@@ -247,7 +247,6 @@ static void wrong_results_of_a_race_alarm(void **state)
 
 /* ---------------------------------------------------------------------------------------------- epochs */
 
-/* With long epochs, a training prints messages within an epoch, even without a terminal. */
 static void a_long_epoch_is_told_without_a_terminal(void **state)
 {
     int kept;

@@ -75,8 +75,8 @@ static bool applies(const struct feature *feature, attn_direction direction)
     return feature->passes == BOTH || (feature->passes == FORWARD_ONLY) == (direction == ATTN_DIRECTION_FORWARD);
 }
 
-/* Builds the text of the problem with the feature. All packed sequences have the longest length. Blocks have at most
- * 64 positions, and each dim has at least four blocks. */
+/* All packed sequences have the longest length. Blocks have at most 64 positions, and each dim has at least four
+ * blocks. */
 static void name_with(char name[NAME], const attn_problem *plain, const char *problem, const struct feature *feature)
 {
     int64_t batch = plain->dims[0].n, queries = 1, keys = 1;
@@ -97,7 +97,7 @@ static void name_with(char name[NAME], const attn_problem *plain, const char *pr
              feature->text, number);
 }
 
-/* Plans the problem with the feature. Returns ATTN_OK even if the problem does not support the feature. */
+/* Returns ATTN_OK even if the problem does not support the feature. */
 static attn_status enter(const bench *b, entrant *e, const attn_problem *plain, const char *problem,
                          const struct feature *feature, int threads)
 {

@@ -22,7 +22,7 @@ typedef struct bench_product {
     attn_tensor *result; /* result [m,n] of the last run, which the tape owns */
 } bench_product;
 
-/* Parses a product's text. Returns false if `text` is not a product or a size is above BENCH_PRODUCT_MOST. */
+/* Returns false if `text` is not a product or a size is above BENCH_PRODUCT_MOST. */
 enum { BENCH_PRODUCT_MOST = 1 << 20 };
 bool bench_product_parse(bench_product_shape *shape, const char *text);
 /* Returns the i-th product of the list. Sets *model to the name of the model that uses it. Returns NULL past the

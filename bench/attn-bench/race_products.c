@@ -187,7 +187,7 @@ static int race_types(bench_race *race, subject *s, const char *name)
     return code;
 }
 
-/* Races a product. If `both` is true, a product with weights also runs with packed weights. */
+/* If `both` is true, a product with weights also runs with packed weights. */
 static int race_shape(bench_race *race, const char *text, bool both)
 {
     char name[64];

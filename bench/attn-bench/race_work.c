@@ -176,7 +176,7 @@ static double flops_of_vit(const void *user)
 
 static const bench_work vit_work = {sizeof(bench_vit), open_vit, run_vit, close_vit, flops_of_vit, NULL};
 
-/* Races training steps. The Transformers have two blocks, although the large model has six, or one with --quick. */
+/* The Transformers have two blocks, although the large model has six, or one with --quick. */
 int bench_race_training(bench_race *race)
 {
     bench_row row = {

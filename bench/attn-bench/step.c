@@ -63,7 +63,7 @@ static int64_t draw(bench_trainer *r, int64_t least, int64_t end)
     return least + (int64_t)((r->random >> 33) % (uint64_t)(end - least));
 }
 
-/* Fills random sentences. At least half of each row is tokens, and the rest is padding. */
+/* At least half of each row is tokens, and the rest is padding. */
 static void fill_ids(bench_trainer *r, attn_tensor *ids, int32_t *lengths, int64_t vocab)
 {
     int32_t *at = attn_tensor_data(ids);

@@ -49,7 +49,7 @@ attn_status bench_trainer_step(bench_trainer *trainer, double *loss);
 void bench_trainer_close(bench_trainer *trainer); /* Frees everything except the context. */
 double bench_step_flops(const bench_shape *shape);
 
-/* Measures a step and fills `step`. Returns an exit code. Errors have been printed. */
+/* Returns an exit code. Errors have been printed. */
 int bench_step_measure(bench_step *step, double seconds);
 
 #endif

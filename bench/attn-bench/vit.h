@@ -32,7 +32,7 @@ typedef struct bench_vit {
     attn_tensor *x, *labels;
 } bench_vit;
 
-/* Opens a Vision Transformer. `v` must be zero before the call. The caller must close it, even after a failure. */
+/* `v` must be zero before the call. The caller must close it, even after a failure. */
 attn_status bench_vit_open(bench_vit *v, attn_context *context, const bench_vit_shape *shape);
 attn_status bench_vit_run(bench_vit *v);
 void bench_vit_close(bench_vit *v);

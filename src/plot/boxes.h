@@ -21,9 +21,8 @@ typedef struct attn__drawn_boxes {
     const attn__drawn_box *items; /* the first box is drawn on top of the others */
 } attn__drawn_boxes;
 
-/* Draws the picture and its boxes in the given format. ATTN_ERROR_ARGUMENT: there is no picture, or a text is not
- * UTF-8. ATTN_ERROR_UNSUPPORTED: the format is ATTN_PLOT_HTML, or the build has no cairo. ATTN_ERROR_MEMORY: there
- * is no memory. */
+/* ATTN_ERROR_ARGUMENT: there is no picture, or a text is not UTF-8. ATTN_ERROR_UNSUPPORTED: the format is
+ * ATTN_PLOT_HTML, or the build has no cairo. ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn__boxes_render(attn_bytes *picture, attn_context *context, const attn__drawn_boxes *boxes,
                                attn_plot_format format);
 

@@ -30,8 +30,8 @@ typedef enum attn__anchor { ATTN_LEFT = 0, ATTN_CENTRE, ATTN_RIGHT } attn__ancho
  * machine. If no font has the character, its code point is printed, such as U+65E5. */
 void attn__font(cairo_t *cr, double size, bool bold);
 double attn__text_width(cairo_t *cr, const char *text);
-/* Draws a text at (x, y). `anchor` says which point of the text's baseline is at (x, y): its begin, its middle or its
- * end. The text is rotated by `angle` about (x, y). */
+/* `anchor` says which point of the text's baseline is at (x, y): its begin, its middle or its end. The text is rotated
+ * by `angle` about (x, y). */
 void attn__text(cairo_t *cr, double x, double y, const char *text, attn__anchor anchor, double angle);
 void attn__set_colour(cairo_t *cr, attn__colour colour);
 

@@ -81,7 +81,7 @@ static void draw_cells(const page *p, cairo_t *cr)
     }
 }
 
-/* Draws the mark of a pair. The mark is a cross if the pair is known not to be a contact, and otherwise a dot. */
+/* The mark is a cross if the pair is known not to be a contact, and otherwise a dot. */
 static void draw_pair(const page *p, cairo_t *cr, const pair *best)
 {
     const attn_contact_map *m = p->map;
@@ -112,7 +112,7 @@ static void draw_frame(const page *p, cairo_t *cr)
     cairo_stroke(cr);
 }
 
-/* Draws the axes. Residues are numbered from 1, as is usual in biology. */
+/* Residues are numbered from 1, as is usual in biology. */
 static void draw_axes(const page *p, cairo_t *cr)
 {
     double bottom = p->top + SIDE + attn__positions_height();
@@ -131,7 +131,7 @@ static void write_legend(const page *p, char text[96])
     snprintf(text, 96, "%lld %s", (long long)p->nbest, words);
 }
 
-/* Styles of the texts. The measuring and the drawing of a text use the same style. */
+/* The measuring and the drawing of a text use the same style. */
 static attn__text_style head_style(const page *p)
 {
     return (attn__text_style){.size = HEAD, .width = p->width - p->left - MARGIN, .bold = true};

@@ -103,8 +103,7 @@ static attn_status check(attn_context *context, const frame *f)
     return status;
 }
 
-/* Chooses the curves' colours. Curves with the same name have the same colour. Each curve without a name has a colour
- * of its own. */
+/* Curves with the same name have the same colour. Each curve without a name has a colour of its own. */
 static attn_status find_hues(attn_context *context, frame *f)
 {
     const attn_curve *curves = f->curves->curves;
@@ -180,8 +179,8 @@ static void find_multiples(axis *a, const int *multiples, int n, double every)
     }
 }
 
-/* Chooses the ticks. A logarithmic axis has ticks at powers of ten, and if it spans less than three, also at 2 and 5
- * times these powers. If it spans at most one and has fewer than three such ticks, other round numbers are used. */
+/* A logarithmic axis has ticks at powers of ten, and if it spans less than three, also at 2 and 5 times these powers.
+ * If it spans at most one and has fewer than three such ticks, other round numbers are used. */
 static void find_ticks(axis *a)
 {
     static const int multiples[] = {1, 2, 5};
@@ -220,7 +219,7 @@ static const attn_curve *named(const frame *f, int hue)
     return NULL;
 }
 
-/* Returns the style of a curve's name in the legend. A name that is too wide has several lines. */
+/* A name that is too wide has several lines. */
 static attn__text_style legend_style(const frame *f)
 {
     return (attn__text_style){.size = TEXT, .width = f->width - f->right - f->left - MARK - 4, .bold = true};
@@ -246,7 +245,7 @@ static double place_legend(frame *f, double y, cairo_t *cr)
     return any ? y + LINE : y;
 }
 
-/* Styles of the texts. The measuring and the drawing of a text use the same style. */
+/* The measuring and the drawing of a text use the same style. */
 static attn__text_style title_style(const frame *f)
 {
     return (attn__text_style){.size = TITLE, .width = f->width - f->left - EDGE, .bold = true};
@@ -291,7 +290,7 @@ static void measure_width(frame *f, cairo_t *cr)
     f->x.from = f->left, f->x.to = f->left + f->step - f->gap;
 }
 
-/* Sets the sizes. The picture is larger than requested if its texts would leave no room for the curves. */
+/* The picture is larger than requested if its texts would leave no room for the curves. */
 static void measure(frame *f, cairo_t *cr)
 {
     const attn_curves *curves = f->curves;
@@ -376,7 +375,7 @@ static void set_style(const attn_curve *curve, int hue, cairo_t *cr)
     cairo_set_dash(cr, dashes, curve->style == ATTN_CURVE_DASHES ? 2 : 0, 0);
 }
 
-/* Draws a curve. A single point between two gaps becomes a line of length 0, which its round cap makes visible. */
+/* A single point between two gaps becomes a line of length 0, which its round cap makes visible. */
 static void draw_curve(const frame *f, const attn_curve *curve, int hue, cairo_t *cr)
 {
     bool goes_on = false;

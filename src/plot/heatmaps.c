@@ -68,7 +68,7 @@ static const char *col_name(const attn_panel_row *row)
     return row->col_name ? row->col_name : "Keys";
 }
 
-/* Styles of the texts. The measuring and the drawing of a text use the same style. */
+/* The measuring and the drawing of a text use the same style. */
 static attn__text_style head_style(const layout *l)
 {
     return (attn__text_style){.size = HEAD, .width = l->width - 2 * MARGIN, .bold = true};
@@ -348,7 +348,7 @@ static void draw_page(void *user, cairo_t *cr)
     attn__scale_draw(cr, &l->scale, l->scale_x, l->scale_y, l->scale_height);
 }
 
-/* Sets the range of the colour scale. If the caller gave no range, it is computed from the values. */
+/* If the caller gave no range, it is computed from the values. */
 static void find_scale(layout *l)
 {
     const attn_heatmaps *maps = l->maps;

@@ -81,7 +81,7 @@ static void drop_number(char *name)
         name[digits - 1] = '\0';
 }
 
-/* Starts a new map of `heads` heads. The map has the size of the panel `first`. */
+/* The map has the size of the panel `first`. */
 static void begin_map(gathered *g, const attn_panel_row *row, const attn_panel *first, int64_t heads)
 {
     name_of(g->names[g->n], row->title);

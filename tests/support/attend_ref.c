@@ -422,7 +422,6 @@ static void divide(row *r, double norm)
     }
 }
 
-/* Returns b of a sigmoid. */
 static double sigmoid_bias(const row *r)
 {
     double n = (double)r->keys;

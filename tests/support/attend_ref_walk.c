@@ -149,7 +149,7 @@ static const attn_window *window_on(const attn_problem *p, int key_dim)
     return NULL;
 }
 
-/* Returns the position of the current tap. A window that exceeds the axis moves inwards in steps of one dilation. */
+/* A window that exceeds the axis moves inwards in steps of one dilation. */
 static int64_t tap_position(const walk *w, const attn_window *window)
 {
     int64_t dilation = or_one(window->dilation), taps = w->p->dims[window->key_dim].n;

@@ -57,7 +57,7 @@ static const attn_dim *dim_of(const attn_problem *p, attn_role role)
     return NULL;
 }
 
-/* Makes the problem of a case number. Scores are unscaled dot products, unless the case sets a scale. */
+/* Scores are unscaled dot products, unless the case sets a scale. */
 void hostile_open(attention *a, uint64_t number, int64_t most, unsigned with)
 {
     *a = (attention){.number = number};

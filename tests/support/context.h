@@ -25,7 +25,7 @@
 /* Destroys the context after the last test. Exits with 1 if memory of the context was not freed, because cmocka's exit
  * status does not say that the teardown of a group failed. */
 int close_context_of_tests(attn_context *context);
-/* Destroys the context. Fails the test if memory of the context was not freed. */
+/* Fails the test if memory of the context was not freed. */
 void end_context(attn_context *context);
 
 /* Fails the test with the context's error unless `status` is ATTN_OK. */

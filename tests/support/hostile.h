@@ -47,7 +47,7 @@ typedef struct hostile_case {
     int64_t n[HOSTILE_NUMBERS];
 } hostile_case;
 
-/* Draws a case of any kind. If `large` is true, sizes are at least 128, so that the code for large products runs. */
+/* If `large` is true, sizes are at least 128, so that the code for large products runs. */
 hostile_case hostile_draw(uint64_t seed, bool large);
 void hostile_print(const hostile_case *c, char text[HOSTILE_TEXT]);
 bool hostile_parse(hostile_case *c, const char *text);
@@ -59,7 +59,7 @@ typedef struct hostile_report {
     /* first wrong element and its error, or why the library refused the case */
     char first[HOSTILE_TEXT];
 } hostile_report;
-/* Runs a case. Returns true if the error of every element is within its bound. Resets `tape`. */
+/* Returns true if the error of every element is within its bound. Resets `tape`. */
 bool hostile_run(attn_tape *tape, const hostile_case *c, hostile_report *report);
 
 bool hostile_run_product(attn_tape *tape, const hostile_case *c, hostile_report *report);

@@ -145,8 +145,7 @@ static bool with_packed(const product *p, attn_tape *tape, const tensors *t)
     return y != NULL;
 }
 
-/* Computes the product. Operand b of attn_matmul is [k,n] unless it is transposed. The weights of a linear layer are
- * always [n,k]. */
+/* Operand b of attn_matmul is [k,n] unless it is transposed. The weights of a linear layer are always [n,k]. */
 static bool compute(const product *p, attn_tape *tape)
 {
     const int64_t *n = p->c->n, of_x[3] = {p->batch, p->m, p->k}, of_w[3] = {p->weights, p->n, p->k};

@@ -45,7 +45,7 @@ int64_t conv_ref_pixels(const int64_t size[3]);
 typedef struct conv_ref_sums {
     double *y, *y_abs, *dx, *dx_abs, *dw, *dw_abs;
 } conv_ref_sums;
-/* Computes the convolution and its gradients. The caller frees the sums with conv_ref_free. */
+/* The caller frees the sums with conv_ref_free. */
 conv_ref_sums conv_ref_run(const conv_ref *c, const float *x, const float *w, const float *g);
 void conv_ref_free(conv_ref_sums *s);
 

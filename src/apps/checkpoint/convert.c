@@ -71,8 +71,7 @@ attn_status attn_model_save(const attn_model *model, const char *directory)
     return status;
 }
 
-/* Writes a classifier's directory. The class names come from id2label, or from timm's label_names. A class without a
- * name is named by its number. */
+/* The class names come from id2label, or from timm's label_names. A class without a name is named by its number. */
 static attn_status write_classifier(const attn_model *model, const attn_config *labels, const attn__pixels *pixels,
                                     const char *directory)
 {

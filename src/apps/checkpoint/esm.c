@@ -51,8 +51,7 @@ static bool early_name(void *user, const char *name, char *to, size_t size)
 
 /* ---------------------------------------------------------------------------------------------- arguments */
 
-/* Copies the checkpoint's arguments to the model's config. Depending on the age of the file, the names of the
- * arguments have the prefix "encoder_" or no prefix. */
+/* Depending on the age of the file, the names of the arguments have the prefix "encoder_" or no prefix. */
 static attn_status copy_arguments(const attn_architecture *a, const attn_config *arguments, attn_config *config)
 {
     attn_status status = ATTN_OK;

@@ -43,10 +43,10 @@ attn_status attn__foreign_describe(attn__foreign *foreign, const attn__foreign_w
 attn_status attn__foreign_begin(attn__foreign *foreign, attn_context *context, const char *path,
                                 const attn__foreign_wish *wish);
 void attn__foreign_end(attn__foreign *foreign);
-/* Returns the architecture of the described model. Returns NULL if config.json names no known architecture. */
+/* Returns NULL if config.json names no known architecture. */
 const attn_architecture *attn__foreign_architecture(const attn__foreign *foreign);
-/* Makes the described model with its parameters. Type and precision are those in `options`, or the defaults if
- * `options` is NULL. ATTN_ERROR_FORMAT: `foreign` does not describe a model. */
+/* Type and precision are those in `options`, or the defaults if `options` is NULL. ATTN_ERROR_FORMAT: `foreign` does
+ * not describe a model. */
 attn_status attn__foreign_model(attn_model **model, attn_context *context, const attn__foreign *foreign,
                                 const attn_model_options *options);
 

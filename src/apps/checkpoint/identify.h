@@ -54,9 +54,9 @@ typedef struct attn__identity {
     const char *tensor_names; /* built-in names file that matches the names of the tensors; NULL: none does */
 } attn__identity;
 
-/* Identifies a path. Reads config.json and lists the directory, but reads no weights. Free the result with
- * attn__identity_end, even on failure. A path that does not exist, or whose config.json cannot be read, is no error:
- * loading reports it. ATTN_ERROR_MEMORY. ATTN_ERROR_ARGUMENT: the path is too long. */
+/* Reads config.json and lists the directory, but reads no weights. Free the result with attn__identity_end, even on
+ * failure. A path that does not exist, or whose config.json cannot be read, is no error: loading reports it.
+ * ATTN_ERROR_MEMORY. ATTN_ERROR_ARGUMENT: the path is too long. */
 attn_status attn__identify(attn__identity *identity, attn_context *context, const char *path);
 /* Opens the weights, unless they are open, and finds which model the names of their tensors belong to. A file that is a
  * checkpoint of ESM-2 becomes an encoder. Returns the statuses of attn_checkpoint_open. */

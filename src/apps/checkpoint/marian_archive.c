@@ -160,8 +160,8 @@ static attn_status check_keys(const reading *r)
     return ATTN_OK;
 }
 
-/* Reads the search settings. Scores are divided by the length to the power of `normalize`, where `true` means 1. If
- * `normalize` is missing, scores are not divided. The default of `max-length-factor` is 3, as in Marian. */
+/* Scores are divided by the length to the power of `normalize`, where `true` means 1. If `normalize` is missing, scores
+ * are not divided. The default of `max-length-factor` is 3, as in Marian. */
 static attn_status set_search(reading *r)
 {
     attn_status known = check_keys(r);
@@ -305,8 +305,8 @@ static attn_status ban(const reading *r, int64_t pad)
                : status;
 }
 
-/* Sets the sizes of the vocabularies. Marian's vocabularies lack <pad>, so each gets one more token. Decoding starts
- * with <pad>, whose embedding is zero. */
+/* Marian's vocabularies lack <pad>, so each gets one more token. Decoding starts with <pad>, whose embedding is
+ * zero. */
 static attn_status set_vocabularies(const reading *r, bool all)
 {
     static const char *const keys[] = {"vocab_size", "decoder_vocab_size"};

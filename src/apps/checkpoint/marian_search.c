@@ -36,8 +36,8 @@ static attn_status ban(attn_translator *t, int64_t token, const char *key, const
     return ATTN_OK;
 }
 
-/* Reads the lists of banned tokens. Each list must have exactly one token, because Marian's files have no other
- * lists. As in transformers, a list that bans the end token is ignored. */
+/* Each list must have exactly one token, because Marian's files have no other lists. As in transformers, a list that
+ * bans the end token is ignored. */
 static attn_status read_bad_words(attn_translator *t, const attn_config *how, const char *path)
 {
     const int32_t end = attn_vocab_special(t->target, ATTN_SPECIAL_EOS);
@@ -60,7 +60,7 @@ static attn_status read_bad_words(attn_translator *t, const attn_config *how, co
     return status;
 }
 
-/* Reads the suppressed tokens. Negative values are not tokens and are skipped. */
+/* Negative values are not tokens and are skipped. */
 static attn_status read_suppressed(attn_translator *t, const attn_config *how, const char *path)
 {
     static const char key[] = "suppress_tokens";
@@ -201,8 +201,7 @@ static attn_status read_flag(const attn_translator *t, const attn_config *how, c
 
 /* ------------------------------------------------------------------------------------------- settings */
 
-/* Sets the minimum and the maximum length. As in transformers, max_length includes the start token, but
- * max_new_tokens does not. */
+/* As in transformers, max_length includes the start token, but max_new_tokens does not. */
 static attn_status set_lengths(attn_translator *t, const attn_config *how, const char *path)
 {
     double longest = number_of(how, "max_length", (double)t->max_tokens);

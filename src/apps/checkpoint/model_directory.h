@@ -7,7 +7,7 @@
 
 #include "base/path.h"
 
-/* Copies the file `name` from one directory to another. Does nothing if the file does not exist. */
+/* Does nothing if the file does not exist. */
 attn_status attn__file_copy(attn_context *context, const char *directory, const char *name, const char *to);
 
 /* Copies config.json and the vocabularies of a model to the directory `to`, which is created. May return

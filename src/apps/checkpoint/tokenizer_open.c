@@ -259,7 +259,6 @@ static attn_status build_json(attn__tokenizer **tokenizer, attn_context *context
     return attn__tokenizer_parse(tokenizer, context, file->data, file->size, name);
 }
 
-/* Returns how a tokenizer is built from a file of this name, or NULL. */
 static build_file *find_builder(const char *name)
 {
     static const struct {

@@ -14,7 +14,7 @@
 
 #include "attn/models.h"
 
-/* Options of attn_vit_load. A field that is zero has its default. */
+/* A field that is zero has its default. */
 typedef struct attn_vit_options {
     /* number of heads; default: the number in config.json, or in the training arguments that are stored in the file */
     int64_t num_heads;

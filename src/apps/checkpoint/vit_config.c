@@ -129,8 +129,8 @@ static attn_status timm_is_plain(const attn__vit_config *v)
     return status == ATTN_OK ? check_architecture(v, v->is.path, trained) : status;
 }
 
-/* Checks the class names. There may be fewer names than classes; the remaining classes then get numbers. A name for
- * a class that does not exist is an error, because config.json then belongs to another model. */
+/* There may be fewer names than classes; the remaining classes then get numbers. A name for a class that does not exist
+ * is an error, because config.json then belongs to another model. */
 static attn_status check_labels(const attn__vit_config *v, int64_t classes)
 {
     char key[40];
@@ -219,7 +219,6 @@ static attn_status check_pixels(const attn__vit_config *v, const attn__pixels *p
     return ATTN_OK;
 }
 
-/* Returns the name of the filter for resizing. */
 static const char *filter_of(const attn__vit_config *v)
 {
     if (!v->hugging_face || attn_config_size(v->preparation) == 0)

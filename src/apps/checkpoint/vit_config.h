@@ -35,10 +35,10 @@ attn_status attn__vit_agrees(const attn__vit_config *v, const attn_config *model
 attn_status attn__vit_picture(const attn__vit_config *v, int64_t grid, int64_t side, int64_t *size);
 /* Finds the height and width of the pictures in the settings. Returns false if the settings do not give them. */
 bool attn__vit_sides(const attn__vit_config *v, int64_t sides[2]);
-/* Determines how pictures are prepared. If `scale` is NULL, pictures are normalized as the files specify, or with means
- * and deviations of 0.5 if the files specify nothing. Otherwise they are normalized by `scale`. They are resized to the
- * model's height and width with the filter that the files specify, or a bicubic one. ATTN_ERROR_UNSUPPORTED: this
- * library's classifiers do not have this preparation. */
+/* If `scale` is NULL, pictures are normalized as the files specify, or with means and deviations of 0.5 if the files
+ * specify nothing. Otherwise they are normalized by `scale`. They are resized to the model's height and width with the
+ * filter that the files specify, or a bicubic one. ATTN_ERROR_UNSUPPORTED: this library's classifiers do not have this
+ * preparation. */
 attn_status attn__vit_pixels(const attn__vit_config *v, const int64_t sides[2], const attn_pixel_scale *scale,
                              attn__pixels *pixels);
 

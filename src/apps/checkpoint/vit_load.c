@@ -147,7 +147,7 @@ static attn_status measure_grid(checkpoint *c, attn_config *config)
     return ATTN_OK;
 }
 
-/* Chooses the height and width of the model's pictures. If the caller gives no size, it is the checkpoint's. */
+/* If the caller gives no size, it is the checkpoint's. */
 static attn_status choose_sides(const checkpoint *c, const attn_vit_options *o, int64_t sides[2])
 {
     bool asked = o->img_size[0] != 0, square = c->grid[0] == c->grid[1] && c->patch[0] == c->patch[1];
@@ -267,7 +267,7 @@ static attn_status borrow(attn_named_list *to, const attn_named_list *from, bool
     return status;
 }
 
-/* Copies the checkpoint's tensors to the model. A new head keeps its initial values. */
+/* A new head keeps its initial values. */
 static attn_status fill(checkpoint *c, attn_model *model)
 {
     attn_named_list to = {.context = c->context}, from = {.context = c->context};

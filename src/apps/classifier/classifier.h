@@ -51,7 +51,7 @@ typedef struct attn_likeness {
     double found, min, max;
     bool inverted; /* true: the negative of the picture would be inside the range */
 } attn_likeness;
-/* Compares a picture with the training pictures. ATTN_ERROR_MEMORY: there is no memory. */
+/* ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_classifier_compare(const attn_classifier *classifier, const attn_image *image,
                                     attn_likeness *likeness);
 
@@ -75,8 +75,7 @@ void attn_classifier_score_free(attn_context *context, attn_classifier_score *sc
 extern const attn__keys attn__classifier_keys;
 extern const attn_trainer attn__classifier_trainer;
 
-/* Makes a new model for images of this shape. `settings` are those of the training. ATTN_ERROR_UNSUPPORTED: the
- * architecture does not accept the shape. */
+/* `settings` are those of the training. ATTN_ERROR_UNSUPPORTED: the architecture does not accept the shape. */
 attn_status attn__classifier_model(attn_model **model, attn_context *context, const attn_config *settings,
                                    attn_image_shape shape, int64_t classes);
 /* Reports whether the setting "compat" requests compatibility with Dive into Deep Learning: its initial weights, and

@@ -42,7 +42,7 @@ static attn_status set_inputs(attn_config *config, attn_image_shape shape, char 
     return status == ATTN_OK ? attn_config_set(config, "class_names", &names) : status;
 }
 
-/* Adds the settings for resizing pictures to the config. Settings with their default are left out. */
+/* Settings with their default are left out. */
 static attn_status set_fitting(attn_config *config, const attn__image_fitting *fitting)
 {
     attn_status status = ATTN_OK;

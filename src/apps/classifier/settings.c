@@ -158,7 +158,6 @@ static attn_status fill(attn_config *config, const attn_architecture *a, const a
     return status;
 }
 
-/* Returns the name of the architecture for a value of the setting "model". */
 static const char *architecture_of(const char *model)
 {
     static const char *const architectures[] = {"vit", "sasa-resnet", "non-local-net", "axial-classifier",

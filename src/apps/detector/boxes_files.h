@@ -21,7 +21,7 @@ attn_status attn__boxes_read(attn__box_set **set, attn_context *context, const c
                              bool *divided);
 /* Reports whether a data set at `path` has a part of its own, as above. */
 attn_status attn__boxes_have_part(bool *has, attn_context *context, const char *path, const char *part);
-/* Reads data.yaml. All values are texts as they are written. The caller frees the tree with json_decref. */
+/* All values are texts as they are written. The caller frees the tree with json_decref. */
 attn_status attn__data_yaml_read(json_t **root, attn_context *context, const char *path);
 
 /* Reads COCO's annotations of objects. If an annotation has no area, the area of its box is used. If it has no iscrowd,
@@ -46,8 +46,7 @@ attn_status attn__coco_results_read(attn__detections *detections, const attn__bo
 attn_status attn__coco_results_parse(attn__detections *detections, const attn__box_set *set, const attn__input *text);
 /* Frees the detections and empties the list. */
 void attn__detections_free(attn_context *context, attn__detections *detections);
-/* Writes detections as COCO's results. Image and category must be ids, not indices. May return ATTN_ERROR_IO and
- * ATTN_ERROR_MEMORY. */
+/* Image and category must be ids, not indices. May return ATTN_ERROR_IO and ATTN_ERROR_MEMORY. */
 attn_status attn__coco_results_write(attn_context *context, const char *path, const attn__detection *detections,
                                      int64_t n);
 

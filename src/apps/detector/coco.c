@@ -110,7 +110,7 @@ typedef struct reader {
     bool given[LISTS];
 } reader;
 
-/* Reads the width or the height of an image. If the value is missing, it is 0. CVAT writes 0 if it does not know it. */
+/* If the value is missing, it is 0. CVAT writes 0 if it does not know it. */
 static attn_status get_side(const place *at, const char *key, int64_t *side)
 {
     *side = 0;

@@ -89,7 +89,6 @@ static attn_status check_classes(const attn__boxed_data *data, const char *path)
     return ATTN_OK;
 }
 
-/* Returns the path of a picture in a folder. */
 static char *path_in(attn_context *context, const char *folder, const char *file)
 {
     return file[0] == '/' ? attn__strdup(context, file) : attn__join(context, folder, file);
@@ -240,7 +239,7 @@ static int64_t objects_of(const attn__boxed_data *data, const attn__box_set *set
 
 /* -------------------------------------------------------------------------------------------------- pictures */
 
-/* Returns the path of a picture. The caller frees the path. If there is no path, sets an error and returns NULL. */
+/* The caller frees the path. If there is no path, sets an error and returns NULL. */
 static char *path_of(const attn__boxed_data *data, const attn__boxed_part *part, int64_t index)
 {
     const attn__boxed_image *image = &part->set->images[index];
@@ -367,8 +366,8 @@ static void sort_window(const attn__boxed_data *data, int64_t *pictures, int64_t
         attn__order_by_key(pictures + i, attn__min(strip, n - i), width_of, data, data->window);
 }
 
-/* Orders the pictures and the batches of an epoch. The order depends only on the seed and the epoch, so a training can
- * continue at any epoch. If the last batch is not full, its pictures are not sorted, and it stays the last one. */
+/* The order depends only on the seed and the epoch, so a training can continue at any epoch. If the last batch is not
+ * full, its pictures are not sorted, and it stays the last one. */
 static void order_epoch(attn__boxed_data *data, int64_t epoch)
 {
     attn__rng rng = {.seed = data->seed, .stream = attn__mix64(STREAM_ORDER ^ attn__mix64((uint64_t)epoch))};

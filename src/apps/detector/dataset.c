@@ -73,7 +73,6 @@ static attn_status find_in_yaml(char **found, attn_context *context, const char 
     return status;
 }
 
-/* Reports whether a folder contains pictures itself. */
 static bool has_pictures(attn_context *context, const char *folder, attn_status *status)
 {
     attn_entries files = {0};

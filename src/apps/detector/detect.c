@@ -39,8 +39,7 @@ attn_status attn__detector_run(attn_model *model, attn_tape *tape, attn_tensor *
     return status;
 }
 
-/* Returns the likeliest class of a query. The last class, "no object", is left out. The score is the probability of
- * the class among all classes. */
+/* The last class, "no object", is left out. The score is the probability of the class among all classes. */
 static attn_detection best_class(const float *logits, int64_t outputs)
 {
     attn_detection found = {0};

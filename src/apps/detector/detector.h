@@ -23,12 +23,10 @@ typedef struct attn__picture_view {
     float mean[3], std[3];
 } attn__picture_view;
 
-/* The view of DETR. The short side has 800 pixels, and the long side at most 1333. Mean and deviation are those of
- * ImageNet. */
+/* The short side has 800 pixels, and the long side at most 1333. Mean and deviation are those of ImageNet. */
 extern const attn__picture_view attn__detr_view;
 
-/* Computes the size to which a picture is resized. As in facebookresearch/detr, the length of the long side is
- * truncated to an integer. */
+/* As in facebookresearch/detr, the length of the long side is truncated to an integer. */
 void attn__view_size(const attn__picture_view *view, int64_t width, int64_t height, int64_t *to_width,
                      int64_t *to_height);
 /* Changes the size to which a picture's short side is resized. The limit of the long side changes in proportion. */
@@ -63,7 +61,7 @@ struct attn_detector {
  * width and height. */
 attn_status attn__found_of(attn_context *context, const attn_tensor *logits, const attn_tensor *boxes, int64_t i,
                            int64_t width, int64_t height, attn_detection *found);
-/* Prepares a picture as input of the model. The caller frees `prepared`, even on failure. */
+/* The caller frees `prepared`, even on failure. */
 attn_status attn__view_prepare(const attn__picture_view *view, attn_context *context, const attn_image *image,
                                attn_image *prepared);
 /* The outputs of attn__detector_run, which runs the model on a batch. If `aux` is true, they include the outputs of

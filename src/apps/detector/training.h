@@ -31,8 +31,7 @@ double attn__detector_judge(double precision, double loss);
 attn_status attn__detector_start_begin(attn__detector_start *start, attn_context *context, const attn_config *settings,
                                        const attn__box_set *set);
 void attn__detector_start_end(attn__detector_start *start, attn_context *context);
-/* Makes a model with the parameters of the checkpoint. `table` gets the source of each parameter:
- * the checkpoint or new. */
+/* `table` gets the source of each parameter: the checkpoint or new. */
 attn_status attn__detector_start_model(attn_model **model, attn_context *context, const attn__detector_start *start,
                                        const attn_config *settings, attn_bytes *table);
 

@@ -22,7 +22,7 @@ enum { MOST_CLASSES = 100000, MOST_BYTES = 64 << 20, MOST_LINE = 1 << 20 };
 
 /* The values of a line: a class, and the four values of a box or the points of a polygon. */
 typedef struct values {
-    double first[5];        /* the first values */
+    double first[5];
     double low[2], high[2]; /* least and largest x and y of the points of a polygon */
     int64_t n;
 } values;

@@ -45,7 +45,7 @@ typedef struct attn__encoder_piece {
     bool part; /* true: a part of a longer protein */
 } attn__encoder_piece;
 
-/* Makes the pieces of n texts. Free *pieces with attn__free, even on failure. */
+/* Free *pieces with attn__free, even on failure. */
 attn_status attn__encoder_pieces(const attn_encoder *encoder, const attn_encoder_text *texts, int64_t n,
                                  attn__encoder_piece **pieces, int64_t *npieces);
 /* Writes the ids of a piece, and returns their number. */

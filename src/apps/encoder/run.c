@@ -33,7 +33,6 @@ int64_t attn__encoder_piece_ids(const attn_encoder_text *text, const attn__encod
     return piece->n + 2 * first;
 }
 
-/* Returns the number of windows of a text. */
 static int64_t windows_of(const attn_encoder *encoder, const attn_encoder_text *text)
 {
     int64_t most = encoder->info.max_length - 2, residues = text->n - 2;
@@ -42,7 +41,7 @@ static int64_t windows_of(const attn_encoder *encoder, const attn_encoder_text *
     return 1 + attn__ceil_div(residues - most, most / 2);
 }
 
-/* Makes the windows of a text. Windows overlap by half, but the last one ends with the text. */
+/* Windows overlap by half, but the last one ends with the text. */
 static int64_t cut(const attn_encoder *encoder, const attn_encoder_text *text, int64_t index,
                    attn__encoder_piece *pieces)
 {
@@ -115,7 +114,6 @@ attn_tensor *attn__encoder_forward(attn_encoder *encoder, const int32_t *ids, co
 
 /* ------------------------------------------------------------------------------------------------ pooling */
 
-/* A run over some texts. */
 typedef struct run {
     attn_encoder *encoder;
     const attn_encoder_text *texts;

@@ -20,7 +20,6 @@ static int64_t plane_of(const attn_generator *g)
     return g->shape.width * g->shape.height;
 }
 
-/* Returns the number of samples in a frame. */
 static int64_t frame_of(const attn_generator *g)
 {
     return g->shape.channels * plane_of(g);

@@ -130,7 +130,6 @@ static attn_status refuse_type(const attn__clip *clip, const char *name, const a
                       attn_dtype_name(attn_tensor_dtype(array)));
 }
 
-/* Converts element i of an array to a sample of 8 bits. */
 static attn_status read_sample(const attn__clip *clip, const char *name, const attn_tensor *array, int64_t i,
                                unsigned char *sample)
 {

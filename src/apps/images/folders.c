@@ -74,7 +74,6 @@ static attn_status pass_over(attn__image_source *s, const char *folder, const ch
     return s->passed_first ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* Adds a folder of pictures as one video. The pictures are the frames of the video. */
 static attn_status add_video(walk *w, const char *folder, const char *name)
 {
     attn_context *context = w->source->context;

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A file that was read into memory. `bytes.name` is the path of the file. */
+/* `bytes.name` is the path of the file. */
 typedef struct whole_file {
     attn_bytes content;
     char *path;

@@ -36,7 +36,7 @@ typedef struct attn__image_source {
     char *passed_first; /* path of the first file or folder that was not read; NULL: there is none */
 } attn__image_source;
 
-/* Reads the images. Every error names the file. */
+/* Every error names the file. */
 attn_status attn__image_source_read(attn__image_source *source, attn_context *context, const char *path,
                                     const attn__image_wish *wish);
 void attn__image_source_free(attn__image_source *source);
@@ -67,14 +67,14 @@ void attn__clip_free(attn__clip *clip);
  * on failure.
  */
 attn_status attn__clip_of_folder(attn__clip *clip, attn_context *context, const char *folder, int channels, bool sized);
-/* Reads a video from an array. The array has the shape (frames, channels, height, width) or (videos, frames, channels,
- * height, width). `number` is the index of the video. Elements are bytes, or reals from 0 to 1. ATTN_ERROR_FORMAT: the
- * array has another shape or type, or the video has only one frame. */
+/* The array has the shape (frames, channels, height, width) or (videos, frames, channels, height, width). `number` is
+ * the index of the video. Elements are bytes, or reals from 0 to 1. ATTN_ERROR_FORMAT: the array has another shape or
+ * type, or the video has only one frame. */
 attn_status attn__clip_of_array(attn__clip *clip, attn_context *context, const attn_tensor *array, const char *name,
                                 int64_t number);
 /* Reads one picture as a video of one frame. */
 attn_status attn__clip_of_picture(attn__clip *clip, attn_context *context, const char *path);
-/* Reads a video. If the path ends in .npy, it is an array, otherwise a folder of frames. */
+/* If the path ends in .npy, it is an array, otherwise a folder of frames. */
 attn_status attn__clip_read(attn__clip *clip, attn_context *context, const char *path, int64_t number);
 bool attn__is_array(const char *path); /* Reports whether the path ends in .npy. */
 

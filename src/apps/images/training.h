@@ -22,8 +22,7 @@ typedef struct attn__image_training {
 attn_status attn__image_training_check(const attn__run *run);
 /* Reads the data at run->data and splits it as run->settings require. Sets the run's fingerprint and checks it. */
 attn_status attn__image_training_read(attn__image_training *t, bool unlabelled, attn_image_filter filter);
-/* Makes the batches. `mean` and `std` [3] are as in attn_image_batches_options. If they are NULL, pixels are not
- * normalized. */
+/* `mean` and `std` [3] are as in attn_image_batches_options. If they are NULL, pixels are not normalized. */
 attn_status attn__image_training_batches(attn__image_training *t, const float *mean, const float *std);
 /* Gets this rank's share of a step's batch, and stores the size of the share on the tape. *counted gets the number
  * of images that count in the run. If there is no such batch, sets ATTN_ERROR_INTERNAL and returns false. */

@@ -17,7 +17,7 @@ typedef struct attn_contact_example {
     const float *distances;          /* distances between residues [L,L] in angstrom; NaN: unknown */
 } attn_contact_example;
 
-/* Options of the fit. A field that is zero has its default. */
+/* A field that is zero has its default. */
 typedef struct attn_contacts_fit_options {
     int64_t min_separation; /* minimum distance in the sequence between the residues of a pair; 0: 6 */
     double cutoff;          /* residues closer than this distance in angstrom are in contact; 0: 8 */

@@ -46,8 +46,8 @@ attn_status attn__msa_build(attn_msa *msa, const attn_config *config, const attn
  * names with the model. It must be freed with attn_named_clear. */
 attn_status attn__msa_without_regression(const attn_msa *msa, attn_named_list *list);
 
-/* Writes the config.json of a directory. `regression` is the state of the contact regression that is in
- * model.safetensors: "fitted", "untrained" (initial values) or "none". */
+/* `regression` is the state of the contact regression that is in model.safetensors: "fitted", "untrained" (initial
+ * values) or "none". */
 attn_status attn__msa_write_config(const attn_model *model, const char *regression, const char *directory);
 
 #endif

@@ -83,7 +83,7 @@ static attn_status parse_one(training *t, const char *name, const char *path, co
     return ATTN_OK;
 }
 
-/* Reads a file. If neither its name nor its content is that of an alignment, the file is passed over. */
+/* If neither its name nor its content is that of an alignment, the file is passed over. */
 static attn_status read_one(training *t, const char *name)
 {
     attn_context *context = t->run.context;
@@ -172,7 +172,7 @@ static void soften_first_maps(const attn_model *model)
     }
 }
 
-/* Loads the model of a checkpoint. If the checkpoint has a contact regression, it is kept. */
+/* If the checkpoint has a contact regression, it is kept. */
 static attn_status run_from(attn__run *run, const char *path)
 {
     training *t = run->self;
@@ -293,8 +293,7 @@ static int64_t found(const attn_tensor *logits, const attn_tensor *labels)
  * same parts. */
 enum { VALID_PARTS = 4 };
 
-/* Runs one part of the validation. Adds to `sums`: the loss, the number of hidden residues, and the number of
- * correct predictions. */
+/* Adds to `sums`: the loss, the number of hidden residues, and the number of correct predictions. */
 static attn_status validate_part(training *t, attn_tape *tape, int64_t i, uint64_t part, double sums[3])
 {
     int64_t hidden;

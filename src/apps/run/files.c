@@ -210,8 +210,8 @@ static attn_status begin_history(attn__run *run)
 
 static attn_status save_checkpoint(attn__run *run);
 
-/* Creates the run's directory. The first checkpoint is written before the first model. If the run is killed after
- * that, it can be resumed. If it is killed before, it must be started again. */
+/* The first checkpoint is written before the first model. If the run is killed after that, it can be resumed. If it is
+ * killed before, it must be started again. */
 attn_status attn__run_begin_directory(attn__run *run)
 {
     attn_status status = attn_directory_create(run->context, run->directory);

@@ -24,7 +24,7 @@ void attn__run_note_epoch(attn__run *run, const attn_progress *progress);
 
 /* Returns the checksum of all tensors of a list, in their order. */
 uint64_t attn__run_sum_tensors(const attn_named_list *list);
-/* Computes the checksum of all settings. ATTN_ERROR_MEMORY: there is no memory. */
+/* ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn__run_sum_settings(const attn__run *run, uint64_t *sum);
 
 /* ------------------------------------------------------------------------------------- parameters */
@@ -54,7 +54,7 @@ bool attn__run_lora_is_base(const attn__run *run, int64_t i);
  * than a training step does. If `fold` is false, restores the weights. */
 attn_status attn__run_lora_fold(attn__run *run, bool fold);
 attn_status attn__run_lora_write_base(const attn__run *run);
-/* Writes the files of the adapter. `parameters` must have the same order as the model's parameters. */
+/* `parameters` must have the same order as the model's parameters. */
 attn_status attn__run_lora_save(const attn__run *run, const attn_named_list *parameters);
 
 /* Averages of the weights: an exponential moving average (Polyak and Juditsky 1992), and the mean over the ends of the

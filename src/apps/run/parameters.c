@@ -462,7 +462,7 @@ static int64_t epochs_of(const attn__run *run)
     return epochs > 1 ? epochs : 0;
 }
 
-/* Adds copies of the parameters to a list. The name of a copy is `prefix` followed by the parameter's name. */
+/* The name of a copy is `prefix` followed by the parameter's name. */
 static attn_status add_copies(attn_named_list *list, const attn__run *run, const char *prefix)
 {
     const attn_named_list *parameters = attn_model_parameters(run->model);

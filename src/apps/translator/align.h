@@ -25,8 +25,7 @@ typedef struct attn__aligned {
 attn_status attn__translator_weights(const attn_translator *translator, attn_tape *tape, const attn__aligned *lines,
                                      int64_t n, attn_named_list *weights);
 
-/* Computes the alignments of n lines. The tape is reset first. ATTN_ERROR_UNSUPPORTED: the decoder does not attend
- * to the source. */
+/* The tape is reset first. ATTN_ERROR_UNSUPPORTED: the decoder does not attend to the source. */
 attn_status attn__translator_align(const attn_translator *translator, attn_tape *tape, attn__aligned *aligned,
                                    int64_t n);
 

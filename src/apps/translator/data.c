@@ -92,8 +92,7 @@ static attn_status make_batches(training *t, const attn_pairs *pairs, bool shuff
     return status;
 }
 
-/* Parses a text "FILE=SHARE". *path becomes the file, which the caller frees with attn__free. *share becomes the
- * share. */
+/* Parses a text "FILE=SHARE". *path becomes the file, which the caller frees with attn__free. */
 static attn_status parse_mix(const training *t, char **path, double *share)
 {
     const char *text = attn_config_text(t->run.settings, "mix", ""), *equals = strrchr(text, '=');

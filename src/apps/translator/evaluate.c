@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Selects a part of all pairs. The pairs are divided as in the training. */
+/* The pairs are divided as in the training. */
 static attn_status choose_part(const attn_translator *t, const attn_pairs *all, attn_split part, attn_pairs **chosen)
 {
     if (part == ATTN_SPLIT_ALL)

@@ -178,9 +178,9 @@ static attn_status load_vocabularies(attn_translator *t, const char *directory)
     return status == ATTN_OK ? check_vocabularies(t, directory) : status;
 }
 
-/* Sets the maximum lengths. The length of a line is limited by the number of the model's positions. A recurrent model
- * has no such limit. The length of a translation is limited in proportion to the length of its line, but the limit is
- * at least the training's maximum length. With D2L compatibility, all lengths are equal. */
+/* The length of a line is limited by the number of the model's positions. A recurrent model has no such limit. The
+ * length of a translation is limited in proportion to the length of its line, but the limit is at least the training's
+ * maximum length. With D2L compatibility, all lengths are equal. */
 static void set_lengths(attn_translator *t)
 {
     enum { UNBOUNDED = 1 << 16 };

@@ -18,9 +18,8 @@ typedef attn__translator_training training;
 
 static const double usual_weight = 0.1;
 
-/* Adds the word alignments in a file to the pairs. The file counts the words of the original text, separated by
- * spaces. If the vocabulary consists of words, the pairs were normalized, so the data is read again without
- * normalization. */
+/* The file counts the words of the original text, separated by spaces. If the vocabulary consists of words, the pairs
+ * were normalized, so the data is read again without normalization. */
 static attn_status link_pairs(training *t, const attn_bytes *file, const char *path)
 {
     attn_pairs *kept = NULL;

@@ -41,7 +41,7 @@ typedef struct picture {
     int64_t n;
 } picture;
 
-/* Copies the text of a token to a label. If the text is too long, it is cut after a whole character. */
+/* If the text is too long, it is cut after a whole character. */
 static void put_label(char *label, const char *token, size_t length)
 {
     if (length >= LABEL) {
@@ -88,8 +88,8 @@ static attn_status label_word(const attn_vocab *vocab, const char *pieces, char 
     return status;
 }
 
-/* Joins the labels of the pieces of each word. The pieces of a word are collected in the buffer `pieces`, and then
- * the word's label is made. Special tokens keep their own labels. */
+/* The pieces of a word are collected in the buffer `pieces`, and then the word's label is made. Special tokens keep
+ * their own labels. */
 static attn_status join_labels(labels *l, const attn_vocab *vocab, const int32_t *ids, char *pieces)
 {
     attn__word_counter counter = {.subwords = true};
@@ -149,7 +149,7 @@ static void spell_token(void *user, const char *token, size_t length)
         put_label(s->labels->text[i], token, length);
 }
 
-/* Makes the labels of the source. An unknown word is labelled as it was written. */
+/* An unknown word is labelled as it was written. */
 static attn_status label_source(picture *p, const char *text, int64_t n, const int32_t *ids)
 {
     const attn_vocab *vocab = p->t->source;

@@ -166,8 +166,7 @@ static attn_status choose(const attn_translator *t, int64_t n, const attn_transl
     return status;
 }
 
-/* Copies the tokens of a sentence and of its translation. The end token belongs to the translation, unless the
- * translation was cut. */
+/* The end token belongs to the translation, unless the translation was cut. */
 static attn_status keep_tokens(const attn_translator *t, const attn__sentence *s, const attn_hypothesis *said,
                                attn__attended *attended)
 {
@@ -259,7 +258,7 @@ typedef struct worker {
     attn_status status;
 } worker;
 
-/* Copies the measured plans of the caller's context to the context of a thread. All threads then use the same plans. */
+/* All threads then use the same plans. */
 static attn_status share_wisdom(const attn_context *from, attn_context *to)
 {
     size_t size = attn_wisdom_export(from, NULL, 0) + 1;

@@ -65,7 +65,7 @@ typedef struct attn_translator_score {
     double words_per_second; /* words of the source sentences per second; words are separated by spaces */
 } attn_translator_score;
 
-/* Options for scoring a part. A field that is zero has its default. */
+/* A field that is zero has its default. */
 typedef struct attn_translator_judging {
     attn_translator_options search; /* search options; the fields nbest, prefixes and alignments are ignored */
     /* true: a source that occurs in several pairs is translated once, and compared with all targets of these pairs;
@@ -115,15 +115,15 @@ attn_status attn__normalized_words(attn_context *context, const char *line, attn
  * attn_translations_free, even on error. */
 attn_status attn__translation_make(const attn_translator *translator, const attn_hypothesis *hypothesis,
                                    attn_translation *result);
-/* Detokenizes tokens. Free the text with attn__free. */
+/* Free the text with attn__free. */
 attn_status attn__detokenized(const attn_translator *translator, const char *tokens, char **text);
-/* Detokenizes the target text of a pair. Free the result with attn__free. */
+/* Free the result with attn__free. */
 attn_status attn__reference(const attn_translator *translator, const char *target, char **text);
 
 /* Returns a checksum, which serves to tell files apart. It is not secure against an attacker. */
 uint64_t attn__fingerprint(const char *text, size_t size);
 const char *attn__pairs_name(const attn_pairs_source *data);
-/* Reads the pairs of the data. *fingerprint gets a checksum of the data; `fingerprint` may be NULL. */
+/* *fingerprint gets a checksum of the data; `fingerprint` may be NULL. */
 attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const attn_pairs_source *data,
                              const attn_pairs_options *options, uint64_t *fingerprint);
 

@@ -183,7 +183,7 @@ static attn_status draw_rollout(drawing *d)
     return status == ATTN_OK ? draw_heads(d, &d->rolled, 0, 1, title) : status;
 }
 
-/* Makes all panels. The first panel shows only the picture, because weights may hide its dark parts. */
+/* The first panel shows only the picture, because weights may hide its dark parts. */
 static attn_status make_panels(drawing *d)
 {
     const attn__block_attention *b = asked(d->attention, &d->view);

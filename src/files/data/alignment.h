@@ -40,8 +40,7 @@ typedef struct attn__records {
 
 /* Adds an empty record at the end of the list. Returns NULL on failure. */
 attn__record *attn__record_add(attn__records *records, const char *name, size_t length, int64_t line);
-/* Appends the residues of a line to a record. White space in the line is skipped. ATTN_ERROR_FORMAT: the line has a
- * character that is not allowed. */
+/* White space in the line is skipped. ATTN_ERROR_FORMAT: the line has a character that is not allowed. */
 attn_status attn__record_extend(attn__records *records, attn__record *record, const char *text, size_t length,
                                 int64_t line);
 void attn__records_clear(attn__records *records);
@@ -57,7 +56,7 @@ bool attn__is_stockholm(const char *text, size_t size);
 
 /* Determines the format of a file whose records begin with '>'. */
 attn_alignment_format attn__records_format(const attn__records *records);
-/* Creates an alignment with memory for this number of rows. The rows have no names yet. Returns NULL on failure. */
+/* The rows have no names yet. Returns NULL on failure. */
 attn_alignment *attn__alignment_create(attn_context *context, attn_alignment_format format, int64_t rows,
                                        int64_t columns);
 
@@ -71,7 +70,7 @@ static inline int64_t attn__differing(const char *a, const char *b, int n)
     return differ;
 }
 
-/* Counts the columns in which two rows differ. Counting stops when there are more than `most`. */
+/* Counting stops when there are more than `most`. */
 static inline int64_t attn__differing_columns(const char *a, const char *b, int64_t n, int64_t most)
 {
     enum { LONG = 128, SHORT = 16 };

@@ -107,9 +107,9 @@ static void cut(attn__record *record, size_t length)
     record->length = record->length < length ? record->length : length;
 }
 
-/* Removes stops. A stop is a '*' after the last residue of a row. If rows have equal length including their stops,
- * each stop becomes a gap, and columns at the end with only stops and gaps are removed. Otherwise the stop is
- * removed from each row that has one. */
+/* A stop is a '*' after the last residue of a row. If rows have equal length including their stops, each stop becomes a
+ * gap, and columns at the end with only stops and gaps are removed. Otherwise the stop is removed from each row that
+ * has one. */
 static void drop_final_stops(attn__records *records)
 {
     bool even = are_even(records);
@@ -274,8 +274,7 @@ static attn_status arrange(attn_alignment **alignment, attn__records *records, a
     return ATTN_OK;
 }
 
-/* Checks that no NUL byte is inside the alignment. NUL bytes at its end are allowed, because databases of HH-suite
- * (ffindex) end each alignment with a NUL byte. */
+/* NUL bytes at its end are allowed, because databases of HH-suite (ffindex) end each alignment with a NUL byte. */
 static attn_status check_nul(const attn__records *records, const char *text, size_t size)
 {
     const char *nul = size ? memchr(text, 0, size) : NULL, *line;

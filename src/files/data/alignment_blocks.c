@@ -40,8 +40,8 @@ static bool holds(const char *line, size_t length, const char *words)
     return false;
 }
 
-/* Returns whether the line is a header. A header begins with the name of the program that wrote the file. For nearly
- * all programs, the line is recognized by the words that follow the name. */
+/* A header begins with the name of the program that wrote the file. For nearly all programs, the line is recognized by
+ * the words that follow the name. */
 static bool is_header(const char *line, size_t length)
 {
     static const char *const programs[] = {"clustal", "muscle", "probcons", "kalign", "msaprobs", "biopython"};
@@ -80,8 +80,8 @@ typedef struct reading {
     bool first, inside;
 } reading;
 
-/* Finds the record of a sequence by its name. The search begins with the sequence that is expected next, because
- * every known program writes the sequences of all blocks in the same order. */
+/* The search begins with the sequence that is expected next, because every known program writes the sequences of all
+ * blocks in the same order. */
 static attn__record *find(reading *r, const char *name, size_t length)
 {
     attn__records *all = r->records;
@@ -95,7 +95,7 @@ static attn__record *find(reading *r, const char *name, size_t length)
     return NULL;
 }
 
-/* Reads a line of a sequence. Only the first `most` sequences are kept. Later sequences are skipped in every block. */
+/* Only the first `most` sequences are kept. Later sequences are skipped in every block. */
 static attn_status take_sequence(reading *r, const char *line, size_t length)
 {
     size_t name = 0;
@@ -200,7 +200,7 @@ static attn_status check_names(const attn__records *records)
     return status;
 }
 
-/* Reads a line of a Clustal file. The line may end with the number of residues read so far, which is ignored. */
+/* The line may end with the number of residues read so far, which is ignored. */
 static attn_status take_clustal_line(reading *r, const char *line, size_t length)
 {
     while (length > 0 && (line[length - 1] == ' ' || line[length - 1] == '\t'))

@@ -38,8 +38,8 @@ static double pairwise_sum(const double *x, int64_t n)
     return sum;
 }
 
-/* State of the diverse selection. Distances are kept as counts of columns, so their sums are exact. Rows with equal
- * sums are compared by their float64 means. */
+/* Distances are kept as counts of columns, so their sums are exact. Rows with equal sums are compared by their float64
+ * means. */
 typedef struct diverse {
     const attn_alignment *all;
     int64_t *chosen;   /* [depth] */

@@ -30,8 +30,8 @@ static int64_t last_of(const comparing *w, int64_t block)
     return end < w->a->rows ? end : w->a->rows;
 }
 
-/* Compares all rows of two blocks. The counts are written to memory only once per block, because other threads write to
- * the same memory. The order of these sums does not matter, because they are integers. */
+/* The counts are written to memory only once per block, because other threads write to the same memory. The order of
+ * these sums does not matter, because they are integers. */
 static void compare_blocks(void *user, int64_t item, int thread)
 {
     const comparing *w = user;

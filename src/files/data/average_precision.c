@@ -146,8 +146,7 @@ static void order_objects(evaluation *e)
         e->order[e->order_ends[objects[i].category]++] = i;
 }
 
-/* Makes a list of the groups that have detections. Groups without detections are not needed: their objects are only
- * counted. */
+/* Groups without detections are not needed: their objects are only counted. */
 static void make_groups(evaluation *e)
 {
     const attn__object *objects = e->set->objects;
@@ -353,7 +352,7 @@ static int size_of(const attn__ap_measure *m)
     return m->area[0] == 's' ? 1 : m->area[0] == 'm' ? 2 : m->area[0] == 'l' ? 3 : 0;
 }
 
-/* Returns the value of a measure for one category. Returns -1 if the category has no objects in the size range. */
+/* Returns -1 if the category has no objects in the size range. */
 static double measure_of(const category_result *r, const attn__ap_measure *m)
 {
     int size = size_of(m), n = 0;

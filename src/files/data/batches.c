@@ -51,8 +51,8 @@ static void sort_windows(attn_batches *b)
     }
 }
 
-/* Orders the sentences and the batches of an epoch. All random numbers come from a generator that is created anew
- * for each epoch, so an epoch can begin without running the earlier epochs. */
+/* All random numbers come from a generator that is created anew for each epoch, so an epoch can begin without running
+ * the earlier epochs. */
 static void order_epoch(attn_batches *b)
 {
     int64_t n = b->corpus->n;

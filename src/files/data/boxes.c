@@ -111,7 +111,7 @@ static attn_status fail_twice(const attn__box_set *set, const char *name, const 
     return attn__fail(set->context, ATTN_ERROR_FORMAT, "%s: two %s have the id %lld", name, things, (long long)id);
 }
 
-/* Checks that the ids of the objects are unique. `ids` is scratch memory with room for all ids. */
+/* `ids` is scratch memory with room for all ids. */
 static attn_status check_object_ids(const attn__box_set *set, const char *name, int64_t *ids)
 {
     for (int64_t i = 0; i < set->nobjects; i++)

@@ -61,8 +61,7 @@ typedef struct attn__box_set {
 
 attn_status attn__box_set_create(attn__box_set **set, attn_context *context);
 void attn__box_set_destroy(attn__box_set *set); /* NULL is allowed */
-/* These functions add an image, a category or an object. Texts are copied, and `file` may be NULL. The functions may
- * return ATTN_ERROR_MEMORY. */
+/* Texts are copied, and `file` may be NULL. The functions may return ATTN_ERROR_MEMORY. */
 attn_status attn__box_set_add_image(attn__box_set *set, int64_t id, int64_t width, int64_t height, const char *file);
 attn_status attn__box_set_add_category(attn__box_set *set, int64_t id, const char *name);
 attn_status attn__box_set_add_object(attn__box_set *set, const attn__object *object);
@@ -74,7 +73,7 @@ attn_status attn__box_set_finish(attn__box_set *set, const char *name);
 int64_t attn__box_set_image(const attn__box_set *set, int64_t id);
 int64_t attn__box_set_category(const attn__box_set *set, int64_t id);
 
-/* Clips a box to the image. Returns false if no area is left. */
+/* Returns false if no area is left. */
 bool attn__box_clip(attn__box *box, int64_t width, int64_t height);
 
 /* number of COCO's categories; their ids are 1 to 90, but not all of these ids are used */

@@ -31,7 +31,7 @@ typedef struct seen {
     const attn_pair *pair;
 } seen;
 
-/* Compares pairs by text, for sorting. Equal pairs become adjacent and stay in the order of the file. */
+/* Equal pairs become adjacent and stay in the order of the file. */
 static int by_text(const void *a, const void *b)
 {
     const seen *x = a, *y = b;

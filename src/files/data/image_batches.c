@@ -28,8 +28,7 @@ struct attn_image_batches {
     float level[3][256]; /* table of the normalized values: for each channel, the value of each sample from 0 to 255 */
 };
 
-/* Orders the images of an epoch. The random generator is created anew for each epoch, so an epoch can begin without
- * running the earlier epochs. */
+/* The random generator is created anew for each epoch, so an epoch can begin without running the earlier epochs. */
 static void order_epoch(attn_image_batches *b)
 {
     int64_t n = attn_image_set_size(b->set);

@@ -19,14 +19,13 @@ typedef struct attn_image_shape {
     int64_t width, height, channels; /* number of channels: 1 for grey, 3 for red, green, blue */
     int64_t frames;                  /* number of frames of a video; 0 or 1: the image is a picture */
 } attn_image_shape;
-/* Returns the number of samples in an image of this shape. */
 static inline int64_t attn__image_numbers(attn_image_shape s)
 {
     return (s.frames > 1 ? s.frames : 1) * s.width * s.height * s.channels;
 }
 
-/* Creates an empty set. ATTN_ERROR_ARGUMENT: a side is not in 1 to 4096, the number of channels is neither 1 nor 3, or
- * there are more than 4096 frames. */
+/* ATTN_ERROR_ARGUMENT: a side is not in 1 to 4096, the number of channels is neither 1 nor 3, or there are more than
+ * 4096 frames. */
 attn_status attn_image_set_create(attn_image_set **set, attn_context *context, attn_image_shape shape);
 void attn_image_set_destroy(attn_image_set *set); /* NULL is allowed */
 /* Adds an image: copies pixels[((frame * height + y) * width + x) * channels + c]. `key` decides to which part of a
@@ -34,7 +33,7 @@ void attn_image_set_destroy(attn_image_set *set); /* NULL is allowed */
  * name. ATTN_ERROR_ARGUMENT: the label is negative. */
 attn_status attn_image_set_add(attn_image_set *set, const unsigned char *pixels, int32_t label, uint64_t key);
 
-/* Returns the shape of all images in the set. A picture has 1 frame. */
+/* A picture has 1 frame. */
 attn_image_shape attn_image_set_shape(const attn_image_set *set);
 int64_t attn_image_set_size(const attn_image_set *set);
 int64_t attn_image_set_classes(const attn_image_set *set); /* returns the largest label + 1, or 0 for an empty set */
@@ -72,8 +71,8 @@ typedef struct attn_idx {
     const unsigned char *elements; /* address of the elements inside the file's bytes */
     int64_t n;                     /* number of elements: the product of the sizes */
 } attn_idx;
-/* Parses an IDX file. ATTN_ERROR_FORMAT: the file is not IDX, is truncated, or has too many bytes; the message gives
- * the file's name and the byte. ATTN_ERROR_UNSUPPORTED: another type or rank. */
+/* ATTN_ERROR_FORMAT: the file is not IDX, is truncated, or has too many bytes; the message gives the file's name and
+ * the byte. ATTN_ERROR_UNSUPPORTED: another type or rank. */
 attn_status attn_idx_parse(attn_idx *idx, attn_context *context, const attn_named_bytes *file);
 
 /* Creates a set of images [n,h,w] or [n,h,w,c] and labels [n], with keys from 0. Labels must be less than `classes`. If
@@ -90,7 +89,7 @@ attn_status attn_image_set_add_cifar(attn_image_set *set, attn_context *context,
 
 /* ------------------------------------------------------------------------------------------- batches */
 
-/* Options of image batches. A field that is zero has its default. */
+/* A field that is zero has its default. */
 typedef struct attn_image_batches_options {
     int64_t size; /* number of images in a batch; 0: 64 */
     uint64_t seed;
@@ -120,16 +119,16 @@ typedef struct attn_image_batch {
 
 typedef struct attn_image_batches attn_image_batches;
 
-/* Creates batches of a set. The order of an epoch depends only on (seed, epoch), so saving (epoch, position) is enough
- * to resume. `set` must outlive the batches and not grow. The next batch is initially batch 0 of epoch 0. May return
- * ATTN_ERROR_ARGUMENT and ATTN_ERROR_MEMORY. */
+/* The order of an epoch depends only on (seed, epoch), so saving (epoch, position) is enough to resume. `set` must
+ * outlive the batches and not grow. The next batch is initially batch 0 of epoch 0. May return ATTN_ERROR_ARGUMENT and
+ * ATTN_ERROR_MEMORY. */
 attn_status attn_image_batches_create(attn_image_batches **batches, attn_context *context, const attn_image_set *set,
                                       const attn_image_batches_options *options);
 void attn_image_batches_destroy(attn_image_batches *batches); /* NULL is allowed */
-/* Makes batch `position` of epoch `epoch` the next one. A position at or past attn_image_batches_count means the end
- * of the epoch, and a negative position means its beginning. */
+/* A position at or past attn_image_batches_count means the end of the epoch, and a negative position means its
+ * beginning. */
 void attn_image_batches_seek(attn_image_batches *batches, int64_t epoch, int64_t position);
-/* Gets the next batch. Returns false at the end of the epoch. The last batch may be smaller than the others. */
+/* Returns false at the end of the epoch. The last batch may be smaller than the others. */
 bool attn_image_batches_next(attn_image_batches *batches, attn_image_batch *batch);
 /* Makes later calls of attn_image_batches_next return only this process's share of each batch (ranks.h). */
 void attn_image_batches_shard(attn_image_batches *batches);

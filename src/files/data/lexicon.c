@@ -82,7 +82,7 @@ void attn__lexicon_mark(const attn_lexicon *l, int32_t source, int64_t best, uns
 
 enum { MOST_LINE = 4096 };
 
-/* State of the reader: the number of the line, and its three fields. The fields are terminated by 0 in `copy`. */
+/* The fields are terminated by 0 in `copy`. */
 typedef struct reader {
     attn_lexicon *lexicon;
     const char *name;
@@ -96,7 +96,7 @@ static attn_status refuse(const reader *r, const char *what)
     return attn__fail(r->lexicon->context, ATTN_ERROR_FORMAT, "%s:%lld: %s", r->name, (long long)r->number, what);
 }
 
-/* Splits a line into fields. Returns false if the line does not have three fields. */
+/* Returns false if the line does not have three fields. */
 static bool split(reader *r)
 {
     char *at = r->copy;
@@ -110,7 +110,7 @@ static bool split(reader *r)
     return n == 3 && !*at;
 }
 
-/* Returns the id of a token. If the vocabulary does not have the token, records an error and returns -1. */
+/* If the vocabulary does not have the token, records an error and returns -1. */
 static int32_t token(const reader *r, const attn_vocab *vocab, const char *text, const char *side)
 {
     int32_t id = attn__words_find(&vocab->words, text, strlen(text));
@@ -120,8 +120,7 @@ static int32_t token(const reader *r, const attn_vocab *vocab, const char *text,
     return id;
 }
 
-/* Reads a line of a lexicon. In these files, "NULL" is the empty word. Its entries are skipped, because a shortlist
- * does not need them. */
+/* In these files, "NULL" is the empty word. Its entries are skipped, because a shortlist does not need them. */
 static attn_status take_line(reader *r)
 {
     if (!split(r))

@@ -24,7 +24,7 @@ struct attn_lexicon {
     int64_t *begin;
 };
 
-/* Creates an empty lexicon. Returns NULL and records an error if there is no memory. */
+/* Returns NULL and records an error if there is no memory. */
 attn_lexicon *attn__lexicon_create(attn_context *context, const attn_vocab *source, const attn_vocab *target);
 attn_status attn__lexicon_add(attn_lexicon *lexicon, attn__lexicon_entry entry);
 /* Sorts the entries. It must be called after the last entry was added. */

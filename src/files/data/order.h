@@ -7,8 +7,8 @@
 
 #include <stdint.h>
 
-/* An index with its key. `place` is the position of the index before sorting. It decides the order of indices with
- * equal keys, so that the result is the same on every machine. */
+/* `place` is the position of the index before sorting. It decides the order of indices with equal keys, so that the
+ * result is the same on every machine. */
 typedef struct attn__keyed {
     int64_t key, place, index;
 } attn__keyed;

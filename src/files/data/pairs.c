@@ -128,7 +128,7 @@ static attn_status check_line(const reader *r, const char *line, size_t length)
     return ATTN_OK;
 }
 
-/* Gets the next field of a line. Returns false if there is none left. */
+/* Returns false if there is none left. */
 static bool next_field(const char **at, const char *end, const char **field, size_t *length)
 {
     if (!*at)
@@ -140,7 +140,7 @@ static bool next_field(const char **at, const char *end, const char **field, siz
     return true;
 }
 
-/* Removes the quotes of a field. Quotes inside are doubled. Returns SIZE_MAX if it is no quoted field. */
+/* Quotes inside are doubled. Returns SIZE_MAX if it is no quoted field. */
 static size_t unquote(const char *field, size_t length, char *plain)
 {
     size_t n = 0;

@@ -43,7 +43,7 @@ typedef enum attn_alignment_format {
     ATTN_ALIGNMENT_CLUSTAL
 } attn_alignment_format;
 
-/* Options for reading an alignment. A field that is zero has its default. */
+/* A field that is zero has its default. */
 typedef struct attn_alignment_options {
     attn_alignment_format format;
     bool query_columns; /* true: keep only the columns in which the query has a residue */
@@ -52,11 +52,10 @@ typedef struct attn_alignment_options {
 
 typedef struct attn_alignment attn_alignment;
 
-/* Reads an alignment. `options` may be NULL. `text` is not needed after the call. ATTN_ERROR_FORMAT: the format is
- * unknown, there is no sequence, a sequence is empty, rows differ in length, or a character is not allowed. Allowed are
- * only letters, '-' and the marks of attn_alignment_format. The message begins with `name:line:`. ATTN_ERROR_MEMORY:
- * there is no memory.
- */
+/* `options` may be NULL. `text` is not needed after the call. ATTN_ERROR_FORMAT: the format is unknown, there is no
+ * sequence, a sequence is empty, rows differ in length, or a character is not allowed. Allowed are only letters, '-'
+ * and the marks of attn_alignment_format. The message begins with `name:line:`. ATTN_ERROR_MEMORY: there is no
+ * memory. */
 attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *context, const char *text, size_t size,
                                  const char *name, const attn_alignment_options *options);
 /* Returns whether a text begins like an alignment whose format is recognized by the content. */

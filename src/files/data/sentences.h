@@ -37,15 +37,15 @@ typedef enum attn_compat { ATTN_COMPAT_NONE = 0, ATTN_COMPAT_D2L } attn_compat;
 
 /* ------------------------------------------------------------------------------------------------ text */
 
-/* Normalizes a sentence. Letters become lower case. No-break and thin spaces (U+00A0, U+202F, U+2009 and similar)
- * become spaces, U+200B and U+00AD are removed, and U+2019 becomes '. A space is put before , . ! ? ; : unless there is
- * one or the mark is between two digits. Runs of spaces become one space, and spaces at the ends are removed. Writes to
- * `out` at most `size` bytes with the final 0 (2 * length + 1 bytes always suffice). `needed` (may be NULL) gets the
- * uncut length. `out` may be NULL if `size` is 0. ATTN_ERROR_FORMAT: invalid UTF-8; the error names the byte. */
+/* Letters become lower case. No-break and thin spaces (U+00A0, U+202F, U+2009 and similar) become spaces, U+200B and
+ * U+00AD are removed, and U+2019 becomes '. A space is put before , . ! ? ; : unless there is one or the mark is
+ * between two digits. Runs of spaces become one space, and spaces at the ends are removed. Writes to `out` at most
+ * `size` bytes with the final 0 (2 * length + 1 bytes always suffice). `needed` (may be NULL) gets the uncut length.
+ * `out` may be NULL if `size` is 0. ATTN_ERROR_FORMAT: invalid UTF-8; the error names the byte. */
 attn_status attn_text_normalize(attn_context *context, const char *text, size_t length, attn_compat compat, char *out,
                                 size_t size, size_t *needed);
-/* Gets the next word of a text. Words are separated by spaces. *word and *length describe the word, and *text
- * becomes the address after it. Returns false if there are no more words. */
+/* Words are separated by spaces. *word and *length describe the word, and *text becomes the address after it. Returns
+ * false if there are no more words. */
 bool attn_text_word(const char **text, const char **word, size_t *length);
 /* Removes the spaces that normalization added before punctuation, so that no space before , . ! ? ; : remains. If
  * `space_before_high_marks` is true, as for French, the space before ! ? ; : stays. The buffer is used as in
@@ -76,7 +76,7 @@ typedef struct attn_pairs_source {
     attn_pairs_bad bad;
 } attn_pairs_source;
 
-/* Options for reading pairs. A field that is zero has its default. */
+/* A field that is zero has its default. */
 typedef struct attn_pairs_options {
     attn_compat compat;
     int64_t max_examples; /* maximum number of pairs, 0: all; D2L compatibility reads one more */
@@ -119,7 +119,7 @@ attn_status attn_pairs_split(attn_pairs **train, attn_pairs **valid, attn_pairs 
  * ATTN_ERROR_ARGUMENT: the range is out of bounds. ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_pairs_slice(attn_pairs **part, const attn_pairs *all, int64_t begin, int64_t end);
 
-/* Options that decide which pairs are left out. If all fields are zero, no pair is left out. */
+/* If all fields are zero, no pair is left out. */
 typedef struct attn_pairs_filter_options {
     /* A pair is left out if one side has more than max_ratio times as many characters as the other. 0: no pair is left
      * out for this reason. */
@@ -166,12 +166,11 @@ typedef struct attn_vocab_options {
     double character_coverage;
 } attn_vocab_options;
 
-/* Builds the vocabulary of one side. Words are ordered <pad> <bos> <eos> <unk> (ids 0 to 3, as in attn_special), then
- * by falling frequency, and by code point if equally frequent. With D2L compatibility all words are sorted by code
- * point. If tokens are pieces, the same four tokens come first, then the pieces in SentencePiece's order. For pieces,
- * the pairs must have been read with keep_text. ATTN_ERROR_ARGUMENT: the size is too small for the bytes and letters of
- * the texts. ATTN_ERROR_UNSUPPORTED: pieces are requested, but the library was built without SentencePiece.
- * ATTN_ERROR_MEMORY: there is no memory. */
+/* Words are ordered <pad> <bos> <eos> <unk> (ids 0 to 3, as in attn_special), then by falling frequency, and by code
+ * point if equally frequent. With D2L compatibility all words are sorted by code point. If tokens are pieces, the same
+ * four tokens come first, then the pieces in SentencePiece's order. For pieces, the pairs must have been read with
+ * keep_text. ATTN_ERROR_ARGUMENT: the size is too small for the bytes and letters of the texts. ATTN_ERROR_UNSUPPORTED:
+ * pieces are requested, but the library was built without SentencePiece. ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_vocab_build(attn_vocab **vocab, const attn_pairs *pairs, attn_side side,
                              const attn_vocab_options *options);
 void attn_vocab_destroy(attn_vocab *vocab); /* NULL is allowed */
@@ -272,15 +271,14 @@ typedef struct attn_batches_options {
     int64_t fixed_steps;
 } attn_batches_options;
 
-/* Creates batches of a corpus. The order of an epoch depends only on (seed, epoch), so saving (epoch, position) is
- * enough to resume. `corpus` must outlive the batches. The next batch is initially batch 0 of epoch 0. All memory is
- * allocated by this function. May return ATTN_ERROR_ARGUMENT and ATTN_ERROR_MEMORY. */
+/* The order of an epoch depends only on (seed, epoch), so saving (epoch, position) is enough to resume. `corpus` must
+ * outlive the batches. The next batch is initially batch 0 of epoch 0. All memory is allocated by this function. May
+ * return ATTN_ERROR_ARGUMENT and ATTN_ERROR_MEMORY. */
 attn_status attn_batches_create(attn_batches **batches, const attn_corpus *corpus, const attn_batches_options *options);
 void attn_batches_destroy(attn_batches *batches); /* NULL is allowed */
-/* Makes batch `position` of epoch `epoch` the next one. A position at or past attn_batches_count means the end of
- * the epoch. */
+/* A position at or past attn_batches_count means the end of the epoch. */
 void attn_batches_seek(attn_batches *batches, int64_t epoch, int64_t position);
-/* Gets the next batch. Returns false at the end of the epoch. The last batch may be smaller than the others. */
+/* Returns false at the end of the epoch. The last batch may be smaller than the others. */
 bool attn_batches_next(attn_batches *batches, attn_batch *batch);
 /* Makes later calls of attn_batches_next return only this process's share of each batch (ranks.h). The share is
  * padded to the length of the whole batch. */
@@ -296,9 +294,9 @@ int64_t attn_batches_position(const attn_batches *batches);
  * must outlive the lexicon. The text form is that of Marian's lexical shortlists (lex.s2t), whose lines are `target
  * source probability`. */
 typedef struct attn_lexicon attn_lexicon;
-/* Reads a lexicon. Lines with "NULL" for a token are skipped. ATTN_ERROR_FORMAT: a line is too long, does not have
- * three fields, or has an unknown token, an invalid probability or invalid UTF-8 (the message begins with
- * `name:line:`); or the lexicon has no entries. ATTN_ERROR_MEMORY: there is no memory. */
+/* Lines with "NULL" for a token are skipped. ATTN_ERROR_FORMAT: a line is too long, does not have three fields, or has
+ * an unknown token, an invalid probability or invalid UTF-8 (the message begins with `name:line:`); or the lexicon has
+ * no entries. ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_lexicon_parse(attn_lexicon **lexicon, attn_context *context, const char *text, size_t size,
                                const char *name, const attn_vocab *source, const attn_vocab *target);
 typedef struct attn_lexicon_options {

@@ -51,7 +51,7 @@ static bool may_join(attn__built_residue *r, const attn__atom *atom)
                               (strcmp(r->name, atom->residue) == 0 && !*slot_of(&r->at, atom->place).has));
 }
 
-/* Returns the residue of an atom. Makes the residue if it does not exist yet. Returns NULL if there is no memory. */
+/* Makes the residue if it does not exist yet. Returns NULL if there is no memory. */
 static attn__built_residue *residue_of(attn_context *context, attn__chain *chain, const attn__atom *atom)
 {
     /* maximum number of residues to search; the search begins at the residue of the last atom, because PDB numbers

@@ -36,7 +36,7 @@ typedef struct attn__chain {
     /* current: index of the residue of the last atom; highest: highest residue number so far */
     int64_t current, highest;
     attn__position *positions;
-    int64_t length; /* number of positions */
+    int64_t length;
 } attn__chain;
 
 struct attn_structure {

@@ -36,8 +36,8 @@ static bool skip(span *s, uint64_t bytes)
     return true;
 }
 
-/* Reads the next field. If the field is a number, *body is empty. Returns false at the end of the data. If the field
- * is damaged, sets *damaged and returns false. */
+/* If the field is a number, *body is empty. Returns false at the end of the data. If the field is damaged, sets
+ * *damaged and returns false. */
 static bool next_field(span *s, uint64_t *number, span *body, bool *damaged)
 {
     uint64_t key, value;

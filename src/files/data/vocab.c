@@ -99,8 +99,8 @@ static attn_status fail_line(const reader *r, const char *what)
     return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": %s", r->name, r->words.n + 1, what);
 }
 
-/* Reads a token of a vocabulary file. A token must not contain a separator of lines or words and must not occur
- * twice, because it could not be read back unchanged. */
+/* A token must not contain a separator of lines or words and must not occur twice, because it could not be read back
+ * unchanged. */
 static attn_status read_token(reader *r, const char *line, size_t length)
 {
     if (length == 0)

@@ -34,7 +34,7 @@ struct attn_vocab {
 
 /* Creates a vocabulary of n words. Their ids are their indices. The words are copied. */
 attn_status attn__vocab_create(attn_vocab **vocab, attn_context *context, const attn__word *words, int64_t n);
-/* Creates a vocabulary of the pieces of `subword`. The vocabulary owns `subword` afterwards, even if this fails. */
+/* The vocabulary owns `subword` afterwards, even if this fails. */
 attn_status attn__vocab_of_subwords(attn_vocab **vocab, attn_context *context, attn__subword *subword,
                                     const char *name);
 

@@ -84,7 +84,7 @@ static bool is_padding(const Bytef *bytes, size_t n)
     return true;
 }
 
-/* Decompresses the whole file. Several gzip members may follow one another, because gzip files may be concatenated. */
+/* Several gzip members may follow one another, because gzip files may be concatenated. */
 static attn_status inflate_all(z_stream *z, sink *s, const attn_bytes *packed)
 {
     z->next_in = (Bytef *)packed->data;

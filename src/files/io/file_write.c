@@ -196,8 +196,7 @@ attn_status attn_file_write(attn_context *context, const char *path, const void 
     return attn__output_end(&output);
 }
 
-/* Returns whether the path exists. If stat fails for another reason than a missing file, returns true. Opening the file
- * then reports the reason. */
+/* If stat fails for another reason than a missing file, returns true. Opening the file then reports the reason. */
 bool attn_file_exists(const char *path)
 {
     struct stat about;

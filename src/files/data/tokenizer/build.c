@@ -8,7 +8,6 @@
 
 enum { MOST_IDS = 1 << 22 };
 
-/* Stores the text of the token `id`. */
 static attn_status set_text(attn__tokenizer *t, const char *name, const char *text, size_t length, int64_t id)
 {
     if (id < 0 || id >= MOST_IDS)

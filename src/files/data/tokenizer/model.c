@@ -178,7 +178,6 @@ void attn__merge_put(attn__token_model *model, int32_t left, int32_t right, uint
     *merge_slot(model, left, right) = (attn__merge){pair, rank, merged};
 }
 
-/* Returns the merge of a pair, or NULL. */
 static const attn__merge *find_merge(const attn__token_model *model, int32_t left, int32_t right)
 {
     const attn__merge *merge = merge_slot(model, left, right);

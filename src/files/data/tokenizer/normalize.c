@@ -168,7 +168,7 @@ static void compose(letters *l)
     l->n = n;
 }
 
-/* Writes the letters. An added letter has the origin of the character before it. */
+/* An added letter has the origin of the character before it. */
 static void write_letters(const letters *l, attn__aligned_text *out, const attn__aligned_text *in)
 {
     size_t at = 0;

@@ -27,7 +27,7 @@ typedef struct attn__aligned_text {
     attn_status status;
 } attn__aligned_text;
 
-/* Makes room for `more` bytes. Returns false if the text has failed. */
+/* Returns false if the text has failed. */
 bool attn__aligned_reserve(attn__aligned_text *text, size_t more);
 void attn__aligned_put(attn__aligned_text *text, uint32_t code, attn__origin origin);
 void attn__aligned_append(attn__aligned_text *text, const char *bytes, size_t n, attn__origin origin);
@@ -195,7 +195,7 @@ struct attn__tokenizer {
 
 /* ------------------------------------------------------------------------------------------------ functions */
 
-/* Applies all normalizers. `scratch` is any text. */
+/* `scratch` is any text. */
 void attn__normalize(const attn__tokenizer *t, attn__aligned_text *text, attn__aligned_text *scratch);
 /* Applies all pre-tokenizers. `scratch` is any list of pieces. */
 void attn__split(const attn__tokenizer *t, attn__pieces *pieces, attn__pieces *scratch);

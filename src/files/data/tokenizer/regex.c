@@ -26,7 +26,7 @@ typedef enum node_kind { SET, SPLIT, AHEAD, ATOMIC, BEGIN_LINE, END_LINE, BEGIN_
 
 typedef struct node {
     node_kind kind;
-    int32_t next;          /* the next node */
+    int32_t next;
     int32_t inner;         /* SPLIT: the second way; AHEAD, ATOMIC: the first node of the group */
     int32_t least, most;   /* SET: repeats */
     bool lazy, possessive; /* SET */

@@ -142,7 +142,6 @@ static bool in(const range *ranges, size_t n, uint32_t code)
 }
 #define IN(ranges, code) in((ranges), sizeof(ranges) / sizeof *(ranges), (code))
 
-/* Returns the entry of `newer` that has the code point, or NULL. */
 static const categorized *newer_entry(uint32_t code)
 {
     size_t low = 0, high = sizeof newer / sizeof *newer;

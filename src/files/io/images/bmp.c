@@ -62,7 +62,7 @@ static attn_status read_header(const attn__input *input, header *h)
     return method == 0 ? ATTN_OK : refuse(input, 30, "compression", method);
 }
 
-/* Returns the number of bytes of a row of pixels in the file. Rows are padded to a multiple of 4 bytes. */
+/* Rows are padded to a multiple of 4 bytes. */
 static size_t row_bytes(const header *h)
 {
     return ((size_t)h->width * (size_t)h->bits + 31) / 32 * 4;

@@ -61,13 +61,12 @@ attn_status attn__raster_begin(attn__raster *raster, const attn__input *input, u
 
 /* ------------------------------------------------------------------------------------------- channels */
 
-/* Returns the colour of a sample of opacity `alpha` over a white background. */
 static unsigned char over_white(unsigned value, unsigned alpha)
 {
     return (unsigned char)((value * alpha + 255 * (255 - alpha) + 127) / 255);
 }
 
-/* Returns the grey value of a pixel. The weights of the colours are those of Pillow and sum to 65536. */
+/* The weights of the colours are those of Pillow and sum to 65536. */
 static unsigned char luma(unsigned red, unsigned green, unsigned blue)
 {
     return (unsigned char)((19595 * red + 38470 * green + 7471 * blue + 32768) >> 16);

@@ -66,11 +66,10 @@ attn_status attn_image_convert(attn_image *to, attn_context *context, const attn
 /* Encodes the image as a PNG of 8 bits per sample. The caller frees the bytes. ATTN_ERROR_MEMORY: there is no
  * memory. ATTN_ERROR_INTERNAL: libpng failed; the message contains libpng's reason. */
 attn_status attn_image_png(attn_bytes *png, attn_context *context, const attn_image *image);
-/* Resizes the image. First rows are resized, then columns. Both results are rounded to 8 bits. If the image shrinks,
- * the filter is widened by the same factor, so that every pixel contributes to the result (anti-aliasing). Weights have
- * 22 fractional bits. At the border, only weights of existing pixels count, and they are normalized. The result equals
- * that of Pillow up to version 12. Pillow 13 resizes columns first if that is less work. ATTN_ERROR_ARGUMENT: a side is
- * out of range. */
+/* First rows are resized, then columns. Both results are rounded to 8 bits. If the image shrinks, the filter is widened
+ * by the same factor, so that every pixel contributes to the result (anti-aliasing). Weights have 22 fractional bits.
+ * At the border, only weights of existing pixels count, and they are normalized. The result equals that of Pillow up to
+ * version 12. Pillow 13 resizes columns first if that is less work. ATTN_ERROR_ARGUMENT: a side is out of range. */
 attn_status attn_image_resize(attn_image *to, attn_context *context, const attn_image *from, int64_t width,
                               int64_t height, attn_image_filter filter);
 /* Cuts out the rectangle whose upper left pixel is (x, y). ATTN_ERROR_ARGUMENT: the rectangle is not inside the

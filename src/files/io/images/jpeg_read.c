@@ -60,9 +60,9 @@ static void on_error(j_common_ptr jpeg)
     refuse(reader_of(jpeg), jpeg->err->msg_code == JERR_OUT_OF_MEMORY ? ATTN_ERROR_MEMORY : ATTN_ERROR_FORMAT, message);
 }
 
-/* Handles a message of libjpeg. Messages of level -1 are warnings, which count as errors. Only warnings that do not
- * affect pixels are ignored: bytes between markers, versions of the JFIF and Adobe markers, and progressive parameters
- * of 0 in a sequential picture, which some phones write. */
+/* Messages of level -1 are warnings, which count as errors. Only warnings that do not affect pixels are ignored: bytes
+ * between markers, versions of the JFIF and Adobe markers, and progressive parameters of 0 in a sequential picture,
+ * which some phones write. */
 static void on_message(j_common_ptr jpeg, int level)
 {
     int code = jpeg->err->msg_code;

@@ -39,7 +39,7 @@ static void on_error(png_structp png, png_const_charp message)
     longjmp(r->jump, 1);
 }
 
-/* Ignores a warning. libpng warns of damaged chunks that do not affect the pixels. */
+/* libpng warns of damaged chunks that do not affect the pixels. */
 static void on_warning(png_structp png, png_const_charp message)
 {
     (void)png;
@@ -55,9 +55,9 @@ static void on_read(png_structp png, png_bytep to, size_t size)
     r->at += size;
 }
 
-/* Allocates memory for libpng. Large sizes are refused here, because libpng allocates the declared length of a chunk
- * before it reads the chunk, even if png_set_chunk_malloc_max is set. A row of the widest image needs 8 MiB. If this
- * function returns NULL, libpng fails with its own error. */
+/* Large sizes are refused here, because libpng allocates the declared length of a chunk before it reads the chunk, even
+ * if png_set_chunk_malloc_max is set. A row of the widest image needs 8 MiB. If this function returns NULL, libpng
+ * fails with its own error. */
 static png_voidp on_alloc(png_structp png, png_alloc_size_t size)
 {
     enum { MOST = 32 << 20 };

@@ -29,8 +29,7 @@ bool attn__pnm_matches(const attn__input *input)
            (is_space(input->data[2]) || input->data[2] == '#');
 }
 
-/* Reads the next number. White space and comments before the number are skipped. A comment extends from # to the end
- * of the line. */
+/* White space and comments before the number are skipped. A comment extends from # to the end of the line. */
 static attn_status read_number(reader *r, uint32_t *value)
 {
     const attn__input *in = r->input;

@@ -67,8 +67,7 @@ static attn_status use_rule(work *w, const attn__rule *rule, const attn__array *
     return status == ATTN_OK ? add_made(w, &item) : status;
 }
 
-/* Applies every rule whose pattern matches the name. *known becomes true if a pattern matches. *taken becomes true if a
- * matching rule makes a target. */
+/* *known becomes true if a pattern matches. *taken becomes true if a matching rule makes a target. */
 static attn_status use_rules(work *w, const attn__array *array, const char *name, bool *known, bool *taken)
 {
     const attn_name_map *names = w->names;
@@ -214,8 +213,7 @@ static attn_status make_dense(const work *w, const attn__array *slice, attn__arr
                              : status;
 }
 
-/* Copies each slice to its part of the target. A slice is copied in runs of contiguous elements. A run spans the joined
- * axis and all axes after it. */
+/* A slice is copied in runs of contiguous elements. A run spans the joined axis and all axes after it. */
 static attn_status copy_slices(const work *w, const made *first, int64_t n, attn__array *whole)
 {
     const int axis = first->join->axis;
@@ -299,8 +297,7 @@ static attn__array row_of(const attn__array *array, int64_t i)
     return row;
 }
 
-/* Sets *same to whether both arrays have equal elements. Two NaNs count as equal. The arrays are compared row by
- * row. */
+/* Two NaNs count as equal. The arrays are compared row by row. */
 static attn_status are_same(const work *w, const attn__array *a, const attn__array *b, bool *same)
 {
     attn_context *context = w->names->context;

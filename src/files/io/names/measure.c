@@ -46,7 +46,7 @@ static attn_status measure(const attn__measure *m, const attn_checkpoint *weight
     return m->axis < entry.rank ? attn_config_set_int(config, m->key, entry.shape[m->axis] + m->add) : ATTN_OK;
 }
 
-/* Returns whether a key has a value. Null is no value, because some programs write null for missing values. */
+/* Null is no value, because some programs write null for missing values. */
 static bool is_set(const attn_config *config, const char *key)
 {
     const attn_config_value *value = attn_config_get(config, key);

@@ -93,7 +93,7 @@ bool attn__names_default(const attn_name_map *names, const char *target);
  * name is too long, or if a group to which a number is added is not a number. */
 bool attn__rule_target(const attn__rule *rule, const char *name, const attn__span *groups,
                        char target[ATTN__NAME_MOST + 1]);
-/* Applies the rule's operations to the array. Memory for new elements is allocated in the findings. */
+/* Memory for new elements is allocated in the findings. */
 attn_status attn__rule_operate(const attn__rule *rule, attn__findings *findings, attn__array *array);
 /* Allocates memory in the findings for the array's elements, which become reals in row-major order. The elements are
  * not set. */
@@ -101,12 +101,12 @@ attn_status attn__findings_reals(attn__findings *findings, attn__array *array);
 /* Replaces the arrays of the findings by the arrays that the rules make from them. If `keep` is true, arrays without
  * a rule keep their names. Otherwise an array without a rule is an error. */
 attn_status attn__names_apply(const attn_name_map *names, attn__findings *findings, bool keep);
-/* Gets the text of a built-in names file. Returns false if there is no file of this name. */
+/* Returns false if there is no file of this name. */
 bool attn__names_builtin_size(const char *name, const char **text, size_t *size);
 attn_context *attn__weights_context(const attn_checkpoint *weights);
 
-/* Parses a names file. `name` is used in messages. The caller must destroy *names before the context. On failure *names
- * is NULL. ATTN_ERROR_FORMAT: the text is invalid; the message gives the line. */
+/* `name` is used in messages. The caller must destroy *names before the context. On failure *names is NULL.
+ * ATTN_ERROR_FORMAT: the text is invalid; the message gives the line. */
 attn_status attn_name_map_parse(attn_name_map **names, attn_context *context, const char *text, size_t size,
                                 const char *name);
 

@@ -21,8 +21,8 @@ typedef struct attn__span {
     uint16_t begin, end;
 } attn__span;
 
-/* Compiles a pattern. On failure *pattern is NULL, and *wrong is a constant text that describes what is wrong in the
- * pattern. If memory ran out, *wrong is not set. */
+/* On failure *pattern is NULL, and *wrong is a constant text that describes what is wrong in the pattern. If memory ran
+ * out, *wrong is not set. */
 attn_status attn__pattern_create(attn__pattern **pattern, attn_context *context, const char *text, size_t size,
                                  const char **wrong);
 void attn__pattern_destroy(attn_context *context, attn__pattern *pattern);

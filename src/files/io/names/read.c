@@ -331,7 +331,7 @@ static attn_status take_line(line *l)
     return names->architecture ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* Parses the lines of a names file. The first line that is not a comment must contain the name of the format. */
+/* The first line that is not a comment must contain the name of the format. */
 static attn_status take_lines(attn_name_map *names, char *text)
 {
     line l = {.names = names};

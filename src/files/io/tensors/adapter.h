@@ -22,9 +22,9 @@ attn_status attn__adapter_open(attn__adapter *adapter, attn_context *context, co
 void attn__adapter_close(attn__adapter *adapter);
 /* Returns the path of the base model that the adapter's config names, or "" if it names none. */
 const char *attn__adapter_base(const attn__adapter *adapter);
-/* Merges the adapter into the arrays that were found. If the adapter has factors A and B for an array, the array
- * becomes weight + scale B A. Other tensors of the adapter replace the arrays with the same name. The adapter must stay
- * open while the arrays are used. May return ATTN_ERROR_FORMAT. */
+/* If the adapter has factors A and B for an array, the array becomes weight + scale B A. Other tensors of the adapter
+ * replace the arrays with the same name. The adapter must stay open while the arrays are used. May return
+ * ATTN_ERROR_FORMAT. */
 attn_status attn__adapter_merge(const attn__adapter *adapter, attn__findings *findings);
 
 /* Computes w [out,in] += scale B [out,rank] A [rank,in]. `sizes` holds out, in and rank. */

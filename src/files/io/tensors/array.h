@@ -57,14 +57,14 @@ typedef struct attn__arrays {
     const void *user;
 } attn__arrays;
 
-/* Adds an array to the list. The list owns `array->name` afterwards, even if the function fails. */
+/* The list owns `array->name` afterwards, even if the function fails. */
 attn_status attn__arrays_add(attn__arrays *arrays, const attn__array *array);
 void attn__arrays_clear(attn__arrays *arrays);
 /* Returns a list of pointers to the arrays, sorted by name, for fast searches. The caller frees the list. */
 const attn__array **attn__arrays_sorted(const attn__arrays *arrays);
 /* compares two pointers to arrays by the arrays' names; for qsort */
 int attn__array_by_name(const void *a, const void *b);
-/* Checks that the names of the arrays are unique. ATTN_ERROR_FORMAT: two arrays have the same name. */
+/* ATTN_ERROR_FORMAT: two arrays have the same name. */
 attn_status attn__arrays_check_names(const attn__arrays *arrays);
 
 static inline bool attn__array_is_real(const attn__array *array)

@@ -64,7 +64,7 @@ static double real_of(attn__element element, uint64_t bits)
     }
 }
 
-/* Converts the bits of an element to an integer. Returns false if the element is a U64 that does not fit in *value. */
+/* Returns false if the element is a U64 that does not fit in *value. */
 static bool integer_of(attn__element element, uint64_t bits, int64_t *value)
 {
     switch (element) {
@@ -88,7 +88,7 @@ static bool integer_of(attn__element element, uint64_t bits, int64_t *value)
 
 /* ----------------------------------------------------------------------------------------------- store */
 
-/* Stores an integer as element i of `out`. Returns false if the type cannot represent the value. */
+/* Returns false if the type cannot represent the value. */
 static bool store_integer(attn_dtype dtype, int64_t value, void *out, int64_t i)
 {
     switch (dtype) {
@@ -130,7 +130,7 @@ static attn_status fail_fit(const copy *c)
                       c->done, attn_dtype_name(c->dtype));
 }
 
-/* Copies n elements without a conversion. `stride` is the distance between two elements, in elements. */
+/* `stride` is the distance between two elements, in elements. */
 static void copy_bits(copy *c, const uint8_t *from, int64_t stride, int64_t n)
 {
     uint8_t *out = c->out + (size_t)c->done * c->element;
@@ -157,7 +157,7 @@ static void copy_reals(copy *c, const uint8_t *from, int64_t stride, int64_t n)
     }
 }
 
-/* Converts bf16 to f32. bf16 has a function of its own, because this conversion is frequent and must be fast. */
+/* bf16 has a function of its own, because this conversion is frequent and must be fast. */
 static void copy_bf16(copy *c, const uint8_t *from, int64_t stride, int64_t n)
 {
     float *out = (float *)(void *)c->out + c->done;

@@ -132,8 +132,8 @@ static attn_status fail_complaints(const complaints *c)
                       (int)(c->report.size ? strcspn(c->report.data, "\n") : 0), c->report.size ? c->report.data : "");
 }
 
-/* Fills a tensor from an array. A weight that is packed when it is loaded has f32 memory only during this function, so
- * that at most one such weight at a time needs f32 memory. */
+/* A weight that is packed when it is loaded has f32 memory only during this function, so that at most one such weight
+ * at a time needs f32 memory. */
 static attn_status fill(const attn__arrays *arrays, const attn__array *array, attn_tensor *tensor)
 {
     attn_status status = attn__weight_fill(tensor);
@@ -144,8 +144,8 @@ static attn_status fill(const attn__arrays *arrays, const attn__array *array, at
     return status == ATTN_OK ? attn__weight_filled(tensor) : status;
 }
 
-/* Loads the arrays into the parameters. All checks come first, so that a model is filled completely or not at all. Only
- * one error is found later, during the copy: an integer does not fit its parameter's type. */
+/* All checks come first, so that a model is filled completely or not at all. Only one error is found later, during the
+ * copy: an integer does not fit its parameter's type. */
 static attn_status load(complaints *c, attn_named_list *parameters, const attn_weights_options *options)
 {
     const attn__arrays *arrays = c->arrays;

@@ -39,7 +39,7 @@ static bool take(reader *r, char c)
     return true;
 }
 
-/* Reads a quoted text. Escapes are not supported, because NumPy never writes them in headers. */
+/* Escapes are not supported, because NumPy never writes them in headers. */
 static attn_status take_text(reader *r, char text[32])
 {
     skip_blanks(r);

@@ -38,7 +38,7 @@ static attn_status fail(const machine *m, const char *what)
 
 /* ------------------------------------------------------------------------------------------ containers */
 
-/* Makes room for n items. The capacity is doubled, so that adding an item takes constant time on average. */
+/* The capacity is doubled, so that adding an item takes constant time on average. */
 static attn_status reserve(const machine *m, list *l, size_t n)
 {
     if (n <= l->capacity)
@@ -625,8 +625,7 @@ static attn_status take_argument(machine *m, format kind, argument *a)
     return status == ATTN_OK ? take_line(m, &a->name, &a->name_size) : status;
 }
 
-/* Executes one opcode. All opcodes that import code, and all that no writer of weights uses, are unknown here and
- * refused. */
+/* All opcodes that import code, and all that no writer of weights uses, are unknown here and refused. */
 static attn_status step(machine *m)
 {
     m->opcode = m->at;

@@ -26,7 +26,7 @@ typedef enum attn__node_type {
     ATTN__NODE_PERSISTENT, /* an object outside of the pickle; `arguments` is its persistent id */
 } attn__node_type;
 
-/* A node of the tree. Nodes and cells are numbered from 1; number 0 means "none". */
+/* Nodes and cells are numbered from 1; number 0 means "none". */
 typedef struct attn__pickle_node {
     attn__node_type type;
     /* the first and the last cell of a container, and how many cells it has; in a dict, keys and values alternate */

@@ -27,8 +27,8 @@ static attn_status read_entry(archive *a, const attn__zip_entry *entry, const ui
     return status;
 }
 
-/* Finds the bytes of a storage. Checks that the zip entry has enough bytes for `numel` elements. When an entry is first
- * used, its checksum is verified. */
+/* Checks that the zip entry has enough bytes for `numel` elements. When an entry is first used, its checksum is
+ * verified. */
 static attn_status find_storage(void *user, const char *key, size_t key_size, uint64_t numel, size_t element,
                                 attn__storage_bytes *bytes)
 {
@@ -80,7 +80,7 @@ static attn_status read_byte_order(archive *a, bool *swapped)
     return status;
 }
 
-/* Reads the pickle in a zip entry. The entry's name is in messages, because they give offsets in the entry. */
+/* The entry's name is in messages, because they give offsets in the entry. */
 static attn_status walk_pickle(archive *a, const attn__zip_entry *entry)
 {
     const uint8_t *text;

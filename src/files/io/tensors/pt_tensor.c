@@ -160,7 +160,7 @@ static attn_status take_view(const attn__pt *pt, const attn__pickle_node *view, 
     return ATTN_OK;
 }
 
-/* Finds the storage of a tensor. `node` is the persistent id ('storage', class, key, device, elements[, view]). */
+/* `node` is the persistent id ('storage', class, key, device, elements[, view]). */
 static attn_status find_storage(const attn__pt *pt, const attn__pickle_node *node, const attn__pickle_node *dtype,
                                 const char *name, attn__array *array, attn__storage_bytes *bytes)
 {

@@ -10,8 +10,7 @@
  * `node` is a tensor, sets *tensor and returns the arguments of the call that makes the tensor. Returns NULL for
  * unknown objects. */
 const attn__pickle_node *attn__pt_resolve(const attn__pt *pt, const attn__pickle_node *node, bool *tensor);
-/* Makes the array of a tensor. `arguments` are the arguments of the call that makes the tensor. array->name is not
- * set. */
+/* `arguments` are the arguments of the call that makes the tensor. array->name is not set. */
 attn_status attn__pt_tensor(const attn__pt *pt, const attn__pickle_node *arguments, const char *name,
                             attn__array *array);
 

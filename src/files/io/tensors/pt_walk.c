@@ -51,8 +51,8 @@ static attn_status enter(walk *w, const attn__pickle_node *container, bool pairs
     return ATTN_OK;
 }
 
-/* Enters a dict. If the dict is the result of a call, the items that were added to the result are visited, and also the
- * items in the call's argument, which is a dict or, in files of Python 2, a list of pairs. */
+/* If the dict is the result of a call, the items that were added to the result are visited, and also the items in the
+ * call's argument, which is a dict or, in files of Python 2, a list of pairs. */
 static attn_status enter_dict(walk *w, const attn__pickle_node *dict)
 {
     const attn__pickle *p = w->pt->pickle;
@@ -173,8 +173,8 @@ static attn_status add_integers(walk *w, const attn__pickle_node *list)
     return status;
 }
 
-/* Returns whether an object is a module. An object of torch.nn.Module has a dict "_modules" among its first attributes.
- * An object of TorchScript is recognized by the name of its class. */
+/* An object of torch.nn.Module has a dict "_modules" among its first attributes. An object of TorchScript is recognized
+ * by the name of its class. */
 static bool is_module(const attn__pickle *p, const attn__pickle_node *object, const attn__pickle_node *class)
 {
     static const char script[] = "__torch__";
@@ -187,8 +187,7 @@ static bool is_module(const attn__pickle *p, const attn__pickle_node *object, co
     return false;
 }
 
-/* Returns the class of an object. In files before PyTorch 1.6, a module's class is inside a persistent id, together
- * with its source code. */
+/* In files before PyTorch 1.6, a module's class is inside a persistent id, together with its source code. */
 static const attn__pickle_node *class_of(const attn__pickle *p, const attn__pickle_node *object)
 {
     const attn__pickle_node *class = object->type == ATTN__NODE_CALL ? &p->nodes[object->function] : object;

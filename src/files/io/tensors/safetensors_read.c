@@ -88,8 +88,7 @@ static attn_status read_offsets(reader *r, const char *tensor, const json_t *inf
     return ATTN_OK;
 }
 
-/* Reads one tensor's entry in the header. The entry must have exactly three members, as in the format's reference
- * implementation. */
+/* The entry must have exactly three members, as in the format's reference implementation. */
 static attn_status read_tensor(reader *r, const char *name, const json_t *info)
 {
     attn__array array = {0};
@@ -107,7 +106,7 @@ static attn_status read_tensor(reader *r, const char *name, const json_t *info)
     return array.name ? attn__arrays_add(&r->findings->arrays, &array) : ATTN_ERROR_MEMORY;
 }
 
-/* Reads the metadata. All values must be texts. This is checked even if the caller does not request the metadata. */
+/* All values must be texts. This is checked even if the caller does not request the metadata. */
 static attn_status read_metadata(reader *r, const json_t *metadata)
 {
     const char *key;

@@ -100,8 +100,8 @@ static attn_status check_tensors(const attn_named_list *list)
     return status;
 }
 
-/* Writes the file. The header is padded with spaces, so that the tensors begin at a multiple of 64 bytes, and programs
- * that map the file can use them without a copy. */
+/* The header is padded with spaces, so that the tensors begin at a multiple of 64 bytes, and programs that map the file
+ * can use them without a copy. */
 static attn_status write_file(const attn_named_list *list, const char *path, const char *header, size_t size)
 {
     attn__output output;

@@ -239,7 +239,7 @@ static attn_status fail_entry(const attn__zip *zip, const attn__zip_entry *entry
                             entry->name_size < 100 ? (int)entry->name_size : 100, entry->name, what);
 }
 
-/* Decompresses an entry. All packed bytes must be used, and must give exactly entry->size bytes. */
+/* All packed bytes must be used, and must give exactly entry->size bytes. */
 static attn_status inflate_entry(const attn__zip *zip, const attn__zip_entry *entry, uint8_t *out)
 {
     z_stream z = {.zalloc = attn__zlib_alloc, .zfree = attn__zlib_free, .opaque = zip->input->context};
