@@ -4,20 +4,13 @@
  * sentence_bert_config.json and config_sentence_transformers.json. */
 #include "apps/encoder/encoder.h"
 
+#include "apps/checkpoint/identify.h"
 #include "base/context.h"
 #include "io/directory.h"
 #include "io/json.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* Reads a JSON file of the directory if it exists. Otherwise *config stays NULL. */
-static attn_status read_beside(const attn_encoder *encoder, const char *name, char path[ATTN__PATH],
-                               attn_config **config)
-{
-    attn_status status = attn__path(encoder->context, path, encoder->directory, name);
-    return status == ATTN_OK && attn_file_exists(path) ? attn_config_read(config, encoder->context, path) : status;
-}
 
 /* ------------------------------------------------------------------------------------------------ pooling */
 
@@ -64,7 +57,7 @@ static attn_status read_pooling(attn_encoder *encoder, const char *folder)
     char name[ATTN__PATH], path[ATTN__PATH];
     attn_config *config = NULL;
     snprintf(name, sizeof name, "%.2000s/config.json", folder);
-    attn_status status = read_beside(encoder, name, path, &config);
+    attn_status status = attn__settings_beside(&config, encoder->context, encoder->directory, name, path);
     if (status == ATTN_OK && !config)
         status = attn__fail(encoder->context, ATTN_ERROR_NOT_FOUND,
                             "%s: modules.json names it, but there is no such file", path);
@@ -131,7 +124,8 @@ attn_status attn__encoder_published(attn_encoder *encoder)
     attn_config *config = NULL;
     attn_status status = read_modules(encoder);
     if (status == ATTN_OK)
-        status = read_beside(encoder, "sentence_bert_config.json", path, &config);
+        status =
+            attn__settings_beside(&config, encoder->context, encoder->directory, "sentence_bert_config.json", path);
     if (status == ATTN_OK && config) {
         int64_t most = attn_config_int(config, "max_seq_length", 0);
         encoder->info.max_length = most > 0 && most < encoder->info.max_length ? most : encoder->info.max_length;
@@ -141,7 +135,8 @@ attn_status attn__encoder_published(attn_encoder *encoder)
                                 "%s: \"do_lower_case\" is true; the tokenizer alone changes letters here", path);
     }
     attn_config_destroy(config);
-    return status == ATTN_OK ? read_beside(encoder, "config_sentence_transformers.json", path, &encoder->prompts)
+    return status == ATTN_OK ? attn__settings_beside(&encoder->prompts, encoder->context, encoder->directory,
+                                                     "config_sentence_transformers.json", path)
                              : status;
 }
 
