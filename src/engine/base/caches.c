@@ -23,7 +23,7 @@ typedef struct level {
 } level;
 
 #if defined(__x86_64__)
-/* Returns the leaf of CPUID that lists caches. Intel and AMD have different leaves. */
+/* Intel and AMD have different leaves. */
 static unsigned leaf_of_caches(void)
 {
     enum { INTEL = 4, HIGHEST_EXTENDED = (int)0x80000000u, AMD = (int)0x8000001du };

@@ -15,8 +15,7 @@ static inline double attn__now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Returns the seconds since `begin`. The result is never negative, even if the clock of a virtual machine jumped
- * back. */
+/* The result is never negative, even if the clock of a virtual machine jumped back. */
 static inline double attn__seconds_since(double begin)
 {
     double passed = attn__now() - begin;

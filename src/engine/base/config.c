@@ -246,7 +246,7 @@ int64_t attn_config_int(const attn_config *config, const char *key, int64_t othe
     return value ? value->integer : otherwise;
 }
 
-/* Returns a real number. A setting that holds an integer is accepted too, because a file may write 1.0 as 1. */
+/* A setting that holds an integer is accepted too, because a file may write 1.0 as 1. */
 double attn_config_real(const attn_config *config, const char *key, double otherwise)
 {
     const attn_config_value *value = typed(config, key, ATTN_CONFIG_TYPE_REAL);

@@ -46,7 +46,6 @@ bool attn__key_has_member(const attn_setting *key, const char *name)
            name[n + 1 + strspn(name + n + 1, "0123456789")] == '\0';
 }
 
-/* Returns whether `name` is a key of the table or a member of a key. */
 static bool is_known(const attn__keys *keys, const char *name)
 {
     bool known = attn__key_find(keys, name) != NULL;
@@ -192,7 +191,7 @@ static const char *default_of(const work *w, const attn_setting *key)
     return otherwise;
 }
 
-/* Sets a key to its default. A key whose default is "" is not set. */
+/* A key whose default is "" is not set. */
 static attn_status set_default(attn_config *config, const attn_setting *key, const char *text)
 {
     if (!text[0])

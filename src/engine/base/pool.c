@@ -312,7 +312,7 @@ static bool run_team(int threads, void (*work)(void *user, int thread), void *us
 
 /* --------------------------------------------------------------------------------------------- regions */
 
-/* Offers the region to free workers. Workers that ran the last region are preferred. */
+/* Workers that ran the last region are preferred. */
 static void offer(region *r, int threads)
 {
     if (atomic_load(&worker_count) < threads - 1)

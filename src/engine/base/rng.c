@@ -23,7 +23,7 @@ static void philox(const attn__rng *rng, uint32_t out[4])
     out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
-/* Draws the next n numbers. Computes each block of four once. */
+/* Computes each block of four once. */
 static void draw(attn__rng *rng, uint32_t *out, int n)
 {
     uint32_t words[4];

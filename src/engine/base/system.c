@@ -78,9 +78,8 @@ static bool create_thread(pthread_t *id, const pthread_attr_t *attributes, void 
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* Allocates memory. For blocks of at least 2 MiB, huge pages are requested, because rows that are kilobytes apart would
- * otherwise need a TLB entry each. Only whole huge pages are requested, so that no partly used huge page becomes
- * resident. */
+/* For blocks of at least 2 MiB, huge pages are requested, because rows that are kilobytes apart would otherwise need a
+ * TLB entry each. Only whole huge pages are requested, so that no partly used huge page becomes resident. */
 void *attn__system_alloc(size_t size, size_t align)
 {
     void *memory = NULL;

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Returns the hash of a word. attn__mix64 is applied at the end, because the hash table uses the low bits. */
+/* attn__mix64 is applied at the end, because the hash table uses the low bits. */
 static uint64_t hash_word(const char *text, size_t length)
 {
     return attn__mix64(attn__hash_bytes(length, text, length));

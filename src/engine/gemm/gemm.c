@@ -67,7 +67,6 @@ static int64_t k_panel_at(const plan *p, int64_t k0, int64_t end)
     return attn__min(end - k0, p->k_panel);
 }
 
-/* Returns k, rounded up to a multiple of the kernel's k_step. */
 static int64_t packed_k(const plan *p, int64_t k)
 {
     return attn__round_up(k, p->kernel->k_step);
@@ -93,8 +92,7 @@ static void transpose_where_better(plan *p)
     p->transposed = true;
 }
 
-/* Returns the number of threads. Each thread gets at least some microseconds of work, because waking a thread takes
- * time. */
+/* Each thread gets at least some microseconds of work, because waking a thread takes time. */
 static int threads_for(const attn__gemm_problem *g, int threads)
 {
     const double worth = 1 << 18;
@@ -280,9 +278,8 @@ static void shorten_round(plan *p, int64_t bytes_of_k)
     p->k_round = attn__min(p->k_round, attn__max(blocks, attn__ceil_div(LEAST_ROUND, p->k_panel)) * p->k_panel);
 }
 
-/* Chooses how operands are packed. If several blocks of C need an operand, it is packed once for all blocks.
- * Exceptions: each block packs its own part of a gathered operand, of an operand of a batch, and of A if blocks are
- * wide. */
+/* If several blocks of C need an operand, it is packed once for all blocks. Exceptions: each block packs its own part
+ * of a gathered operand, of an operand of a batch, and of A if blocks are wide. */
 static void choose_packing(plan *p)
 {
     const attn__gemm_problem *g = &p->g;
@@ -381,8 +378,7 @@ void attn__gemm_plan_make(attn__gemm_plan *p, const attn__gemm_problem *problem,
     choose_blocks(p, threads);
 }
 
-/* Changes the plan to m rows. If smaller blocks need no more memory, the plan uses them, because more threads then have
- * work. */
+/* If smaller blocks need no more memory, the plan uses them, because more threads then have work. */
 void attn__gemm_plan_shorten(attn__gemm_plan *p, int64_t m)
 {
     plan shorter = *p;
@@ -602,7 +598,6 @@ typedef struct block {
     int64_t ldc;
 } block;
 
-/* Returns the offset in C of element (i, j) of a block. */
 static int64_t place_in_c(const plan *p, const block *t, int64_t i, int64_t j)
 {
     return t->batch * p->g.c_batch + (t->m0 + i) * row_of_c(p) + (t->n0 + j) * column_of_c(p);
@@ -662,8 +657,8 @@ typedef struct a_rows {
     int64_t m0, m, nk;
 } a_rows;
 
-/* Returns the number of rows of a register tile. If rows of A in place are whole pages apart, the tile has at most 8
- * rows. Such rows use the same set of the L1 cache, which has at least 8 ways. */
+/* If rows of A in place are whole pages apart, the tile has at most 8 rows. Such rows use the same set of the L1 cache,
+ * which has at least 8 ways. */
 static int64_t rows_of_tile(const plan *p, const a_rows *a)
 {
     enum { PAGE = 4096, WAYS = 8 };

@@ -47,7 +47,7 @@ static void next_tap(tap *t)
     t->x += attn__volume(t->g->in) * t->size;
 }
 
-/* Clears n elements. A branch for one element is faster, because most calls clear one or none. */
+/* A branch for one element is faster, because most calls clear one or none. */
 static void clear(char *to, int64_t n, int64_t size)
 {
     if (n == 1 && size == sizeof(float))
@@ -129,7 +129,6 @@ static bool is_one_copy(const attn__window_grid *g)
            g->kernel[0] == 1 && g->padding[0] == 0 && g->padding[X] < g->in[X];
 }
 
-/* Writes zeros to columns [begin, end) of every row of the output. */
 static void clear_columns(const tap *t, int64_t begin, int64_t end, int64_t column, int64_t columns, char *to)
 {
     int64_t width = t->g->out[X];

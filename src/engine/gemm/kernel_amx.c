@@ -75,7 +75,7 @@ static void copy(int32_t *to, int64_t ldt, const int32_t *from, int64_t ldf, con
         memcpy(to + i * ldt, from + i * ldf, (size_t)t->columns * sizeof *to);
 }
 
-/* Runs a register tile. If the tile exceeds the edge of C, it is stored through a buffer. */
+/* If the tile exceeds the edge of C, it is stored through a buffer. */
 VF_FN void run(const attn__gemm_tile *t, bool int8)
 {
     _Alignas(64) int32_t edge[ROWS * ROWS];

@@ -15,7 +15,6 @@
  *                            constant with x, the groups of A's rows, a row in each lane
  */
 
-/* Stores the vector `sum` to C, at row `row` and from column `column` on. */
 VF_FN void Q(store)(const attn__gemm_tile *t, int row, int column, vi sum)
 {
     float *c = (float *)t->c + row * t->ldc + column;
@@ -50,7 +49,7 @@ VF_FN void Q(begin)(const attn__gemm_tile *t, int32_t *rows)
 }
 #endif
 
-/* Runs one register tile. `rows` is a constant after inlining. */
+/* `rows` is a constant after inlining. */
 VF_FN void Q(tile)(const attn__gemm_tile *t, int rows)
 {
     const int8_t *a = t->a, *b = t->b;

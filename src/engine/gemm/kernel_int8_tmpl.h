@@ -40,7 +40,7 @@ static void Q(gather_square)(const attn__gemm_pack *p, const int8_t *x, int64_t 
             *to++ = (int8_t)(i < n && s < k ? x[s * p->inner] : 0);
 }
 
-/* Packs a matrix into panels. It may write past the end of A's panels (kernel.h). */
+/* It may write past the end of A's panels (kernel.h). */
 static void Q(pack)(const attn__gemm_pack *p)
 {
     enum { RUN = Q_STEP * VF_LANES };

@@ -86,7 +86,7 @@ VF_FN void tiles(const attn__gemm_tile *t, int step, vi (*multiply)(vi, vi, vi),
     }
 }
 
-/* Packs a matrix into panels. `move` copies up to `step` numbers along k from x[at] on, and pads them with zeros. */
+/* `move` copies up to `step` numbers along k from x[at] on, and pads them with zeros. */
 static void pack(const attn__gemm_pack *p, int64_t step,
                  void (*move)(const attn__gemm_pack *, int64_t, int64_t, void *))
 {

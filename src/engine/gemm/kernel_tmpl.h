@@ -31,9 +31,9 @@
         }                                                                                                              \
     } while (0)
 
-/* Runs one register tile. `rows`, `vectors` and `panel` are constants after inlining.  If A is read in place, three
- * rows share a pointer, because there are too few general registers for a pointer per row.  The loop over k is unrolled
- * to spread the cost of pointer additions and prefetches. */
+/* `rows`, `vectors` and `panel` are constants after inlining.  If A is read in place, three rows share a pointer,
+ * because there are too few general registers for a pointer per row.  The loop over k is unrolled to spread the cost of
+ * pointer additions and prefetches. */
 VF_FN void GK(tile)(const attn__gemm_tile *t, int rows, int vectors, bool panel)
 {
     enum { NEAR = 3, LINE = 64 };
@@ -139,7 +139,6 @@ VF_FN gv GK(load)(const void *x, int64_t at, int n, enum GK(kind) kind)
     return y;
 }
 
-/* Packs one panel element by element. */
 VF_FN void GK(pack_elements)(const attn__gemm_pack *p, int64_t first, int64_t n, int64_t k, GK_REAL *to,
                              enum GK(kind) kind)
 {
@@ -274,7 +273,6 @@ void VF_NAME(attn__gemm_round_row)(const float *x, int64_t n, uint16_t *y)
         vf_store_bf16_part(y + i, gv_load_part(x + i, (int)(n - i)), (int)(n - i));
 }
 
-/* Packs a matrix and rounds its numbers to bf16. */
 static void GK(pack_rounded)(const attn__gemm_pack *p)
 {
     if (p->bf16)

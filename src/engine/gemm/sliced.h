@@ -52,7 +52,7 @@ typedef struct attn__sliced_plan {
     size_t index, a, measures, sums, redone, columns; /* bytes of each part of the workspace */
 } attn__sliced_plan;
 
-/* Plans a product. A must have adjacent k and no gather, and C must be f32. */
+/* A must have adjacent k and no gather, and C must be f32. */
 void attn__sliced_plan_make(attn__sliced_plan *plan, const attn__gemm_problem *problem,
                             const attn__slices_kernel *kernel, const void *weights, attn__isa isa, int threads);
 size_t attn__sliced_workspace(const attn__sliced_plan *plan);

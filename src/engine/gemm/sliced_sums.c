@@ -241,8 +241,8 @@ static void work(void *user, int64_t index, int thread)
     t->p->kernel->end();
 }
 
-/* Divides rows into blocks and columns into parts. Each thread gets the same number of row blocks, whose sizes differ
- * by at most one tile. If there are few rows, columns are divided too. */
+/* Each thread gets the same number of row blocks, whose sizes differ by at most one tile. If there are few rows,
+ * columns are divided too. */
 void attn__sliced_divide(const attn__sliced_plan *p, int64_t rows, int64_t *row_blocks, int64_t *column_parts)
 {
     int64_t tiles = attn__ceil_div(rows, SIDE), most = ATTN__SLICED_BLOCK_ROWS / SIDE;

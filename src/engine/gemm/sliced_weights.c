@@ -43,7 +43,6 @@ static void fetch(const float *x, int64_t n)
         __builtin_prefetch(x + i, 0, 3);
 }
 
-/* Prefetches cache lines that will be written. */
 static void fetch_to_write(int8_t *data, int64_t bytes)
 {
     for (int64_t i = 0; i < bytes; i += LINE)

@@ -27,17 +27,16 @@ const uint8_t attn__slices_level[LEVELS] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48
 const float attn__slices_rise[LEVELS] = {RISE(0.498f), RISE(1), RISE(1), RISE(1), RISE(2),  RISE(2),
                                          RISE(4),      RISE(4), RISE(8), RISE(8), RISE(16), RISE(16)};
 
-/* Returns the limit of the error test. Adding up the K blocks and rounding their last sums subtracts at most 2 per
- * block + 4 from k. 2^-8 covers the roundings of the bounds themselves. */
+/* Adding up the K blocks and rounding their last sums subtracts at most 2 per block + 4 from k. 2^-8 covers the
+ * roundings of the bounds themselves. */
 float attn__slices_limit(int64_t k)
 {
     int64_t blocks = (k + ATTN__SLICES_K_BLOCK - 1) / ATTN__SLICES_K_BLOCK;
     return (float)(k - 2 * blocks - 4) * (0x1p-24f * (1 - 0x1p-8f));
 }
 
-/* Returns the scale. If the largest |x| is below 2^e / margin, the scale is 2^(23-e), so that the first slice is at
- * most 127. If the largest |x| is below 2^-96 or above 2^48, multiply-adds are used, because a sum could be subnormal
- * or overflow. */
+/* If the largest |x| is below 2^e / margin, the scale is 2^(23-e), so that the first slice is at most 127. If the
+ * largest |x| is below 2^-96 or above 2^48, multiply-adds are used, because a sum could be subnormal or overflow. */
 attn__slices_scale attn__slices_scale_of(uint32_t largest)
 {
     const float margin = 1.00395f;
@@ -76,8 +75,8 @@ void attn__slices_copy_lane(attn__slices_rows *to, int64_t to_lane, const attn__
         to->count[i][to_lane] = from->count[i][lane];
 }
 
-/* Sets the measures of a lane. Counts are rounded down after adding 2^-10. The addition only undoes the rounding of
- * 1/n: since n <= 384, a fraction is at least 1/384 below the next integer. */
+/* Counts are rounded down after adding 2^-10. The addition only undoes the rounding of 1/n: since n <= 384, a fraction
+ * is at least 1/384 below the next integer. */
 void attn__slices_note(attn__slices_rows *rows, int64_t lane, attn__slices_scale scale, int64_t n,
                        const int32_t count[LEVELS], const int32_t sums[ATTN__SLICES])
 {

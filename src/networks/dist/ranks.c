@@ -98,7 +98,6 @@ static attn_status break_with(attn_context *context, attn_status status)
     return status;
 }
 
-/* Returns the text of the context's error or, if there is none, of the status. */
 static const char *error_or(const attn_context *context, attn_status status)
 {
     const attn__error *error = attn__call_error(context);

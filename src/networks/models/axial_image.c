@@ -76,7 +76,6 @@ static void build_conv(attn__axial_image_conv *b, attn_nn_builder *builder, cons
     attn_nn_pop(builder);
 }
 
-/* Registers the blocks that m->reversible and m->depth ask for. */
 static void build_blocks(attn__axial_image *m, attn_nn_builder *builder, const attn_config *config)
 {
     static const char *const reversible[] = {"f.net", "g.net"}, *const plain[] = {"0", "1"};

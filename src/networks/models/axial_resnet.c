@@ -115,7 +115,7 @@ static attn_tensor *normed(const attn_nn_conv *conv, const attn_nn_batch_norm *n
     return attn_nn_batch_norm_forward(norm, tape, attn_nn_conv_forward(conv, tape, x));
 }
 
-/* Runs a block. *weights (weights may be NULL) gets the attention weights of both axes, [2,B,lines,groups,n,n]. */
+/* *weights (weights may be NULL) gets the attention weights of both axes, [2,B,lines,groups,n,n]. */
 static attn_tensor *block_forward(const axial_block *b, attn_tape *tape, attn_tensor *x, attn_tensor **weights)
 {
     attn_named_list maps = {.context = attn_tape_context(tape)};

@@ -43,7 +43,6 @@ static bool is_known(const sampler *s, int64_t index)
     return s->options.known && ((const uint8_t *)attn_tensor_data(s->options.known))[index] != 0;
 }
 
-/* Reports whether rows [from, to) of a slice are already known in every image. */
 static bool rows_are_known(const sampler *s, int64_t slice, int64_t from, int64_t to)
 {
     bool known = s->options.known != NULL;

@@ -193,9 +193,9 @@ static attn_tensor *add_positions(const attn__grid_positions *p, attn_tape *tape
     return attn_add(tape, attn_add(tape, x, p->rows), p->columns);
 }
 
-/* Runs a block. If `maps` is not NULL, adds the block's attention weights to `maps` in the shape [N,H,Y,X,Y+X]:
- * first the Y weights over the pixel's column, then the X weights over its row. The weights of the axis along which
- * the block does not attend are zero. */
+/* If `maps` is not NULL, adds the block's attention weights to `maps` in the shape [N,H,Y,X,Y+X]: first the Y weights
+ * over the pixel's column, then the X weights over its row. The weights of the axis along which the block does not
+ * attend are zero. */
 static attn_tensor *run_block(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x, int axis,
                               attn_causal causal, attn_named_list *maps)
 {
@@ -281,7 +281,7 @@ const attn__axial_transformer *attn__axial_transformer_of(const attn_model *mode
     return NULL;
 }
 
-/* Computes the logits. Returns NULL and sets an error if the model or its inputs do not fit. */
+/* Returns NULL and sets an error if the model or its inputs do not fit. */
 static attn_tensor *checked_logits(attn_model *model, attn_tape *tape, const attn_tensor *x, const attn_tensor *slices,
                                    attn_tensor **ids, attn_named_list *maps)
 {

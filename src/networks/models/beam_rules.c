@@ -7,8 +7,7 @@
 
 #include <math.h>
 
-/* Returns the index of a token's logit in a row, or -1 if the row does not have the token. The search is binary,
- * because the tokens of a row are ascending. */
+/* The search is binary, because the tokens of a row are ascending. */
 int64_t attn__beam_place(const attn__beam_row *x, int32_t token)
 {
     int64_t low = 0, high = x->n;
@@ -43,7 +42,6 @@ void attn__beam_forbid_banned(const attn__beam *beam, const attn__beam_row *x)
         forbid(x, beam->options.banned[i]);
 }
 
-/* Returns token i of a hypothesis, where token 0 is the start token. */
 static int32_t token_at(const attn__beam *beam, const int32_t *ids, int64_t i)
 {
     return i == 0 ? beam->options.bos : ids[i - 1];

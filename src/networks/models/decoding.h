@@ -16,11 +16,11 @@ typedef struct attn_decoding_options {
     bool first_position; /* true: every token is decoded at position 0, as in Dive into Deep Learning */
 } attn_decoding_options;
 
-/* Begins decoding. Encodes `src`, I32 [B,Ts], on `tape`, which should not record. The lengths src_lens are I32 [B] or
- * NULL. Afterwards the tape may be reset and src freed. The decoding has B * beam rows, and the rows of one sentence
- * are adjacent. `options` may be NULL. Destroy the decoding with attn_decoding_destroy. ATTN_ERROR_UNSUPPORTED: the
- * model has no decoder. ATTN_ERROR_SHAPE, ATTN_ERROR_ARGUMENT: src or an option does not fit. ATTN_ERROR_MEMORY: there
- * is no memory. */
+/* Encodes `src`, I32 [B,Ts], on `tape`, which should not record. The lengths src_lens are I32 [B] or NULL. Afterwards
+ * the tape may be reset and src freed. The decoding has B * beam rows, and the rows of one sentence are adjacent.
+ * `options` may be NULL. Destroy the decoding with attn_decoding_destroy. ATTN_ERROR_UNSUPPORTED: the model has no
+ * decoder. ATTN_ERROR_SHAPE, ATTN_ERROR_ARGUMENT: src or an option does not fit. ATTN_ERROR_MEMORY: there is no
+ * memory. */
 attn_status attn_decoding_create(attn_decoding **decoding, attn_model *model, attn_tape *tape, const attn_tensor *src,
                                  const attn_tensor *src_lens, const attn_decoding_options *options);
 void attn_decoding_destroy(attn_decoding *decoding); /* Frees the decoding, which may be NULL. */

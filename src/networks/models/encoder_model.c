@@ -233,7 +233,6 @@ static void heads_forward(const encoder_model *m, const attn__call *call, const 
 
 /* ------------------------------------------------------------------------------------------------ a run */
 
-/* Checks that the model has the heads of the wanted outputs. */
 static bool has_heads(const encoder_model *m, const attn__call *call, bool packed)
 {
     attn_tensor *slot;

@@ -27,8 +27,8 @@ static void embedding_init(attn_nn_embedding *embedding, attn_nn_builder *builde
     attn_nn_pop(builder);
 }
 
-/* Registers the positions of the rows. In ESM-MSA-1 a position has one channel, which is added to all channels of a
- * token. In ESM-MSA-1b a position has all channels. */
+/* In ESM-MSA-1 a position has one channel, which is added to all channels of a token. In ESM-MSA-1b a position has all
+ * channels. */
 static void msa_positions_init(attn__msa *m, attn_nn_builder *builder, const attn_config *config)
 {
     enum { MOST_ROWS = 1024 };

@@ -22,7 +22,7 @@ static const attn_port *find_port(const attn_port *ports, int n, const char *nam
     return NULL;
 }
 
-/* Returns the i-th element of a tensor as a double. A double represents all valid ids exactly. */
+/* A double represents all valid ids exactly. */
 static double number_at(const attn_tensor *x, int64_t i)
 {
     const void *data = attn_tensor_data(x);

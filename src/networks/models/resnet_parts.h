@@ -30,7 +30,6 @@ typedef struct attn__resnet {
 extern const char *const attn__resnet_names[], *const attn__resnet_stems[], *const attn__resnet_norms[];
 /* number of blocks in each stage, in the order of attn__resnet_names */
 extern const int64_t attn__resnet_blocks[][ATTN__RESNET_NAMED_STAGES];
-/* Returns the number of stages of the network with this config. */
 int64_t attn__resnet_stages(const attn_config *config);
 
 /* The config keys that all residual networks have. norm is the default of the key for the kind of norm, and

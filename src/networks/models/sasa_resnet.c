@@ -72,10 +72,9 @@ static int depth_of(int64_t layers)
     return i;
 }
 
-/* Initializes the attention of a block. Relative positions span all channels together: the first heads use only row
- * positions, and the last heads only column positions. The tables of positions then have the width for which the models
- * have as many parameters as in the paper: 10.3, 14.1 and 18.0 million. Scores are not scaled, as in eq. 2 of the
- * paper. */
+/* Relative positions span all channels together: the first heads use only row positions, and the last heads only column
+ * positions. The tables of positions then have the width for which the models have as many parameters as in the paper:
+ * 10.3, 14.1 and 18.0 million. Scores are not scaled, as in eq. 2 of the paper. */
 static void attention_init(attn_nn_image_attention *attention, attn_nn_builder *builder, const attn_config *config,
                            int64_t width)
 {
@@ -168,9 +167,9 @@ static attn_tensor *normed(const attn_nn_conv *conv, const attn_nn_batch_norm *n
     return attn_nn_batch_norm_forward(norm, tape, attn_nn_conv_forward(conv, tape, x));
 }
 
-/* Runs a block. Attention runs at full resolution. If the block halves the image, the mean over 2 x 2 pixels
- * follows. If a side is odd, the mean leaves out the last row or column. The shortcut's convolution of stride 2
- * keeps it, so the shortcut's result is cropped. */
+/* Attention runs at full resolution. If the block halves the image, the mean over 2 x 2 pixels follows. If a side is
+ * odd, the mean leaves out the last row or column. The shortcut's convolution of stride 2 keeps it, so the shortcut's
+ * result is cropped. */
 static attn_tensor *block_forward(const bottleneck *b, attn_tape *tape, attn_tensor *x, attn_tensor **map)
 {
     attn_tensor *y = attn_activate(tape, normed(&b->conv1, &b->norm1, tape, x), ATTN_ACTIVATION_RELU);

@@ -93,7 +93,7 @@ static attn_tensor *encoder_states(const encoder *e, attn_tape *tape, const attn
     return attn_nn_gru_forward(&e->rnn, tape, x, hidden, lens);
 }
 
-/* Runs the encoder. `hidden` gets the final state of each layer. */
+/* `hidden` gets the final state of each layer. */
 static memory encode(const bahdanau *m, attn_tape *tape, const attn_tensor *src, const attn_tensor *lens,
                      attn_tensor **hidden)
 {
@@ -117,7 +117,6 @@ static attn_tensor *decode_step(const bahdanau *m, attn_tape *tape, const memory
     return attn_nn_gru_forward(&m->decoder, tape, attn_concat(tape, both, 2, 2), hidden, NULL);
 }
 
-/* The states and the attention weights of each step. */
 typedef struct steps {
     int64_t n;
     attn_tensor **state, **weights;

@@ -155,8 +155,8 @@ static attn_tensor *step(attn_decoding *decoding, attn_tape *tape, const attn_te
     return attn_reshape(tape, x, 2, (int64_t[]){rows, -1});
 }
 
-/* Reorders the rows. Only the self-attention caches are reordered, because all hypotheses of a sentence share the
- * keys and values of the encoder. */
+/* Only the self-attention caches are reordered, because all hypotheses of a sentence share the keys and values of the
+ * encoder. */
 static attn_status reorder(attn_decoding *decoding, const int64_t *rows)
 {
     state *s = decoding->state;

@@ -93,7 +93,7 @@ attn_tensor *attn__transformer_encode(const attn__transformer_encoder *encoder, 
     return attn__transformer_encode_input(encoder, tape, &input, &(attn__encoder_maps){.weights = weights});
 }
 
-/* Runs block i. *map gets the block's weights if it is not NULL. */
+/* *map gets the block's weights if it is not NULL. */
 static attn_tensor *run_block(const attn__transformer_encoder *encoder, attn_tape *tape, int i, attn_tensor *x,
                               const attn__encoder_input *input, attn_tensor **map)
 {

@@ -90,7 +90,7 @@ static bool segments_fit(attn_tape *tape, const attn_tensor *x, const attn_tenso
     return false;
 }
 
-/* Adds the embedding of segments to x. If there are no segment ids, every token belongs to the first segment. */
+/* If there are no segment ids, every token belongs to the first segment. */
 static attn_tensor *add_segments(const attn_nn_embedding *layer, attn_tape *tape, attn_tensor *x,
                                  const attn_tensor *segments)
 {

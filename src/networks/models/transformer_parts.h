@@ -79,7 +79,6 @@ typedef struct attn__transformer_encoder {
     attn_nn_layer_norm norm; /* norm of the last block's output; it is used only if its weight is not NULL */
 } attn__transformer_encoder;
 
-/* The input of an encoder. */
 typedef struct attn__encoder_input {
     const attn_tensor *tokens;    /* I32 [B,T]; of packed texts [1,N] */
     const attn_tensor *segments;  /* I32 like the tokens; NULL: all tokens belong to the first segment */

@@ -32,8 +32,8 @@ static bool options_fit(attn_nn_builder *builder, const attn_nn_conv_options *o)
     return true;
 }
 
-/* Returns the initial values of the weight. With PyTorch's policy, weight and bias are uniform in (-b, b) with b =
- * 1/sqrt(fan_in). fan_in is the kernel's size times the number of input channels of a group. */
+/* With PyTorch's policy, weight and bias are uniform in (-b, b) with b = 1/sqrt(fan_in). fan_in is the kernel's size
+ * times the number of input channels of a group. */
 static attn_nn_initializer weight_fill(const attn_nn_builder *builder, const attn_nn_conv_options *o)
 {
     if (o->zero)

@@ -211,8 +211,8 @@ static void describe(attn_problem *p, const attn_nn_generalized_attention *layer
     }
 }
 
-/* Adds the tables of relative positions to the attention. An axis of length 1 needs no table: its only distance
- * would add the same value to all scores of a query, and softmax ignores this. */
+/* An axis of length 1 needs no table: its only distance would add the same value to all scores of a query, and softmax
+ * ignores this. */
 static bool add_tables(attn_attention *a, const attn_nn_generalized_attention *layer, attn_tape *tape,
                        const operands *o, const int64_t shape[4])
 {

@@ -42,7 +42,6 @@ void attn_nn_kv_cache_free(attn_nn_kv_cache *cache)
     *cache = (attn_nn_kv_cache){0};
 }
 
-/* Returns the number of bytes of one token in one row of the cache. */
 static size_t token_bytes(const attn_tensor *x)
 {
     return (size_t)attn_tensor_length(x, 2) * attn_dtype_size(attn_tensor_dtype(x));

@@ -209,7 +209,7 @@ attn_tensor *attn_nn_gru_forward(const attn_nn_gru *layer, attn_tape *tape, attn
 typedef struct attn_nn_packed {
     const attn_tensor *offsets;   /* I32 [S + 1]: sequence s has the tokens from offsets[s] to offsets[s + 1] */
     const attn_tensor *positions; /* I32 [1,N]: the position of each token in its sequence */
-    int64_t longest;              /* length of the longest sequence */
+    int64_t longest;
 } attn_nn_packed;
 
 /* The keys that a query can attend, and the score of masked keys. */
@@ -331,8 +331,7 @@ typedef struct attn_nn_self_attention {
     attn_nn_linear to_q, to_kv, to_out;
     int64_t heads, dim_head;
 } attn_nn_self_attention;
-/* Initializes the layer. dim_head 0 means dim / heads. ATTN_ERROR_ARGUMENT: dim_head is 0 and heads does not divide
- * dim. */
+/* dim_head 0 means dim / heads. ATTN_ERROR_ARGUMENT: dim_head is 0 and heads does not divide dim. */
 void attn_nn_self_attention_init(attn_nn_self_attention *layer, attn_nn_builder *builder, int64_t dim, int64_t heads,
                                  int64_t dim_head);
 /* Attends x [B,T,D] to kv [B,S,D] (NULL: x). Returns [B,T,D]; *weights gets [B,H,T,S]. */

@@ -25,7 +25,7 @@ typedef struct attn_nn_msa_attention {
     /* true: each row has its own attention map and its own padding, and scores are scaled by 1/sqrt(D/H) */
     bool untied;
 } attn_nn_msa_attention;
-/* Initializes the layer. ATTN_ERROR_ARGUMENT: `heads` does not divide `dim`. */
+/* ATTN_ERROR_ARGUMENT: `heads` does not divide `dim`. */
 void attn_nn_msa_attention_init(attn_nn_msa_attention *layer, attn_nn_builder *builder, int64_t dim, int64_t heads,
                                 double dropout, double fill);
 /* Attends along the rows of x. `keep` is U8 [B,R,C], zero for padding, or NULL. *weights gets [H,B,C,C], or

@@ -33,8 +33,8 @@ typedef struct attn_nn_conv {
     attn_tensor *weight, *bias;
     attn_conv geometry;
 } attn_nn_conv;
-/* Initializes the layer. ATTN_ERROR_ARGUMENT: the number of axes is not 1 to 3, the groups do not divide the
- * channels, or the activation is unknown. */
+/* ATTN_ERROR_ARGUMENT: the number of axes is not 1 to 3, the groups do not divide the channels, or the activation is
+ * unknown. */
 void attn_nn_conv_init(attn_nn_conv *layer, attn_nn_builder *builder, const attn_nn_conv_options *options);
 /* Applies the convolution to x [B,in,spatial...]. Returns [B,out,spatial'...] with spatial' = (spatial + 2 padding -
  * dilation (kernel - 1) - 1) / stride + 1. */
@@ -112,8 +112,8 @@ typedef struct attn_nn_image_attention {
     attn_tensor *row, *col;
     attn_nn_image_attention_options options;
 } attn_nn_image_attention;
-/* Initializes the layer. ATTN_ERROR_ARGUMENT: the window is even, the number of channels to halve is odd, or there
- * is no `wout` while out_channels is not heads * mid. */
+/* ATTN_ERROR_ARGUMENT: the window is even, the number of channels to halve is odd, or there is no `wout` while
+ * out_channels is not heads * mid. */
 void attn_nn_image_attention_init(attn_nn_image_attention *layer, attn_nn_builder *builder,
                                   const attn_nn_image_attention_options *options);
 /* Applies the layer to x [B,in,Y,X]. Returns [B,out,Y',X'] with Y' = ceil(Y / stride) and X' = ceil(X / stride).
@@ -161,7 +161,7 @@ typedef struct attn_nn_non_local {
     int64_t inter;
     bool sub_sample, batch_norm;
 } attn_nn_non_local;
-/* Initializes the block. inter 0 means in / 2, but at least 1. spatial: number of axes, 1 to 3. */
+/* inter 0 means in / 2, but at least 1. spatial: number of axes, 1 to 3. */
 void attn_nn_non_local_init(attn_nn_non_local *layer, attn_nn_builder *builder, int64_t in, int64_t inter, int spatial,
                             attn_nn_pairwise pairwise, bool sub_sample, bool batch_norm);
 /* Applies the block to x [B,in,spatial...] and returns the same shape. *weights (may be NULL) gets [B,N,Nk], where N
@@ -281,8 +281,8 @@ typedef struct attn_nn_position_sensitive_attention {
     int64_t groups, length;
     int axis;
 } attn_nn_position_sensitive_attention;
-/* Initializes the layer. `axis` is 2 for attention along the columns, 3 for attention along the rows.
- * ATTN_ERROR_ARGUMENT: 2*groups does not divide out. */
+/* `axis` is 2 for attention along the columns, 3 for attention along the rows. ATTN_ERROR_ARGUMENT: 2*groups does not
+ * divide out. */
 void attn_nn_position_sensitive_attention_init(attn_nn_position_sensitive_attention *layer, attn_nn_builder *builder,
                                                int64_t in, int64_t out, int64_t groups, int64_t length, int axis);
 /* Applies the layer to x [B,in,Y,X]. Returns [B,out,Y,X]; *weights (weights may be NULL) gets

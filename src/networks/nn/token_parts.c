@@ -24,8 +24,8 @@ double attn__tokens_packed(const attn_context *context, bool bf16)
 
 enum { LEAST_AT_ONCE = 1024, MOST_AT_ONCE = 4096 };
 
-/* Returns the number of tokens that are projected at once. The number is larger on AMX: all threads wait for the
- * thread that computes the last rows, which with 1,024 rows costs an eighth of the time. */
+/* The number is larger on AMX: all threads wait for the thread that computes the last rows, which with 1,024 rows costs
+ * an eighth of the time. */
 int64_t attn__tokens_at_once(const attn_context *context, bool bf16)
 {
     return in_parts(context, bf16) ? MOST_AT_ONCE : LEAST_AT_ONCE;

@@ -58,7 +58,7 @@ typedef struct attn__all_reduce_piece {
     /* true: write p2 and s2 past the caches, because they are too large for the caches */
     bool past;
 } attn__all_reduce_piece;
-/* Gets the next piece. After the last piece, returns false, and the next call begins with the first piece again. */
+/* After the last piece, returns false, and the next call begins with the first piece again. */
 bool attn__all_reduce_next(attn__all_reduce *all_reduce, attn__all_reduce_piece *piece);
 /* Ends the step on all ranks after each rank has computed its part. After an error the parameters are unchanged. */
 attn_status attn__all_reduce_commit(attn__all_reduce *all_reduce);

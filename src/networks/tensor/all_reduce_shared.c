@@ -226,7 +226,7 @@ attn_status attn__shared_adopt(attn__all_reduce *e)
     return ATTN_OK;
 }
 
-/* Ends the sharing. The tensors keep their shared memory, which becomes private to this rank. */
+/* The tensors keep their shared memory, which becomes private to this rank. */
 void attn__shared_destroy(attn__all_reduce *e)
 {
     if (!e->shared)

@@ -27,8 +27,8 @@ typedef struct attn__depthwise {
  * is multiplied by the zeros around dy. */
 bool attn__depthwise_forward(attn_tape *tape, const attn__depthwise *conv);
 bool attn__depthwise_input_gradient(attn_tape *tape, const attn__depthwise *conv);
-/* Computes dw. If infinite or NaN values of x may have been multiplied by zeros, sets finite[group] to false and does
- * not write dw of this group. */
+/* If infinite or NaN values of x may have been multiplied by zeros, sets finite[group] to false and does not write dw
+ * of this group. */
 bool attn__depthwise_weight_gradient(attn_tape *tape, const attn__depthwise *conv, bool *finite);
 
 #endif

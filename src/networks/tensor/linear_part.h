@@ -21,7 +21,7 @@ typedef struct attn__linear_part {
     attn_tensor *y;
 } attn__linear_part;
 
-/* Computes the part. Returns false and records an error if there is no memory or a tensor is NULL. */
+/* Returns false and records an error if there is no memory or a tensor is NULL. */
 bool attn__linear_part_run(attn_tape *tape, const attn__linear_part *part);
 
 /* Computes the part into a new tensor of type `dtype`. Its shape is that of x, with `out` as the length of the last

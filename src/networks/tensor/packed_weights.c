@@ -110,8 +110,8 @@ static const attn__packed *look(const attn__packed_weights *all, const attn_tens
     return NULL;
 }
 
-/* Packs a weight. Returns NULL if there is no memory. The memory comes from the context, because the packed weight may
- * outlive the tape and its pool, and because only one thread may use a pool. */
+/* Returns NULL if there is no memory. The memory comes from the context, because the packed weight may outlive the tape
+ * and its pool, and because only one thread may use a pool. */
 static const attn__packed *pack(attn__packed_weights *all, const attn_tensor *w, attn_precision precision)
 {
     attn_tape tape = {.context = all->context, .precision = precision};

@@ -101,7 +101,6 @@ static bool is_aligned(const void *memory)
     return memory && (uintptr_t)memory % ALIGN == 0;
 }
 
-/* Finds the weights in a packed matrix. */
 static attn_status open_packed(attn_context *context, const void *packed, attn__weights *w)
 {
     const head *h = packed;

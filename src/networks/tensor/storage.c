@@ -74,7 +74,7 @@ static attn__storage *best_fit(attn__pool *pool, bool small, size_t size)
     return best;
 }
 
-/* Splits a block after `size` bytes. The rest becomes an idle block if it is large enough for one. */
+/* The rest becomes an idle block if it is large enough for one. */
 static void split(attn__storage *block, size_t size)
 {
     size_t least = block->small ? LEAST_SMALL : LEAST_LARGE, rest = block->size - size;

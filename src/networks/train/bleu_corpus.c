@@ -11,8 +11,8 @@
 
 enum { ORDERS = 4 };
 
-/* Computes the score. The first order of n-grams without a match counts as 1/2 match, the second as 1/4 match, and so
- * on. If no order has a match, the score is 0. */
+/* The first order of n-grams without a match counts as 1/2 match, the second as 1/4 match, and so on. If no order has a
+ * match, the score is 0. */
 static void score(attn_bleu *bleu, const attn__ngrams orders[ORDERS])
 {
     double halves = 1, log_sum = 0;

@@ -39,8 +39,7 @@ static double probability(const attn_tensor *logits, int64_t row, int64_t output
     return exp(attn__number(logits, row + class) - largest) / sum;
 }
 
-/* Returns the cost of assigning query `at` to object `object`. Queries are counted over all blocks and images, and
- * objects over all images. */
+/* Queries are counted over all blocks and images, and objects over all images. */
 static double cost_of(const set_loss *s, int64_t at, int64_t object)
 {
     const double *target = s->targets->boxes + 4 * object;

@@ -23,8 +23,8 @@ typedef struct attn_job {
     /* Returns the metric of the last validation, of which larger values are better. If it is not NaN, the metric
      * decides which parameters are the best, otherwise the validation loss does. May be NULL. */
     double (*judge)(void *user);
-    /* Saves the run. Called at the end of each epoch, every `save_every` steps, and when the run stops early.
-     * `improved` is true if the current parameters are the best so far. */
+    /* Called at the end of each epoch, every `save_every` steps, and when the run stops early. `improved` is true if
+     * the current parameters are the best so far. */
     attn_status (*save)(void *user, bool improved);
     /* Reports progress. If it returns false, the run is saved and stops. May be NULL. */
     bool (*progress)(void *user, const attn_progress *progress);

@@ -61,8 +61,7 @@ static int64_t block_count(int64_t elements)
     return (elements + ATTN__ELEMENTWISE_BLOCK - 1) / ATTN__ELEMENTWISE_BLOCK;
 }
 
-/* Returns whether parameter i is trained. A parameter that was frozen after the optimizer was created is not trained,
- * but its moments stay in the state. */
+/* A parameter that was frozen after the optimizer was created is not trained, but its moments stay in the state. */
 static bool trained(const attn_optimizer *optimizer, int64_t i)
 {
     return optimizer->each[i].moments >= 0 && attn_tensor_requires_grad(optimizer->parameters->items[i].tensor);

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Reports whether n numbers are finite. It multiplies each number by 0, since infinity and NaN times 0 are NaN. */
+/* It multiplies each number by 0, since infinity and NaN times 0 are NaN. */
 static bool is_finite(const float *x, int64_t n)
 {
     float check = 0.0f;

@@ -161,8 +161,7 @@ int64_t attn__batch_split_index(const attn__batch_split *split, const attn__cano
 enum { SLOTS = 16 }; /* maximum number of slots, because each slot needs memory for sums */
 enum { SHARED = ATTN_WANT_DW | ATTN_WANT_DTABLES }; /* gradients to which all items add */
 
-/* Divides the items into slots. If there are no items, there is memory for one slot of zeros, which become the
- * gradients. */
+/* If there are no items, there is memory for one slot of zeros, which become the gradients. */
 attn__slots attn__slots_make(const attn__canonical *canonical, void *memory)
 {
     attn__slots slots = {.canonical = canonical,
@@ -202,7 +201,7 @@ void attn__slots_store(const attn__slots *slots, const attn__execution *arrays)
     attn__sums_store(&sums, slots->canonical, arrays);
 }
 
-/* Reports whether some axis has stride 0. The axis of packed sequences is ignored: its indices are different tokens. */
+/* The axis of packed sequences is ignored: its indices are different tokens. */
 static bool is_broadcast(const attn__canonical *canonical, attn__operand op)
 {
     bool broadcast = false;

@@ -10,7 +10,7 @@ int64_t attn__packed_sequence(const attn__canonical *canonical, int64_t batch)
     return attn__offsets_index(&canonical->batch, canonical->problem.packed.batch_dim, batch);
 }
 
-/* Returns the number of rows of a sequence. A row is an index over all QUERY axes. */
+/* A row is an index over all QUERY axes. */
 static int64_t rows_of(const attn__canonical *canonical, const attn__execution *arrays, int64_t sequence)
 {
     int64_t longest = canonical->query.axis[canonical->problem.packed.query_dim].dim.n;

@@ -89,8 +89,7 @@ static inline void attn__largest_cut(attn__largest *of)
     of->n = kept;
 }
 
-/* Adds the score of a key. Keys are added in order, and an earlier key wins a tie. A masked key has the score
- * -infinity. */
+/* Keys are added in order, and an earlier key wins a tie. A masked key has the score -infinity. */
 static inline void attn__largest_add(attn__largest *of, double score, int64_t key)
 {
     of->has_nan |= score != score;

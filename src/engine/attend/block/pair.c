@@ -155,7 +155,6 @@ void attn__pair_value(attn__pair *pair, const attn__spot *spot)
     }
 }
 
-/* Computes the maximum of a row's scores and the logarithm of their sum of exponentials. */
 static attn__normalizer normalizer_from_scores(attn__pair *pair, const attn__row *row)
 {
     double max = (double)-INFINITY, sum = 0;
@@ -174,7 +173,6 @@ static attn__normalizer normalizer_from_scores(attn__pair *pair, const attn__row
     return (attn__normalizer){max, sum == 0 ? 0 : log(sum), 0};
 }
 
-/* Returns the number of keys of the row's packed sequence, or of all keys. */
 static int64_t keys_of(const attn__row *row)
 {
     const attn__canonical *canonical = row->canonical;

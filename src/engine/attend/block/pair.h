@@ -22,8 +22,8 @@ typedef struct attn__pair {
     double *dqs, *dks, *dws, *dw2s;       /* [contract]: gradients of qs, ks, ws and w2s */
     double *vs, *sum, *douts;             /* [value] */
     double *table_row[ATTN_MAX_RELATIVE]; /* the last row read of each table; 0 in channels outside of [begin, end) */
-    attn__score_rows rows;                /* the rows of q, k, w and w2 of a pair */
-    attn__largest largest;                /* the largest scores of the row; only with top_k */
+    attn__score_rows rows;
+    attn__largest largest; /* the largest scores of the row; only with top_k */
 } attn__pair;
 
 /* Returns the bytes of scratch memory of one thread, or SIZE_MAX if the size overflows. */
@@ -47,7 +47,6 @@ void attn__pair_row(attn__pair *pair, const attn__row *row, attn__normalizer *no
 double attn__pair_score(attn__pair *pair, attn__spot *spot);
 /* Writes the value of the key plus the rows of value tables to pair->vs. */
 void attn__pair_value(attn__pair *pair, const attn__spot *spot);
-/* Returns the normalized weight of a key that has the score `score`. */
 double attn__row_weight(const attn__row *row, const attn__normalizer *normalizer, double score);
 
 #endif

@@ -30,7 +30,6 @@ static const char *row_of(const attn__prefetch *a, int stream, int64_t row)
     return a->stream[stream].base + (at ? at[row] : row) * a->stream[stream].step;
 }
 
-/* Copies the rows before row `end` of a stream that have not been copied yet. */
 static void copy_rows(attn__prefetch *a, int stream, int64_t end)
 {
     for (; a->stream[stream].copied < end; a->stream[stream].copied++) {

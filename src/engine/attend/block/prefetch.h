@@ -23,7 +23,7 @@ typedef struct attn__prefetch {
         char *to;                  /* destination of copied rows; NULL if rows are not copied */
         int64_t to_step, copied;   /* bytes between two copied rows; number of rows copied so far */
     } stream[ATTN__PREFETCH_STREAMS];
-    int streams, now;       /* number of streams; index of the current stream */
+    int streams, now;
     int64_t row, run, line; /* position of the next prefetch in the current stream */
     int64_t each;           /* cache lines per portion */
 } attn__prefetch;
@@ -38,7 +38,6 @@ static inline void attn__prefetch_clear(attn__prefetch *a)
 /* Adds `rows` rows to the list. Each row has `runs` runs of `bytes` bytes. A negative `rows` adds nothing. */
 void attn__prefetch_add_runs(attn__prefetch *prefetch, const void *base, int64_t step, const int64_t *row_at,
                              int64_t rows, int64_t runs, int64_t run_step, int64_t bytes);
-/* Adds rows that have one run each to the list. */
 static inline void attn__prefetch_add(attn__prefetch *a, const void *base, int64_t step, const int64_t *row_at,
                                       int64_t rows, int64_t bytes)
 {
@@ -55,7 +54,7 @@ static inline void attn__prefetch_copy(attn__prefetch *a, void *to, int64_t to_s
     a->stream[last].copied = 0;
 }
 
-/* Divides the list into `portions` portions. It must be called after all streams were added. */
+/* It must be called after all streams were added. */
 static inline void attn__prefetch_divide(attn__prefetch *a, int64_t portions)
 {
     int64_t lines = 0;

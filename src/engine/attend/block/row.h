@@ -13,8 +13,8 @@
 typedef struct attn__row {
     const attn__canonical *canonical;
     const attn__execution *arrays;
-    int64_t index[ATTN_MAX_DIMS];     /* the query's index along each query axis */
-    int64_t offset[ATTN__OPERANDS];   /* offset of the row in each operand */
+    int64_t index[ATTN_MAX_DIMS]; /* the query's index along each query axis */
+    int64_t offset[ATTN__OPERANDS];
     int64_t table[ATTN_MAX_RELATIVE]; /* offset of the batch index in each table */
     int64_t base[ATTN_MAX_WINDOWS];   /* position of tap 0 in each window */
     bool absent;                      /* the query is past the end of its packed sequence; the offsets are invalid */

@@ -131,7 +131,7 @@ typedef struct runs {
     size_t stride;
     int64_t index[ATTN_MAX_DIMS];
     int64_t offset;
-    int64_t length, step; /* length and stride of every run */
+    int64_t length, step;
 } runs;
 
 static inline runs runs_of(const attn__group *group, attn__operand op, int64_t offset)

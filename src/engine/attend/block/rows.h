@@ -49,7 +49,6 @@ void attn__offsets_fill(const attn__group *group, size_t stride, int64_t first, 
 /* Writes `base` plus the offsets of indices [first, first + count). `base` is usually the offset of a batch index. */
 void attn__offsets_from(const attn__group *group, size_t stride, int64_t base, int64_t first, int64_t count,
                         int64_t *out);
-/* Returns the offset of one index of the group. */
 int64_t attn__offsets_one(const attn__group *group, size_t stride, int64_t index);
 static inline void attn__query_offsets(const attn__canonical *canonical, size_t stride, int64_t batch, int64_t first,
                                        int64_t count, int64_t *out)
@@ -58,7 +57,6 @@ static inline void attn__query_offsets(const attn__canonical *canonical, size_t 
                        out);
 }
 
-/* Writes the offsets of an operand's rows [first, first + count) for a batch index. */
 static inline void attn__operand_offsets(const attn__canonical *canonical, attn__operand op, int64_t batch,
                                          int64_t first, int64_t count, int64_t *out)
 {
@@ -79,7 +77,6 @@ static inline int64_t attn__offsets_index(const attn__group *group, int axis, in
 void attn__offsets_indices(const attn__group *group, int axis, int64_t first, int64_t count, int64_t *out);
 /* Reports whether every index i has the offset i * step. */
 bool attn__offsets_even(const attn__group *group, size_t stride, int64_t step);
-/* Reports whether the group's elements are contiguous with this stride. */
 static inline bool attn__offsets_adjacent(const attn__group *group, size_t stride)
 {
     return attn__offsets_even(group, stride, 1);
@@ -129,7 +126,6 @@ typedef struct attn__place {
     uint64_t drop;
 } attn__place;
 
-/* Moves the offsets of `place` by `by` indices along one BATCH axis. */
 static inline void attn__place_advance(attn__place *place, const attn__axis *axis, int64_t by)
 {
 #define ATTN_X(NAME, field, roles, positional) place->at.field += by * axis->dim.field;
@@ -182,7 +178,6 @@ static inline bool attn__rows_plan_prefetch(attn__prefetch *list, const attn__ca
 
 /* ----------------------------------------------------------------------------------- elements as doubles */
 
-/* Returns element i of an array of any data type. */
 static inline double attn__load(attn_dtype dtype, const void *base, int64_t i)
 {
     if (dtype == ATTN_F32)

@@ -65,7 +65,7 @@ typedef struct rows {
     int64_t offset[CHUNK];
 } rows;
 
-/* Starts the iterator. The offsets are not cleared, because that takes a percent of a small head. */
+/* The offsets are not cleared, because that takes a percent of a small head. */
 static void start(rows *r, const attn__canonical *canonical, size_t stride, int64_t batch, int64_t first, int64_t count)
 {
     r->canonical = canonical;

@@ -27,7 +27,6 @@ static inline float attn__softcap(const attn__canonical *canonical)
     return (float)canonical->problem.softcap * (float)ATTN__LOG2E;
 }
 
-/* Returns the score of a masked key: mask_fill, or -infinity if the problem has none. */
 static inline float attn__masked_score(const attn__canonical *canonical)
 {
     double fill = canonical->problem.mask_fill;

@@ -14,7 +14,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Applies the softcap: s = cap * tanh(s / cap). Also computes its derivative. */
 static inline void attn__f64_cap(double cap, double *s, double *slope, int64_t n)
 {
     for (int64_t j = 0; j < n; j++) {
@@ -39,7 +38,6 @@ static inline double attn__f64_hide(double out, double fill, uint8_t *seen, doub
     return count;
 }
 
-/* Masks the pairs outside of [from, to) by the score -infinity. */
 static inline void attn__f64_limit(int64_t from, int64_t to, double *s, int64_t n)
 {
     for (int64_t j = 0; j < from; j++)

@@ -61,7 +61,7 @@ typedef struct attn__table_memory {
     float *rows;   /* [rows][ld]; NULL if the solver needs no rows */
     float *across; /* [channels][ld_across], the transposed rows */
     int64_t *at;   /* offset of the table that the panel holds; INT64_MIN if the panel is empty */
-    bool *finite;  /* whether all numbers of the table are finite */
+    bool *finite;
 } attn__table_memory;
 
 void attn__table_memory_take(const attn__table_panel *panel, attn__arena *arena, bool rows, attn__table_memory *memory);

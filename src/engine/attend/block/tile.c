@@ -163,7 +163,6 @@ bool attn__tile_sees(attn__tile *t, const attn__visible_span *span)
     return true;
 }
 
-/* Loads the bias unless t->bias holds it. */
 static void load_bias(attn__tile *t, bool by_query)
 {
     attn__bias bias = attn__bias_of(t->canonical, t->arrays, false, t->rows->bias + t->row, t->nrows,
@@ -180,7 +179,6 @@ static void load_bias(attn__tile *t, bool by_query)
 
 /* -------------------------------------------------------------------------------------------------- forward */
 
-/* Sets the scores of masked pairs to `score`. */
 static void hide(attn__tile *t, float score)
 {
     const attn__tile_plan *plan = t->plan;

@@ -49,7 +49,7 @@ typedef struct attn__tile_keys {
     int64_t *bias, *dbias; /* offsets in the bias and in its gradient */
     uint32_t *column;      /* dropout column numbers; memory up to a multiple of the lanes is read */
     float sigmoid_bias;    /* b times log2(e); only for sigmoids */
-    int64_t first;         /* number of the first key */
+    int64_t first;
 } attn__tile_keys;
 
 typedef struct attn__tile {
@@ -132,7 +132,6 @@ void attn__tile_store_chosen(const attn__tile_chosen *t);
 
 /* Backward: computes weights and gradients of scores from the products s and ds. */
 void attn__tile_weights(attn__tile *t);
-/* Stores or adds the gradient of the bias. */
 void attn__tile_dbias(const attn__tile *t, bool add);
 
 #endif

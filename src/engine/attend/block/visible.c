@@ -231,7 +231,6 @@ static void find_limits(attn__visible_rows *rows, int64_t batch)
         rows->begin[i] = 0, rows->end[i] = keys;
 }
 
-/* Fills entries [count, padded) of the array with copies of entry count - 1. */
 static void repeat_last(void *array, size_t size, int64_t count, int64_t padded)
 {
     char *x = array;
@@ -517,7 +516,7 @@ static void find_taps(const attn__visible_tile *t, int64_t row, uint8_t *out)
     }
 }
 
-/* Finds the kinds of a row's taps. The mask and the lengths do not apply to taps outside of the axis. */
+/* The mask and the lengths do not apply to taps outside of the axis. */
 static void find_window_kinds(const attn__visible_tile *t, int64_t row, uint8_t *kinds)
 {
     const attn__visible_rows *rows = t->rows;
@@ -582,7 +581,6 @@ void attn__visible_kinds(const attn__visible_tile *t, uint8_t *kinds)
         kinds[j] = kinds[j] ? ATTN__VISIBLE_KEY : ATTN__VISIBLE_FILL;
 }
 
-/* Returns how many keys of a row have the score mask_fill. */
 static int64_t count_filled(const attn__visible_rows *rows, int64_t row)
 {
     enum { ARRAYS = ATTN__VISIBLE_AXES + 2 };
@@ -615,7 +613,7 @@ static bool dominates(const attn__canonical *canonical, float lse)
     return fabs(fill) > 256.0 && lse - fill >= -slack && lse - fill <= log((double)canonical->key.size) + slack;
 }
 
-/* Returns the weight of a masked key. An unmasked key keeps its own weight, even if its score is near mask_fill. */
+/* An unmasked key keeps its own weight, even if its score is near mask_fill. */
 float attn__visible_fill_weight(const attn__visible_rows *rows, int64_t row, float lse)
 {
     double fill = rows->canonical->problem.mask_fill;

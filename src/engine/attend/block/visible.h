@@ -24,8 +24,8 @@ typedef struct attn__visible {
     bool ranges;                  /* a query attends one range of keys, because there is one key axis and no window */
     bool mask, blocks;
     bool windows;
-    bool lens_by_query; /* lengths depend on the query */
-    bool fills;         /* masked keys have the score problem.mask_fill */
+    bool lens_by_query;
+    bool fills; /* masked keys have the score problem.mask_fill */
 } attn__visible;
 
 /* Returns a tile size that is an equal part of a block of the mask, or several whole blocks. If that size exceeds
@@ -39,7 +39,7 @@ static inline int64_t attn__visible_fit(int64_t block, int64_t most, int64_t ste
     return size > 0 && size <= most && size % step == 0 ? size : otherwise;
 }
 
-/* Initializes `visible`. Packed sequences run one by one (attn__sequence_at). */
+/* Packed sequences run one by one (attn__sequence_at). */
 void attn__visible_make(attn__visible *visible, const attn__canonical *canonical);
 static inline bool attn__visible_masks(const attn__visible *visible)
 {

@@ -64,7 +64,7 @@ static const char *extra_refusal(unsigned unknown)
     return NULL;
 }
 
-/* Reports whether the problem has too many keys. Solvers store ranges of keys as 32-bit integers. */
+/* Solvers store ranges of keys as 32-bit integers. */
 static bool has_too_many_keys(const attn__canonical *canonical)
 {
     bool fits = canonical->key.size < INT32_MAX;

@@ -177,7 +177,6 @@ bool attn_plan_span(const attn_plan *plan, attn_array array, attn_span *span)
     return (int)array >= 0 && array < ATTN_ARRAY_COUNT && find_span(plan, array, &use, span);
 }
 
-/* Returns the name of the first array that the problem needs and `arrays` lacks. Returns NULL if none is missing. */
 static const char *missing_array(const attn_plan *plan, const attn_arrays *arrays)
 {
     const attn__canonical *canonical = &plan->canonical;
@@ -212,7 +211,6 @@ static attn_status check_overlap(const attn_plan *plan, const attn_arrays *array
     return ATTN_OK;
 }
 
-/* Checks the offsets of `sequences` packed sequences. No sequence may be longer than `longest`. */
 static attn_status check_offsets_of(attn_context *context, const char *name, const int32_t *offsets, int64_t sequences,
                                     int64_t longest, int64_t positions)
 {

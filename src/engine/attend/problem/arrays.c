@@ -66,7 +66,7 @@ static bool is_used(const attn__canonical *canonical, attn_array array)
     }
 }
 
-/* Reports whether the problem reads q or k. A score that reads no channels still needs q or k for a relative table. */
+/* A score that reads no channels still needs q or k for a relative table. */
 static bool reads_channels(const attn_problem *p, attn_array array)
 {
     attn_relative_kind kind = array == ATTN_ARRAY_Q ? ATTN_RELATIVE_QUERY : ATTN_RELATIVE_KEY;

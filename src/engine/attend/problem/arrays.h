@@ -18,7 +18,6 @@ typedef struct attn__extent {
     int64_t low, high;
 } attn__extent;
 
-/* Returns high - low + 1, or 0 if some axis has no elements. */
 static inline size_t attn__extent_size(const attn__extent *e)
 {
     for (int i = 0; i < e->n; i++)

@@ -22,7 +22,6 @@ static attn_status check_role(attn_context *context, const attn_problem *problem
 
 typedef attn_status check_part(attn_context *context, const attn_problem *problem, int i);
 
-/* Checks the parts 0 to n - 1 of one kind. Stops at the first part that fails. */
 static attn_status check_each(attn_context *context, const attn_problem *p, int n, check_part *check)
 {
     attn_status status = ATTN_OK;
@@ -563,7 +562,6 @@ static attn_status check_table_rows(attn_context *context, const attn_problem *p
 /* The largest size. With this limit, offsets and sums of two offsets cannot overflow. */
 static const int64_t most = INT64_MAX / 4;
 
-/* Reports whether the product of the lengths of all dims with a role from `first` to `last` is at most `most`. */
 static bool product_fits(const attn_problem *p, attn_role first, attn_role last)
 {
     int64_t size = 1;

@@ -84,7 +84,6 @@ static bool has(const grammar_phrase *phrase, grammar_feature feature)
     return phrase->features >> feature & 1;
 }
 
-/* Returns the value of a letter, or `otherwise` if the letter was not given. */
 static int64_t letter_of(const grammar_phrase *phrase, char letter, int64_t otherwise)
 {
     int64_t value = phrase->letter[letter - 'a'];

@@ -71,7 +71,6 @@ static inline const char *attn__role_name(attn_role role)
 /* Reports whether the problem reads or writes the operand in its direction. */
 bool attn__operand_used(const attn_problem *problem, attn__operand op);
 
-/* Returns the window of a KEY dim, or NULL. */
 static inline const attn_window *attn__window_of(const attn_problem *problem, int key_dim)
 {
     for (int i = 0; i < problem->nwindows; i++)
@@ -93,7 +92,6 @@ static inline int64_t attn__blocks_count(int64_t n, int64_t size)
 /* Reports whether rows of the operand along the role's dim (QUERY or KEY) are packed sequences. */
 bool attn__operand_packed(attn__operand op, attn_role role);
 
-/* Returns the role of a table's channels: VALUE for a table that is added to the values, otherwise CONTRACT. */
 static inline attn_role attn__table_role(const attn_relative *relative)
 {
     return relative->kind == ATTN_RELATIVE_VALUE ? ATTN_ROLE_VALUE : ATTN_ROLE_CONTRACT;
@@ -108,7 +106,7 @@ static inline int attn__last_dim(const attn_problem *problem, attn_role role)
     return dim;
 }
 
-/* Returns the data type of the operand's elements. Lens and mask have fixed types. */
+/* Lens and mask have fixed types. */
 attn_dtype attn__operand_dtype(const attn_problem *problem, attn__operand op);
 
 #endif

@@ -84,7 +84,6 @@ static const float *read_channels(const work *w, attn__operand op, int64_t offse
     return to;
 }
 
-/* Adds a * row to the row at an offset of the gradient `op`. */
 static void add_channels(const work *w, attn__operand op, int64_t offset, float a, const float *row)
 {
     float *to = (float *)attn__operand_array(w->arrays, op) + offset;
@@ -114,7 +113,6 @@ static void add_to_table(const work *w, int i, int64_t offset, float a, const fl
 
 /* ----------------------------------------------------------------------------------------------------------- pairs */
 
-/* Finds the offsets of a row and reads its q and w. */
 static void row_start(work *w, int64_t batch, int64_t query)
 {
     attn__row_at(&w->row, w->canonical, w->arrays, batch, query);
@@ -134,7 +132,7 @@ static float capped(work *w, float score)
     return cap * t;
 }
 
-/* Returns the score of a key. A masked key has the score -infinity. */
+/* A masked key has the score -infinity. */
 static float score_of(work *w, const attn__spot *spot)
 {
     const attn_problem *p = &w->canonical->problem;
@@ -172,7 +170,6 @@ static const float *value_of(work *w, const attn__spot *spot)
 
 /* --------------------------------------------------------------------------------------------------------- forward */
 
-/* Returns the largest score of the row, or -infinity if no key has a score. */
 static float largest_score(work *w)
 {
     attn__spot spot;
@@ -192,7 +189,7 @@ static bool fill_counts(work *w)
     return fill != 0 && attn__normal(expf(fill - largest_score(w))) != 0;
 }
 
-/* Initializes the row's sums. A sink is a key of value 0 that comes before all others. */
+/* A sink is a key of value 0 that comes before all others. */
 static void start_sum(work *w)
 {
     w->keys = 0;

@@ -153,7 +153,6 @@ static void start_threads(const blocked_job *j)
     }
 }
 
-/* Prepares a thread for a batch index. */
 static blocked *blocked_begin(const blocked_job *j, int64_t batch, int thread)
 {
     blocked *b = state_of(j, thread);
@@ -469,7 +468,6 @@ static void add_columns(const blocked *b, const blocked_tile *t, double *to, con
             to[place[c] * channels + j] += from[c * channels + j];
 }
 
-/* Stores rows [first, first + n) of a gradient if it is requested. */
 static void store(const blocked *b, unsigned want, attn__operand op, unsigned adds, int64_t first, int64_t n,
                   const double *rows)
 {
@@ -580,7 +578,7 @@ static void run_batch(blocked *b, int64_t batch, unsigned adds, unsigned clear)
     store_tables(b);
 }
 
-/* Runs one batch index. If several BATCH indices share packed keys, the first one clears the gradients of the keys. */
+/* If several BATCH indices share packed keys, the first one clears the gradients of the keys. */
 static void run_one(const blocked_job *j, attn__sums *sums, int64_t batch, int thread)
 {
     blocked *b = blocked_begin(j, batch, thread);

@@ -174,7 +174,6 @@ typedef struct blocked_product {
     } c;
 } blocked_product;
 
-/* Returns the offset of a query's row in the operand that has the stride field `stride`. */
 static int64_t blocked_offset(const blocked *b, size_t stride, int64_t query)
 {
     return attn__offsets_one(&b->canonical->batch, stride, b->batch) +
@@ -387,7 +386,6 @@ static void blocked_transpose(const blocked *b, const double *k, double *k_t, co
         transpose(v, n, canonical->value.size, 1, v_t, b->plan->ld);
 }
 
-/* Gathers the keys, values, tables and learned vectors of a batch index. */
 static void blocked_gather_batch(blocked *b, int64_t batch)
 {
     const attn__canonical *canonical = b->canonical;
@@ -405,7 +403,6 @@ static void blocked_gather_batch(blocked *b, int64_t batch)
         blocked_linear_keys(b);
 }
 
-/* Gathers the queries of a block. In the backward pass, also gathers o and dout. */
 static void blocked_gather_queries(blocked *b, const blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
@@ -592,7 +589,6 @@ static int64_t blocked_column_shift(const blocked *b, const blocked_tile *t, int
     return at;
 }
 
-/* Reports whether a single tile has all pairs of its rows. */
 static bool has_whole_rows(const blocked *b)
 {
     return b->canonical->key.size <= b->plan->pairs;
@@ -886,7 +882,7 @@ static double *blocked_finish_scores(blocked *b, const blocked_tile *t, int64_t 
     return s;
 }
 
-/* Initializes the running maximum and sum of each row. A sink is a key of value 0 that comes before all others. */
+/* A sink is a key of value 0 that comes before all others. */
 static void blocked_reset_softmax(const blocked *b, const blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
@@ -1188,7 +1184,6 @@ static void distance_gradients(blocked *b, const blocked_tile *t)
             t->dk[j * channels + c] += dk[c * ld_s + j];
 }
 
-/* Adds the gradients of w and w2 to the sums of the slot. */
 static void add_vector_gradients(blocked *b)
 {
     const attn__group *contract = &b->canonical->contract;

@@ -195,7 +195,7 @@ typedef struct item {
     bool packed;
 } item;
 
-/* Finds item `number`. With packed sequences, `one` becomes the problem of the item's sequence. */
+/* With packed sequences, `one` becomes the problem of the item's sequence. */
 static item find_item(const job *j, int64_t number, attn__sequence *one)
 {
     const decode *f = j->f;
@@ -357,7 +357,6 @@ static bool look(const item *t, int64_t head, int64_t first, int64_t keys, scrat
     return true;
 }
 
-/* Describes an operand's rows for a batch item. The rows are at the offsets `at`. */
 static attn__decode_rows rows_of(const item *t, size_t stride, const void *base, int64_t batch, const int64_t *at,
                                  int64_t keys, int64_t channels)
 {
@@ -471,7 +470,7 @@ static size_t divide_forward(const decode *f, const attn__canonical *canonical, 
     return arena.used;
 }
 
-/* Initializes the sums of a head. The first part also includes the sinks. */
+/* The first part also includes the sinks. */
 static void clear_sums(const item *t, int64_t head, const sums *of)
 {
     int64_t n = t->canonical->query.size;
@@ -565,7 +564,6 @@ static void see_block(const item *t, int64_t head, int64_t first, int64_t keys, 
     }
 }
 
-/* Adds the sums of `part`, another part of the keys, to `into`. */
 static void merge(const job *j, const sums *into, const sums *part)
 {
     int64_t values = j->f->values;
@@ -609,7 +607,6 @@ static void write_head(const item *t, int64_t batch, const sums *of)
         attn__running_store(canonical, t->arrays, batch, 0, n, of->m, of->l);
 }
 
-/* Widens [*first, *last) to include all keys that the queries of a head attend. */
 static void widen(const item *t, int64_t head, const scratch *s, int64_t *first, int64_t *last)
 {
     int64_t from = t->begin, to = t->canonical->query.size ? t->end : t->begin;
@@ -621,7 +618,6 @@ static void widen(const item *t, int64_t head, const scratch *s, int64_t *first,
     *last = from < to ? attn__max(*last, to) : *last;
 }
 
-/* Computes the sums of a part's keys for all heads. */
 static void run_part(item t, scratch *s, const sums *head)
 {
     int64_t first = INT64_MAX, last = 0;
@@ -640,7 +636,6 @@ static void run_part(item t, scratch *s, const sums *head)
     }
 }
 
-/* Reports whether any output of the heads has NaN or infinity. */
 static bool has_nonfinite(const item *t, const sums *head)
 {
     float check = 0.0f;

@@ -23,10 +23,10 @@
 
 /* -------------------------------------------------------------------------------------- relative tables in the plan */
 
-/* Reserves memory for relative tables.  A subtile's queries and a block of keys have few different distances.  For a
- * table T of queries, X = Q T^T has a row per query and a column per distance. Row i contains the terms of query i for
- * consecutive keys, from a column on that depends on i. These terms are transposed to S^T before K Q^T is added. For a
- * table of values, D^T[d,i] is the sum of query i's weights for keys at distance d, and O^T += T^T D^T. */
+/* A subtile's queries and a block of keys have few different distances.  For a table T of queries, X = Q T^T has a row
+ * per query and a column per distance. Row i contains the terms of query i for consecutive keys, from a column on that
+ * depends on i. These terms are transposed to S^T before K Q^T is added. For a table of values, D^T[d,i] is the sum of
+ * query i's weights for keys at distance d, and O^T += T^T D^T. */
 static void take_tables(const attn__flash *f, attn__arena *arena, attn__flash_scratch *s)
 {
     int64_t wide = f->tile->lanes * f->vectors;
@@ -302,7 +302,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 
 /* ------------------------------------------------------------------------------------------------ an item's queries */
 
-/* Returns subtile i. All subtiles have nearly equal widths, because a subtile of one vector would wait for its sums. */
+/* All subtiles have nearly equal widths, because a subtile of one vector would wait for its sums. */
 static attn__flash_subtile subtile_at(const attn__flash_item *t, int64_t i)
 {
     int64_t lanes = t->flash->tile->lanes, vectors = t->padded / lanes, n = t->subtiles;
@@ -337,7 +337,6 @@ static void gather_queries(attn__flash_item *t)
     }
 }
 
-/* Finds the range of keys of each subtile and of the item. */
 static void find_spans(attn__flash_item *t, int64_t batch)
 {
     attn__flash_scratch *s = &t->s;
@@ -411,7 +410,7 @@ static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
     return finite;
 }
 
-/* Packs the values. In the copy `clean`, a key has zeros in each group of channels with a number that is not finite. */
+/* In the copy `clean`, a key has zeros in each group of channels with a number that is not finite. */
 static void pack_clean_values(attn__flash_item *t, const attn__flash_keys *b)
 {
     int64_t group = t->flash->tile->group, values = t->flash->values;
@@ -772,7 +771,6 @@ static bool sees(const attn__flash_item *t, const attn__flash_keys *b, attn__fla
 
 enum { STORES = 4096 }; /* number of bytes that the store buffers can absorb */
 
-/* Adds rows [from, to) of an operand to the prefetch list. */
 static void stream(attn__flash_item *t, attn__operand op, int64_t batch, int64_t from, int64_t to)
 {
     if (!t->flash->channel[op])
@@ -792,7 +790,6 @@ static int64_t rows_near(const attn__flash_item *t, int64_t rows)
     return t->flash->terms == ATTN__BF16X3_F32 ? attn__min(rows, ATTN__BF16X3_SPLIT_NEAR) : rows;
 }
 
-/* Adds part `part` of `parts` of the next item's queries to the prefetch list. */
 static void stream_next_queries(attn__flash_item *t, int64_t part, int64_t parts)
 {
     const attn__flash *f = t->flash;
@@ -828,7 +825,6 @@ static void plan_prefetch(attn__flash_item *t, int64_t at, int64_t keys, int64_t
     attn__prefetch_divide(&t->prefetch, portions);
 }
 
-/* Runs every subtile with keys [at, at + keys). */
 static void run_key_block(attn__flash_item *t, int64_t at, int64_t keys)
 {
     attn__flash_keys b = {.at = at, .keys = keys, .packed = keys};

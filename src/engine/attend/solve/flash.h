@@ -133,7 +133,7 @@ typedef struct attn__flash_item {
 typedef struct attn__flash_keys {
     int64_t at, keys;
     int64_t packed; /* number of keys in the panels; only the first `keys` are used */
-    bool amx;       /* products run on AMX */
+    bool amx;
     const float *k; /* the panel of keys, or the caller's array */
     int64_t ldk;
     bool careful; /* products must skip masked pairs, because 0 * NaN would be NaN: a value of a key that may be

@@ -37,7 +37,7 @@ void attn__flash_amx_queries(attn__flash_item *t)
     f->amx->transpose(t->s.tiles.q.data, t->padded / ATTN__BF16X3_SIDE * t->s.tiles.q.block / ATTN__BF16X3_TILE);
 }
 
-/* Packs keys and values. For bf16 it always sets b->amx, because a single term represents every bf16 number. */
+/* For bf16 it always sets b->amx, because a single term represents every bf16 number. */
 bool attn__flash_amx_panels(attn__flash_item *t, attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;

@@ -333,7 +333,7 @@ static void choose_products(attn__flash_backward_plan *p, const attn__canonical 
     }
 }
 
-/* Chooses the plan. A packed sequence has the same loop order, and therefore the same bits, as the sequence alone. */
+/* A packed sequence has the same loop order, and therefore the same bits, as the sequence alone. */
 static void choose(attn__flash_backward_plan *p, const attn__canonical *canonical)
 {
     start_plan(p, canonical);
@@ -467,7 +467,6 @@ static void locate_queries(attn__flash_backward_run *run)
     attn__tile_rows_head(&run->m.rows, &run->plan->tiles, &place);
 }
 
-/* Stores scale * from in rows [first, first + n) of a gradient. If `add` is set, adds it to the rows instead. */
 static void store_rows(const attn__flash_backward_run *run, attn__operand op, int64_t first, int64_t n,
                        const float *from, int64_t ld, float scale, bool add)
 {
@@ -597,7 +596,6 @@ static void pack_keys(attn__flash_backward_run *run)
     memset(m->dv, 0, (size_t)(summed * plan->ldv) * sizeof *m->dv);
 }
 
-/* Runs the tile at run->tile with every strip of the block. */
 static void run_tile(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -688,7 +686,7 @@ static void find_next(const work *w, int64_t cell, attn__flash_backward_run *run
     run->next_k = chunk * plan->chunk_k;
 }
 
-/* Runs a chunk of queries with a chunk of keys. A number of -1 means all chunks. */
+/* A number of -1 means all chunks. */
 static void run_chunks(attn__flash_backward_run *run, int64_t chunk_q, int64_t chunk_k)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -699,7 +697,7 @@ static void run_chunks(attn__flash_backward_run *run, int64_t chunk_q, int64_t c
     run_range(run);
 }
 
-/* Runs a cell of a packed sequence. A chunk past the end of the sequence is empty. */
+/* A chunk past the end of the sequence is empty. */
 static void run_sequence(const attn__flash_backward_run *run, int64_t chunk_q, int64_t chunk_k)
 {
     attn__sequence one;
@@ -717,8 +715,7 @@ static void place_thread(const work *w, int thread, attn__flash_backward_scratch
     place_scratch(w->plan, w->workspace + (size_t)thread * w->plan->thread_bytes, m);
 }
 
-/* Runs a cell. `next` is the number of the next cell, or negative if there is none. `sums` is the cell's slot or
- * NULL. */
+/* `next` is the number of the next cell, or negative if there is none. `sums` is the cell's slot or NULL. */
 static void run_cell(const work *w, int thread, int64_t item, unsigned want, int64_t chunk_q, int64_t chunk_k,
                      int64_t next, const attn__sums *sums)
 {

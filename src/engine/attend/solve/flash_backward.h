@@ -75,10 +75,10 @@ typedef struct attn__flash_backward_plan {
     const struct attn__flash_backward_products *products;
     attn__isa isa; /* of the products */
     const attn__gemm_tile_kernel *tile;
-    const attn__bf16x3_kernel *amx;           /* kernel for products on AMX */
-    int terms;                                /* number of bf16 terms per number on AMX */
-    const attn__gemm_tile_bf16_kernel *pairs; /* kernel for products on pairs */
-    float score_scale;                        /* scale * log2(e), a factor of K^T */
+    const attn__bf16x3_kernel *amx;
+    int terms; /* number of bf16 terms per number on AMX */
+    const attn__gemm_tile_bf16_kernel *pairs;
+    float score_scale; /* scale * log2(e), a factor of K^T */
     int64_t nq, nk, d, dv;
     int64_t dp, dvp;       /* d and dv rounded up to the lanes */
     int64_t ldk, ldv;      /* row strides in scratch memory: ldk for q, k, dq, dk; ldv for dout, v, dv */
@@ -196,7 +196,6 @@ static inline attn__rows attn__flash_backward_rows(const attn__flash_backward_ru
                         .n = attn__channels_of(run->canonical, op)->size};
 }
 
-/* Finds the offsets of rows [first, first + n) of an operand. */
 static inline void attn__flash_backward_find(const attn__flash_backward_run *run, attn__operand op, int64_t first,
                                              int64_t n)
 {

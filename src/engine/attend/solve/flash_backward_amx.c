@@ -162,7 +162,6 @@ static bool store(const attn__flash_backward_run *run, int64_t n, int64_t size)
 
 /* -------------------------------------------------------------------------------------------------------- products */
 
-/* Returns the part of the tiles that begins at step `step`. */
 static attn__bf16x3_side from_step(attn__bf16x3_side side, int64_t step)
 {
     side.data += step * side.step;

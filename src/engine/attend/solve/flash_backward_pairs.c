@@ -8,7 +8,6 @@
 
 enum { PAIR = 2 };
 
-/* Returns the number of pairs of channels of a row, rounded up to whole vectors. */
 static int64_t row_of_pairs(const attn__flash_backward_plan *p, int64_t channels)
 {
     return attn__round_up(attn__ceil_div(channels, PAIR), p->tile->lanes);

@@ -78,7 +78,6 @@ static extent find_extent(const attn__flash_backward_run *run, int64_t first, in
     return e;
 }
 
-/* Describes the extent of the strip. */
 static attn__tile describe(attn__flash_backward_run *run, int64_t first, extent e)
 {
     const attn__flash_backward_plan *plan = run->plan;

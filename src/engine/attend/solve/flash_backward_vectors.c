@@ -24,7 +24,6 @@ void attn__flash_backward_copy(attn__flash_backward_run *run, bool keys)
     side->copied = true;
 }
 
-/* Transposes keys and values [first, first + n) of the block. */
 static void transpose_strip(const attn__flash_backward_run *run, int64_t first, int64_t n, float *kt, float *vt)
 {
     attn__flash_backward_transpose(run, ATTN__OP_K, first, n, run->plan->score_scale, kt);

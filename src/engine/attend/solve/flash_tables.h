@@ -34,14 +34,12 @@ typedef struct attn__flash_table_memory {
     attn__table_reach reach; /* table rows that the tile and the block of keys use */
 } attn__flash_table_memory;
 
-/* Returns the element offset of table i for a batch index. */
 static inline int64_t attn__flash_table_at(const attn__canonical *canonical, int i, int64_t batch)
 {
     return attn__offsets_one(&canonical->batch, ATTN__STRIDE(table) + (size_t)i * sizeof(int64_t), batch);
 }
 
-/* Chooses the panels of all tables. The panels have the row stride ld_query or ld_value. A product has at most
- * `queries` queries and `keys` keys. */
+/* The panels have the row stride ld_query or ld_value. A product has at most `queries` queries and `keys` keys. */
 static inline void attn__flash_tables_choose(attn__flash_tables *t, const attn__canonical *canonical, int64_t lanes,
                                              int64_t ld_query, int64_t ld_value, int64_t queries, int64_t keys)
 {
@@ -54,7 +52,6 @@ static inline void attn__flash_tables_choose(attn__flash_tables *t, const attn__
     }
 }
 
-/* Writes the offsets of the tables' channels to `room`. */
 static inline void attn__flash_tables_channels(attn__flash_tables *t, const attn__canonical *canonical, int64_t *room)
 {
     for (int i = 0; i < t->n; i++) {
@@ -96,7 +93,6 @@ static inline attn__bf16x3_side attn__flash_take_side(attn__arena *arena, int te
     return side;
 }
 
-/* Returns the part of the tiles that begins at block `block`. */
 static inline attn__bf16x3_side attn__flash_from_block(attn__bf16x3_side side, int64_t block)
 {
     side.data += block * side.block;

@@ -23,8 +23,7 @@ typedef struct state {
     bool fills; /* masked keys have a weight that is not 0 */
 } state;
 
-/* Returns the initial state of a row. A sink is a key of value 0 that comes before all others. `normalizer` belongs to
- * the row if there is a mask_fill. */
+/* A sink is a key of value 0 that comes before all others. `normalizer` belongs to the row if there is a mask_fill. */
 static state start_state(const attn__pair *pair, const attn__row *row, const attn__normalizer *normalizer)
 {
     double fill = pair->canonical->problem.mask_fill;
@@ -138,7 +137,6 @@ typedef struct work {
     double delta; /* sum of o * dout minus dlse; the softmax derivative subtracts it */
 } work;
 
-/* Adds a row of channels to the float64 sums of a gradient. */
 static void add_row(work *w, int which, attn__operand op, const attn__group *group, int64_t offset, const double *row)
 {
     if (w->job->sums.at[which])
@@ -160,7 +158,6 @@ static void add_score_tables(work *w, const attn__spot *spot, double gradient)
                           p->relatives[i].kind == ATTN_RELATIVE_QUERY ? w->pair.qs : w->pair.ks);
 }
 
-/* Adds weight * dout to the gradients of the value and of the rows of value tables. */
 static void add_value_gradient(work *w, const attn__spot *spot, double weight)
 {
     const attn__canonical *canonical = w->job->canonical;

@@ -67,7 +67,6 @@ static const char *refuse_both(const attn__canonical *canonical)
     return canonical->problem.nrelatives ? "does not support relative tables" : NULL;
 }
 
-/* Reports whether no mask, softcap, bias or dropout changes the scores or weights. */
 static bool is_plain(const attn__canonical *canonical, const attn__visible *visible)
 {
     return !attn__visible_masks(visible) && !canonical->has_bias && !canonical->has_dropout &&
@@ -380,7 +379,7 @@ static bool take_kept(item *t, int which, int64_t at)
     return there;
 }
 
-/* Stages keys or values. Returns false if a number is not finite. With a plain problem, values need no check. */
+/* Returns false if a number is not finite. With a plain problem, values need no check. */
 static bool stage_keys(item *t, attn__operand op, int64_t at, int64_t keys)
 {
     const small_plan *n = t->plan;
@@ -528,7 +527,6 @@ static void change_tile(item *t, int64_t head)
         attn__prefetch_portion(&t->prefetch);
 }
 
-/* Returns the range of keys of the tile's queries. */
 static attn__visible_span span_of(const item *t)
 {
     attn__visible_span all = {.last = t->canonical->key.size};
@@ -793,7 +791,6 @@ static void add_alive(const item *t, const attn__small_head_backward_args *a, in
         }
 }
 
-/* Clears P and dS of the square's rows and columns that are padding. */
 static void clear_padding(const item *t)
 {
     const attn__tile *tile = &t->tile;
@@ -807,7 +804,6 @@ static void clear_padding(const item *t)
     }
 }
 
-/* Computes one head's gradients of a square. */
 static void run_square(item *t, int64_t head)
 {
     const small_plan *n = t->plan;

@@ -354,7 +354,6 @@ static attn_status make_plan(attn_context *context, const attn__canonical *canon
 
 /* ------------------------------------------------------------------------------------------------ rows of one head */
 
-/* Returns the addresses of the head's rows of an operand. */
 static attn__small_sequence_rows rows_of(const head *h, attn__operand op)
 {
     char *base = attn__operand_array(h->arrays, op);
@@ -516,7 +515,7 @@ static void load_pairs(head *h)
     h->pairs = now;
 }
 
-/* Stores the bias gradient. If several pairs share an element, the elements are set to 0 and then added to. */
+/* If several pairs share an element, the elements are set to 0 and then added to. */
 static void store_dbias(const head *h)
 {
     const head_shape *shape = h->shape;
@@ -559,7 +558,7 @@ static void write_lse(const head *h)
         lse[at[i]] = attn__running_lse(h->canonical, h->m.rows.m[i], h->m.rows.l[i]);
 }
 
-/* Computes the outputs of one head. All scores are computed at once, and the softmax is along columns. */
+/* All scores are computed at once, and the softmax is along columns. */
 static void run_head(head *h)
 {
     const head_plan *p = h->plan;
@@ -731,7 +730,7 @@ static void begin(const job *j, int64_t number, int thread, head *h)
     locate(h, number);
 }
 
-/* Enters the packed sequence of the head. Sets the head's problem, arrays and shape. */
+/* Sets the head's problem, arrays and shape. */
 static void enter_sequence(const job *j, head *h, head_shape *shape, attn__sequence *one)
 {
     const head_plan *p = j->plan;

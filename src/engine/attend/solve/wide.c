@@ -689,7 +689,6 @@ typedef struct state {
     unsigned hidden; /* result of attn__visible_of for the tile */
 } state;
 
-/* A block of queries and a range of keys. */
 typedef struct tile {
     int64_t query, queries, key, keys;
 } tile;
@@ -775,14 +774,12 @@ static void end_batch(const state *w)
 
 /* ---------------------------------------------------------------------------------------------- blocks and tiles */
 
-/* Returns the offset of a query's row in the operand that has the stride field `stride`. */
 static int64_t offset_of(const state *w, size_t stride, int64_t query)
 {
     return attn__offsets_one(&w->canonical->batch, stride, w->batch) +
            attn__offsets_one(&w->canonical->query, stride, query);
 }
 
-/* Finds the limits of the keys of the block of queries. */
 static void start_block(state *w, const tile *t)
 {
     attn__visible_rows_start(&w->see, w->canonical, w->arrays, w->batch, t->query, t->queries, 1);
@@ -899,7 +896,7 @@ static void finish_weights(const state *w, const tile *t, int64_t i, double *p)
     drop(w, t, i, p);
 }
 
-/* Starts the running maximum and sum of each row. A sink is a key of value 0 that comes before all others. */
+/* A sink is a key of value 0 that comes before all others. */
 static void start_softmax(const state *w, const tile *t)
 {
     for (int64_t i = 0; i < t->queries; i++) {
@@ -1012,7 +1009,7 @@ static double single_softmax_step(const state *w, const tile *t, int64_t i)
     return (double)shrink[0];
 }
 
-/* Computes a tile. The last tile also divides by the sums of weights. If bf16 cannot hold sums, `o` is f32 scratch. */
+/* The last tile also divides by the sums of weights. If bf16 cannot hold sums, `o` is f32 scratch. */
 static void forward_tile(state *w, const tile *t, bool first, bool last, wide_rows o)
 {
     float *factor = w->factor, *was = w->was;
@@ -1273,7 +1270,6 @@ static void backward_tile(state *w, const tile *t, bool first, unsigned adds)
                          fresh_of(t, first, adds) & gradients[g].want ? NULL : ones);
 }
 
-/* Clears the requested gradients among `gradients` for the keys or queries of a tile. */
 static void clear_gradients(const state *w, const tile *t, unsigned gradients)
 {
     static const unsigned wants[] = {ATTN_WANT_DQ, ATTN_WANT_DK, ATTN_WANT_DV};
@@ -1305,8 +1301,7 @@ static void backward_block(state *w, tile *t, unsigned adds)
         clear_gradients(w, t, ATTN_WANT_DQ & ~adds);
 }
 
-/* Runs a batch index. First clears the gradients in `clear`, which belong to packed keys. If there are no queries, dk
- * and dv become 0. */
+/* First clears the gradients in `clear`, which belong to packed keys. If there are no queries, dk and dv become 0. */
 static void run_batch(state *w, unsigned adds, unsigned clear)
 {
     int64_t queries = w->canonical->query.size;
@@ -1323,7 +1318,7 @@ static void run_batch(state *w, unsigned adds, unsigned clear)
     }
 }
 
-/* Runs one batch index. If several BATCH indices share packed keys, the first one clears the gradients of the keys. */
+/* If several BATCH indices share packed keys, the first one clears the gradients of the keys. */
 static void run_one(const job *j, int64_t batch, int thread)
 {
     state *w = begin_batch(j, batch, thread);
@@ -1390,7 +1385,7 @@ static int64_t part_of(int64_t n, int64_t most, int64_t unit)
     return attn__round_up(parts > 1 ? attn__ceil_div(n, parts) : n, unit);
 }
 
-/* Chooses the sizes of blocks. Forward, the scores of a block fill half of the L2 cache, and panels fill the rest. */
+/* Forward, the scores of a block fill half of the L2 cache, and panels fill the rest. */
 static void choose_blocks(wide_plan *p, const attn__canonical *canonical)
 {
     enum { KEYS = 512, AMX_KEYS = 256, UNIT = 8, FEW_ITEMS = 8 };

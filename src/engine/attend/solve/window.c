@@ -158,7 +158,7 @@ static void find_tables(attn__window *plan, const attn__canonical *canonical)
 
 /* ----------------------------------------------------------------------------------------------------------- passes */
 
-/* Finds the number of slots for strips. A strip is read once, because nearby lines find it in its slot. */
+/* A strip is read once, because nearby lines find it in its slot. */
 static void find_slots(attn__window_pass *pass, const attn__window *plan)
 {
     pass->slots = pass->by_key ? plan->free : 1;
@@ -263,9 +263,9 @@ static int64_t reach(const attn__window_axis *axis)
     return (axis->last - 1 - axis->first) * axis->window.dilation;
 }
 
-/* Chooses the size of tiles. A tile's strips should fit in the L2 cache, and its halo should be smaller than the rest.
- * With interleaved heads, tiles are shorter, because the halo is small and bands can then be longer.  In the pass for
- * all gradients, a tile also has the queries that attend the keys whose gradients it writes. */
+/* A tile's strips should fit in the L2 cache, and its halo should be smaller than the rest. With interleaved heads,
+ * tiles are shorter, because the halo is small and bands can then be longer.  In the pass for all gradients, a tile
+ * also has the queries that attend the keys whose gradients it writes. */
 static void choose_tile(attn__window_pass *pass, const attn__window *plan, const attn__canonical *canonical)
 {
     const attn__window_axis *lanes = attn__window_lane_axis(plan);

@@ -257,7 +257,6 @@ static inline const attn__window_axis *attn__window_lane_axis(const attn__window
     return &plan->axis[plan->naxes - 1];
 }
 
-/* Returns the number of channels of an operand. q and k have one number, v and o another. */
 static inline int64_t attn__window_channels(const attn__window *plan, attn__operand op)
 {
     return attn__operand_table[op].roles & ATTN__IN_VALUE ? plan->values : plan->channels;

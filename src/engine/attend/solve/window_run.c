@@ -309,7 +309,6 @@ static void add_bias(attn__window_work *work, int64_t p, float *s)
                 s[w] += (float)ATTN__LOG2E * bias[offset];
 }
 
-/* Adds the gradients of a pair's scores to dbias. */
 static void bias_gradient(attn__window_work *work, int64_t p, const float *ds, int64_t ld)
 {
     int64_t at = work->s.pair[p].dbias, offset;
@@ -394,7 +393,6 @@ void attn__window_tables_of_pairs(attn__window_work *work)
     }
 }
 
-/* Computes `out`, the product of m rows and a strip. */
 static void multiply(const attn__window_work *work, const float *rows, int64_t m, int64_t channels, const float *strip,
                      int64_t ld, float *out)
 {
@@ -709,7 +707,7 @@ static attn__window_block describe_block(const attn__window_work *work, int64_t 
     return block;
 }
 
-/* Describes the blocks of the tile. Lanes of one phase attend every stride-th tap, because of step and dilation. */
+/* Lanes of one phase attend every stride-th tap, because of step and dilation. */
 static void describe_blocks(attn__window_work *work)
 {
     const attn__window_axis *axis = attn__window_lane_axis(work->plan);
@@ -1139,7 +1137,7 @@ static void list_entries(attn__window_work *w)
     }
 }
 
-/* Starts a block. Lists of entries, which all heads share, are made again only if the line or the taps change. */
+/* Lists of entries, which all heads share, are made again only if the line or the taps change. */
 static void block_start(attn__window_work *w, int64_t cell)
 {
     attn__window_block next = w->s.block[cell / w->plan->taps->width];
@@ -1262,8 +1260,7 @@ static void store_lse(attn__window_work *w)
         lse[lane_offset(w, ATTN__OP_LSE, i)] = attn__running_lse(w->canonical, w->s.softmax.m[i], w->s.softmax.l[i]);
 }
 
-/* Adds sinks to the running maximum and sum. A sink is a key of value 0. If its score is the largest, it changes the
- * factor of the weights too. */
+/* A sink is a key of value 0. If its score is the largest, it changes the factor of the weights too. */
 static void add_sinks(attn__window_work *w, float *factor)
 {
     const float *sinks = w->arrays->at.sinks;

@@ -57,7 +57,7 @@ VF_FN vf number(const channel *ch, const void *array)
     return ch->across ? ch->width == VF_LANES ? vf_load(x) : vf_load_part(x, ch->width) : vf_set1(*x);
 }
 
-/* Returns channel c. If planes have a single number, returns as many channels of [c, end) as fit into a vector. */
+/* If planes have a single number, returns as many channels of [c, end) as fit into a vector. */
 VF_FN channel channel_of(const attn__batch_norm_args *a, int64_t c, int64_t end)
 {
     channel ch = {.planes = a->batch, .n = a->plane, .ld = a->channels * a->plane, .at = c, .width = 1};
@@ -214,8 +214,8 @@ VF_FN void sums_of(int what, const channel *ch, pair all[VF_LANES])
         wide_sums(what, ch, all);
 }
 
-/* Computes mean and variance. The mean of the differences x - mean is the rounding error of the mean. A finite error is
- * added to the mean, and its square is subtracted from the variance. */
+/* The mean of the differences x - mean is the rounding error of the mean. A finite error is added to the mean, and its
+ * square is subtracted from the variance. */
 static void statistics(void *user, int64_t begin, int64_t end)
 {
     const attn__batch_norm_args *a = user;

@@ -70,7 +70,7 @@ typedef struct attn__bf16x3_rows {
     attn_dtype dtype;          /* ATTN_F32, or ATTN_BF16 if `parts` and `factor` are 1 */
     const int64_t *row_at;     /* offset of each row; NULL: rows are `ld` apart */
     int64_t ld, rows, columns; /* the numbers of a row are adjacent */
-    float factor;              /* factor of every number */
+    float factor;
     int parts;
 } attn__bf16x3_rows;
 

@@ -70,8 +70,8 @@ typedef struct attn__bf16x3_feed {
     float _Alignas(64) stage[ATTN__BF16X3_DEPTH][ATTN__BF16X3_SIDE];
 } attn__bf16x3_feed;
 
-/* Begins the work. The caller must have set `side`, `next`, `drain` and their counts. Afterwards
- * feed->interleaved.portion may be called at most `portions` times. Needs ATTN_ISA_AMX, like attn__bf16x3_feed_end. */
+/* The caller must have set `side`, `next`, `drain` and their counts. Afterwards feed->interleaved.portion may be called
+ * at most `portions` times. Needs ATTN_ISA_AMX, like attn__bf16x3_feed_end. */
 void attn__bf16x3_feed_begin(attn__bf16x3_feed *feed, int64_t portions);
 /* Does the remaining work. Returns false if a number is infinite, NaN or too large for three bf16 parts. */
 bool attn__bf16x3_feed_end(attn__bf16x3_feed *feed);

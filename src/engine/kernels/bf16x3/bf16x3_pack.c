@@ -92,7 +92,7 @@ VF_FN row_pair find_pair(const attn__bf16x3_pack *t, int64_t s, int64_t place, b
     return pair;
 }
 
-/* Prefetches a pair of rows. The hardware does not prefetch far enough ahead here, because stores delay the loads. */
+/* The hardware does not prefetch far enough ahead here, because stores delay the loads. */
 VF_FN void prefetch_pair(const attn__bf16x3_pack *t, int64_t s, int64_t place)
 {
     row_pair pair = find_pair(t, s, place, false, false);

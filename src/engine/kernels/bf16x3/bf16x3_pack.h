@@ -29,8 +29,8 @@ static inline int64_t attn__bf16x3_key(int64_t i)
     return i / 2 + i % 2 * ATTN__BF16X3_SIDE;
 }
 
-/* Packs rows [from, end). `from` must be a multiple of 32. `end` must be a multiple of 32 or the number of rows. Needs
- * ATTN_ISA_AMX. Returns false if any number is infinite, NaN or too large for bf16. */
+/* `from` must be a multiple of 32. `end` must be a multiple of 32 or the number of rows. Needs ATTN_ISA_AMX. Returns
+ * false if any number is infinite, NaN or too large for bf16. */
 bool attn__bf16x3_pack_rows(const attn__bf16x3_pack *args, int64_t from, int64_t end);
 
 #endif

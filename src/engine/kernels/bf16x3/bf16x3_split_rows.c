@@ -39,7 +39,7 @@ VF_FN const float *row_of(const block *b, int64_t r)
     return (const float *)rows->data + (rows->row_at ? rows->row_at[r] : r * rows->ld) + b->c;
 }
 
-/* Finds the addresses of the rows. A row that does not exist is replaced by zeros. */
+/* A row that does not exist is replaced by zeros. */
 VF_FN void find_rows(block *b)
 {
     static const _Alignas(64) float zeros[DEPTH];

@@ -200,7 +200,7 @@ static void run_dropout(const attn__elementwise_args *a, int64_t begin, int64_t 
     }
 }
 
-/* Stores v. If `past` is set, the store bypasses the caches, because a normal store would read the cache line first. */
+/* If `past` is set, the store bypasses the caches, because a normal store would read the cache line first. */
 VF_FN void store_or_stream(real *y, int64_t left, vf v, bool past)
 {
     if (past && left >= VF_LANES)

@@ -24,7 +24,6 @@ VF_FN void add_scaled(real *y, const real *x, vf scale, int64_t n)
         store(y + i, n - i, vf_fma(scale, elementwise_load(x + i, n - i), elementwise_load(y + i, n - i)));
 }
 
-/* Adds a row of the gradient y to its f64 sum, and clears the row. */
 static void move_row(double *sum, real *y, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {

@@ -33,7 +33,6 @@ VF_FN vf constant(double x)
     return vf_set1((real)x);
 }
 
-/* Returns v in the first `left` lanes, and `other` in the other lanes. */
 VF_FN vf only_first(int64_t left, vf v, vf other)
 {
     return left >= VF_LANES ? v : vf_select(vm_first((int)left), v, other);

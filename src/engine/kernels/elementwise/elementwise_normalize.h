@@ -167,7 +167,7 @@ VF_FN void sum_parameter_rows(const attn__elementwise_args *a, int64_t row, int6
         add_parameter_rows(a, row, reduce_end(row, TOGETHER, end) - row, c, c + n, sums);
 }
 
-/* Sums all rows. Each run of REDUCE_RUN rows is summed in the type of the numbers, and the runs are added in f64. */
+/* Each run of REDUCE_RUN rows is summed in the type of the numbers, and the runs are added in f64. */
 static void sum_parameter_runs(const attn__elementwise_args *a, int64_t c, int64_t n, parameter_sums *sums)
 {
     double gain[PARAMETER_COLUMNS] = {0}, bias[PARAMETER_COLUMNS] = {0};
@@ -184,7 +184,6 @@ static void sum_parameter_runs(const attn__elementwise_args *a, int64_t c, int64
     }
 }
 
-/* to (+)= from. */
 VF_FN void give_parameters(real *to, const real *from, int64_t n, bool add)
 {
     for (int64_t i = 0; i < n; i += VF_LANES) {

@@ -10,7 +10,7 @@
 typedef struct race {
     const attn__fma_peak_kernel *kernel;
     int64_t rounds;
-    double operations; /* operations that one item has run */
+    double operations;
     float sinks[ATTN__MAX_THREADS];
 } race;
 

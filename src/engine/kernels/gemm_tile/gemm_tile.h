@@ -52,7 +52,7 @@ typedef struct attn__gemm_tile_packed_args {
 
 typedef struct attn__gemm_tile_kernel {
     attn__isa isa;
-    int lanes;   /* lanes of one vector */
+    int lanes;
     int vectors; /* vectors along n of the widest register tile of `run` */
     int widest;  /* largest number of vectors of a row of `run_packed` */
     int rows;    /* rows of the register tile along m */

@@ -135,7 +135,7 @@ static bool lanes_step(const attn__lane_view *v, int64_t step)
     return v->lanes > 0;
 }
 
-/* Gathers whole rows. The lanes must be adjacent in the array, or all must have the same offset. */
+/* The lanes must be adjacent in the array, or all must have the same offset. */
 VF_FN void gather_rows(const attn__lane_view *v, attn_dtype dtype, float *tile, int64_t width, float factor,
                        bool adjacent)
 {

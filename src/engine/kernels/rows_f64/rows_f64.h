@@ -25,7 +25,7 @@ typedef struct attn__rows_f64_distances {
 
 typedef struct attn__rows_f64_kernel {
     attn__isa isa;
-    bool (*finite)(const double *x, int64_t n);    /* reports whether all n numbers are finite */
+    bool (*finite)(const double *x, int64_t n);
     double (*largest)(const double *x, int64_t n); /* returns -inf if n is 0, and NaN if a number is NaN */
     /* Replaces x by exp(x - max) and returns the sum. Results below e^-708 become 0. The relative error is at most
      * 2^-51. */

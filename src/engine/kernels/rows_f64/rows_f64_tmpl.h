@@ -114,7 +114,7 @@ static double rows_largest(const double *x, int64_t n)
     return nan == nan ? largest : nan;
 }
 
-/* Computes exponentials and their sum. Each lane has a partial sum. Lanes past n add 0, as masked elements do. */
+/* Each lane has a partial sum. Lanes past n add 0, as masked elements do. */
 static double rows_exponentials(double *x, int64_t n, double max)
 {
     vd sum = vd_zero(), m = vd_set1(max);

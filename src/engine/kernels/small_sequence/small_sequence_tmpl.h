@@ -9,7 +9,6 @@ enum { SCORE_ROWS = 5, SUM_ROWS = 5, SUM_VECTORS = 2 };
 #endif
 enum { LINE = 16 }; /* floats */
 
-/* Prefetches row r of the next head. */
 VF_FN void prefetch_row(const attn__small_sequence_rows *x, int64_t r)
 {
     for (int64_t c = 0; c < x->channels; c += LINE)

@@ -189,8 +189,8 @@ static float VF_NAME(dot)(const float *a, const float *b, int64_t n)
     return vf_sum(sum);
 }
 
-/* Stores n numbers. Only the last vector is stored with a mask, because a masked store takes as long as a dozen normal
- * stores on AMD processors. */
+/* Only the last vector is stored with a mask, because a masked store takes as long as a dozen normal stores on AMD
+ * processors. */
 static void VF_NAME(store)(float *dst, const float *src, int64_t n, float scale, bool add)
 {
     vf factor = vf_set1(scale);

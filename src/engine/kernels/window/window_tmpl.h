@@ -354,7 +354,7 @@ static void window_sum_rows(const float *s, int64_t taps, float *sum)
     }
 }
 
-/* Computes the weights. The maximum may ignore a NaN, but the exponential of the NaN is NaN. */
+/* The maximum may ignore a NaN, but the exponential of the NaN is NaN. */
 static void window_softmax(float *s, int64_t taps, float *m, float *l)
 {
     vf none = vf_set1(-INFINITY), mark = vf_set1(-0.0f);

@@ -17,7 +17,6 @@
 enum { Q, K, V, BIAS, W, W2, TABLES, INPUTS = TABLES + ATTN_MAX_RELATIVE };
 enum { SAVED_MASK = INPUTS, SAVED_LENS, SAVED_O, SAVED_LSE, SAVED_OFFSETS, SAVED_COUNT };
 
-/* Returns the engine's name of array `place`. */
 static attn_array input_of(int place)
 {
     static const attn_array inputs[SAVED_COUNT] = {[Q] = ATTN_ARRAY_Q,
@@ -92,7 +91,6 @@ static attn__blocks blocks_of(const attn_problem *problem, int place)
     return attn__operand_blocks(n, extents);
 }
 
-/* Returns whether operand `i` has elements in common with an operand before it. */
 static bool overlaps_earlier(const attend_detail *detail, attn_tensor *const *x, int i)
 {
     attn__blocks own = blocks_of(&detail->problem, i);
@@ -139,8 +137,8 @@ static unsigned wishes_of(attn_tensor *const *x)
     return wishes;
 }
 
-/* Allocates memory for the gradients. The engine computes the gradients of all tables together, and those of w and w2
- * together. Gradients that are not needed are computed into buffers of their own and discarded. */
+/* The engine computes the gradients of all tables together, and those of w and w2 together. Gradients that are not
+ * needed are computed into buffers of their own and discarded. */
 static void open_gradients(attn_tape *tape, attn__node *node, gradients *g)
 {
     const attend_detail *detail = node->detail;
@@ -478,8 +476,8 @@ static int64_t rows_of_example(const attn_tape *tape, const attn_problem *proble
     return rows / (tape->share.count > 0 ? tape->share.count : 1);
 }
 
-/* Checks the inputs. bf16 inputs are accepted if nothing is recorded and the only arrays are queries, keys and values.
- * The engine reads all other arrays as f32. */
+/* bf16 inputs are accepted if nothing is recorded and the only arrays are queries, keys and values. The engine reads
+ * all other arrays as f32. */
 static bool takes(attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs)
 {
     if (ATTN__CHECK_RESERVED(tape->context, a, attn_attention) != ATTN_OK)
@@ -531,7 +529,6 @@ static attn_tensor *attend(attn_tape *tape, const attn_attention *a, attn_tensor
     return done ? y : NULL;
 }
 
-/* Returns the product of the lengths of all dims with this role. */
 static int64_t count_of(const attn_problem *p, attn_role role)
 {
     int64_t n = 1;

@@ -50,7 +50,6 @@ static attn__batch_norm_args sizes_of(const attn_tensor *x)
     return args;
 }
 
-/* Returns whether the batch is divided among several processes. */
 static bool is_divided(const attn_tape *tape)
 {
     return tape->options.train && tape->share.whole > 0;

@@ -229,8 +229,8 @@ static void weight_gradient(attn_tape *tape, const conv_detail *d, attn__node *n
     attn__scratch_release(done);
 }
 
-/* Returns whether all weights are finite. The fast method for dx multiplies weights by zeros of the border. With an
- * infinite or NaN weight, such a product would be NaN instead of 0. */
+/* The fast method for dx multiplies weights by zeros of the border. With an infinite or NaN weight, such a product
+ * would be NaN instead of 0. */
 static bool is_finite(const attn_tensor *w, const void *data)
 {
     uint64_t most = 0;

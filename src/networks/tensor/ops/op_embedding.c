@@ -181,7 +181,7 @@ static attn_tensor *look_up(attn_tape *tape, attn_tensor *table, const attn_tens
     return y;
 }
 
-/* Checks the inputs. A packed table is accepted if nothing is recorded and its single rows can be read. */
+/* A packed table is accepted if nothing is recorded and its single rows can be read. */
 static bool accepts(attn_tape *tape, const attn_tensor *table, const attn_tensor *position)
 {
     if (attn__op_is_packed(table, position) && !tape->options.record)

@@ -75,7 +75,7 @@ static bool input_gates(attn_tape *tape, const gru_sizes *s, attn_tensor *const 
     return true;
 }
 
-/* Runs the steps in order. If `hidden` is NULL, nothing is kept for the backward pass. */
+/* If `hidden` is NULL, nothing is kept for the backward pass. */
 static bool run_steps(attn_tape *tape, const gru_sizes *s, attn_tensor *const *x, void *gates, void *hidden,
                       void *recurrent, void *y)
 {

@@ -96,7 +96,7 @@ static void save(attn__node *node, attn_tensor *y, attn_activation activation, a
         attn__node_save(node, SAVED_Y, y);
 }
 
-/* Computes y. If the activation's input must be kept, the activation runs after the product, in a pass of its own. */
+/* If the activation's input must be kept, the activation runs after the product, in a pass of its own. */
 static bool run(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, attn_activation activation,
                 const attn__packed *packed, attn__hold input, attn_tensor *y)
 {

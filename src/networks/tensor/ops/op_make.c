@@ -106,8 +106,7 @@ static void write_number(void *data, attn_dtype dtype, int64_t i, double x)
     }
 }
 
-/* Converts n elements. Returns the index of the first element that the new type cannot represent, or n if there is
- * none. */
+/* Returns the index of the first element that the new type cannot represent, or n if there is none. */
 static int64_t convert(void *to, attn_dtype to_type, const void *from, attn_dtype from_type, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {

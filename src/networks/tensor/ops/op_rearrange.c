@@ -57,7 +57,7 @@ static bool is_permutation(int rank, const int *axes)
     return seen == (1u << rank) - 1;
 }
 
-/* Checks that x can be copied. Unlike in other operations, x may also have 32-bit integers. */
+/* Unlike in other operations, x may also have 32-bit integers. */
 static bool copyable(attn_tape *tape, const char *op, const attn_tensor *x)
 {
     if (!x)

@@ -62,7 +62,6 @@ typedef struct numbers {
     int64_t at, step;
 } numbers;
 
-/* Adds `weight` times the n elements of `from` to the n elements of `to`. */
 static void add_scaled(const resize_job *job, int64_t n, numbers to, numbers from, double weight)
 {
     if (job->is_double) {
