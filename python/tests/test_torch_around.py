@@ -42,7 +42,16 @@ def gpt2():
     return transformers.GPT2LMHeadModel(config).eval()
 
 
-MODELS = (bert, llama, gpt2)
+def opt():
+    """A layer calls its activation between other things, after a wrapper that checkpoints gradients."""
+    torch.manual_seed(0)
+    config = transformers.OPTConfig(vocab_size=61, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, ffn_dim=64,
+                                    max_position_embeddings=64, word_embed_proj_dim=32, pad_token_id=0, bos_token_id=1,
+                                    eos_token_id=2, init_std=0.2)
+    return transformers.OPTForCausalLM(config).eval()
+
+
+MODELS = (bert, llama, gpt2, opt)
 
 
 def of(model, ids=IDS):

@@ -3,15 +3,19 @@
 
 Where a module calls a linear layer and then an activation on its result alone, the activation is computed while the result's
 numbers are in the cache, and so is the product of a gated pair.  That a module does so is read from traces of its forward pass
-(torch.fx), not from its name; which activation or norm a module is, its numbers tell.
+(torch.fx), or from its source where a call of the activation has the call of the layer as its argument, and not from its name;
+which activation or norm a module is, its numbers tell.
 """
 from __future__ import annotations
 
+import ast
 import copy
+import functools
 import importlib
 import inspect
 import operator
 import sys
+import textwrap
 from collections import Counter
 from typing import Any, Callable, Optional, cast
 
@@ -210,12 +214,67 @@ def _pairs(graph: Any) -> set[tuple[str, str]]:
     return found
 
 
+def _of_self(node: Any) -> Optional[str]:
+    """The name in self.NAME."""
+    return node.attr if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self" else None
+
+
+def _call_of_self(node: Any) -> Optional[str]:
+    """The name in self.NAME(x), a call with one argument."""
+    plain = isinstance(node, ast.Call) and not node.keywords and len(node.args) == 1 and not isinstance(node.args[0], ast.Starred)
+    return _of_self(node.func) if plain else None
+
+
+def _replaces(one: Any, next_one: Any) -> bool:
+    """Whether a statement replaces what the one before it has set by a call on it: y = ..., y = self.name(y)."""
+    names = [statement.targets[0].id for statement in (one, next_one) if isinstance(statement, ast.Assign)
+             and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name)]
+    if len(names) != 2 or names[0] != names[1] or not _call_of_self(next_one.value):
+        return False
+    argument = next_one.value.args[0]
+    return isinstance(argument, ast.Name) and argument.id == names[0]
+
+
+def _unwrapped(forward: Any) -> Any:
+    """A forward pass without transformers' wrapper that checkpoints gradients, which a derived class gets of its own."""
+    while getattr(getattr(forward, "__code__", None), "co_name", "") == "forward_with_checkpointing":
+        forward = forward.__wrapped__
+    return forward
+
+
+@functools.lru_cache(maxsize=1024)
+def _nested(forward: Any) -> tuple[tuple[str, str], ...]:
+    """The names in self.second(self.first(x)), or in y = self.first(x) and y = self.second(y) after it, in the source of a forward
+    pass that names both only there, and uses self for nothing but its attributes."""
+    while hasattr(forward, "__wrapped__") and forward.__globals__["__name__"] == "transformers.utils.deprecation":
+        forward = forward.__wrapped__  # below a wrapper that renames arguments
+    if hasattr(forward, "__wrapped__") or not inspect.isfunction(forward) or "__class__" in forward.__code__.co_freevars:
+        return ()
+    try:
+        nodes = list(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(forward)))))
+    except (OSError, SyntaxError):
+        return ()
+    read = [name for name in map(_of_self, nodes) if name]
+    if sum(isinstance(node, ast.Name) and node.id == "self" for node in nodes) != len(read) \
+            or any(_of_self(node) and not isinstance(node.ctx, ast.Load) for node in nodes):
+        return ()
+    found = [(_call_of_self(node.args[0]), _call_of_self(node)) for node in nodes if _call_of_self(node)]
+    for node in nodes:
+        for block in (getattr(node, name, None) for name in ("body", "orelse", "finalbody")):
+            found += [(_call_of_self(one.value), _call_of_self(next_one.value)) for one, next_one in zip(block, block[1:])
+                      if _replaces(one, next_one)] if isinstance(block, list) else []
+    times = Counter(read)
+    return tuple((first, second) for first, second in found if first and second and times[first] == times[second] == 1)
+
+
 def _calls(module: nn.Module) -> list[tuple[str, str]]:
     """The pairs of a module, on every way through its forward pass."""
     if type(module) in (nn.Sequential, ActivatedSequential):
         names = list(module._modules)
         return list(zip(names, names[1:]))
     found = [_pairs(graph) for graph in _graphs(module)]
+    if not found and type(module).__module__.startswith("transformers."):
+        return sorted(_nested(_unwrapped(type(module).forward)))
     return sorted(set.intersection(*found)) if found else []
 
 
@@ -268,13 +327,15 @@ class _Activated(_Derived):
     the activation alone are what they were."""
     together: tuple[tuple[str, str, nn.Module, nn.Module, str], ...]  # names of layer and activation, both, the kind
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, *args: Any, **options: Any) -> Any:
         modules: Any = self._modules  # type: ignore[attr-defined]
         stand: dict[str, Any] = {}
         for first, second, layer, activation, kind in self.together:
             if modules.get(first) is layer and modules.get(second) is activation and _plain(layer) and _plain(activation):
                 stand[first], stand[second] = _together(layer, activation, kind), _same
-        return self._base.forward(_Stand(self, stand), x) if stand else super().forward(x)  # type: ignore[attr-defined, misc]
+        if not stand:
+            return super().forward(*args, **options)  # type: ignore[misc]
+        return _unwrapped(self._base.forward)(_Stand(self, stand), *args, **options)  # type: ignore[attr-defined]
 
 
 def _together(layer: nn.Module, activation: nn.Module, kind: str) -> Callable[[Any], Any]:
