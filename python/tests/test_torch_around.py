@@ -2,6 +2,7 @@
 """Optimized models in the hands of other programs: peft, pipelines, sentence-transformers, DDP and FSDP, compilers, workers.  The
 right number, or an error in words."""
 import copy
+import inspect
 import multiprocessing
 import os
 import tempfile
@@ -49,6 +50,14 @@ def opt():
                                     max_position_embeddings=64, word_embed_proj_dim=32, pad_token_id=0, bos_token_id=1,
                                     eos_token_id=2, init_std=0.2)
     return transformers.OPTForCausalLM(config).eval()
+
+
+def esm():
+    """A layer writes its activation out in operations."""
+    torch.manual_seed(0)
+    config = transformers.EsmConfig(**{**SMALL, "initializer_range": 0.2}, mask_token_id=3, position_embedding_type="rotary",
+                                    token_dropout=False)
+    return transformers.EsmModel(config).eval()
 
 
 MODELS = (bert, llama, gpt2, opt)
@@ -241,6 +250,31 @@ class Hooks(Case):
             prune.l1_unstructured(one.encoder.layer[1].output.dense, "weight", 0.5)
             prune.l1_unstructured(one.encoder.layer[0].attention.self.query, "weight", 0.5)
         self.assertNear(of(found), of(model))
+
+
+class Parts(Case):
+    def test_parts_of_a_layer_may_be_called_by_keyword(self):
+        for model, of in ((llama(), lambda m: m.model.layers[0].mlp), (esm(), lambda m: m.encoder.layer[0].intermediate)):
+            part, x = of(model), torch.randn(2, 3, 32)
+            name = next(iter(inspect.signature(part.forward).parameters))
+            with torch.no_grad():
+                self.assertNear(attn.torch.optimize(part)(**{name: x}), part(x))
+
+
+    def test_an_activation_in_operations(self):
+        """As in ESM: a hook gets the layer's own result, and another layer takes the place of the packed one."""
+        part, x = esm().encoder.layer[0].intermediate, torch.randn(2, 3, 32)
+        found, seen = attn.torch.optimize(part), []
+        self.assertIn("1 with the activation behind them", attn.torch.report(found))
+        with torch.no_grad():
+            self.assertNear(found(x), part(x))
+            handle = found.dense.register_forward_hook(lambda _, __, y: seen.append(y))
+            self.assertNear(found(x), part(x))
+            self.assertNear(seen[0], part.dense(x))
+            handle.remove()
+            found.dense = part.dense = nn.Linear(32, 64)
+            self.assertNear(found(x), part(x))
+            self.assertNear(copy.deepcopy(found)(x), part(x))
 
 
 class Programs(Case):

@@ -127,8 +127,10 @@ def _kind_of(activation: nn.Module) -> Optional[str]:
     """Which of attn's activations a module computes, by its numbers."""
     kind = type(activation)
     known = kind.__module__ in ("torch.nn.modules.activation", "transformers.activations")
-    if not known or any(True for _ in activation.parameters()) or _hooked(activation):
-        return None
+    return None if not known or any(True for _ in activation.parameters()) or _hooked(activation) else _kind_by_numbers(activation)
+
+
+def _kind_by_numbers(activation: Callable[[Tensor], Any]) -> Optional[str]:
     x = torch.linspace(-9, 9, 1001, dtype=torch.float64)
     try:
         with torch.no_grad():
@@ -349,6 +351,33 @@ def _same(x: Any) -> Any:
     return x
 
 
+class _Finished(_Derived):
+    """A linear layer and an activation that is written out in operations, as in ESM, computed together as in _Activated."""
+    finished: tuple[str, nn.Module, str]  # the layer's name, the layer, the kind of the activation
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        name, layer, kind = self.finished
+        if len(args) == 1 and not options and self._modules.get(name) is layer and _plain(layer):  # type: ignore[attr-defined]
+            found = _activated(layer, args[0], kind)
+            if found is not NotImplemented:
+                return found
+        return super().forward(*args, **options)  # type: ignore[misc]
+
+
+def _finishes(module: nn.Module) -> Optional[tuple[str, nn.Module, str]]:
+    """The linear layer of a module that is activation(layer(x)) and nothing else, with the activation's operations."""
+    graphs = _graphs(module)
+    nodes = list(graphs[0].nodes) if len(graphs) == 1 else []
+    name = _called(nodes[1]) if len(nodes) > 3 else None
+    layer = None if name is None else module._modules.get(name)
+    if layer is None or name is None or not _is_packed(layer) or _packed_class(layer) is None or _hooked(layer) \
+            or nodes[1].args[0] is not nodes[0] or len(nodes[0].users) != 1 \
+            or any(node.op not in ("call_function", "call_method") for node in nodes[2:-1]):
+        return None
+    kind = _kind_by_numbers(torch.fx.GraphModule({name: nn.Identity()}, graphs[0]))
+    return None if kind is None else (name, layer, kind)
+
+
 class _FeedsForward(_Derived):
     """The feed-forward part of PyTorch's layers of a Transformer, computed as _Activated does."""
     fed: tuple[Any, str]  # the activation, which may be a function, and its kind
@@ -382,7 +411,8 @@ class _Gated(_Derived):
     gated: tuple[str, str, str, tuple[str, ...]]  # the names of gate, activation and up, and of what follows
     together: tuple[tuple[str, str, nn.Module, nn.Module, str], ...] = ()  # gate and activation, where they are computed so
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, *args: Any, **options: Any) -> Any:
+        x = args[0] if len(args) == 1 and not options else None
         modules: Any = self._modules  # type: ignore[attr-defined]
         gate, activation, up, rest = self.gated
         layer = modules[up]
@@ -404,7 +434,7 @@ class _Gated(_Derived):
                 for name in rest:
                     found = modules[name](found)
                 return found
-        return super().forward(x)  # type: ignore[misc]
+        return super().forward(*args, **options)  # type: ignore[misc]
 
 
 def _gates(module: nn.Module) -> Optional[tuple[str, str, str, tuple[str, ...]]]:
@@ -442,10 +472,10 @@ class _Normed(_Derived):
     """The normalization by the root mean square, in one pass."""
     of_eps: str  # the name of the number that is added to the mean of squares
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, *args: Any, **options: Any) -> Any:
         weight = self._parameters["weight"]  # type: ignore[attr-defined]
-        found = _packed.normalize(x, weight, getattr(self, self.of_eps))
-        return super().forward(x) if found is NotImplemented else found  # type: ignore[misc]
+        found = _packed.normalize(args[0], weight, getattr(self, self.of_eps)) if len(args) == 1 and not options else NotImplemented
+        return super().forward(*args, **options) if found is NotImplemented else found  # type: ignore[misc]
 
 
 def _of_eps(module: nn.Module) -> Optional[str]:
@@ -475,7 +505,8 @@ def _of_eps(module: nn.Module) -> Optional[str]:
     return name if same else None
 
 
-_MIXINS: dict[str, type] = {"activated": _Activated, "feeds forward": _FeedsForward, "gated": _Gated, "normed": _Normed}
+_MIXINS: dict[str, type] = {"activated": _Activated, "feeds forward": _FeedsForward,
+                            "finished": _Finished, "gated": _Gated, "normed": _Normed}
 
 
 # ---------------------------------------------------------------------------------------------------------- fuse
@@ -501,7 +532,7 @@ def fuse(model: nn.Module) -> None:
         children = module._modules
         if not any(_is_packed(child) for child in children.values()):
             continue
-        if isinstance(module, (_Activated, _FeedsForward, _Gated)):
+        if isinstance(module, (_Activated, _FeedsForward, _Finished, _Gated)):
             module.__class__ = module._base
         fed = _fed(module)
         if fed is not None:
@@ -528,12 +559,17 @@ def fuse(model: nn.Module) -> None:
         elif pairs:
             module.__class__ = _class_of(type(module), "activated")
             module.together = tuple(pairs)  # type: ignore[assignment]
+        else:
+            finished = _finishes(module)
+            if finished is not None:
+                module.__class__ = _class_of(type(module), "finished")
+                module.finished = finished  # type: ignore[assignment]
 
 
 def count(model: Any) -> int:
     """How many linear layers have the activation behind them."""
     return sum(len(module.pairs) if isinstance(module, ActivatedSequential) else
-               len(module.together) if isinstance(module, (_Activated, _Gated)) else isinstance(module, _FeedsForward)
+               len(module.together) if isinstance(module, (_Activated, _Gated)) else isinstance(module, (_FeedsForward, _Finished))
                for module in model.modules())
 
 
