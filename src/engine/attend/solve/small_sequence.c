@@ -420,8 +420,10 @@ static attn__small_sequence_rows rows_to_sum(const head *h, attn__operand op)
 /* Rounds a sum's f32 rows to bf16 and stores them. Does nothing for f32 problems. */
 static void store_sum(const head *h, attn__operand op, bool add)
 {
+    if (!h->plan->converts)
+        return;
     attn__small_sequence_rows rows = rows_of(h, op);
-    for (int64_t r = 0; h->plan->converts && r < rows.rows; r++)
+    for (int64_t r = 0; r < rows.rows; r++)
         h->plan->tiles.backward->store_bf16((uint16_t *)(void *)rows.at + rows.row_at[r], h->m.out + r * rows.channels,
                                             rows.channels, 1.0f, add);
 }
