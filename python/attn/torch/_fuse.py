@@ -123,8 +123,13 @@ def _activated(linear: Any, input: Any, kind: str) -> Any:
     return _packed.multiply(input, weight, bias, kind)
 
 
-def _kind_of(activation: nn.Module) -> Optional[str]:
-    """Which of attn's activations a module computes, by its numbers."""
+_FUNCTIONS: dict[Any, str] = {nn.functional.relu: "relu", torch.relu: "relu", nn.functional.gelu: "gelu"}
+
+
+def _kind_of(activation: Any) -> Optional[str]:
+    """Which of attn's activations a module computes, by its numbers, or a function of PyTorch is."""
+    if not isinstance(activation, nn.Module):
+        return _FUNCTIONS.get(activation)
     kind = type(activation)
     known = kind.__module__ in ("torch.nn.modules.activation", "transformers.activations")
     return None if not known or any(True for _ in activation.parameters()) or _hooked(activation) else _kind_by_numbers(activation)
@@ -227,6 +232,12 @@ def _call_of_self(node: Any) -> Optional[str]:
     return _of_self(node.func) if plain else None
 
 
+def _neighbours(node: Any) -> list[tuple[Any, Any]]:
+    """The statements of a node's blocks, each with the one after it."""
+    blocks = [getattr(node, name, None) for name in ("body", "orelse", "finalbody")]
+    return [pair for block in blocks if isinstance(block, list) for pair in zip(block, block[1:])]
+
+
 def _replaces(one: Any, next_one: Any) -> bool:
     """Whether a statement replaces what the one before it has set by a call on it: y = ..., y = self.name(y)."""
     names = [statement.targets[0].id for statement in (one, next_one) if isinstance(statement, ast.Assign)
@@ -253,7 +264,7 @@ def _nested(forward: Any) -> tuple[tuple[str, str], ...]:
     if hasattr(forward, "__wrapped__") or not inspect.isfunction(forward) or "__class__" in forward.__code__.co_freevars:
         return ()
     try:
-        nodes = list(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(forward)))))
+        nodes: list[Any] = list(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(forward)))))
     except (OSError, SyntaxError):
         return ()
     read = [name for name in map(_of_self, nodes) if name]
@@ -261,12 +272,13 @@ def _nested(forward: Any) -> tuple[tuple[str, str], ...]:
             or any(_of_self(node) and not isinstance(node.ctx, ast.Load) for node in nodes):
         return ()
     found = [(_call_of_self(node.args[0]), _call_of_self(node)) for node in nodes if _call_of_self(node)]
-    for node in nodes:
-        for block in (getattr(node, name, None) for name in ("body", "orelse", "finalbody")):
-            found += [(_call_of_self(one.value), _call_of_self(next_one.value)) for one, next_one in zip(block, block[1:])
-                      if _replaces(one, next_one)] if isinstance(block, list) else []
+    found += [(_call_of_self(one.value), _call_of_self(other.value)) for node in nodes for one, other in _neighbours(node)
+              if _replaces(one, other)]
     times = Counter(read)
     return tuple((first, second) for first, second in found if first and second and times[first] == times[second] == 1)
+
+
+_TRANSFORMERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 
 
 def _calls(module: nn.Module) -> list[tuple[str, str]]:
@@ -274,6 +286,8 @@ def _calls(module: nn.Module) -> list[tuple[str, str]]:
     if type(module) in (nn.Sequential, ActivatedSequential):
         names = list(module._modules)
         return list(zip(names, names[1:]))
+    if type(module) in _TRANSFORMERS:
+        return [("linear1", "activation")]
     found = [_pairs(graph) for graph in _graphs(module)]
     if not found and type(module).__module__.startswith("transformers."):
         return sorted(_nested(_unwrapped(type(module).forward)))
@@ -323,24 +337,43 @@ class _Stand:
         return getattr(self.__dict__["_module"], name)
 
 
-class _Activated(_Derived):
-    """Calls of an activation on the result of a linear layer, computed together while these are the children that they were, and
-    nothing watches them: else a wrapper of the layer, or a hook, would get the activation's result as the layer's.  The layer and
-    the activation alone are what they were."""
-    together: tuple[tuple[str, str, nn.Module, nn.Module, str], ...]  # names of layer and activation, both, the kind
+class _Together(_Derived):
+    """Calls of an activation on the result of a linear layer, computed together while these are what they were, and nothing watches
+    them: else a wrapper of the layer, or a hook, would get the activation's result as the layer's.  The layer and the activation
+    alone are what they were."""
+    # names of layer and activation, both (the activation may be a function), the kind
+    together: tuple[tuple[str, str, nn.Module, Any, str], ...]
 
-    def forward(self, *args: Any, **options: Any) -> Any:
+    def _stand(self) -> Any:
+        """This module with such calls computed together; None if there are none now."""
         modules: Any = self._modules  # type: ignore[attr-defined]
         stand: dict[str, Any] = {}
         for first, second, layer, activation, kind in self.together:
-            if modules.get(first) is layer and modules.get(second) is activation and _plain(layer) and _plain(activation):
-                stand[first], stand[second] = _together(layer, activation, kind), _same
-        if not stand:
+            if modules.get(first) is layer and getattr(self, second, None) is activation and _plain(layer) \
+                    and (not isinstance(activation, nn.Module) or _plain(activation)):
+                stand[first], stand[second] = _joined(layer, activation, kind), _same
+        return _Stand(self, stand) if stand else None
+
+
+class _Activated(_Together):
+    """Such calls in a forward pass."""
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        stand = self._stand()
+        if stand is None:
             return super().forward(*args, **options)  # type: ignore[misc]
-        return _unwrapped(self._base.forward)(_Stand(self, stand), *args, **options)  # type: ignore[attr-defined]
+        return _unwrapped(self._base.forward)(stand, *args, **options)  # type: ignore[attr-defined]
 
 
-def _together(layer: nn.Module, activation: nn.Module, kind: str) -> Callable[[Any], Any]:
+class _FeedsForward(_Together):
+    """Such a call in the feed-forward part of PyTorch's layers of a Transformer."""
+
+    def _ff_block(self, x: Any) -> Any:
+        stand = self._stand()
+        return super()._ff_block(x) if stand is None else self._base._ff_block(stand, x)  # type: ignore[attr-defined, misc]
+
+
+def _joined(layer: nn.Module, activation: Any, kind: str) -> Callable[[Any], Any]:
     def both(x: Any) -> Any:
         found = _activated(layer, x, kind)
         return activation(layer(x)) if found is NotImplemented else found
@@ -370,37 +403,11 @@ def _finishes(module: nn.Module) -> Optional[tuple[str, nn.Module, str]]:
     nodes = list(graphs[0].nodes) if len(graphs) == 1 else []
     name = _called(nodes[1]) if len(nodes) > 3 else None
     layer = None if name is None else module._modules.get(name)
-    if layer is None or name is None or not _is_packed(layer) or _packed_class(layer) is None or _hooked(layer) \
-            or nodes[1].args[0] is not nodes[0] or len(nodes[0].users) != 1 \
+    if layer is None or name is None or not _may_join(layer) or nodes[1].args[0] is not nodes[0] or len(nodes[0].users) != 1 \
             or any(node.op not in ("call_function", "call_method") for node in nodes[2:-1]):
         return None
     kind = _kind_by_numbers(torch.fx.GraphModule({name: nn.Identity()}, graphs[0]))
     return None if kind is None else (name, layer, kind)
-
-
-class _FeedsForward(_Derived):
-    """The feed-forward part of PyTorch's layers of a Transformer, computed as _Activated does."""
-    fed: tuple[Any, str]  # the activation, which may be a function, and its kind
-
-    def _ff_block(self, x: Any) -> Any:
-        layer, (activation, kind) = self._modules["linear1"], self.fed  # type: ignore[attr-defined]
-        if self.activation is not activation or not _is_packed(layer) or not _plain(layer) \
-                or (isinstance(activation, nn.Module) and not _plain(activation)):  # type: ignore[attr-defined]
-            return super()._ff_block(x)  # type: ignore[misc]
-        stand = {"linear1": _together(layer, activation, kind), "activation": _same}
-        return self._base._ff_block(_Stand(self, stand), x)  # type: ignore[attr-defined]
-
-
-_FUNCTIONS: dict[Any, str] = {nn.functional.relu: "relu", torch.relu: "relu", nn.functional.gelu: "gelu"}
-
-
-def _fed(module: Any) -> Optional[tuple[Any, str]]:
-    """The activation of PyTorch's layer of a Transformer and its kind; None for other modules."""
-    if type(module) not in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer) or not _is_packed(module.linear1):
-        return None
-    activation = module.activation
-    kind = _kind_of(activation) if isinstance(activation, nn.Module) else _FUNCTIONS.get(activation)
-    return None if kind is None else (activation, kind)
 
 
 # ------------------------------------------------------------------------------------------------ gated layers
@@ -516,6 +523,11 @@ def _is_packed(module: Optional[nn.Module]) -> bool:
     return module is not None and isinstance(module._parameters.get("weight"), PackedWeight)
 
 
+def _may_join(layer: Optional[nn.Module]) -> bool:
+    """Whether a linear layer can compute what follows it."""
+    return layer is not None and _is_packed(layer) and _packed_class(layer) is not None and not _hooked(layer)
+
+
 def fuse(model: nn.Module) -> None:
     """Gives packed linear layers a forward pass with less around it, and the modules that call them one that computes activations
     and factors with the products."""
@@ -532,21 +544,14 @@ def fuse(model: nn.Module) -> None:
         children = module._modules
         if not any(_is_packed(child) for child in children.values()):
             continue
-        if isinstance(module, (_Activated, _FeedsForward, _Finished, _Gated)):
+        if isinstance(module, (_Together, _Finished, _Gated)):
             module.__class__ = module._base
-        fed = _fed(module)
-        if fed is not None:
-            module.__class__ = _class_of(type(module), "feeds forward")
-            module.fed = fed  # type: ignore[assignment]
-            continue
         pairs = []
         for first, second in _calls(module):
-            linear, activation = children.get(first), children.get(second)
-            if linear is None or activation is None or not _is_packed(linear) or _packed_class(linear) is None or _hooked(linear):
-                continue
-            name = _kind_of(activation)
+            linear, activation = children.get(first), getattr(module, second, None)
+            name = _kind_of(activation) if _may_join(linear) else None
             if name is not None:
-                pairs.append((first, second, linear, activation, name))
+                pairs.append((first, second, cast(nn.Module, linear), activation, name))
         gates = _gates(module)
         if isinstance(module, nn.Sequential):
             if pairs:
@@ -557,7 +562,7 @@ def fuse(model: nn.Module) -> None:
             module.gated = gates  # type: ignore[assignment]
             module.together = tuple(pair for pair in pairs if pair[:2] == gates[:2])  # type: ignore[assignment]
         elif pairs:
-            module.__class__ = _class_of(type(module), "activated")
+            module.__class__ = _class_of(type(module), "feeds forward" if type(module) in _TRANSFORMERS else "activated")
             module.together = tuple(pairs)  # type: ignore[assignment]
         else:
             finished = _finishes(module)
@@ -569,7 +574,7 @@ def fuse(model: nn.Module) -> None:
 def count(model: Any) -> int:
     """How many linear layers have the activation behind them."""
     return sum(len(module.pairs) if isinstance(module, ActivatedSequential) else
-               len(module.together) if isinstance(module, (_Activated, _Gated)) else isinstance(module, (_FeedsForward, _Finished))
+               len(module.together) if isinstance(module, (_Together, _Gated)) else isinstance(module, _Finished)
                for module in model.modules())
 
 

@@ -326,7 +326,9 @@ class PackedWeight(Tensor):
         """Rows [first, last) as a packed weight of its own, which is kept until this one is written to."""
         version = -1 if self._packed.is_inference() else self._packed._version
         before, found = self._state.rows.get((first, last), (None, None))
-        if found is None or before != version or self._packed.is_shared():  # another process may write to shared memory
+        if self._packed.is_shared():  # type: ignore[no-untyped-call]  # another process may write to the memory: nothing is kept
+            return PackedWeight.of(self.dense()[first:last], self.form, self.turned)
+        if found is None or before != version:
             found = PackedWeight.of(self.dense()[first:last], self.form, self.turned)
             self._state.rows[first, last] = version, found
         return found

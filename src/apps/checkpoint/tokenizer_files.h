@@ -13,7 +13,7 @@ const char *attn__tokenizer_file(const char *directory);
 /* Opens the tokenizer of a published model: tokenizer.json or, if it is missing, vocab.txt or else a SentencePiece
  * model (sentencepiece.bpe.model of XLM-RoBERTa, spiece.model of T5). Names of special tokens come from
  * tokenizer_config.json. ATTN_ERROR_NOT_FOUND: the directory has no tokenizer. ATTN_ERROR_FORMAT: a file is damaged.
- * ATTN_ERROR_UNSUPPORTED: a file asks for something that is not implemented; the message names it. */
+ * ATTN_ERROR_UNSUPPORTED: a file asks for something that attn does not support; the message names it. */
 attn_status attn__tokenizer_open(attn__tokenizer **tokenizer, attn_context *context, const char *directory);
 /* Does the same with the text of a tokenizer.json. `name` is the name of the file in messages. */
 attn_status attn__tokenizer_parse(attn__tokenizer **tokenizer, attn_context *context, const char *json, size_t size,

@@ -42,8 +42,8 @@ typedef struct attn__decode_spread {
     uint8_t bit;
     float factor;
     bool add;
-    bool
-        stream; /* use non-temporal stores for aligned rows, unless `add`; call `settle` before other threads read them */
+    /* Use non-temporal stores for aligned rows, unless `add`. Call `settle` before other threads read them. */
+    bool stream;
 } attn__decode_spread;
 
 typedef struct attn__decode_kernel {
