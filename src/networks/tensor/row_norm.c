@@ -6,6 +6,7 @@
 #include "base/context.h"
 #include "base/integers.h"
 #include "base/parallel.h"
+#include "gemm/gemm.h"
 #include "kernels/elementwise/elementwise.h"
 
 enum { ALIGN = 64, NUMBERS = 8192 /* minimum number of elements of a thread */ };
@@ -52,6 +53,7 @@ static attn_status check(attn_context *context, const attn_row_norm *t)
 typedef struct running {
     const attn_row_norm *t;
     attn__elementwise_fn run;
+    attn__gemm_round_row *round;
     const float *gain, *bias;
     char *rows; /* a row of float for each part of the range */
     int64_t row_bytes, part;
@@ -79,8 +81,8 @@ static void normalize_range(void *user, int64_t begin, int64_t end)
                                        .kind = t->root_mean_square ? ATTN__NORMALIZE_ROOT_MEAN_SQUARE
                                                                    : ATTN__NORMALIZE_DEVIATION};
         r->run(&args, 0, 1);
-        for (int64_t j = 0; j < t->n && t->y.dtype == ATTN_BF16; j++)
-            ((uint16_t *)t->y.data)[at_y + j] = attn__to_bf16(row[j]);
+        if (t->y.dtype == ATTN_BF16)
+            r->round(row, t->n, (uint16_t *)t->y.data + at_y);
     }
 }
 
@@ -113,6 +115,7 @@ attn_status attn_normalize_rows(attn_context *context, const attn_row_norm *norm
         return ATTN_ERROR_MEMORY;
     running r = {.t = norm,
                  .run = attn__elementwise_for(false, context->isa)->run[ATTN__ELEMENTWISE_LAYER_NORM],
+                 .round = attn__gemm_round_row_for(context->isa),
                  .gain = parameter(norm, norm->gain, 1, (float *)(void *)scratch),
                  .bias = parameter(norm, norm->bias, 0, (float *)(void *)(scratch + row_bytes)),
                  .rows = scratch + 2 * row_bytes,
