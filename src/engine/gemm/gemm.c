@@ -693,15 +693,14 @@ static void multiply_tile(const attn__gemm_kernel *kernel, const attn__gemm_tile
 }
 
 /* Returns how many bytes of the next panel of B are prefetched in each step of a kernel. At this rate, the panel is in
- * L2 when it is needed.  Returns 0 if B is read in place, because it has no contiguous panels. Also returns 0 for few
- * tiles, because the hardware then prefetches more. */
+ * L2 when it is needed.  Returns 0 if B is read in place, because it has no contiguous panels. Also returns 0 for a
+ * single tile, which reads B as fast as memory gives it: the hardware then prefetches more. */
 static int64_t bytes_ahead(const plan *p, const a_rows *a, const b_panels *b, int64_t tiles)
 {
-    enum { FEW = 4 };
-    if (b->ld != p->kernel->columns || b->panel == b->ld || tiles < FEW)
+    if (b->ld != p->kernel->columns || b->panel == b->ld || tiles < 2)
         return 0;
     int64_t steps = tiles * attn__max(a->nk / ATTN__GEMM_UNROLL, 1);
-    return attn__min(attn__ceil_div(b->panel * b->size, steps), LINE);
+    return attn__ceil_div(b->panel * b->size, steps);
 }
 
 /* Runs the register tiles of the rows `a` and all columns of the block. */

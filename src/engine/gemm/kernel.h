@@ -24,7 +24,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { ATTN__GEMM_UNROLL = 4 };
+enum { ATTN__GEMM_UNROLL = 4, ATTN__GEMM_LINE = 64 };
 
 /* The arguments of a register tile. Strides are in elements.  Nothing must be aligned, but panels in whole cache lines
  * are faster. */
@@ -38,9 +38,18 @@ typedef struct attn__gemm_tile {
     void *c;
     int64_t ldc;
     bool add;
-    const void *ahead;  /* address that multiply-add kernels prefetch into L2 */
-    int64_t ahead_step; /* bytes between prefetched lines; one line per ATTN__GEMM_UNROLL of k */
+    const void *ahead;  /* address from which kernels without `begin` prefetch into L2 */
+    int64_t ahead_step; /* bytes that they prefetch per ATTN__GEMM_UNROLL of k */
 } attn__gemm_tile;
+
+/* Prefetches the line at an address and the lines of `bytes` from there into L2. The address is an integer, because one
+ * past the end of B is no valid pointer. The first line is prefetched in any case, which costs less than a branch. */
+static inline void attn__gemm_prefetch(uintptr_t address, int64_t bytes)
+{
+    __builtin_prefetch((const void *)address, 0, 2);
+    for (int64_t i = ATTN__GEMM_LINE; i < bytes; i += ATTN__GEMM_LINE)
+        __builtin_prefetch((const void *)(address + (uintptr_t)i), 0, 2);
+}
 
 /* Arguments for packing rows or columns of a matrix into consecutive panels. Element k of row or column j is x[k *
  * inner + j * outer]. Panels of A may be written and read up to ATTN__GEMM_SLACK bytes past their end. */

@@ -49,10 +49,26 @@ VF_FN void Q(begin)(const attn__gemm_tile *t, int32_t *rows)
 }
 #endif
 
+/* Adds the products of one group of k to the sums. */
+VF_FN void Q(step)(const int8_t *a, const int8_t *b, int rows, vi sum[Q_ROWS][Q_VECTORS])
+{
+    vi y[Q_VECTORS];
+    VF_UNROLL
+    for (int j = 0; j < Q_VECTORS; j++)
+        y[j] = q_load_b(b + j * Q_B_BYTES * VF_LANES);
+    VF_UNROLL
+    for (int i = 0; i < rows; i++) {
+        VF_UNROLL
+        for (int j = 0; j < Q_VECTORS; j++)
+            sum[i][j] = q_dot(sum[i][j], a, i, y[j]);
+    }
+}
+
 /* `rows` is a constant after inlining. */
 VF_FN void Q(tile)(const attn__gemm_tile *t, int rows)
 {
     const int8_t *a = t->a, *b = t->b;
+    uintptr_t ahead = (uintptr_t)t->ahead;
     vi sum[Q_ROWS][Q_VECTORS];
     int32_t begin[Q_ROWS + VF_LANES] = {0};
 #ifdef q_excess
@@ -65,18 +81,16 @@ VF_FN void Q(tile)(const attn__gemm_tile *t, int rows)
         for (int j = 0; j < Q_VECTORS; j++)
             sum[i][j] = vi_set1(begin[i]);
     }
-    for (int64_t k = 0; k < t->k; k += Q_STEP, a += 4 * Q_ROWS, b += Q_B_BYTES * Q_VECTORS * VF_LANES) {
-        vi y[Q_VECTORS];
+    int64_t k = t->k;
+    for (; k >= ATTN__GEMM_UNROLL; k -= ATTN__GEMM_UNROLL) {
+        attn__gemm_prefetch(ahead, t->ahead_step);
+        ahead += (uintptr_t)t->ahead_step;
         VF_UNROLL
-        for (int j = 0; j < Q_VECTORS; j++)
-            y[j] = q_load_b(b + j * Q_B_BYTES * VF_LANES);
-        VF_UNROLL
-        for (int i = 0; i < rows; i++) {
-            VF_UNROLL
-            for (int j = 0; j < Q_VECTORS; j++)
-                sum[i][j] = q_dot(sum[i][j], a, i, y[j]);
-        }
+        for (int u = 0; u < ATTN__GEMM_UNROLL; u += Q_STEP, a += 4 * Q_ROWS, b += Q_B_BYTES * Q_VECTORS * VF_LANES)
+            Q(step)(a, b, rows, sum);
     }
+    for (; k > 0; k -= Q_STEP, a += 4 * Q_ROWS, b += Q_B_BYTES * Q_VECTORS * VF_LANES)
+        Q(step)(a, b, rows, sum);
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
         VF_UNROLL

@@ -39,7 +39,7 @@ VF_FN void GK(tile)(const attn__gemm_tile *t, int rows, int vectors, bool panel)
     enum { NEAR = 3, LINE = 64 };
     gv sum[GK_ROWS][GK_VECTORS];
     const GK_REAL *a = t->a, *b = t->b, *row[(GK_ROWS + NEAR - 1) / NEAR];
-    uintptr_t ahead = (uintptr_t)t->ahead; /* an integer, because an address past the end of B is no valid pointer */
+    uintptr_t ahead = (uintptr_t)t->ahead;
     int64_t at[NEAR] = {0, t->lda, 2 * t->lda}, k = t->k;
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
@@ -52,7 +52,7 @@ VF_FN void GK(tile)(const attn__gemm_tile *t, int rows, int vectors, bool panel)
         }
     }
     for (; k >= ATTN__GEMM_UNROLL; k -= ATTN__GEMM_UNROLL) {
-        __builtin_prefetch((const void *)ahead, 0, 2);
+        attn__gemm_prefetch(ahead, t->ahead_step);
         ahead += (uintptr_t)t->ahead_step;
         VF_UNROLL
         for (int u = 0; u < ATTN__GEMM_UNROLL; u++)
