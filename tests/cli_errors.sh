@@ -90,10 +90,10 @@ rm pipe link.png
 # A config.json that needs more memory than its weights have numbers for is refused before any is taken.
 cp -r good greedy
 sed 's/"max_len": *[0-9]*/"max_len": 20000000/' good/config.json > greedy/config.json
-expect 2 'more than the [0-9]* bytes that fit the file of weights; .*P alone needs' "$attn" info greedy
+expect 2 'parameters of more than [0-9]* bytes, the most that the file of weights can hold; .*P alone needs' "$attn" info greedy
 # The address sanitizer maps terabytes for itself.
 grep -q -a __asan_init "$attn" ||
-    expect 2 'more than the [0-9]* bytes' sh -c "ulimit -v 2000000; '$attn' translate greedy hello"
+    expect 2 'more than [0-9]* bytes' sh -c "ulimit -v 2000000; '$attn' translate greedy hello"
 rm -r greedy
 
 # Settings that a config.json may have from anywhere are held to the table of settings.

@@ -156,7 +156,7 @@ static void offsets_are_checked(void **state)
     const int32_t right[] = {0, 2, 6};
     attn_tensor *bounds = attn_tape_tensor(tape, ATTN_I32, 1, (int64_t[]){3}, right);
     assert_null(output_of(model, tape, "weights", ids, "offsets", bounds));
-    assert_says(context, "no weights");
+    assert_says(context, "weights and contacts cannot be computed for packed texts");
     attn_tape_destroy(tape);
     attn_context_clear_error(context);
     attn_model_destroy(model);
@@ -354,7 +354,8 @@ static void proteins_are_letters(void **state)
     attn_encoder_text_free(encoder, &text);
     assert_refused(context, attn_encoder_tokens(encoder, "MK-T", 4, &text), ATTN_ERROR_FORMAT, "character 3");
     assert_refused(context, attn_encoder_tokens(encoder, "MK1T", 4, &text), ATTN_ERROR_FORMAT, "'1'");
-    assert_refused(context, attn_encoder_tokens(encoder, "", 0, &text), ATTN_ERROR_FORMAT, "without residues");
+    assert_refused(context, attn_encoder_tokens(encoder, "", 0, &text), ATTN_ERROR_FORMAT,
+                   "the protein has no residues");
     attn_encoder_destroy(encoder);
     scratch_close(folder);
 }

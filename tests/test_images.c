@@ -446,9 +446,9 @@ static void wrong_sampling_requests_are_refused(void **state)
     assert_said(&w, attn_axial_transformer_sample(w.model, w.x, &(attn_axial_transformer_options){.temperature = -1}),
                 ATTN_ERROR_ARGUMENT, "temperature is -1");
     assert_said(&w, attn_axial_transformer_sample(w.model, w.x, &(attn_axial_transformer_options){.noise = w.x}),
-                ATTN_ERROR_SHAPE, "noise: expected 840 real numbers");
+                ATTN_ERROR_SHAPE, "expected 840 of f32 or f64");
     assert_said(&w, attn_axial_transformer_sample(w.model, w.x, &(attn_axial_transformer_options){.known = w.x}),
-                ATTN_ERROR_SHAPE, "known: expected 120 bytes");
+                ATTN_ERROR_SHAPE, "expected 120 of u8 or bool");
     attn_context_set_progress(w.context, stop, &rows);
     assert_said(&w, attn_axial_transformer_sample(w.model, w.x, NULL), ATTN_ERROR_INTERRUPTED,
                 "stopped after 5 of 12 rows");

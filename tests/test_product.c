@@ -567,7 +567,7 @@ static void bad_packed_matrices_are_refused_in_words(void **state)
     t.p.packed = packed;
     REFUSED(p.packed = packed + 4, ATTN_ERROR_ARGUMENT, "not aligned");
     REFUSED(p.n = 5, ATTN_ERROR_ARGUMENT, "b is 8 x 5, and the packed matrix 8 x 6");
-    REFUSED(p.precision = ATTN_PRECISION_BF16, ATTN_ERROR_ARGUMENT, "packed for another precision than bf16");
+    REFUSED(p.precision = ATTN_PRECISION_BF16, ATTN_ERROR_ARGUMENT, "packed as f32, but the precision is bf16");
     REFUSED(p.batch = 3, ATTN_ERROR_UNSUPPORTED, "a batch of 3");
     memset(other, 0, bytes);
     REFUSED(p.packed = other, ATTN_ERROR_ARGUMENT, "no packed matrix");
@@ -610,7 +610,7 @@ static void bad_norms_are_refused_in_words(void **state)
     REFUSED_NORM(t.y.dtype = ATTN_F64, ATTN_ERROR_UNSUPPORTED, "y is of the type f64");
     REFUSED_NORM(t.dtype = ATTN_I32, ATTN_ERROR_UNSUPPORTED, "gain and bias are of the type i32");
     REFUSED_NORM(t.x.column = 2, ATTN_ERROR_ARGUMENT, "a row of x are 2 apart");
-    REFUSED_NORM(t.y.row = 3, ATTN_ERROR_ARGUMENT, "rows of 4 elements of y are 3 apart");
+    REFUSED_NORM(t.y.row = 3, ATTN_ERROR_ARGUMENT, "rows of y have 4 elements but are 3 apart");
     REFUSED_NORM(t.reserved[0] = 1, ATTN_ERROR_ARGUMENT, "reserved");
     attn_row_norm empty = {.rows = 0, .n = 4};
     assert_int_equal(attn_normalize_rows(context, &empty), ATTN_OK);

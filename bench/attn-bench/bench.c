@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Computes medians and parses thread counts for the benchmarks.
+ * Computes medians, measures the machine's peak rate and parses thread counts for the benchmarks.
  */
 #include "bench.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static int compare(const void *a, const void *b)
@@ -18,6 +19,12 @@ double bench_median(double *values, int n)
         return 0;
     qsort(values, (size_t)n, sizeof *values, compare);
     return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+void bench_raise_peak(double *peak, attn_context *context, int threads, double seconds)
+{
+    if (seconds > 0 || !(*peak > 0))
+        *peak = fmax(*peak, attn_machine_peak(context, ATTN_F32, threads));
 }
 
 int bench_thread_counts(const cli_call *cli, int counts[BENCH_MOST_THREADS], int *n)

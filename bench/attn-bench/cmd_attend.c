@@ -151,16 +151,6 @@ static attn_status time_plan(const bench *b, const attn_plan *plan, const attn_a
     return status;
 }
 
-/* Measures the machine's peak rate and keeps the highest value. A single measurement may be too low, because the
- * clock rate changes and other processes run. With --seconds 0, where speeds say little, once is enough. */
-static void measure_peak(bench *b, int threads)
-{
-    if (!(b->seconds > 0) && *b->peak > 0)
-        return;
-    double peak = attn_machine_peak(b->cli->context, ATTN_F32, threads);
-    *b->peak = peak > *b->peak ? peak : *b->peak;
-}
-
 static attn_status measure_plan(bench *b, const attn_problem *problem, const attn_plan *plan, row *r)
 {
     attn_context *context = b->cli->context;
@@ -171,7 +161,7 @@ static attn_status measure_plan(bench *b, const attn_problem *problem, const att
     attn_status status = cli_arrays_run_before(context, problem, NULL, &a);
     if (status == ATTN_OK)
         status = time_plan(b, plan, &a.arrays, &seconds);
-    measure_peak(b, r->threads);
+    bench_raise_peak(b->peak, context, r->threads, b->seconds);
     r->peak = *b->peak;
     r->ms = 1e3 * seconds;
     r->gflops = seconds > 0 ? 1e-9 * attn_plan_flops(plan) / seconds : 0;
@@ -240,7 +230,7 @@ static int measure_directions(bench *b, const char *problem, int threads, double
     const char *which = cli_text(b->cli, "direction");
     int code = CLI_OK;
     b->peak = best;
-    measure_peak(b, threads);
+    bench_raise_peak(b->peak, b->cli->context, threads, b->seconds);
     for (int d = ATTN_DIRECTION_FORWARD; code == CLI_OK && d <= ATTN_DIRECTION_BACKWARD; d++)
         if (strcmp(which, "both") == 0 || strcmp(which, directions[d]) == 0)
             code = measure(b, problem, (attn_direction)d, threads);

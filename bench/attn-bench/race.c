@@ -187,8 +187,7 @@ static attn_status open_field(const bench_race *race, measured *m, field *f, int
         if (status != ATTN_OK)
             return status;
         m->flops = work->flops(f->states[0][*s]);
-        if (race->seconds > 0 || !(m->peak[*s] > 0)) /* with --seconds 0, speeds say little */
-            m->peak[*s] = fmax(m->peak[*s], attn_machine_peak(f->contexts[*s], ATTN_F32, m->threads));
+        bench_raise_peak(&m->peak[*s], f->contexts[*s], m->threads, race->seconds);
     }
     return ATTN_OK;
 }

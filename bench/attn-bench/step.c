@@ -196,9 +196,10 @@ int bench_step_measure(bench_step *step, double seconds)
     if (status == ATTN_OK)
         status = bench_trainer_open(&r, context, step->shape);
     if (status == ATTN_OK) {
-        step->peak_gflops = attn_machine_peak(context, ATTN_F32, step->threads);
+        step->peak_gflops = 0;
+        bench_raise_peak(&step->peak_gflops, context, step->threads, seconds);
         status = time_steps(&r, step, seconds);
-        step->peak_gflops = fmax(step->peak_gflops, attn_machine_peak(context, ATTN_F32, step->threads));
+        bench_raise_peak(&step->peak_gflops, context, step->threads, seconds);
     }
     if (status != ATTN_OK)
         code = cli_fail(cli_exit_code(status), "%s: %s", step->shape->name,

@@ -142,9 +142,9 @@ class Encoder:
         if pool not in _POOLS or pool == "none":
             raise ArgumentError(f"pool is one of {', '.join(_POOLS[:-1])}, not {pool!r}")
         if batch_size < 1:
-            raise ArgumentError(f"batch_size={batch_size}: at least 1")
+            raise ArgumentError(f"batch_size is {batch_size}; it must be at least 1")
         if truncate_dim is not None and truncate_dim < 1:
-            raise ArgumentError(f"truncate_dim={truncate_dim}: at least 1")
+            raise ArgumentError(f"truncate_dim is {truncate_dim}; it must be at least 1")
         if isinstance(sentences, (bytes, bytearray)) or not hasattr(sentences, "__iter__"):
             raise ArgumentError(f"sentences are a text or several texts, not {sentences!r:.80}")
         many = output_value == "token_embeddings"

@@ -31,7 +31,7 @@ def _path(path: Path) -> bytes:
     except UnicodeEncodeError as error:
         raise ArgumentError(f"no file has the name {path!r}: {error}") from None
     if b"\0" in name:
-        raise ArgumentError(f"a path with a zero byte in it: {path!r}")
+        raise ArgumentError(f"the path {path!r} has a zero byte")
     return name
 
 

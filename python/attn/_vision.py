@@ -76,7 +76,7 @@ class Classifier(Application):
         """The top_k likeliest classes of a picture, or of each of several: [{"label", "score"}], the best first."""
         best = min(top_k, len(self.labels))
         if best < 1:
-            raise ArgumentError(f"top_k={top_k}: at least 1 class is wanted")
+            raise ArgumentError(f"top_k is {top_k}; it must be at least 1")
         with self._context.lock, Images(self._context, images) as given:
             guesses = (c.Prediction * max(given.n * best, 1))()
             if given.n:

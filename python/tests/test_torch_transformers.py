@@ -179,8 +179,10 @@ class Models(Registered):
             self.near(found, sdpa(q, k, v, added, enable_gqa=True).transpose(1, 2).nan_to_num())
             weights = self.attention(module, q, k, v, given, block_indices=blocks, output_attentions=True)[1]
             self.assertFalse(bool((weights.masked_fill(chosen, 0) != 0).any()))
+        with self.assertRaisesRegex(attn.UnsupportedError, "block_indices has the shape .* must divide the 4 heads"):
+            self.attention(module, q, k, v, None, block_indices=blocks[:, :1].expand(2, 3, 5, 3))
         module.indexer = None
-        with self.assertRaisesRegex(attn.UnsupportedError, "block_indices has the shape"):
+        with self.assertRaisesRegex(attn.UnsupportedError, "indexer.block_size is None"):
             self.attention(module, q, k, v, None, block_indices=blocks)
 
     def test_models_that_choose_blocks(self):

@@ -128,10 +128,12 @@ attn_status attn__boxes_render(attn_bytes *picture, attn_context *context, const
     p.width = p.scale * (double)boxes->width;
     p.height = p.scale * (double)boxes->height;
     p.pixels = cairo_image_surface_create(CAIRO_FORMAT_RGB24, (int)boxes->width, (int)boxes->height);
-    attn_status status = cairo_surface_status(p.pixels) == CAIRO_STATUS_SUCCESS
-                             ? ATTN_OK
-                             : attn__fail(context, ATTN_ERROR_MEMORY, "drawing a picture of %lld x %lld pixels",
-                                          (long long)boxes->width, (long long)boxes->height);
+    attn_status status =
+        cairo_surface_status(p.pixels) == CAIRO_STATUS_SUCCESS
+            ? ATTN_OK
+            : attn__fail(context, ATTN_ERROR_MEMORY, "a picture of %lld x %lld pixels cannot be drawn: %s",
+                         (long long)boxes->width, (long long)boxes->height,
+                         cairo_status_to_string(cairo_surface_status(p.pixels)));
     if (status == ATTN_OK) {
         fill_pixels(p.pixels, boxes);
         status = attn__canvas_render(picture, context, format, p.width, p.height, draw, &p);

@@ -166,7 +166,8 @@ attn_status attn__canvas_render(attn_bytes *picture, attn_context *context, attn
     attn_bytes_free(context, picture);
     bool callers = status == CAIRO_STATUS_INVALID_STRING || status == CAIRO_STATUS_INVALID_SIZE;
     return attn__fail(context, callers ? ATTN_ERROR_ARGUMENT : ATTN_ERROR_MEMORY,
-                      "drawing a picture of %.0f x %.0f points: %s", width, height, cairo_status_to_string(status));
+                      "a picture of %.0f x %.0f points cannot be drawn: %s", width, height,
+                      status == CAIRO_STATUS_SUCCESS ? "out of memory" : cairo_status_to_string(status));
 }
 
 void attn__set_colour(cairo_t *cr, attn__colour colour)

@@ -102,7 +102,8 @@ static attn_status check(attn_context *context, const attn_explorer *e)
     if (e->n < 1)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "explorer: there is nothing to show");
     if (e->png && (e->width < 1 || e->height < 1 || e->grid_rows < 1 || e->grid_cols < 1))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "explorer: a picture without sizes");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "explorer: the picture and its grid must have sizes of at least 1");
     attn_status status = attn__check_choice(context, "the colours of a page", (int)e->colours, ATTN_COLOURS_DIVERGING);
     if (status == ATTN_OK)
         status = check_text(context, "the title", e->title);

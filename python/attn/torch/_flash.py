@@ -86,14 +86,14 @@ def _tensors(axes: int, shape: str, kv_shape: str, q: Tensor, k: Tensor, v: Tens
         if x.dtype not in _engine.TYPES and x.dtype != torch.float16:
             raise ArgumentError(f"{name} is of {x.dtype}; float32, bfloat16, float16 and float64 are taken")
         if x.dtype != q.dtype:
-            raise ArgumentError(f"{name} is of {x.dtype}, q of {q.dtype}: one type is wanted")
+            raise ArgumentError(f"{name} is of {x.dtype}, q of {q.dtype}; they must have one type")
     if k.shape[:-1] != v.shape[:-1] or q.shape[-1] != k.shape[-1]:
-        raise ShapeError(f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}: q and k have the same last axis, k and v "
-                         "the same others")
+        raise ShapeError(f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}: q and k must have the same last axis, "
+                         "k and v the same other axes")
     if axes == 4 and q.shape[0] != k.shape[0]:
-        raise ShapeError(f"q has a batch of {q.shape[0]}, k and v one of {k.shape[0]}")
+        raise ShapeError(f"q has a batch of {q.shape[0]}, k and v one of {k.shape[0]}; they must be equal")
     if k.shape[-2] == 0 or q.shape[-2] % k.shape[-2]:
-        raise ShapeError(f"q has {q.shape[-2]} heads, k and v {k.shape[-2]}; a number that divides that of q is wanted")
+        raise ShapeError(f"q has {q.shape[-2]} heads, k and v {k.shape[-2]}; the heads of k and v must divide those of q")
     return q, k, v
 
 
@@ -449,8 +449,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
         raise ShapeError(f"q has the shape {tuple(q.shape)}, k_cache {tuple(k_cache.shape)}; [B,L,H,D] and [B,S,Hkv,D] are "
                          "wanted")
     if k_cache.shape[:3] != v_cache.shape[:3]:
-        raise ShapeError(f"k_cache has the shape {tuple(k_cache.shape)}, v_cache {tuple(v_cache.shape)}; the first three axes are the "
-                         "same")
+        raise ShapeError(f"k_cache has the shape {tuple(k_cache.shape)}, v_cache {tuple(v_cache.shape)}; the first three axes must be "
+                         "equal")
     if (k is None) != (v is None) or (rotary_cos is None) != (rotary_sin is None):
         raise ArgumentError("k and v, and rotary_cos and rotary_sin, come together: one of two is None")
     if k is not None and cache_seqlens is None:
@@ -464,7 +464,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
     rows = list(range(batch)) if cache_batch_idx is None else \
         _lengths("cache_batch_idx", cache_batch_idx, batch, k_cache.shape[0] - 1)
     if block_table is None and cache_batch_idx is None and k_cache.shape[0] != batch:
-        raise ShapeError(f"q has a batch of {batch}, k_cache one of {k_cache.shape[0]}")
+        raise ShapeError(f"q has a batch of {batch}, k_cache one of {k_cache.shape[0]}; they must be equal")
     if rotary_cos is not None and rotary_sin is not None:
         at = torch.tensor(before, device="cpu").unsqueeze(1)
         moving = torch.arange(q.shape[1], device="cpu") * how.banded
@@ -476,7 +476,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
     ends = [n + fresh for n in before]
     starts = [0] * batch if cache_leftpad is None else _lengths("cache_leftpad", cache_leftpad, batch, room)
     if any(start > end for start, end in zip(starts, ends)):
-        raise ArgumentError(f"cache_leftpad is {starts}, of sequences that end at {ends}")
+        raise ArgumentError(f"cache_leftpad is {starts}, but the sequences end at {ends}; none may begin behind its end")
     o, lse = _of_cache(q, k_cache, v_cache, how, starts, ends, rows, cache_batch_idx, block_table)
     _enable.count()
     return (o, lse) if return_softmax_lse else o

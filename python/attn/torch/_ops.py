@@ -40,7 +40,7 @@ def _attend(q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: 
 def _on_one_device(q: Tensor, *rest: Optional[Tensor]) -> None:
     for x in rest:
         if x is not None and x.device != q.device:
-            raise UnsupportedError(f"attn: tensors on {q.device} and on {x.device} in one call")
+            raise UnsupportedError(f"attn: q is on {q.device}, another tensor on {x.device}; all must be on one device")
 
 
 def _attend_fake(q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any, k_offsets: Any, sinks: Any,

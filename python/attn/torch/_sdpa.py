@@ -320,7 +320,7 @@ def _check(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], dr
         raise ArgumentError(f"dropout_p is {dropout_p}; expected a probability from 0 to 1")
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         raise ShapeError(f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}: query and key "
-                         "have the same last axis, key and value the same length")
+                         "must have the same last axis, key and value the same length")
     if mask is None:
         return
     if not mask_fits(query, key, value, mask):

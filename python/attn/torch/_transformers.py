@@ -123,11 +123,12 @@ def _chosen(module: torch.nn.Module, indices: Optional[Tensor], blocks: Optional
         mask = mask.scatter(-1, indices.long(), True).unsqueeze(1)
     if blocks is not None:
         size = getattr(getattr(module, "indexer", None), "block_size", None)
-        if not isinstance(size, int) or size < 1 or heads % blocks.shape[1]:
-            raise UnsupportedError(
-                f"attn: block_indices has the shape {tuple(blocks.shape)} for {heads} heads, and "
-                f"{type(module).__name__}.indexer.block_size is {size}; the first must have a divisor of "
-                "the heads, the second must be the number of keys in a block")
+        if not isinstance(size, int) or size < 1:
+            raise UnsupportedError(f"attn: {type(module).__name__}.indexer.block_size is {size}; expected the number of keys "
+                                   "in a block")
+        if heads % blocks.shape[1]:
+            raise UnsupportedError(f"attn: block_indices has the shape {tuple(blocks.shape)}; its axis 1 must divide the {heads} "
+                                   "heads")
         count = -(-keys // size)
         of_blocks = torch.zeros(*blocks.shape[:3], count + 1, dtype=torch.bool, device=query.device)
         of_blocks.scatter_(-1, blocks.long().masked_fill(blocks < 0, count), True)

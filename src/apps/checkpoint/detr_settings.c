@@ -205,8 +205,8 @@ static attn_status compare_sizes(attn_context *context, const attn_config *given
     }
     const char *backbone = attn_config_text(model, "backbone", "");
     if (*backbone && !backbone_agrees(given, backbone, &key))
-        return attn__fail(context, ATTN_ERROR_SHAPE, "%s: \"%s\" is another ResNet than the %s of the tensors",
-                          settings, key, backbone);
+        return attn__fail(context, ATTN_ERROR_SHAPE, "%s: \"%s\" is %s, but the tensors are those of a %s", settings,
+                          key, attn_config_text(given, key, "a list of other depths"), backbone);
     char label[40];
     int64_t classes = attn_config_int(model, "num_classes", 0);
     snprintf(label, sizeof label, "id2label.%lld", (long long)classes);

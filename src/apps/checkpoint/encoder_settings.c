@@ -46,8 +46,9 @@ static attn_status take_activation(const conversion *c, const char *key, const c
             return attn_config_set_text(c->made, key, names[i][1]);
     return attn__fail(
         c->context, ATTN_ERROR_UNSUPPORTED,
-        "%s: \"%s\" is \"%.60s\"; gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, relu, silu, swish "
-        "and tanh are loaded here",
+        "%s: \"%s\" is \"%.60s\"; supported: gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, relu, silu, "
+        "swish, "
+        "tanh",
         c->settings, from, found);
 }
 
@@ -97,9 +98,7 @@ static attn_status convert_esm(const conversion *c)
     bool masks = attn_config_bool(c->given, "token_dropout", false);
     if (!positions)
         return attn__fail(c->context, ATTN_ERROR_UNSUPPORTED,
-                          "%s: no position_embedding_type, which then is absolute; "
-                          "ESM-2 has rotary positions",
-                          c->settings);
+                          "%s: \"position_embedding_type\" is missing; ESM-2 needs \"rotary\"", c->settings);
     attn_status status = CHECK(c, plain);
     if (status == ATTN_OK)
         status = take_int(c, "num_heads", "num_attention_heads", 12);
@@ -158,17 +157,16 @@ static attn_status convert_modernbert(const conversion *c)
     int64_t period = global_period(c->given), window = attn_config_int(c->given, "local_attention", 128) / 2;
     attn_status status = CHECK(c, plain);
     if (status == ATTN_OK && period < 0)
-        status =
-            attn__fail(c->context, ATTN_ERROR_UNSUPPORTED,
-                       "%s: \"layer_types\" have no period; here every n-th block attends to all tokens, the first "
-                       "included",
-                       c->settings);
+        status = attn__fail(c->context, ATTN_ERROR_UNSUPPORTED,
+                            "%s: \"layer_types\" do not repeat; supported: the first block attends to all tokens, "
+                            "and every n-th after it",
+                            c->settings);
     if (status == ATTN_OK && strcmp(hidden, head) != 0)
-        status =
-            attn__fail(c->context, ATTN_ERROR_UNSUPPORTED,
-                       "%s: \"hidden_activation\" is \"%.40s\" and \"classifier_activation\" is \"%.40s\"; here both "
-                       "are the same",
-                       c->settings, hidden, head);
+        status = attn__fail(
+            c->context, ATTN_ERROR_UNSUPPORTED,
+            "%s: \"hidden_activation\" is \"%.40s\" and \"classifier_activation\" is \"%.40s\"; they must be "
+            "the same",
+            c->settings, hidden, head);
     if (status == ATTN_OK)
         status = take_activation(c, "activation", "hidden_activation", "gelu");
     if (status == ATTN_OK)
@@ -240,10 +238,11 @@ static attn_status check_class(const conversion *c)
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!*name || attn__ends_with(name, known[i]))
             return ATTN_OK;
-    return attn__fail(c->context, ATTN_ERROR_UNSUPPORTED,
-                      "%s: the weights are of %.60s; of encoders, the classes ...Model, ...ForMaskedLM, "
-                      "...ForSequenceClassification and ...ForPreTraining are loaded here",
-                      c->settings, name);
+    return attn__fail(
+        c->context, ATTN_ERROR_UNSUPPORTED,
+        "%s: the weights are those of the class %.60s; supported: classes whose names end in Model, ForMaskedLM, "
+        "ForSequenceClassification or ForPreTraining",
+        c->settings, name);
 }
 
 static attn_status check_common(const conversion *c)
@@ -301,5 +300,6 @@ attn_status attn__esm2_settings(attn_config *config, attn_context *context, cons
         return status;
     }
     return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                      "%s: no cfg.model.encoder_attention_heads among its settings: not a checkpoint of ESM-2", path);
+                      "%s: its settings have no cfg.model.encoder_attention_heads, so it is not a checkpoint of ESM-2",
+                      path);
 }

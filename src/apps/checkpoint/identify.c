@@ -215,7 +215,9 @@ void attn__identity_end(attn__identity *is)
 
 const char *attn__tokenizer_file(const char *directory)
 {
-    static const char *const names[] = {"tokenizer.json", "vocab.txt", "sentencepiece.bpe.model", "spiece.model"};
+#define NAME(name, function) name,
+    static const char *const names[] = {ATTN__TOKENIZER_FILES(NAME)};
+#undef NAME
     return attn__file_in(directory, names, sizeof names / sizeof *names);
 }
 

@@ -239,8 +239,9 @@ static attn_status read_model(reading *r)
                             "%s: \"special:model.yml\" is missing, where Marian keeps a model's settings",
                             r->archive->weights);
     else if (entry.count > MOST_BYTES)
-        status = attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: special:model.yml has %lld bytes, too many",
-                            r->archive->weights, (long long)entry.count);
+        status =
+            attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: special:model.yml has %lld bytes; at most %d are supported",
+                       r->archive->weights, (long long)entry.count, MOST_BYTES);
     else
         status = parse_settings(r, weights, i, entry.count);
     attn_checkpoint_close(weights);
@@ -268,7 +269,7 @@ static attn_status check_model(const reading *r)
                                   {"factors-dim-emb", {"0"}},
                                   {"lemma-dim-emb", {"0"}}};
     if (!json_object_get(r->model, "type"))
-        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"type\" is missing", r->file);
+        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"type\" is missing; expected \"transformer\"", r->file);
     if (is_on(r->model, "tied-embeddings-src") && !is_on(r->model, "tied-embeddings-all"))
         return refuse(r, "tied-embeddings-src", "this setting is supported only with tied-embeddings-all");
     return check_fixed(r, r->model, rules, sizeof rules / sizeof *rules);

@@ -138,9 +138,13 @@ static attn_status check_rest(const attn_translator *t, const attn_config *how, 
                 {"token_healing", 0}};
     for (int64_t i = 0; i < attn_config_size(how); i++) {
         for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
-            if (changes(how, i, keys[k].key, keys[k].neutral))
-                return attn__fail(t->context, ATTN_ERROR_UNSUPPORTED, "%s: this value of \"%s\" is not supported", path,
+            if (!changes(how, i, keys[k].key, keys[k].neutral))
+                continue;
+            if (isnan(keys[k].neutral))
+                return attn__fail(t->context, ATTN_ERROR_UNSUPPORTED, "%s: the setting \"%s\" is not supported", path,
                                   keys[k].key);
+            return attn__fail(t->context, ATTN_ERROR_UNSUPPORTED, "%s: \"%s\" is supported only with the value %g",
+                              path, keys[k].key, keys[k].neutral);
         }
     }
     return ATTN_OK;

@@ -8,6 +8,14 @@
 #include "attn/io.h"
 #include "data/tokenizer.h"
 
+/* X(name, function): the files that describe a tokenizer, the preferred one first, and the functions of
+ * tokenizer_open.c that read them. */
+#define ATTN__TOKENIZER_FILES(X)                                                                                       \
+    X("tokenizer.json", build_json)                                                                                    \
+    X("vocab.txt", build_bert)                                                                                         \
+    X("sentencepiece.bpe.model", build_pieces)                                                                         \
+    X("spiece.model", build_pieces)
+
 /* Returns the name of the directory's tokenizer file. Returns NULL if it has none. */
 const char *attn__tokenizer_file(const char *directory);
 /* Opens the tokenizer of a published model: tokenizer.json or, if it is missing, vocab.txt or else a SentencePiece

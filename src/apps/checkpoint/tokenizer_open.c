@@ -264,10 +264,11 @@ static build_file *find_builder(const char *name)
     static const struct {
         const char *name;
         build_file *build;
-    } files[] = {{"tokenizer.json", build_json},
-                 {"vocab.txt", build_bert},
-                 {"sentencepiece.bpe.model", build_pieces},
-                 {"spiece.model", build_pieces}};
+    } files[] = {
+#define ROW(name, function) {name, function},
+        ATTN__TOKENIZER_FILES(ROW)
+#undef ROW
+    };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (strcmp(files[i].name, name) == 0)
             return files[i].build;

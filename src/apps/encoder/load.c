@@ -57,7 +57,7 @@ static attn_status set_length(attn_encoder *encoder, attn_config *config, int64_
     encoder->rotary = strcmp(attn_config_text(config, "rotary", "none"), "none") != 0;
     if (wanted > most && !encoder->rotary)
         return attn__fail(encoder->context, ATTN_ERROR_ARGUMENT,
-                          "a longest text of %lld tokens: the model has positions for %lld", (long long)wanted,
+                          "max_length is %lld tokens, but the model has positions for only %lld", (long long)wanted,
                           (long long)most);
     encoder->info.max_length = wanted > 0 ? wanted : most;
     return wanted > most ? attn_config_set_int(config, "max_len", wanted) : ATTN_OK;
@@ -121,7 +121,7 @@ static attn_status read_files(attn_encoder *encoder, int64_t given)
     describe(encoder);
     if (encoder->info.protein && encoder->info.max_length < 4)
         return attn__fail(encoder->context, ATTN_ERROR_ARGUMENT,
-                          "windows of %lld tokens: a window of a protein has at least 4",
+                          "max_length is %lld tokens; a window of a protein has at least 4",
                           (long long)encoder->info.max_length);
     if (!attn__is_directory(encoder->directory) || encoder->info.protein)
         return ATTN_OK;

@@ -110,7 +110,7 @@ attn_status attn_encoder_logits(attn_encoder *encoder, const attn_encoder_text *
                           encoder->directory);
     for (int64_t i = 0; i < n; i++)
         if (places[i] < 0 || places[i] >= text->n)
-            return attn__fail(encoder->context, ATTN_ERROR_ARGUMENT, "place %lld of a text of %lld tokens",
+            return attn__fail(encoder->context, ATTN_ERROR_ARGUMENT, "place %lld is not one of the text's %lld tokens",
                               (long long)places[i], (long long)text->n);
     int64_t size = encoder->info.protein ? attn__min(text->n, encoder->info.max_length) : text->n;
     int64_t each = attn__max(TOGETHER / attn__max(size, 1), 1);

@@ -17,7 +17,7 @@
 static attn_status refuse_pooling(const attn_encoder *encoder, const char *path, const char *key)
 {
     return attn__fail(encoder->context, ATTN_ERROR_UNSUPPORTED,
-                      "%s: \"%.60s\": vectors are pooled by mean, cls, max or last token here", path, key);
+                      "%s: the pooling is \"%.60s\"; supported: mean, cls, max, last token", path, key);
 }
 
 static attn_status take_pooling(attn_encoder *encoder, const attn_config *config, const char *path)
@@ -46,7 +46,7 @@ static attn_status take_pooling(attn_encoder *encoder, const attn_config *config
             found++;
         }
     if (found != 1)
-        return refuse_pooling(encoder, path, word ? word : found ? "several pooling modes at once" : "no pooling mode");
+        return refuse_pooling(encoder, path, word ? word : found ? "several modes" : "no mode");
     encoder->info.pooled = true;
     encoder->skips_prompt = !attn_config_bool(config, "include_prompt", true);
     return ATTN_OK;
@@ -80,7 +80,7 @@ static attn_status take_module(attn_encoder *encoder, const json_t *module, cons
     const char *type = json_string_value(json_object_get(module, "type"));
     const char *folder = json_string_value(json_object_get(module, "path"));
     if (!type || !folder)
-        return attn__fail(encoder->context, ATTN_ERROR_FORMAT, "%s: a module without \"type\" or \"path\"", path);
+        return attn__fail(encoder->context, ATTN_ERROR_FORMAT, "%s: a module has no \"type\" or no \"path\"", path);
     if (is_module(type, "Transformer"))
         return !*folder
                    ? ATTN_OK
@@ -93,8 +93,7 @@ static attn_status take_module(attn_encoder *encoder, const json_t *module, cons
         return ATTN_OK;
     }
     return attn__fail(encoder->context, ATTN_ERROR_UNSUPPORTED,
-                      "%s: a module of the type \"%.80s\"; Transformer, Pooling and Normalize are followed here", path,
-                      type);
+                      "%s: a module has the type \"%.80s\"; supported: Transformer, Pooling, Normalize", path, type);
 }
 
 static attn_status read_modules(attn_encoder *encoder)
@@ -108,7 +107,7 @@ static attn_status read_modules(attn_encoder *encoder)
     status = attn_file_read(&bytes, encoder->context, path, 1 << 20);
     json_t *list = status == ATTN_OK ? attn__json_load((const char *)bytes.data, bytes.size, 0, &error) : NULL;
     if (status == ATTN_OK && !json_is_array(list))
-        status = attn__fail(encoder->context, ATTN_ERROR_FORMAT, "%s: no JSON list of modules", path);
+        status = attn__fail(encoder->context, ATTN_ERROR_FORMAT, "%s: expected a JSON list of modules", path);
     for (size_t i = 0; status == ATTN_OK && i < json_array_size(list); i++)
         status = take_module(encoder, json_array_get(list, i), path);
     json_decref(list);
@@ -131,8 +130,9 @@ attn_status attn__encoder_published(attn_encoder *encoder)
         encoder->info.max_length = most > 0 && most < encoder->info.max_length ? most : encoder->info.max_length;
         encoder->lower_case = attn_config_bool(config, "do_lower_case", false);
         if (encoder->lower_case)
-            status = attn__fail(encoder->context, ATTN_ERROR_UNSUPPORTED,
-                                "%s: \"do_lower_case\" is true; the tokenizer alone changes letters here", path);
+            status = attn__fail(
+                encoder->context, ATTN_ERROR_UNSUPPORTED,
+                "%s: \"do_lower_case\" is true, which is not supported; the tokenizer must change the letters", path);
     }
     attn_config_destroy(config);
     return status == ATTN_OK ? attn__settings_beside(&encoder->prompts, encoder->context, encoder->directory,

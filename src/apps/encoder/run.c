@@ -268,7 +268,8 @@ static attn_status prepare(run *r, int64_t most)
         total += attn__encoder_piece_size(&r->pieces[i]);
     }
     if (largest > INT32_MAX / 2) {
-        attn__fail(context, ATTN_ERROR_SHAPE, "a text of %lld tokens", (long long)largest);
+        attn__fail(context, ATTN_ERROR_SHAPE, "a text has %lld tokens; at most %d are supported", (long long)largest,
+                   INT32_MAX / 2);
         return ATTN_ERROR_SHAPE;
     }
     qsort(r->pieces, (size_t)r->npieces, sizeof *r->pieces, by_size);
@@ -315,8 +316,9 @@ attn_status attn_encoder_run(attn_encoder *encoder, const attn_encoder_text *tex
              .pool = pool_of(encoder, &o),
              .vectors = vectors};
     if ((unsigned)o.pool > ATTN_POOL_NONE || (unsigned)o.normalize > ATTN_NORMALIZE_NO)
-        return attn__fail(encoder->context, ATTN_ERROR_ARGUMENT, "attn_encoder_options: pool %d, normalize %d",
-                          (int)o.pool, (int)o.normalize);
+        return attn__fail(encoder->context, ATTN_ERROR_ARGUMENT,
+                          "attn_encoder_options: pool is %d and normalize %d; they must be 0 to %d and 0 to %d",
+                          (int)o.pool, (int)o.normalize, (int)ATTN_POOL_NONE, (int)ATTN_NORMALIZE_NO);
     if (o.normalize == ATTN_NORMALIZE_OWN)
         o.normalize = encoder->info.normalize && r.pool != ATTN_POOL_NONE ? ATTN_NORMALIZE_YES : ATTN_NORMALIZE_NO;
     int64_t most = o.max_tokens > 0 ? attn__min(o.max_tokens, INT32_MAX / 2) : TOGETHER;

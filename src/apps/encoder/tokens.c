@@ -115,7 +115,7 @@ static attn_status split_protein(const attn_encoder *encoder, const char *text, 
         tokens->ids[tokens->n++] = id;
     }
     if (tokens->n == 1)
-        return attn__fail(encoder->context, ATTN_ERROR_FORMAT, "a protein without residues");
+        return attn__fail(encoder->context, ATTN_ERROR_FORMAT, "the protein has no residues");
     tokens->ids[tokens->n++] = ATTN_RESIDUE_EOS;
     return ATTN_OK;
 }

@@ -53,8 +53,9 @@ static attn_status read_inputs(attn_generator *g, const char *path)
                                   attn_config_int(checked, "channels", 1), attn_config_int(checked, "frames", 1)};
     g->levels = attn_config_int(checked, "levels", 256);
     attn_config_destroy(checked);
-    return g->shape.channels != 2 ? ATTN_OK
-                                  : attn__fail(g->context, ATTN_ERROR_FORMAT, "%s: 2 channels; allowed: 1, 3", path);
+    return g->shape.channels != 2
+               ? ATTN_OK
+               : attn__fail(g->context, ATTN_ERROR_FORMAT, "%s: \"channels\" is 2; allowed: 1, 3", path);
 }
 
 static attn_status load_parts(attn_generator *g, const char *path, const char *names)

@@ -374,8 +374,8 @@ static attn_status check_options(const attn_context_options *o)
         return attn__fail(NULL, ATTN_ERROR_ARGUMENT,
                           "attn_context_create: the allocator must have both alloc and release");
     if (o->threads < 0 || o->threads > ATTN__MAX_THREADS)
-        return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_context_create: %d threads: it must be 0 to %d", o->threads,
-                          ATTN__MAX_THREADS);
+        return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_context_create: threads is %d; it must be 0 to %d",
+                          o->threads, ATTN__MAX_THREADS);
     return attn__check_reserved(NULL, o->reserved, sizeof o->reserved, "attn_context_options");
 }
 

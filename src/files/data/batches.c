@@ -118,7 +118,8 @@ static void cut(attn_batches *b)
 
 static attn_status fail_option(const attn_corpus *corpus, const char *what, int64_t value)
 {
-    return attn__fail(corpus->context, ATTN_ERROR_ARGUMENT, "batches: %s is %" PRId64, what, value);
+    return attn__fail(corpus->context, ATTN_ERROR_ARGUMENT, "batches: %s is %" PRId64 "; it must not be negative", what,
+                      value);
 }
 
 static attn_status check(const attn_corpus *corpus, const attn_batches_options *o)

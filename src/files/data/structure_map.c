@@ -53,11 +53,11 @@ static attn_status judge(const attn_structure *s, const fit *f, int64_t n)
         return ATTN_OK;
     return attn__fail(
         s->context, ATTN_ERROR_FORMAT,
-        "%s%s is another protein: %lld of the query's %lld residues align with its %lld, %.0f %% of these are "
-        "identical, and %.2g alignments as good are expected by chance; for the same protein at least half of the "
-        "shorter sequence must align, half of that be identical, and at most %g be expected",
-        f->chain->name[0] ? "chain " : "the chain without a name", f->chain->name, (long long)f->aligned, (long long)n,
-        (long long)chain, f->aligned ? 100 * (double)f->equal / (double)f->aligned : 0, expected, MOST_EXPECTED);
+        "%s%s is another protein: %lld of its residues align with the query (at least %lld must), %.0f %% of these are "
+        "identical (at least 50 %% must be), and %.2g alignments as good are expected by chance (at most %g may be)",
+        f->chain->name[0] ? "chain " : "the chain without a name", f->chain->name, (long long)f->aligned,
+        (long long)(shorter + 1) / 2, f->aligned ? 100 * (double)f->equal / (double)f->aligned : 0, expected,
+        MOST_EXPECTED);
 }
 
 static bool is_better(const fit *a, const fit *b)

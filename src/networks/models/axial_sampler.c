@@ -252,14 +252,18 @@ static bool options_fit(const sampler *s)
     }
     if (noise && (attn_tensor_size(noise) != size * s->m->levels ||
                   (attn_tensor_dtype(noise) != ATTN_F32 && attn_tensor_dtype(noise) != ATTN_F64))) {
-        attn__fail(s->context, ATTN_ERROR_SHAPE, "noise: expected %lld real numbers, one for each level of each number",
-                   (long long)size * s->m->levels);
+        attn__fail(s->context, ATTN_ERROR_SHAPE,
+                   "noise has %lld elements of type %s; expected %lld of f32 or f64, "
+                   "%lld levels for each of the %lld elements of x",
+                   (long long)attn_tensor_size(noise), attn_dtype_name(attn_tensor_dtype(noise)),
+                   (long long)size * s->m->levels, (long long)s->m->levels, (long long)size);
         return false;
     }
     if (known && (attn_tensor_size(known) != size ||
                   (attn_tensor_dtype(known) != ATTN_U8 && attn_tensor_dtype(known) != ATTN_BOOL))) {
-        attn__fail(s->context, ATTN_ERROR_SHAPE, "known: expected %lld bytes, one for each number of the images",
-                   (long long)size);
+        attn__fail(s->context, ATTN_ERROR_SHAPE,
+                   "known has %lld elements of type %s; expected %lld of u8 or bool, as many as x has",
+                   (long long)attn_tensor_size(known), attn_dtype_name(attn_tensor_dtype(known)), (long long)size);
         return false;
     }
     return true;

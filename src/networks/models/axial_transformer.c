@@ -145,8 +145,7 @@ static bool slices_fit(const attn__axial_transformer *m, attn_context *context, 
     }
     if (!fits) {
         attn__fail(context, ATTN_ERROR_ARGUMENT,
-                   "axial-transformer: expected one slice for each of %" PRId64
-                   " images, an integer from 0 to %" PRId64,
+                   "axial-transformer: slices must be i32 [%" PRId64 "], for each image an integer from 0 to %" PRId64,
                    batch, m->slices - 1);
     }
     return fits;

@@ -141,8 +141,8 @@ static bool unpack(attn_nn_packed *packed, attn_tape *tape, const attn__encoder_
         fits = at[i] < at[i + 1];
     if (!fits || input->lens) {
         attn__fail(context, ATTN_ERROR_SHAPE,
-                   input->lens ? "offsets: packed texts have no valid_lens"
-                               : "offsets: tokens (1,t) and rising numbers from 0 to t wanted");
+                   input->lens ? "offsets and valid_lens cannot be used together"
+                               : "offsets: expected rising numbers from 0 to t, and tokens [1,t]");
         return false;
     }
     attn_tensor *positions = attn_tape_tensor(tape, ATTN_I32, 2, (int64_t[]){1, n}, NULL);
@@ -186,7 +186,7 @@ static attn_tensor *pooler_input(const encoder_model *m, attn_tape *tape, const 
     int64_t batch = attn_tensor_length(out, 0), steps = attn_tensor_length(out, 1), dim = attn_tensor_length(out, 2);
     if (m->mean && input->lens && attn_tensor_rank(input->lens) != 1) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
-                   "valid_lens: one for each text wanted with pooled_from=mean");
+                   "valid_lens: with pooled_from=mean, expected one length for each text");
         return NULL;
     }
     if (input->packed) {
@@ -238,11 +238,13 @@ static bool has_heads(const encoder_model *m, const attn__call *call, bool packe
     attn_tensor *slot;
     bool contacts = attn__wanted(call, "contacts", &slot) != NULL;
     const char *missing =
-        attn__wanted(call, "logits", &slot) && !m->classifier.weight    ? "num_classes is 0: no logits"
-        : attn__wanted(call, "token_logits", &slot) && !m->dense.weight ? "masked_head is false: no token_logits"
-        : contacts && !m->regression.weight                             ? "the setting contacts is false: no contacts"
-        : packed && (contacts || attn__wanted(call, "weights", &slot))  ? "packed texts give no weights and no contacts"
-                                                                        : NULL;
+        attn__wanted(call, "logits", &slot) && !m->classifier.weight ? "num_classes is 0, so the model has no logits"
+        : attn__wanted(call, "token_logits", &slot) && !m->dense.weight
+            ? "masked_head is false, so the model has no token_logits"
+        : contacts && !m->regression.weight ? "the setting contacts is false, so the model has no contacts"
+        : packed && (contacts || attn__wanted(call, "weights", &slot))
+            ? "weights and contacts cannot be computed for packed texts; leave out offsets"
+            : NULL;
     if (missing)
         attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT, "transformer-encoder: %s", missing);
     return !missing;
@@ -256,7 +258,7 @@ static bool contacts_begin(const encoder_model *m, const attn__call *call, const
     int64_t places = steps > 2 ? steps - 2 : 0;
     if (input->lens && attn_tensor_rank(input->lens) != 1) {
         attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE,
-                   "valid_lens: one for each text wanted with contacts");
+                   "valid_lens: with contacts, expected one length for each text");
         return false;
     }
     maps->regression = (attn__contact_regression){m->regression.weight, m->regression.bias};
@@ -285,7 +287,7 @@ static void forward(const void *self, const attn__call *call)
     if (!input.tokens || !has_heads(m, call, offsets != NULL))
         return;
     if (attn_tensor_rank(input.tokens) != 2) {
-        attn__fail(weights.context, ATTN_ERROR_SHAPE, "tokens: 2 axes wanted, %d found",
+        attn__fail(weights.context, ATTN_ERROR_SHAPE, "tokens: expected 2 axes, found %d",
                    attn_tensor_rank(input.tokens));
         return;
     }

@@ -44,7 +44,7 @@ static bool rotary_build(rotary_tables *tables, attn_nn_builder *builder, const 
     dims = dims > 0 ? dims : dim;
     if (dims > dim || dims % 2 != 0) {
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
-                   "rotary positions of %lld channels: an even number wanted, at most the %lld of a head",
+                   "rotary positions have %lld channels; expected an even number, at most the %lld of a head",
                    (long long)dims, (long long)dim);
         return false;
     }
@@ -70,7 +70,8 @@ void attn__transformer_encoder_build(attn__transformer_encoder *encoder, attn_nn
     encoder->global_every = attn_config_int(config, "global_every", 1);
     attn__transformer_front_build(&encoder->front, builder, config, vocabulary, NULL);
     if (encoder->front.masked_token >= 0 && (encoder->front.positions.table || encoder->front.segments.weight)) {
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "masked_token: positions=none and no segments wanted");
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
+                   "masked_token can be used only with positions=none and without segments");
         return;
     }
     if (!rotary_build(&rotary, builder, config))

@@ -135,7 +135,8 @@ static attn_tensor *drop_masked(const attn__transformer_front *front, attn_tape 
     if (front->masked_token < 0 || !x)
         return x;
     if (input->lens && attn_tensor_rank(input->lens) != 1) {
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "valid_lens: one for each text wanted with masked_token");
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
+                   "valid_lens: with masked_token, expected one length for each text");
         return NULL;
     }
     return attn_mul(tape, x, masked_factors(front, tape, input));

@@ -56,8 +56,8 @@ attn_tensor *attn_nn_multi_head_axis(const attn_nn_multi_head *layer, attn_tape 
     memcpy(description.shape, attn_tensor_shape(q), (size_t)rank * sizeof(int64_t));
     memcpy(a.shape, attn_tensor_shape(q), (size_t)rank * sizeof(int64_t));
     if (attn_problem_axis(&a.problem, &description) != ATTN_OK) {
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
-                   "attention along axis %d is not possible: the input has %d axes", axis, rank);
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "attention along axis %d of an input of %d axes: %s",
+                   axis, rank, attn_context_error(NULL));
         return NULL;
     }
     a.problem.dtype = attn_tensor_dtype(q);

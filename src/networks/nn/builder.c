@@ -116,7 +116,8 @@ static bool within_limit(attn_nn_builder *builder, const char *name, int rank, c
     if (builder->limit == 0 || builder->held <= builder->limit)
         return true;
     attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
-               "the settings need more than the %zu bytes that fit the file of weights; %s alone needs %zu",
+               "the settings need parameters of more than %zu bytes, the most that the file of weights can hold; "
+               "%s alone needs %zu",
                builder->limit, name, bytes);
     return false;
 }

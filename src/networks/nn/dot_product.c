@@ -55,7 +55,7 @@ attn_tensor *attn__nn_dot_product_scaled(attn_tape *tape, attn_tensor *queries, 
                         .weights_shape = {batch, tq, tk},
                         .dropout = dropout};
     if (attn_problem_heads(&a.problem, &heads) != ATTN_OK) {
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "dot-product attention: sizes out of range");
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "dot-product attention: %s", attn_context_error(NULL));
         return NULL;
     }
     a.problem.scale = scale;

@@ -48,8 +48,9 @@ static attn_tensor *last_rows(attn_tape *tape, const attn_tensor *lens, int64_t 
     if (!rows)
         return NULL;
     if (steps * batch > INT32_MAX) {
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "%" PRId64 " steps of %" PRId64 " sequences are too many",
-                   steps, batch);
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
+                   "%" PRId64 " steps of %" PRId64 " sequences are too many: at most %d states are supported", steps,
+                   batch, INT32_MAX);
         return NULL;
     }
     const int32_t *length = attn_tensor_data(lens);
@@ -81,7 +82,8 @@ attn_tensor *attn_nn_gru_forward(const attn_nn_gru *layer, attn_tape *tape, attn
         return NULL;
     int64_t steps = attn_tensor_length(x, 0), batch = attn_tensor_length(x, 1);
     if (steps < 1) {
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "recurrent layers need at least one step");
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
+                   "recurrent layer: the input must have at least one step, not 0");
         return NULL;
     }
     if (!attn__nn_lens_fit(tape, &(attn_nn_mask){.valid_lens = lens}, batch, 0))

@@ -93,7 +93,7 @@ static attn_tensor *query_factor(attn_tape *tape, const sizes *s, const attn_ten
 static bool describe_rows(attn_problem *p, attn_tape *tape, const sizes *s, bool masked)
 {
     if (attn_problem_tied_rows(p, s->rows, s->cols, s->batch, s->heads, s->dim) != ATTN_OK) {
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "row attention: sizes out of range");
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "row attention: %s", attn_context_error(NULL));
         return false;
     }
     if (masked) {

@@ -122,7 +122,7 @@ static bool describe(const attn_nn_multi_head *layer, attn_tape *tape, attn_tens
                           .weights_shape = {batch, layer->heads, tq, keys},
                           .dropout = layer->dropout};
     if (attn_problem_heads(&a->problem, &heads) != ATTN_OK) {
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "multi-head attention: sizes out of range");
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "multi-head attention: %s", attn_context_error(NULL));
         return false;
     }
     /* Each batch item has room for `capacity` keys, of which fewer may be valid. The stride between batch items is

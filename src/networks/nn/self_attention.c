@@ -109,8 +109,8 @@ attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, at
     memcpy(a.shape, attn_tensor_shape(q), (size_t)rank * sizeof(int64_t));
     if (attn_problem_axis(&a.problem, &description) != ATTN_OK) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
-                   "self-attention along axis %d of %d with channels at axis %d is not possible", axis, rank,
-                   channel_axis);
+                   "self-attention along axis %d with channels at axis %d: %s", axis, channel_axis,
+                   attn_context_error(NULL));
         return NULL;
     }
     widen(&a.problem, hidden);

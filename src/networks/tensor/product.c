@@ -268,12 +268,13 @@ attn_status attn_product_unpack(attn_context *context, const void *packed, const
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "product: the unpacked matrix has %s",
                           to->data ? "a stride of 0" : "no data");
     if (count < 0 || (!columns && count > w.n))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "product: %lld columns of a packed matrix with %lld",
-                          (long long)count, (long long)w.n);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "product: %lld columns are requested, but the packed matrix has %lld", (long long)count,
+                          (long long)w.n);
     for (int64_t j = 0; columns && j < count; j++)
         if (columns[j] < 0 || columns[j] >= w.n)
             return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                              "product: column %lld, at place %lld, of a packed matrix with %lld columns",
+                              "product: column %lld, at place %lld, does not exist: the packed matrix has %lld columns",
                               (long long)columns[j], (long long)j, (long long)w.n);
     int64_t part = attn__ceil_div(count, context->threads), size = is_double ? sizeof(double) : sizeof(float);
     unpacking u = {&w, context->isa, columns, *to, NULL, attn__round_up(w.k * size, ALIGN), part};
@@ -295,7 +296,8 @@ static attn_status check_matrix(attn_context *context, const char *name, const a
     if (!empty && !x->data)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "product: %s has no data", name);
     if ((x->dtype == ATTN_F64) != (wanted == ATTN_F64))
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "product: %s is %s and c is %s", name,
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                          "product: %s is %s and c is %s; both must be f64, or neither", name,
                           attn_dtype_name(x->dtype), attn_dtype_name(wanted));
     return ATTN_OK;
 }
@@ -319,7 +321,8 @@ static attn_status check_after(attn_context *context, const attn_product *p, boo
     if (p->bias && p->c.dtype != ATTN_F64 && p->bias_dtype != ATTN_F32 && p->bias_dtype != ATTN_BF16)
         return fail_dtype(context, "bias", p->bias_dtype);
     if (p->bias && p->c.dtype == ATTN_F64 && p->bias_dtype == ATTN_BF16)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "product: bias is bf16 and c is f64");
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                          "product: bias is bf16 and c is f64; if c is f64, the bias must be f64 too");
     if (!attn__activation_exists((int)p->activation))
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "product: unknown activation %d", (int)p->activation);
     if (p->add && any)
@@ -329,8 +332,8 @@ static attn_status check_after(attn_context *context, const attn_product *p, boo
         if (!after[i]->data || empty)
             continue;
         if (after[i]->dtype != p->c.dtype)
-            return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "product: %s is %s and c is %s", names[i],
-                              attn_dtype_name(after[i]->dtype), attn_dtype_name(p->c.dtype));
+            return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "product: %s is %s and c is %s; they must be equal",
+                              names[i], attn_dtype_name(after[i]->dtype), attn_dtype_name(p->c.dtype));
         if (after[i]->column != 1)
             return attn__fail(context, ATTN_ERROR_ARGUMENT,
                               "product: the elements of a row of %s are %lld apart; they must be adjacent", names[i],
@@ -345,14 +348,17 @@ static attn_status check_packed(attn_context *context, const attn_product *p, in
     if (status != ATTN_OK)
         return status;
     if (batch > 1)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "product: a batch of %lld with a packed matrix",
-                          (long long)batch);
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                          "product: a packed matrix cannot be used for a batch of %lld", (long long)batch);
     if (w->k != p->k || w->n != p->n)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "product: b is %lld x %lld, and the packed matrix %lld x %lld",
                           (long long)p->k, (long long)p->n, (long long)w->k, (long long)w->n);
     if (w->dtype != type_of(p->precision, p->c.dtype))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "product: the matrix is packed for another precision than %s",
-                          attn_precision_name(p->precision ? p->precision : ATTN_PRECISION_F32));
+        return attn__fail(
+            context, ATTN_ERROR_ARGUMENT,
+            "product: the matrix is packed as %s, but the precision is %s; pack it again for this precision",
+            w->dtype == ATTN_I32 ? "int8" : attn_dtype_name(w->dtype),
+            attn_precision_name(p->precision ? p->precision : ATTN_PRECISION_F32));
     return ATTN_OK;
 }
 
@@ -373,13 +379,14 @@ static attn_status check(attn_context *context, const attn_product *p, int64_t b
     if (status != ATTN_OK)
         return status;
     if ((p->m > 1 && p->c.row == 0) || (p->n > 1 && p->c.column == 0) || (batch > 1 && p->c.batch == 0))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "product: a stride of 0 in c");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "product: c has a stride of 0, so its elements overlap");
     if (p->c.dtype == ATTN_F64 && p->n > 1 && p->c.column != 1)
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
                           "product: the elements of a row of c are %lld apart; in f64 they must be adjacent",
                           (long long)p->c.column);
     if (p->c.dtype == ATTN_F64 && p->precision > ATTN_PRECISION_FMA)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "product: f64 numbers in the precision %s",
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                          "product: f64 numbers cannot be multiplied in the precision %s",
                           attn_precision_name(p->precision));
     if (p->packed)
         return check_packed(context, p, batch, w);

@@ -30,7 +30,8 @@ static attn_status check_rows(attn_context *context, const char *name, const att
 static attn_status check(attn_context *context, const attn_row_norm *t)
 {
     if (t->rows < 0 || t->n < 0 || t->rows > MOST || t->n > MOST)
-        return attn__fail(context, ATTN_ERROR_SHAPE, "normalize: %lld rows of %lld; sizes are 0 to 2^40",
+        return attn__fail(context, ATTN_ERROR_SHAPE,
+                          "normalize: there are %lld rows of %lld elements; both numbers must be 0 to 2^40",
                           (long long)t->rows, (long long)t->n);
     bool empty = t->rows == 0 || t->n == 0;
     attn_status status = check_rows(context, "x", &t->x, empty);
@@ -45,7 +46,8 @@ static attn_status check(attn_context *context, const attn_row_norm *t)
                           type ? type : "unknown");
     }
     if (t->rows > 1 && t->y.row < t->n && t->y.row > -t->n)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "normalize: rows of %lld elements of y are %lld apart",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "normalize: the rows of y have %lld elements but are %lld apart, so they overlap",
                           (long long)t->n, (long long)t->y.row);
     return ATTN_OK;
 }

@@ -162,7 +162,8 @@ static attn_status solve(fit *f, double *w, double *b, int64_t *sweep)
 static attn_status check(attn_context *context, const attn_logistic *p)
 {
     if (p->rows < 1 || p->features < 1)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "logistic regression of %lld rows and %lld features",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "logistic regression: there are %lld rows and %lld features; at least one of each is needed",
                           (long long)p->rows, (long long)p->features);
     int64_t ones = 0;
     for (int64_t i = 0; i < p->rows; i++) {
@@ -173,7 +174,8 @@ static attn_status check(attn_context *context, const attn_logistic *p)
         ones += p->labels[i];
     }
     if (ones == 0 || ones == p->rows)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "logistic regression: every label is %d", ones != 0);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "logistic regression: every label is %d; both labels, 0 and 1, are needed", ones != 0);
     for (int64_t i = 0; i < p->rows * p->features; i++) {
         if (!isfinite(p->x[i]))
             return attn__fail(context, ATTN_ERROR_ARGUMENT,

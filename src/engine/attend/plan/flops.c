@@ -92,7 +92,7 @@ double attn_machine_peak(attn_context *context, attn_dtype dtype, int threads)
         return 0;
     }
     if (threads < 0 || threads > ATTN__MAX_THREADS) {
-        attn__fail(context, ATTN_ERROR_ARGUMENT, "%d threads: it must be 0 to %d", threads, ATTN__MAX_THREADS);
+        attn__fail(context, ATTN_ERROR_ARGUMENT, "threads is %d; it must be 0 to %d", threads, ATTN__MAX_THREADS);
         return 0;
     }
     return attn__fma_peak_gflops(context->isa, threads ? threads : context->threads, 0);

@@ -118,7 +118,8 @@ static attn_status check(attn_context *context, const attn_partials *s, int64_t 
     }
     if (!fits || product > INT64_MAX / 8)
         return attn__fail(context, ATTN_ERROR_SHAPE,
-                          "partials of batch %lld, heads %lld, queries %lld, dim %lld: a negative or too large size",
+                          "partials: batch %lld, heads %lld, queries %lld and dim %lld must not be negative, "
+                          "and their product must be below 2^60",
                           (long long)s->batch, (long long)s->heads, (long long)s->queries, (long long)s->dim);
     if (s->dtype != ATTN_F32 && s->dtype != ATTN_BF16 && s->dtype != ATTN_F64)
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED,

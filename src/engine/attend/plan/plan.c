@@ -105,7 +105,7 @@ attn_status attn_plan_create(attn_plan **plan, attn_context *context, const attn
     ATTN__CALL(context);
     options = options ? options : &defaults;
     if (options->threads < 0 || options->threads > ATTN__MAX_THREADS)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%d threads: it must be 0 to %d", options->threads,
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "threads is %d; it must be 0 to %d", options->threads,
                           ATTN__MAX_THREADS);
     if (options->effort != ATTN_ESTIMATE && options->effort != ATTN_MEASURE)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "effort %d is neither estimate nor measure",

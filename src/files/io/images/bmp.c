@@ -20,9 +20,11 @@ bool attn__bmp_matches(const attn__input *input)
     return input->size >= 2 && input->data[0] == 'B' && input->data[1] == 'M';
 }
 
-static attn_status refuse(const attn__input *input, size_t offset, const char *what, long long found)
+static attn_status refuse(const attn__input *input, size_t offset, const char *what, long long found,
+                          const char *wanted)
 {
-    return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, offset, "bmp: %s %lld is not supported", what, found);
+    return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, offset, "bmp: %s %lld is not supported; expected %s", what,
+                            found, wanted);
 }
 
 /* Checks the header's bit masks of red, green, blue and alpha. Only the usual masks are accepted. */
@@ -34,7 +36,8 @@ static attn_status read_masks(const attn__input *input, size_t size, header *h)
     bool four = size >= LEAST_HEADER + 16 && input->size >= FILE_HEADER + LEAST_HEADER + 16;
     if (h->bits != 32 || attn__read_u32(p) != 0xff0000 || attn__read_u32(p + 4) != 0xff00 ||
         attn__read_u32(p + 8) != 0xff)
-        return refuse(input, FILE_HEADER + LEAST_HEADER, "an order of colours with the red mask", attn__read_u32(p));
+        return refuse(input, FILE_HEADER + LEAST_HEADER, "an order of colours with the red mask", attn__read_u32(p),
+                      "16711680 (0xff0000), in 32 bits a pixel");
     h->alpha = four && attn__read_u32(p + 12) == 0xff000000;
     return ATTN_OK;
 }
@@ -54,12 +57,12 @@ static attn_status read_header(const attn__input *input, header *h)
     h->bits = attn__read_u16(p + 28);
     h->colours = attn__read_u32(p + 46);
     if (size < LEAST_HEADER)
-        return refuse(input, FILE_HEADER, "a header of size", size);
+        return refuse(input, FILE_HEADER, "a header of size", size, "40 or more");
     if (h->bits != 1 && h->bits != 4 && h->bits != 8 && h->bits != 24 && h->bits != 32)
-        return refuse(input, 28, "a depth in bits of", h->bits);
+        return refuse(input, 28, "a depth in bits of", h->bits, "1, 4, 8, 24 or 32");
     if (method == BIT_FIELDS || method == ALPHA_FIELDS)
         return read_masks(input, size, h);
-    return method == 0 ? ATTN_OK : refuse(input, 30, "compression", method);
+    return method == 0 ? ATTN_OK : refuse(input, 30, "compression", method, "0 (none), 3 or 6 (bit fields)");
 }
 
 /* Rows are padded to a multiple of 4 bytes. */

@@ -36,7 +36,8 @@ attn_status attn__raster_check(const attn__input *input, uint64_t width, uint64_
 {
     uint64_t most = limit > 0 ? (uint64_t)limit : DEFAULT_LIMIT;
     if (width == 0 || height == 0)
-        return attn__fail(input->context, ATTN_ERROR_FORMAT, "%s: an image of %llu x %llu pixels", input->name,
+        return attn__fail(input->context, ATTN_ERROR_FORMAT,
+                          "%s: the image has %llu x %llu pixels; at least 1 x 1 is needed", input->name,
                           (unsigned long long)width, (unsigned long long)height);
     if (width > ATTN__IMAGE_SIDE || height > ATTN__IMAGE_SIDE || width * height > most)
         return attn__fail(input->context, ATTN_ERROR_UNSUPPORTED,

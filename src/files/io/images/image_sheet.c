@@ -8,8 +8,9 @@ static attn_status check(attn_context *context, const attn_image *images, int64_
 {
     if (n < 1 || gap < 0 || zoom < 0 || gap > 1000 || zoom > 1000)
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "a sheet of %lld images, %lld pixels apart, %lld times as large", (long long)n,
-                          (long long)gap, (long long)zoom);
+                          "a sheet of %lld images, %lld pixels apart and %lld times as large, is not possible; "
+                          "it has at least 1 image, and the distance and the factor are 0 to 1000",
+                          (long long)n, (long long)gap, (long long)zoom);
     for (int64_t i = 1; i < n; i++) {
         if (images[i].width != images[0].width || images[i].height != images[0].height ||
             images[i].channels != images[0].channels)

@@ -47,7 +47,9 @@ static attn_status read_number(reader *r, uint32_t *value)
     }
     if (r->at == in->size && start == r->at)
         return attn__input_fail(in, ATTN_ERROR_FORMAT, r->at, "pnm: the file is cut off");
-    return start < r->at ? ATTN_OK : attn__input_fail(in, ATTN_ERROR_FORMAT, r->at, "pnm: expected a number");
+    return start < r->at ? ATTN_OK
+                         : attn__input_fail(in, ATTN_ERROR_FORMAT, r->at,
+                                            "pnm: expected a number, found the byte 0x%02x", in->data[r->at]);
 }
 
 static unsigned char scaled(const reader *r, uint32_t value)

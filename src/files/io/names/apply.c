@@ -77,7 +77,8 @@ static attn_status use_rules(work *w, const attn__array *array, const char *name
         attn__span groups[ATTN__GROUPS];
         w->steps -= attn__pattern_steps(names->rules[i].pattern, size);
         if (w->steps < 0)
-            return fail(w, names->rules[i].line, "the rules take too long for so many tensors%s", "");
+            return fail(w, names->rules[i].line,
+                        "the rules take too long for so many tensors: use fewer *, + and ? in the patterns%s", "");
         if (!attn__pattern_matches(names->rules[i].pattern, name, size, groups))
             continue;
         *known = true;

@@ -67,7 +67,8 @@ static attn_status take_type(reader *r)
     };
     char text[32] = "";
     if (r->at < r->end && *r->at == '[')
-        return fail(r, ATTN_ERROR_UNSUPPORTED, "header: elements of structured types are not supported");
+        return fail(r, ATTN_ERROR_UNSUPPORTED,
+                    "header: elements of structured types are not supported; save one array for each field");
     attn_status status = take_text(r, text);
     if (status != ATTN_OK)
         return status;
@@ -79,8 +80,10 @@ static attn_status take_type(reader *r)
             return ATTN_OK;
         }
     }
-    return attn__input_fail(r->input, ATTN_ERROR_UNSUPPORTED, (size_t)((const uint8_t *)r->at - r->input->data),
-                            "header: elements of type \"%s\" are not supported", text);
+    return attn__input_fail(
+        r->input, ATTN_ERROR_UNSUPPORTED, (size_t)((const uint8_t *)r->at - r->input->data),
+        "header: elements of type \"%s\" are not supported; supported: bool, integers, and reals of 16, 32 or 64 bits",
+        text);
 }
 
 static bool take_word(reader *r, const char *word)

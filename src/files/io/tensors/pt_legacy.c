@@ -129,15 +129,17 @@ static attn_status place_storages(reader *r, size_t offset)
     for (uint32_t i = 0; i < r->n; i++) {
         storage *s = &r->storages[i];
         if (r->input->size - offset < 8)
-            return attn__input_fail(r->input, ATTN_ERROR_FORMAT, offset, "cut off before a storage");
+            return attn__input_fail(r->input, ATTN_ERROR_FORMAT, offset, "the file is cut off before a storage");
         uint64_t numel = attn__read_u64(r->input->data + offset);
         offset += 8;
         if (s->element == 0)
-            return attn__input_fail(r->input, ATTN_ERROR_UNSUPPORTED, offset, "a storage of elements of unknown size");
+            return attn__input_fail(r->input, ATTN_ERROR_UNSUPPORTED, offset,
+                                    "a storage has elements of an unknown type");
         if (numel > (r->input->size - offset) / s->element)
             return attn__input_fail(r->input, ATTN_ERROR_FORMAT, offset,
-                                    "a storage of %" PRIu64 " elements of %zu bytes, the file ends after %zu", numel,
-                                    s->element, r->input->size - offset);
+                                    "a storage has %" PRIu64
+                                    " elements of %zu bytes, but the file ends after %zu bytes",
+                                    numel, s->element, r->input->size - offset);
         s->place = offset;
         s->size = (size_t)numel * s->element;
         offset += s->size;

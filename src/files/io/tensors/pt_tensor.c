@@ -180,8 +180,10 @@ static attn_status find_storage(const attn__pt *pt, const attn__pickle_node *nod
     else if (!dtype_element(dtype, &array->element)) {
         const attn__pickle_node *type = dtype && dtype->type == ATTN__NODE_GLOBAL ? dtype : class;
         return attn__fail(pt->input->context, ATTN_ERROR_UNSUPPORTED,
-                          "%s: tensor \"%.100s\": elements of type \"%.*s\" are not supported", pt->input->name, name,
-                          type->name_size < 64 ? (int)type->name_size : 64, type->name ? type->name : "");
+                          "%s: tensor \"%.100s\": elements of type \"%.*s\" are not supported; "
+                          "supported: bool, integers, and reals of 16, 32 or 64 bits",
+                          pt->input->name, name, type->name_size < 64 ? (int)type->name_size : 64,
+                          type->name ? type->name : "");
     }
     attn_status status = pt->find(pt->user, key->text, key->size, (uint64_t)numel->integer, unit, bytes);
     if (status != ATTN_OK || !view || view->type == ATTN__NODE_NONE)

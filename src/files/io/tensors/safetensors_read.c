@@ -45,7 +45,9 @@ static attn_status read_type(const reader *r, const char *tensor, const json_t *
         }
     }
     return attn__input_fail(r->input, ATTN_ERROR_UNSUPPORTED, 8,
-                            "header: tensor \"%.100s\": type \"%.20s\" is not supported", tensor, type);
+                            "header: tensor \"%.100s\": type \"%.20s\" is not supported; "
+                            "supported: bool, integers, and reals of 16, 32 or 64 bits",
+                            tensor, type);
 }
 
 static attn_status read_shape(const reader *r, const char *tensor, const json_t *info, attn__array *array, size_t *size)

@@ -102,6 +102,12 @@ static bool read_extra64(const uint8_t *p, size_t size, uint64_t *wide[3])
     return true;
 }
 
+/* The number of bytes of an entry's name that a message shows. */
+static int shown(const attn__zip_entry *entry)
+{
+    return entry->name_size < 100 ? (int)entry->name_size : 100;
+}
+
 /* Finds the packed bytes of an entry, which follow its local header. The lengths of the name and the extra field are
  * read from the local header, because they can differ from those in the directory. */
 static attn_status locate_data(const attn__input *input, size_t limit, attn__zip_entry *entry)
@@ -114,7 +120,7 @@ static attn_status locate_data(const attn__input *input, size_t limit, attn__zip
     size_t before = (size_t)LOCAL_SIZE + attn__read_u16(p + 26) + attn__read_u16(p + 28);
     if (before > limit - entry->header || entry->packed > limit - entry->header - before)
         return attn__input_fail(input, ATTN_ERROR_FORMAT, entry->header, "zip: entry \"%.*s\" does not lie in the file",
-                                entry->name_size < 100 ? (int)entry->name_size : 100, entry->name);
+                                shown(entry), entry->name);
     entry->data = entry->header + before;
     return ATTN_OK;
 }
@@ -124,11 +130,13 @@ static attn_status check_method(const attn__input *input, size_t at, unsigned fl
     if (flags & 1)
         return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, at, "zip: encrypted entries are not supported");
     if (entry->method != STORED && entry->method != DEFLATED)
-        return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, at, "zip: compression method %u is not supported",
+        return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, at,
+                                "zip: compression method %u is not supported; expected 0 (stored) or 8 (deflated)",
                                 entry->method);
     if (entry->method == STORED && entry->packed != entry->size)
-        return attn__input_fail(input, ATTN_ERROR_FORMAT, at, "zip: a stored entry has two sizes, %zu and %zu",
-                                entry->packed, entry->size);
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, at,
+                                "zip: entry \"%.*s\" is stored as it is, but its two sizes differ: %zu and %zu",
+                                shown(entry), entry->name, entry->packed, entry->size);
     return ATTN_OK;
 }
 
@@ -137,13 +145,13 @@ static attn_status read_entry(const attn__input *input, const directory *d, size
     const uint8_t *p = input->data + *at;
     size_t left = (size_t)(d->offset + d->size) - *at;
     if (left < CENTRAL_SIZE || !has_signature(p, 1, 2))
-        return attn__input_fail(input, ATTN_ERROR_FORMAT, *at, "zip: a damaged directory");
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, *at, "zip: the directory is damaged");
     size_t name = attn__read_u16(p + 28), extra = attn__read_u16(p + 30), comment = attn__read_u16(p + 32);
     if (name + extra + comment > left - CENTRAL_SIZE)
-        return attn__input_fail(input, ATTN_ERROR_FORMAT, *at, "zip: a damaged directory");
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, *at, "zip: the directory is damaged");
     uint64_t packed = attn__read_u32(p + 20), size = attn__read_u32(p + 24), header = attn__read_u32(p + 42);
     if (!read_extra64(p + CENTRAL_SIZE + name, extra, (uint64_t *[]){&size, &packed, &header}))
-        return attn__input_fail(input, ATTN_ERROR_FORMAT, *at, "zip: a damaged extra field");
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, *at, "zip: an extra field of the directory is damaged");
     *entry = (attn__zip_entry){
         (const char *)p + CENTRAL_SIZE, name, attn__read_u16(p + 10), attn__read_u32(p + 16), packed, size, header, 0};
     attn_status status = check_method(input, *at, attn__read_u16(p + 8), entry);
@@ -176,12 +184,16 @@ static attn_status check_entries(const attn__zip *zip)
     qsort(zip->entries, zip->n, sizeof *zip->entries, by_place);
     for (size_t i = 1; i < zip->n; i++)
         if (zip->entries[i].header < zip->entries[i - 1].data + zip->entries[i - 1].packed)
-            return attn__input_fail(zip->input, ATTN_ERROR_FORMAT, zip->entries[i].header, "zip: two entries overlap");
+            return attn__input_fail(zip->input, ATTN_ERROR_FORMAT, zip->entries[i].header,
+                                    "zip: the entries \"%.*s\" and \"%.*s\" overlap: the file is damaged",
+                                    shown(&zip->entries[i - 1]), zip->entries[i - 1].name, shown(&zip->entries[i]),
+                                    zip->entries[i].name);
     qsort(zip->entries, zip->n, sizeof *zip->entries, by_name);
     for (size_t i = 1; i < zip->n; i++) {
         if (by_name(&zip->entries[i - 1], &zip->entries[i]) == 0)
             return attn__input_fail(zip->input, ATTN_ERROR_FORMAT, zip->entries[i].header,
-                                    "zip: two entries have the same name");
+                                    "zip: two entries have the name \"%.*s\"", shown(&zip->entries[i]),
+                                    zip->entries[i].name);
     }
     return ATTN_OK;
 }
@@ -235,8 +247,8 @@ const attn__zip_entry *attn__zip_find(const attn__zip *zip, const char *prefix, 
 
 static attn_status fail_entry(const attn__zip *zip, const attn__zip_entry *entry, const char *what)
 {
-    return attn__input_fail(zip->input, ATTN_ERROR_FORMAT, entry->data, "zip: entry \"%.*s\": %s",
-                            entry->name_size < 100 ? (int)entry->name_size : 100, entry->name, what);
+    return attn__input_fail(zip->input, ATTN_ERROR_FORMAT, entry->data, "zip: entry \"%.*s\": %s", shown(entry),
+                            entry->name, what);
 }
 
 /* All packed bytes must be used, and must give exactly entry->size bytes. */

@@ -434,8 +434,8 @@ static bool offsets_fit(attn_tape *tape, const attn_attention *a)
     }
     if (!a->offsets || dim < 0 || dim >= p->ndims || a->offsets->size == p->dims[dim].n + 1)
         return true;
-    attn__op_shape_error(tape, "attend: %lld offsets of %lld packed sequences", (long long)a->offsets->size,
-                         (long long)p->dims[dim].n);
+    attn__op_shape_error(tape, "attend: there are %lld offsets, but %lld packed sequences need %lld",
+                         (long long)a->offsets->size, (long long)p->dims[dim].n, (long long)p->dims[dim].n + 1);
     return false;
 }
 

@@ -38,6 +38,7 @@ static void pool_backward(attn_tape *tape, attn__node *node)
 static bool plan(attn_tape *tape, const char *op, const attn_tensor *x, int spatial, const int64_t *kernel,
                  const int64_t *stride, const int64_t *padding, pool_detail *d)
 {
+    char text[ATTN__SHAPE_TEXT];
     bool fits = spatial >= 1 && spatial <= 3 && x->rank == spatial + 2;
     d->grid = (attn__window_grid){{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}};
     for (int i = 0; i < spatial && fits; i++) {
@@ -46,8 +47,13 @@ static bool plan(attn_tape *tape, const char *op, const attn_tensor *x, int spat
         /* The padding must be at most half of a window, so that every window overlaps the input. */
         fits = kernel[i] >= 1 && pad >= 0 && pad <= kernel[i] / 2 && x->shape[2 + i] > 0 &&
                kernel[i] <= x->shape[2 + i] + 2 * pad && (!stride || stride[i] >= 0);
-        if (!fits)
-            break;
+        if (!fits) {
+            attn__op_shape_error(
+                tape, "%s: a kernel of %lld with padding %lld and stride %lld does not fit axis %d of x %s", op,
+                (long long)kernel[i], (long long)pad, (long long)(stride && stride[i] ? stride[i] : kernel[i]), 2 + i,
+                attn__shape_text(x, text));
+            return false;
+        }
         d->grid.in[axis] = x->shape[2 + i];
         d->grid.kernel[axis] = kernel[i];
         d->grid.stride[axis] = stride && stride[i] ? stride[i] : kernel[i];
@@ -58,9 +64,9 @@ static bool plan(attn_tape *tape, const char *op, const attn_tensor *x, int spat
         d->planes = x->shape[0] * x->shape[1];
         return true;
     }
-    char text[ATTN__SHAPE_TEXT];
-    attn__op_shape_error(tape, "%s: the kernel does not fit into x %s over %d spatial axes", op,
-                         attn__shape_text(x, text), spatial);
+    attn__op_shape_error(tape,
+                         "%s: x %s must have %d spatial axes (1 to 3) after two others, of at most 2^31 - 1 elements",
+                         op, attn__shape_text(x, text), spatial);
     return false;
 }
 

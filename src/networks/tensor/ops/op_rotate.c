@@ -114,7 +114,7 @@ static bool positions_fit(attn_tape *tape, const attn_tensor *x, const attn_rota
     }
     if (!fits)
         attn__fail(tape->context, ATTN_ERROR_SHAPE,
-                   "rotary positions: position %" PRId64 " wanted, but max_len is %" PRId64, last, most);
+                   "rotary positions: position %" PRId64 " is requested, but max_len is %" PRId64, last, most);
     return fits;
 }
 
