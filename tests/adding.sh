@@ -85,11 +85,13 @@ int main(void) /* one key: the output is its value; of two keys the new solver s
 }
 END
 
+# What answers repeated compilations, such as ccache, if the build was configured with it.
+launcher=$(sed -n 's/^CMAKE_C_COMPILER_LAUNCHER:[A-Z]*=//p' "$ATTN_BUILD/CMakeCache.txt")
 # The problem's floor is compiled anew; base and kernels, which do not depend on scores, are taken from the build.
 cd "$dir"
 printf '%s\n' src/engine/attend/*/*.c tests/support/*.c tests/test_attend_*.c user.c user_solver.c | grep -v simd_probe |
-    xargs -P 2 -n 12 sh -c 'd=$1; shift; for f; do cc -std=gnu11 -O0 -w -Iinclude -Isrc -Isrc/engine -Isrc/networks -Isrc/files -Itests -c "$f" \
-        -o "$d/$(basename "$f" .c).o" || exit 1; done' sh objects
+    xargs -P 2 -n 12 sh -c 'd=$1 launcher=$2; shift 2; for f; do $launcher cc -std=gnu11 -O0 -w -Iinclude -Isrc -Isrc/engine -Isrc/networks -Isrc/files -Itests -c "$f" \
+        -o "$d/$(basename "$f" .c).o" || exit 1; done' sh objects "$launcher"
 cd objects
 shared=$(ls ./*.o | grep -v -e './user' -e './test_')
 ar rc libshared.a $shared # of the tests' support only what they need: the rest knows tensors

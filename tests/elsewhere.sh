@@ -10,6 +10,8 @@ cd "$(dirname "$0")/.."
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 zig="${PYTHON:-python3} -m ziglang"
+# What answers repeated compilations, such as ccache, if the build was configured with it.
+launcher=$(sed -n 's/^CMAKE_C_COMPILER_LAUNCHER:[A-Z]*=//p' "${ATTN_BUILD:-build}/CMakeCache.txt" 2>/dev/null || true)
 ran=
 
 # run_on SYSTEM COMPILER... -- RUNNER...
@@ -41,7 +43,7 @@ run_on() {
 }
 
 if command -v aarch64-linux-gnu-gcc >/dev/null && command -v qemu-aarch64-static >/dev/null; then
-    run_on arm64 aarch64-linux-gnu-gcc -- qemu-aarch64-static
+    run_on arm64 $launcher aarch64-linux-gnu-gcc -- qemu-aarch64-static
 fi
 if $zig version >/dev/null 2>&1 && command -v wine64 >/dev/null; then
     export WINEPREFIX="$dir/wine" WINEDEBUG=-all

@@ -31,7 +31,21 @@ END
 # The line is the documents' own.
 line=$(sed -n 's|^    cc -O2 \(.*\) examples/heads.c -lm -o heads$|\1|p' docs/engine.md)
 grep -qF "\`cc -O2 $line\`" README.md || { echo "README.md and docs/engine.md compile the engine by different lines"; exit 1; }
-cc -O0 $line "$dir/user.c" -lm -o "$dir/user"
+# If the build was configured with a compiler launcher, such as ccache, the same files are compiled with the same flags by a call
+# for each, which the launcher can answer.
+launcher=$(sed -n 's/^CMAKE_C_COMPILER_LAUNCHER:[A-Z]*=//p' "${ATTN_BUILD:-build}/CMakeCache.txt" 2>/dev/null || true)
+flags=
+if [ "$launcher" ]; then
+    for word in $line; do
+        case $word in
+        *.c) "$launcher" cc -O0 $flags -c "$word" -o "$dir/$(echo "$word" | tr / _).o" ;;
+        *) flags="$flags $word" ;;
+        esac
+    done
+    cc -O0 $flags "$dir"/*.o "$dir/user.c" -lm -o "$dir/user"
+else
+    cc -O0 $line "$dir/user.c" -lm -o "$dir/user"
+fi
 "$dir/user"
 if command -v c++ >/dev/null; then
     for header in include/attn/*.h; do

@@ -309,6 +309,7 @@ done
 # ---- Ctrl-C around the end: no rank waits for one that has left normally (a rank stops waiting after 20 s only)
 short="--data phrasebook --num-hiddens 16 --ffn-num-hiddens 16 --num-blks 1 --num-heads 2 --max-examples 100 --epochs 2
        --threads 1 --quiet"
+export OMPI_MCA_odls_base_sigkill_timeout=1 # nothing is resumed here, so nobody needs the room
 for part in 01 03 05 08 12 20; do
     rm -rf ended
     # shellcheck disable=SC2086

@@ -12,8 +12,9 @@ mkfifo to from
 "$attn" translate model --quiet < to > from 2> talk.txt &
 pid=$!
 exec 3> to 4< from
-# A translator that waited for the end of its input would make these reads wait for ever.
-( exec 3>&- 4<&-; sleep 10; kill $pid 2> /dev/null ) &
+# A translator that waited for the end of its input would make these reads wait for ever. The sleep outlives this script if
+# all is well, so it must not hold the output that ctest reads to its end.
+( exec 3>&- 4<&- > /dev/null 2>&1; sleep 10; kill $pid 2> /dev/null ) &
 watch=$!
 for line in 'Is the door open?' '' 'The station is here.'; do
     echo "$line" >&3

@@ -134,30 +134,53 @@ static void compare(const run *a, const run *b)
                  (long long)a->fill.others, worst, largest);
 }
 
-/* Runs the model with each way to fill the letters of its shapes. Returns how many inputs of length `n` were
- * accepted. `twin` may be NULL. */
+/* Returns whether the inputs have the same shapes, with two ways to fill the letters. */
+static bool same_inputs(const run *r, small_filling a, small_filling b)
+{
+    const attn_architecture *of = attn_model_architecture(r->model);
+    for (int i = 0; i < of->ninputs; i++) {
+        int64_t shape[ATTN_MAX_RANK], other[ATTN_MAX_RANK];
+        const int rank = small_model_shape(&a, of->inputs[i].shape, shape);
+        if (small_model_shape(&b, of->inputs[i].shape, other) != rank ||
+            memcmp(shape, other, (size_t)rank * sizeof *shape) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Runs the model with each way to fill the letters of its shapes. Returns how many of the 16 ways it accepted. A way that
+ * gives the inputs of an earlier way is not run again. `twin` may be NULL. */
 static int try_size(run *r, run *twin, int64_t n)
 {
+    small_filling fills[16];
+    bool took[16];
     int taken = 0;
     /* 33 is tried along each axis, because some networks halve an image five times */
     int64_t m = n <= 9 || n == 33 ? n : 3;
     for (int variant = 0; variant < 16; variant++) {
         const int64_t batch = variant & 8 ? n % 2 : 2;
-        r->fill = (small_filling){.config = attn_model_config(r->model),
-                                  .batch = batch,
-                                  .channels = variant & 1,
-                                  .first = variant & 2 ? m : n,
-                                  .others = variant & 2 ? n : m};
-        r->optional = variant & 4;
-        bool took = try_once(r);
-        taken += took;
-        if (twin) {
-            twin->fill = r->fill;
-            twin->optional = r->optional;
-            assert_int_equal(try_once(twin), took);
-            if (took)
-                compare(r, twin);
+        fills[variant] = (small_filling){.config = attn_model_config(r->model),
+                                         .batch = batch,
+                                         .channels = variant & 1,
+                                         .first = variant & 2 ? m : n,
+                                         .others = variant & 2 ? n : m};
+        int earlier = variant & 4;
+        while (earlier < variant && ((earlier ^ variant) & 4 || !same_inputs(r, fills[earlier], fills[variant])))
+            earlier++;
+        if (earlier == variant) {
+            r->fill = fills[variant];
+            r->optional = variant & 4;
+            took[variant] = try_once(r);
+            if (twin) {
+                twin->fill = fills[variant];
+                twin->optional = r->optional;
+                assert_int_equal(try_once(twin), took[variant]);
+                if (took[variant])
+                    compare(r, twin);
+            }
         }
+        took[variant] = took[earlier];
+        taken += took[variant];
     }
     return taken;
 }

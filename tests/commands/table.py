@@ -40,7 +40,7 @@ def commands():
         Command("eval", "eval translator --part train -n 2"),
         Command("eval", "eval classifier --part test --json"),
         Command("eval", "eval generator --part test"),
-        Command("show", ["show", "translator", "go on", "-o", "out/s.png"], ["s.png"]),
+        Command("show", ["show", "translator", "go", "--kinds", "cross", "-o", "out/s.png"], ["s.png"]),
         Command("show", ["show", "translator", "go on", "-o", "out/s.html"], ["s.html"]),
         Command("show", "show classifier pictures/test/a/0.pgm -o out/c.svg", ["c.svg"]),
         Command("show", "show fitted f1.a3m --kinds rows,columns -o out/m.html", ["m.html"]),
@@ -62,7 +62,7 @@ def commands():
         Command("convert", f"convert {ROOT}/tests/data/pt/msa_tiny.pt -o out/v", ["v"], old=False),
         Command("info", "info translator"),
         Command("info", "info classifier --json"),
-        Command("list", "list --all"),
+        Command("list", "list transformer"),
         Command("show", "show x.npy -o out/w.svg", ["w.svg"]),
         Command("plot", "plot translator x.npy -y train_loss,0,1 -o out/p.svg", ["p.svg"]),
         Command("run", ["run", "--arch", "self-attention", "--config", '{"dim": 8, "heads": 2}', "--input", "x=x.npy",
@@ -80,7 +80,8 @@ def slow_commands():
     return [Command("demo", "demo --out out/demo", ["demo"], old=False,
                     resume=["train", "translate", "--out", "out/demo", "--resume"]),
             Command("bench", "bench --sets --quick --seconds 0 --tolerance 1e6 training"),
-            Command("bench train", "bench train d2l --seconds 0")]
+            Command("bench train", "bench train d2l --seconds 0"),
+            Command("list", "list --all")]
 
 
 def run(words, stdin=None, env=None, **more):

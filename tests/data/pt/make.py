@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Writes the .pt files beside it with PyTorch; the numbers are those that tests/test_pt.c expects."""
+"""Writes the .pt files beside it with PyTorch; the numbers are those that tests/test_arrays.c expects."""
 import argparse
 import collections
 import pathlib
