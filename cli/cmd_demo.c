@@ -245,8 +245,9 @@ static void print_next(const char *directory)
         "  %s translate %s \"Where is the station?\"\n"
         "  %s show %s \"The window is closed.\" -o page.html     what it attends to, as a page\n"
         "  %s train translate --data fra.txt.gz --out en-fr     sentence pairs of your own: a tab between, one a line\n"
+        "  %s demo detect shapes     pictures of drawn shapes, and a detector that finds them\n"
         "  %s --help\n",
-        self, directory, self, directory, self, self);
+        self, directory, self, directory, self, self, self);
 }
 
 static int print_result(const cli_call *cli, const char *directory, const held_out *all, const char *drawn,
