@@ -4,6 +4,7 @@
  * draws the attention, and prints commands to try next.
  */
 #include "commands.h"
+#include "picture.h"
 #include "sentences.h"
 #include "training.h"
 #include "apps/translator/translator.h"
@@ -215,9 +216,10 @@ static int draw(const cli_call *cli, attn_translator *translator, const char *te
         attn_plot_format format;
         const char *name;
     } files[] = {
-        {ATTN_PLOT_PNG, "attention.png"}, {ATTN_PLOT_SVG, "attention.svg"}, {ATTN_PLOT_HTML, "attention.html"}};
+        {ATTN_PLOT_HTML, "attention.html"}, {ATTN_PLOT_PNG, "attention.png"}, {ATTN_PLOT_SVG, "attention.svg"}};
     char path[ATTN__PATH];
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+    size_t n = cli_draws_pictures(cli) ? sizeof files / sizeof *files : 1; /* The page needs no cairo. */
+    for (size_t i = 0; i < n; i++) {
         attn_bytes picture = {0};
         attn_status status = attn_translator_render_attention(translator, text, &(attn_translator_view){.words = true},
                                                               files[i].format, &picture, NULL);
@@ -243,8 +245,9 @@ static void print_next(const char *directory)
         "  %s translate %s \"Where is the station?\"\n"
         "  %s show %s \"The window is closed.\" -o page.html     what it attends to, as a page\n"
         "  %s train translate --data fra.txt.gz --out en-fr     sentence pairs of your own: a tab between, one a line\n"
+        "  %s demo detect shapes     pictures of drawn shapes, and a detector that finds them\n"
         "  %s --help\n",
-        self, directory, self, directory, self, self);
+        self, directory, self, directory, self, self, self);
 }
 
 static int print_result(const cli_call *cli, const char *directory, const held_out *all, const char *drawn,
@@ -254,10 +257,11 @@ static int print_result(const cli_call *cli, const char *directory, const held_o
         print_table(all);
         printf("\nAll %lld held-out sentences: BLEU %.1f (corpus), %.3f (mean, k = 2); trained in %.0f s.\n",
                (long long)score->sentences, score->corpus.score, score->bleu_d2l, training->last.seconds);
-        cli_print(
-            "Attention on \"%s\", as a page for the browser and as pictures:\n  %s/attention.html\n  %s/attention.png\n"
-            "  %s/attention.svg\n",
-            drawn, directory, directory, directory);
+        bool pictures = cli_draws_pictures(cli);
+        cli_print("Attention on \"%s\", as a page for the browser%s:\n  %s/attention.html\n", drawn,
+                  pictures ? " and as pictures" : "", directory);
+        if (pictures)
+            cli_print("  %s/attention.png\n  %s/attention.svg\n", directory, directory);
         print_next(directory);
         return CLI_OK;
     }

@@ -48,6 +48,7 @@ static const char description[] =
     "--coco writes. Started by mpirun, the pictures are spread over its processes, except with --json and --coco.";
 
 static const char *const examples[] = {
+    "attn detect shapes/valid --model shapes/model -o found",
     "attn detect street.jpg --model detr-r50.pth -o found",
     "attn detect val2017 --model shapes --coco results.json --data annotations.json",
     "attn detect *.png --model shapes --threshold 0.5 --json",

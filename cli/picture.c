@@ -36,6 +36,14 @@ int cli_range(const cli_call *cli, double *low, double *high)
     return cli_fail(CLI_BAD, "--range: \"%.60s\" is not LOW,HIGH, two numbers with LOW below HIGH, as 0,1", text);
 }
 
+bool cli_draws_pictures(const cli_call *cli)
+{
+    attn_plot_format format;
+    bool draws = attn_plot_format_from_path(&format, cli->context, "picture.png") == ATTN_OK;
+    cli_forgive(cli);
+    return draws;
+}
+
 static int tell(const cli_call *cli, const char *path)
 {
     if (!cli->json) {

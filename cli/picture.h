@@ -15,6 +15,9 @@ attn_colours cli_colours(const cli_call *cli);
  * been printed. */
 int cli_range(const cli_call *cli, double *low, double *high);
 
+/* Returns true if this build draws PNG and SVG pictures. A build without cairo draws pages (.html) only. */
+bool cli_draws_pictures(const cli_call *cli);
+
 /* Draws the heatmaps, or the curves if `heatmaps` is NULL, in the colours of --colours. Heatmaps have
  * the scale of --range. Writes the file of --out and
  * prints its name. Returns an exit code. */

@@ -20,7 +20,7 @@ if(CPACK_GENERATOR STREQUAL "DEB")
     if(EXISTS ${share}/zsh/site-functions)
       file(RENAME ${share}/zsh/site-functions ${share}/zsh/vendor-completions)
     endif()
-    file(REMOVE ${share}/doc/${package}/LICENSE ${share}/doc/${package}/LICENSE.phrasebook) # in copyright
+    file(REMOVE ${share}/doc/${package}/LICENSE ${share}/doc/${package}/LICENSE.data) # in copyright
     file(GLOB pages ${share}/man/man1/*.1)
     file(CHMOD ${share}/doc/${package}/copyright ${share}/doc/${package}/changelog
          PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # labels: no-isa no-tsan
 # Training a detector on pictures made here, bright squares and bars, and detecting with it: files that are written, resuming
-# to the same bits, fine-tuning for other classes, bad input.
+# to the same bits, fine-tuning for other classes, bad input. The detector that attn carries.
 . tests/support/cli.sh
 
 # pictures FOLDER COUNT: grey pictures of 32 x 32 or 32 x 24, with annotations.
@@ -269,4 +269,19 @@ hostile '1,/"id"/s/"id":1,/"id":"1",/' 'images\[0\]: id must be an integer' 'ima
 hostile 's/{"id":2,"file/{"id":1,"file/' 'two images have the id 1' 'two images have the id 1'
 hostile 's/"bbox"/"segmentation":{"counts":[1,[2]],"size":[4,"a"]},"bbox"/' '2 classes' 'Average Precision'
 hostile 's/"bbox"/"segmentation":[[1,2,3],[4,5.5]],"bbox"/' '2 classes' 'Average Precision'
+
+# ---- the detector that attn carries finds drawn shapes, and the commands that attn demo detect prints run as printed
+rm -rf found
+expect 0 'The trained detector is in shapes/model' "$attn" demo detect shapes -n 8 --valid 24 --seed 5
+sed -n '/^Try next:/,$s/^  //p' out.txt > next.sh
+same "commands that attn demo detect prints" 4 "$(wc -l < next.sh)"
+expect 0 '	\(circle\|square\|triangle\|star\|ring\|cross\)	' sh -e next.sh
+same "drawn pictures of shapes" 24 "$(find found -name '*.png' | wc -l)"
+"$attn" detect shapes/valid --model shapes/model --coco results.json --data shapes/valid || fail "detecting shapes"
+expect 0 '"AP50": 0\.[5-9]' "$attn" eval --coco results.json --data shapes/valid --json
+"$attn" demo detect others -n 1 --valid 1 --json > out.txt && cmp shapes/model/model.safetensors others/model/model.safetensors ||
+    fail "another seed changes the trained detector"
+rm -r others/train others/valid && mv others/model/config.json others
+expect 2 'others/model exists already' "$attn" demo detect others
+same "files after a refused demo" 'config.json model' "$(cd others && echo *)"
 exit $failed
