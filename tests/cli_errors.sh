@@ -49,7 +49,7 @@ printf '%s\n%s\nbad \377\tx\n' "$pair" "$pair" > utf8.tsv
 { echo "$pair"; head -c 1000000 /dev/zero | tr '\0' a; printf '\tx\n'; } > long.tsv
 expect 2 'nothere.tsv: cannot be opened' "$attn" train translate --data nothere.tsv --out new
 expect 2 'empty.tsv: there are no sentence pairs' "$attn" train translate --data empty.tsv --out new
-expect 2 'notab.tsv:2: no tab' "$attn" train translate --strict --data notab.tsv --out new
+expect 2 'notab.tsv:2: expected a tab' "$attn" train translate --strict --data notab.tsv --out new
 expect 2 'utf8.tsv:3: .*UTF-8 at byte 4' "$attn" train translate --strict --data utf8.tsv --out new
 expect 2 'long.tsv:2: the line has 1000002 bytes' "$attn" train translate --strict --data long.tsv --out new
 expect 2 'heads' "$attn" train translate --data phrasebook --out new --num-heads 3 --max-examples 300

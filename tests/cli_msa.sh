@@ -90,7 +90,7 @@ if ! "$attn" version --build | grep -q '^libraries .*gemmi'; then
 fi
 expect 2 "contact regression" "$attn" contacts families/f1.a3m --model whole --quiet
 expect 2 "is not ALIGNMENT=STRUCTURE" "$attn" train contacts families/f1.a3m --model whole --out fitted --quiet
-expect 2 "another protein" "$attn" train contacts families/f2.a3m=f1.pdb --model whole --out fitted --quiet
+expect 2 "does not match the query" "$attn" train contacts families/f2.a3m=f1.pdb --model whole --out fitted --quiet
 expect 2 "uses none of the [0-9]* attention maps.*--strength 1e-05" "$attn" train contacts families/f1.a3m=f1.pdb \
     --model whole --out fitted --strength 1e-6 --quiet
 [ ! -e fitted ] || fail "a fit without a map was written"
@@ -120,10 +120,10 @@ grep -q "out/f1.contacts.tsv" said || fail "the table is not named"
 mkdir beside
 cp families/f2.a3m beside
 cp f1.pdb beside/f2.pdb
-expect 0 "^attn: warning: beside/f2.pdb: chain A is another protein: .*; no distances are given" \
+expect 0 "^attn: warning: beside/f2.pdb: chain A does not match the query: .*; no distances are given" \
     "$attn" contacts beside/f2.a3m --model fitted -o beside/out --least 0
 head -1 beside/out/f2.contacts.tsv | grep -q distance && fail "distances of another protein"
-expect 2 "beside/f2.pdb: chain A is another protein" "$attn" contacts beside/f2.a3m --model fitted -o beside/out \
+expect 2 "beside/f2.pdb: chain A does not match the query" "$attn" contacts beside/f2.a3m --model fitted -o beside/out \
     --structure beside/f2.pdb --quiet
 expect 2 "beside/f2.pdb: there is no chain 'Q'" "$attn" contacts beside/f2.a3m --model fitted -o beside/out --chain Q --quiet
 printf 'ATOM  damaged\n' > beside/f2.pdb
@@ -175,7 +175,7 @@ expect 0 "chain B: 25 of the query's 30 residues aligned (coverage 83 %), 100 % 
     "$attn" contacts f1.a3m --model fitted -o out --structure mixed.pdb
 "$attn" contacts f1.a3m --model fitted -o out --structure mixed.pdb --json --quiet |
     grep -q '"chain":"B","resolved":25,"identity":1[.0]*,"coverage":0.833' || fail "--json does not name the chain"
-expect 2 "mixed.pdb: chain A is another protein" "$attn" contacts f1.a3m --model fitted -o out --structure mixed.pdb --chain A --quiet
+expect 2 "mixed.pdb: chain A does not match the query" "$attn" contacts f1.a3m --model fitted -o out --structure mixed.pdb --chain A --quiet
 
 # of the likeliest L, L/2 and L/5 pairs of each range those that touch: L is the residues that have places, 25
 "$attn" contacts f1.a3m --model fitted -o out --least 0 --structure mixed.pdb --quiet |

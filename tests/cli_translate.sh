@@ -118,7 +118,7 @@ same "the translation behind a bad beginning" "$("$attn" translate model --quiet
 printf 'Go.\t\nno tab\n\tVa.\na\tb\0c\n' | cat - "$root/data/phrasebook.tsv" > holes.tsv
 "$attn" train translate --data holes.tsv --out holes --epochs 1 --max-examples 300 --num-hiddens 8 --num-blks 1 --num-heads 1 --ffn-num-hiddens 8 --quiet > out.txt 2> err.txt
 same "exit status of a training with holes" 2 $?
-grep -q 'holes.tsv:1: nothing after the tab: left out' err.txt || fail "an empty side is not named: $(cat err.txt)"
+grep -q 'holes.tsv:1: the sentence after the tab is missing: left out' err.txt || fail "an empty side is not named: $(cat err.txt)"
 grep -q '4 of .* sentence pairs failed: line 1, line 2, line 3, line 4' err.txt || fail "holes are not listed: $(cat err.txt)"
 grep -q 'translator is in holes' out.txt || fail "a training with holes does not end"
 "$attn" eval holes --data holes.tsv --part all --quiet > out.txt 2> err.txt
@@ -367,7 +367,7 @@ refuse_lexicon() {
 : > bad.s2t && refuse_lexicon 'the lexicon has no entries'
 printf 'va go\n' > bad.s2t && refuse_lexicon 'bad.s2t:1: expected three fields'
 printf 'va go 1\nzyzzyva go 1\n' > bad.s2t && refuse_lexicon 'bad.s2t:2: "zyzzyva" is not a token of the target vocabulary'
-printf 'va go nan\n' > bad.s2t && refuse_lexicon 'bad.s2t:1: "nan" is not a probability'
+printf 'va go nan\n' > bad.s2t && refuse_lexicon 'bad.s2t:1: "nan" is not a probability from 0 to 1'
 printf 'v\303 go 1\n' > bad.s2t && refuse_lexicon 'bad.s2t:1: invalid UTF-8 at byte 2'
 head -c 1000000 /dev/zero | tr '\0' x > bad.s2t && refuse_lexicon 'bad.s2t:1: the line has 1000000 bytes'
 

@@ -181,7 +181,7 @@ static void detections_are_checked(void **state)
                    "detection 0: its box is not finite");
     d = (attn__detection){.category = 1};
     assert_refused(c, attn__average_precision(c, set, &d, 1, measures, NULL), ATTN_ERROR_ARGUMENT,
-                   "detection 0: image 0, category 1; there are 1 images and 1 categories");
+                   "detection 0 has the image 0 and the category 1; there are 1 images and 1 categories");
     attn__box_set_destroy(set);
     set = one_object(c, 0); /* An object with id 0 is never found, as in pycocotools. */
     d = (attn__detection){.box = {0, 0, 10, 10}, .score = 1};
