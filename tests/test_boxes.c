@@ -508,7 +508,7 @@ static void layouts_of_data_sets_are_read(void **state)
          "",
          "train",
          NULL,
-         "the anchor of this alias must be complete",
+         "the anchor of this alias is missing, or does not end before",
          0,
          0},
         {{{"images/a.png"}, {"labels/b.txt", "0 .5 .5 1 1"}},
