@@ -50,11 +50,11 @@ printf '{"model_type": "t5"}' > t5/config.json
 printf '{"bos_token": "<s>"}' > ct2/config.json
 touch ct2/model.bin ct2/shared_vocabulary.json bergamot/model.enfr.intgemm.alphas.bin bergamot/vocab.enfr.spm
 printf 'PK\3\4' > m.zip && cp m.zip m.argosmodel
-expect 2 't5: a model of Hugging Face of the type "t5"' "$attn" translate t5 a
-expect 2 'ct2: a model of CTranslate2' "$attn" translate ct2 a
-expect 2 'bergamot: a model of bergamot' "$attn" show bergamot a -o a.svg
-expect 2 'm.zip: a zip archive; ' "$attn" translate m.zip a
-expect 2 'm.argosmodel: a package of Argos Translate' "$attn" translate m.argosmodel a
+expect 2 't5: this is a model of Hugging Face of the type "t5"' "$attn" translate t5 a
+expect 2 'ct2: this is a model of CTranslate2' "$attn" translate ct2 a
+expect 2 'bergamot: this is a model of bergamot' "$attn" show bergamot a -o a.svg
+expect 2 'm.zip: this is a zip archive; ' "$attn" translate m.zip a
+expect 2 'm.argosmodel: this is a package of Argos Translate' "$attn" translate m.argosmodel a
 # shellcheck disable=SC2086
 "$attn" train translate $tiny --out tuned --from model --epochs 1 --quiet > /dev/null || fail "train translate --from fails"
 # shellcheck disable=SC2086
