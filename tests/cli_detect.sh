@@ -221,7 +221,7 @@ sed 's/"height":24/"height":25/' data/annotations.json > data/high.json
 # shellcheck disable=SC2086
 expect 2 'but its annotations say 32 x 25' "$attn" train detect --data data/high.json $settings --out high --quiet
 printf 'a\n' > one.txt
-expect 2 "1 names for the model's 2 classes" "$attn" detect data/images/000001.pgm --model whole --classes one.txt
+expect 2 "one.txt: the file has 1 names, but the model 2 classes" "$attn" detect data/images/000001.pgm --model whole --classes one.txt
 cp data/images/000001.pgm street.pgm
 expect 2 'name is not a number' "$attn" detect street.pgm --model whole --coco results.json
 cp street.pgm 12.5.pgm && cp street.pgm +7.pgm

@@ -463,7 +463,7 @@ static void folders_of_yolo_are_read(void **state)
         {"0 1 1 1 1\n0 200 100 20 20", "b.txt:2: the box must be relative to the image"},
         {"0.5 0 0 1 1", "b.txt:1: the class must be an integer from 0"},
         {"0 nan 0 1 1", "b.txt:1: must be \"class"},
-        {"0 0 0 1 1\n2 0.5 0.5 1 1", "b.txt:2: the class is beyond the 2 names of the classes"}};
+        {"0 0 0 1 1\n2 0.5 0.5 1 1", "b.txt:2: the class must be less than 2, the number of classes"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         put_file(c, labels, "b.txt", bad[i][0]);
         assert_refused(c, attn__boxes_read(&set, c, base, "train", NULL), ATTN_ERROR_FORMAT, bad[i][1]);
