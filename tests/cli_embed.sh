@@ -54,7 +54,7 @@ printf '2 5\n2 999 3\n' > ids.txt
 expect 2 'ids.txt:2: "999" is no id below' "$attn" embed ids.txt --ids --model $model -o never.npy
 [ -e never.npy ] && fail "an array is left of a run that failed"
 printf '2 5\n\n' > ids.txt
-expect 2 'ids.txt:2: no ids' "$attn" embed ids.txt --ids --model $model -o never.npy
+expect 2 'ids.txt:2: the line has no ids' "$attn" embed ids.txt --ids --model $model -o never.npy
 
 # ---- ranking: the query itself is the most similar
 expect 0 '^1.000000	2	When do you open?$' "$attn" embed faq.txt --model $model --similar "When do you open?" --top 2

@@ -340,7 +340,7 @@ printf '%s3%s\n%s3%s\n' "$residue" "$other" "$other" "$residue" > odd.txt
 expect 2 "odd.txt:2: ${other}3$residue: residue 3 of the query is $residue" "$attn" score f1.a3m --mutations odd.txt \
     --model fitted --quiet
 printf 'variant,score\nA3C,1\n' > odd.txt
-expect 2 'odd.txt:1: several fields, but the first line has no column "mutant"' "$attn" score f1.a3m \
+expect 2 'odd.txt:1: the line has several fields, but the first line has no column "mutant"' "$attn" score f1.a3m \
     --mutations odd.txt --model fitted --quiet
 printf 'score,mutant\n1\n' > odd.txt
 expect 2 'odd.txt:2: the line has no field 2' "$attn" score f1.a3m --mutations odd.txt --model fitted --quiet

@@ -395,7 +395,7 @@ same "sentences named" 10 "$(grep -c ': unknown words: zyzzyva, qqq' err.txt)"
 grep -q '3 more sentences have unknown words: 6 in all' err.txt || fail "unknown words are not summed up: $(cat err.txt)"
 same "empty lines" 100000 "$(yes '' | head -n 100000 | "$attn" translate model | grep -c '^$')"
 head -c 1000000 /dev/zero | tr '\0' a > long.txt
-expect 2 'standard input:1: longer than 65536 bytes' sh -c "'$attn' translate model < long.txt"
+expect 2 'standard input:1: the sentence is longer than 65536 bytes' sh -c "'$attn' translate model < long.txt"
 printf 'Go.\n\355\240\200\n' > surrogate.txt
 expect 2 'standard input:2' sh -c "'$attn' translate model --strict < surrogate.txt"
 same "translations before the bad line" 1 "$(wc -l < out.txt)"
