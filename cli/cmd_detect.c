@@ -415,9 +415,9 @@ static int load_and_detect(cli_call *cli, const files *f)
     attn_detector *detector = NULL;
     attn__box_set *known = NULL;
     if (data[0] && !cli_given(cli, "coco"))
-        return cli_fail(CLI_BAD, "--data gives the ids of the pictures in --coco FILE, which is missing");
+        return cli_fail(CLI_BAD, "--data needs --coco FILE: it gives the ids of the pictures there");
     if (cli_given(cli, "format") && !out[0])
-        return cli_fail(CLI_BAD, "--format is that of the pictures in --out DIR, which is missing");
+        return cli_fail(CLI_BAD, "--format needs --out DIR: it is the format of the pictures there");
     const attn_detector_options how = {
         .names = cli_names(cli), .class_names = classes[0] ? classes : NULL, .size = cli_int(cli, "size")};
     attn_status status = attn_detector_load(&detector, cli->context, cli_text(cli, "model"), &how);

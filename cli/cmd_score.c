@@ -297,8 +297,8 @@ static int take_line(scoring *s, const char *path, const char *line, size_t leng
                             (long long)number, column + 1);
     }
     if (column < 0 && line)
-        return cli_fail(CLI_BAD, "%s:%lld: several fields, but the first line has no column \"mutant\"", path,
-                        (long long)number);
+        return cli_fail(CLI_BAD, "%s:%lld: the line has several fields, but the first line has no column \"mutant\"",
+                        path, (long long)number);
     return add_mutation(s, field, n, number);
 }
 

@@ -179,7 +179,7 @@ static int read_table(cli_columns *c, const cli_call *cli)
         c->rows += *at == '\n';
     c->rows++;
     if (c->n > MOST_COLUMNS)
-        return cli_fail(CLI_BAD, "%s: %lld columns; at most %d are supported", c->path, (long long)c->n,
+        return cli_fail(CLI_BAD, "%s: the table has %lld columns; at most %d are supported", c->path, (long long)c->n,
                         (int)MOST_COLUMNS);
     if (!make_room(c))
         return no_memory(c);
@@ -203,7 +203,7 @@ static int fill_columns(cli_columns *c, const attn_tensor *t)
         return cli_fail(CLI_BAD, "%s: the array is empty", c->path);
     c->rows = attn_tensor_length(t, first), c->n = rank - first == 2 ? attn_tensor_length(t, first + 1) : 1;
     if (c->n > MOST_COLUMNS)
-        return cli_fail(CLI_BAD, "%s: %lld columns; at most %d are supported", c->path, (long long)c->n,
+        return cli_fail(CLI_BAD, "%s: the table has %lld columns; at most %d are supported", c->path, (long long)c->n,
                         (int)MOST_COLUMNS);
     if (!make_room(c) || !number_columns(c))
         return no_memory(c);

@@ -247,7 +247,7 @@ static int take_ids(job *j, const char *path, const record *text, attn_encoder_t
     int64_t most = j->encoder->info.max_length;
     to->cut = to->n > most && !j->encoder->info.protein;
     to->n = to->cut ? most : to->n;
-    return to->n > 0 ? CLI_OK : cli_fail(CLI_BAD, "%s:%lld: no ids on the line", path, (long long)text->line);
+    return to->n > 0 ? CLI_OK : cli_fail(CLI_BAD, "%s:%lld: the line has no ids", path, (long long)text->line);
 }
 
 static int split(job *j, const char *path, const record *text, attn_encoder_text *to)
@@ -422,7 +422,7 @@ static int beside(const char *path, const char *ending, char out[4096])
     n -= n > 4 && strcmp(path + n - 4, ".npy") == 0 ? 4 : 0;
     return snprintf(out, 4096, "%.*s.%s", (int)n, path, ending) < 4096
                ? CLI_OK
-               : cli_fail(CLI_BAD, "%s: the name is too long", path);
+               : cli_fail(CLI_BAD, "%s: the path is too long; at most 4095 bytes are supported", path);
 }
 
 static int begin_files(job *j, bool named)
@@ -659,7 +659,8 @@ int cli_encoder_of_proteins(const cli_call *cli, attn_encoder **encoder)
     if (code == CLI_OK)
         code = cli_encoder_load(cli, encoder);
     if (code == CLI_OK && !attn_encoder_about(*encoder)->protein)
-        code = cli_fail(CLI_BAD, "%s: an encoder of texts, not of proteins", cli_text(cli, "model"));
+        code =
+            cli_fail(CLI_BAD, "%s: the model is an encoder of texts; expected one of proteins", cli_text(cli, "model"));
     return code;
 }
 

@@ -354,7 +354,10 @@ int cli_family_path(const cli_family *family, const char *directory, const char 
 {
     char stem[256];
     int n = snprintf(out, ATTN__PATH, "%s/%s.%s", directory, cli_family_stem(family->path, stem), ending);
-    return n < ATTN__PATH ? CLI_OK : cli_fail(CLI_BAD, "%s: the name is too long", directory);
+    return n < ATTN__PATH
+               ? CLI_OK
+               : cli_fail(CLI_BAD, "%s: the path of a file there is too long; at most %d bytes are supported",
+                          directory, ATTN__PATH - 1);
 }
 
 int cli_family_claim(const cli_call *cli, const char *const *endings)

@@ -13,9 +13,10 @@ int cli_check_sentence(const cli_call *cli, const char *text, size_t length, con
     char place[64];
     size_t needed;
     if (length > CLI_SENTENCE_BYTES)
-        return cli_fail(CLI_BAD, "%s:%lld: longer than %d bytes", where, (long long)number, (int)CLI_SENTENCE_BYTES);
+        return cli_fail(CLI_BAD, "%s:%lld: the sentence is longer than %d bytes, the limit", where, (long long)number,
+                        (int)CLI_SENTENCE_BYTES);
     if (memchr(text, '\0', length))
-        return cli_fail(CLI_BAD, "%s:%lld: holds a zero byte: not text", where, (long long)number);
+        return cli_fail(CLI_BAD, "%s:%lld: the sentence has a zero byte, so it is not text", where, (long long)number);
     snprintf(place, sizeof place, "%s:%lld", where, (long long)number);
     if (attn_text_normalize(cli->context, text, length, ATTN_COMPAT_NONE, NULL, 0, &needed) != ATTN_OK)
         return cli_failed(cli, place);

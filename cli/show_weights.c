@@ -47,7 +47,8 @@ static int read_shape(drawing *d, const char *path)
         d->groups *= attn_tensor_length(t, i);
     long long maps = d->groups * d->heads;
     if (maps > MOST_PANELS)
-        return cli_fail(CLI_BAD, "%s: %lld maps; a picture takes at most %d", path, maps, (int)MOST_PANELS);
+        return cli_fail(CLI_BAD, "%s: the array has %lld maps; a picture takes at most %d", path, maps,
+                        (int)MOST_PANELS);
     return CLI_OK;
 }
 

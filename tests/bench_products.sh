@@ -53,7 +53,7 @@ refused() {
 for shape in 3,4 3,4, 3,4,5,6 3,4,5x 3,4,5tt 0,4,5 3,-4,5 3,4,1048577 3,4,99999999999999999999 ,3,4 '' ' 3,4,5'; do
     refused "\"$shape\" is not a product" products 3,4,5 "$shape"
 done
-refused 'nothing was measured: none of these supports int8' products --precision int8 --seconds 0 3,4,5
+refused 'nothing was measured: none of the chosen problems supports int8' products --precision int8 --seconds 0 3,4,5
 refused '--threads' products --threads 0 3,4,5
 refused '--tolerance cannot be -1' products --tolerance -1 3,4,5
 refused 'no option --measure' products --measure 3,4,5

@@ -67,7 +67,7 @@ cmp -s a/f.contacts.npy b/f.contacts.npy || fail "the converted MSA Transformer 
 cp "$data/msa_tiny.pt" alone.pt
 "$attn" convert alone.pt -o alone 2>said >/dev/null
 grep -q "no contact regression in the folder of alone.pt" said || fail "a missing regression is not noted"
-expect 2 "contact-regression.pt; put it beside" "$attn" contacts f.a3m --model alone --quiet
+expect 2 "the model has no contact regression, which contacts need" "$attn" contacts f.a3m --model alone --quiet
 
 # ---- Vision Transformers: the same numbers under timm's names (queries, keys and values in one) and under those of Hugging
 # Face become classifiers that say the same; 4 x 4 pixels, patches of 2, 64 channels, 1 block, 3 classes

@@ -144,8 +144,8 @@ kept 'output own/1.png would overwrite the input own/1.png' show whole own/1.png
 kept 'output soft/1.png would overwrite the input own/1.png' show whole own/1.png -o soft/1.png
 kept 'output own/1.png would overwrite the input on standard input' show whole both/cam1/1.png -o own/1.png < own/1.png
 cp -r whole model
-expect 2 'ids of the pictures in --coco' "$attn" detect both/cam1/1.png --model model --data data
-expect 2 'format is that of the pictures in --out' "$attn" detect both/cam1/1.png --model model --format svg
+expect 2 'data needs --coco FILE' "$attn" detect both/cam1/1.png --model model --data data
+expect 2 'format needs --out DIR' "$attn" detect both/cam1/1.png --model model --format svg
 expect 2 'output model/config.json would overwrite the input model/config.json' \
     "$attn" detect both/cam1/1.png --model model --coco model/config.json
 expect 2 'output model/config.json would overwrite the input model/config.json' \
@@ -221,7 +221,7 @@ sed 's/"height":24/"height":25/' data/annotations.json > data/high.json
 # shellcheck disable=SC2086
 expect 2 'but its annotations say 32 x 25' "$attn" train detect --data data/high.json $settings --out high --quiet
 printf 'a\n' > one.txt
-expect 2 "1 names for the model's 2 classes" "$attn" detect data/images/000001.pgm --model whole --classes one.txt
+expect 2 "one.txt: the file has 1 names, but the model 2 classes" "$attn" detect data/images/000001.pgm --model whole --classes one.txt
 cp data/images/000001.pgm street.pgm
 expect 2 'name is not a number' "$attn" detect street.pgm --model whole --coco results.json
 cp street.pgm 12.5.pgm && cp street.pgm +7.pgm

@@ -42,7 +42,7 @@ sed 's/^/query: /' faq.txt | "$attn" embed --model $model -o w.npy > /dev/null 2
 cmp -s prompted.npy w.npy || fail "--prompt is not what stands before each text"
 expect 0 'had more than 5 tokens and were cut' "$attn" embed faq.txt --model $model --max-length 5 -o w.npy
 expect 2 'no prompt has the name "title"' "$attn" embed faq.txt --model $model --prompt-name title
-expect 2 'positions for 64' "$attn" embed faq.txt --model $model --max-length 65
+expect 2 'positions for only 64' "$attn" embed faq.txt --model $model --max-length 65
 expect 2 'exclude each other' "$attn" embed faq.txt --model $model --normalize --unnormalized
 expect 2 'models of alignments' "$attn" embed faq.txt --model $model --depth 3
 expect 2 'cannot be read' "$attn" embed missing.txt --model $model
@@ -54,7 +54,7 @@ printf '2 5\n2 999 3\n' > ids.txt
 expect 2 'ids.txt:2: "999" is no id below' "$attn" embed ids.txt --ids --model $model -o never.npy
 [ -e never.npy ] && fail "an array is left of a run that failed"
 printf '2 5\n\n' > ids.txt
-expect 2 'ids.txt:2: no ids' "$attn" embed ids.txt --ids --model $model -o never.npy
+expect 2 'ids.txt:2: the line has no ids' "$attn" embed ids.txt --ids --model $model -o never.npy
 
 # ---- ranking: the query itself is the most similar
 expect 0 '^1.000000	2	When do you open?$' "$attn" embed faq.txt --model $model --similar "When do you open?" --top 2
@@ -79,7 +79,7 @@ expect 2 'weightedmean' "$attn" embed faq.txt --model other
 printf '{"model_type": "mpnet"}' > other/config.json
 expect 2 'mpnet' "$attn" embed faq.txt --model other
 rm other/modules.json other/vocab.txt && cp $model/config.json other
-expect 2 'no tokenizer.json, no vocab.txt' "$attn" embed faq.txt --model other
+expect 2 'the directory has no tokenizer.json, no vocab.txt' "$attn" embed faq.txt --model other
 
 # ---- proteins
 expect 0 '^p.npy: 3 x 8$' "$attn" embed proteins.fasta --model $esm -o p.npy

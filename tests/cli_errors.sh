@@ -49,7 +49,7 @@ printf '%s\n%s\nbad \377\tx\n' "$pair" "$pair" > utf8.tsv
 { echo "$pair"; head -c 1000000 /dev/zero | tr '\0' a; printf '\tx\n'; } > long.tsv
 expect 2 'nothere.tsv: cannot be opened' "$attn" train translate --data nothere.tsv --out new
 expect 2 'empty.tsv: there are no sentence pairs' "$attn" train translate --data empty.tsv --out new
-expect 2 'notab.tsv:2: no tab' "$attn" train translate --strict --data notab.tsv --out new
+expect 2 'notab.tsv:2: expected a tab' "$attn" train translate --strict --data notab.tsv --out new
 expect 2 'utf8.tsv:3: .*UTF-8 at byte 4' "$attn" train translate --strict --data utf8.tsv --out new
 expect 2 'long.tsv:2: the line has 1000002 bytes' "$attn" train translate --strict --data long.tsv --out new
 expect 2 'heads' "$attn" train translate --data phrasebook --out new --num-heads 3 --max-examples 300
@@ -120,12 +120,12 @@ rm -r odd
 
 # ---- sentences
 printf 'Hello!\na\0b\n' > zero.txt
-expect 2 'standard input:2: holds a zero byte: not text' sh -c "'$attn' translate good --strict -q < zero.txt"
+expect 2 'standard input:2: the sentence has a zero byte' sh -c "'$attn' translate good --strict -q < zero.txt"
 printf 'Hello!\nbad \377\nI am here.\n' > bad.txt
 expect 2 'standard input:2: byte 4: invalid UTF-8' sh -c "'$attn' translate good --strict -q < bad.txt"
 same "lines before a bad one" 1 "$(wc -l < out.txt)"
 head -c 1000000 /dev/zero | tr '\0' a > long.txt
-expect 2 'standard input:1: longer than 65536 bytes' sh -c "'$attn' translate good < long.txt"
+expect 2 'standard input:1: the sentence is longer than 65536 bytes' sh -c "'$attn' translate good < long.txt"
 expect 2 'zero byte' sh -c "printf 'a\\0b\\n' | '$attn' translate good"
 expect 2 'sentence:2: byte 1: invalid UTF-8' "$attn" translate good --strict hello "$(printf 'x\377')"
 expect 2 'empty' "$attn" show good ''

@@ -180,7 +180,7 @@ refuse 'flat.npy: the array has 4 axes; expected 5 (videos, frames, channels, he
 npy one.npy '8, 1, 1, 4, 4' 128
 refuse 'one.npy: found 1 frame; a video needs 2 or more' one.npy
 npy odd.npy '4, 3, 2, 4, 4' 384
-refuse 'odd.npy: 2 channels on axis 2; expected 1 or 3' odd.npy
+refuse 'odd.npy: the array has 2 channels on axis 2; expected 1 or 3' odd.npy
 npy four.npy '2, 4, 1, 4, 4' 128
 expect 2 'four.npy has 4 frames, but the model draws videos of 3' "$attn" eval moving --data four.npy
 expect 2 'four.npy has 4 frames, but the model draws pictures' "$attn" eval whole --data four.npy

@@ -90,7 +90,7 @@ if ! "$attn" version --build | grep -q '^libraries .*gemmi'; then
 fi
 expect 2 "contact regression" "$attn" contacts families/f1.a3m --model whole --quiet
 expect 2 "is not ALIGNMENT=STRUCTURE" "$attn" train contacts families/f1.a3m --model whole --out fitted --quiet
-expect 2 "another protein" "$attn" train contacts families/f2.a3m=f1.pdb --model whole --out fitted --quiet
+expect 2 "does not match the query" "$attn" train contacts families/f2.a3m=f1.pdb --model whole --out fitted --quiet
 expect 2 "uses none of the [0-9]* attention maps.*--strength 1e-05" "$attn" train contacts families/f1.a3m=f1.pdb \
     --model whole --out fitted --strength 1e-6 --quiet
 [ ! -e fitted ] || fail "a fit without a map was written"
@@ -120,10 +120,10 @@ grep -q "out/f1.contacts.tsv" said || fail "the table is not named"
 mkdir beside
 cp families/f2.a3m beside
 cp f1.pdb beside/f2.pdb
-expect 0 "^attn: warning: beside/f2.pdb: chain A is another protein: .*; no distances are given" \
+expect 0 "^attn: warning: beside/f2.pdb: chain A does not match the query: .*; no distances are given" \
     "$attn" contacts beside/f2.a3m --model fitted -o beside/out --least 0
 head -1 beside/out/f2.contacts.tsv | grep -q distance && fail "distances of another protein"
-expect 2 "beside/f2.pdb: chain A is another protein" "$attn" contacts beside/f2.a3m --model fitted -o beside/out \
+expect 2 "beside/f2.pdb: chain A does not match the query" "$attn" contacts beside/f2.a3m --model fitted -o beside/out \
     --structure beside/f2.pdb --quiet
 expect 2 "beside/f2.pdb: there is no chain 'Q'" "$attn" contacts beside/f2.a3m --model fitted -o beside/out --chain Q --quiet
 printf 'ATOM  damaged\n' > beside/f2.pdb
@@ -165,7 +165,7 @@ fi
 "$attn" contacts f1.a3m --model fitted -o less --least 0 --memory 100M --quiet >/dev/null
 paste out/f1.contacts.tsv less/f1.contacts.tsv | awk -F'\t' 'NR > 1 && ($7 - $16 > 1e-5 || $16 - $7 > 1e-5) && $1 == $10 && $2 == $11 { exit 1 }' ||
     fail "--memory changed the result"
-expect 2 "at least; allowed" "$attn" contacts f1.a3m --model fitted --memory 10K --quiet
+expect 2 "with the smallest max_tokens; the limit is 10240 bytes" "$attn" contacts f1.a3m --model fitted --memory 10K --quiet
 expect 2 "is not a size" "$attn" contacts f1.a3m --model fitted --memory much --quiet
 expect 2 "no chain 'Z'" "$attn" contacts f1.a3m --model fitted --chain Z --quiet
 # without a name the chain that fits best; residues absent from the file have no places, whatever their numbers
@@ -175,7 +175,7 @@ expect 0 "chain B: 25 of the query's 30 residues aligned (coverage 83 %), 100 % 
     "$attn" contacts f1.a3m --model fitted -o out --structure mixed.pdb
 "$attn" contacts f1.a3m --model fitted -o out --structure mixed.pdb --json --quiet |
     grep -q '"chain":"B","resolved":25,"identity":1[.0]*,"coverage":0.833' || fail "--json does not name the chain"
-expect 2 "mixed.pdb: chain A is another protein" "$attn" contacts f1.a3m --model fitted -o out --structure mixed.pdb --chain A --quiet
+expect 2 "mixed.pdb: chain A does not match the query" "$attn" contacts f1.a3m --model fitted -o out --structure mixed.pdb --chain A --quiet
 
 # of the likeliest L, L/2 and L/5 pairs of each range those that touch: L is the residues that have places, 25
 "$attn" contacts f1.a3m --model fitted -o out --least 0 --structure mixed.pdb --quiet |
@@ -343,7 +343,7 @@ printf '%s3%s\n%s3%s\n' "$residue" "$other" "$other" "$residue" > odd.txt
 expect 2 "odd.txt:2: ${other}3$residue: residue 3 of the query is $residue" "$attn" score f1.a3m --mutations odd.txt \
     --model fitted --quiet
 printf 'variant,score\nA3C,1\n' > odd.txt
-expect 2 'odd.txt:1: several fields, but the first line has no column "mutant"' "$attn" score f1.a3m \
+expect 2 'odd.txt:1: the line has several fields, but the first line has no column "mutant"' "$attn" score f1.a3m \
     --mutations odd.txt --model fitted --quiet
 printf 'score,mutant\n1\n' > odd.txt
 expect 2 'odd.txt:2: the line has no field 2' "$attn" score f1.a3m --mutations odd.txt --model fitted --quiet

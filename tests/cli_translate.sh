@@ -50,11 +50,11 @@ printf '{"model_type": "t5"}' > t5/config.json
 printf '{"bos_token": "<s>"}' > ct2/config.json
 touch ct2/model.bin ct2/shared_vocabulary.json bergamot/model.enfr.intgemm.alphas.bin bergamot/vocab.enfr.spm
 printf 'PK\3\4' > m.zip && cp m.zip m.argosmodel
-expect 2 't5: a model of Hugging Face of the type "t5"' "$attn" translate t5 a
-expect 2 'ct2: a model of CTranslate2' "$attn" translate ct2 a
-expect 2 'bergamot: a model of bergamot' "$attn" show bergamot a -o a.svg
-expect 2 'm.zip: a zip archive; ' "$attn" translate m.zip a
-expect 2 'm.argosmodel: a package of Argos Translate' "$attn" translate m.argosmodel a
+expect 2 't5: this is a model of Hugging Face of the type "t5"' "$attn" translate t5 a
+expect 2 'ct2: this is a model of CTranslate2' "$attn" translate ct2 a
+expect 2 'bergamot: this is a model of bergamot' "$attn" show bergamot a -o a.svg
+expect 2 'm.zip: this is a zip archive; ' "$attn" translate m.zip a
+expect 2 'm.argosmodel: this is a package of Argos Translate' "$attn" translate m.argosmodel a
 # shellcheck disable=SC2086
 "$attn" train translate $tiny --out tuned --from model --epochs 1 --quiet > /dev/null || fail "train translate --from fails"
 # shellcheck disable=SC2086
@@ -118,7 +118,7 @@ same "the translation behind a bad beginning" "$("$attn" translate model --quiet
 printf 'Go.\t\nno tab\n\tVa.\na\tb\0c\n' | cat - "$root/data/phrasebook.tsv" > holes.tsv
 "$attn" train translate --data holes.tsv --out holes --epochs 1 --max-examples 300 --num-hiddens 8 --num-blks 1 --num-heads 1 --ffn-num-hiddens 8 --quiet > out.txt 2> err.txt
 same "exit status of a training with holes" 2 $?
-grep -q 'holes.tsv:1: nothing after the tab: left out' err.txt || fail "an empty side is not named: $(cat err.txt)"
+grep -q 'holes.tsv:1: the sentence after the tab is missing: left out' err.txt || fail "an empty side is not named: $(cat err.txt)"
 grep -q '4 of .* sentence pairs failed: line 1, line 2, line 3, line 4' err.txt || fail "holes are not listed: $(cat err.txt)"
 grep -q 'translator is in holes' out.txt || fail "a training with holes does not end"
 "$attn" eval holes --data holes.tsv --part all --quiet > out.txt 2> err.txt
@@ -367,7 +367,7 @@ refuse_lexicon() {
 : > bad.s2t && refuse_lexicon 'the lexicon has no entries'
 printf 'va go\n' > bad.s2t && refuse_lexicon 'bad.s2t:1: expected three fields'
 printf 'va go 1\nzyzzyva go 1\n' > bad.s2t && refuse_lexicon 'bad.s2t:2: "zyzzyva" is not a token of the target vocabulary'
-printf 'va go nan\n' > bad.s2t && refuse_lexicon 'bad.s2t:1: "nan" is not a probability'
+printf 'va go nan\n' > bad.s2t && refuse_lexicon 'bad.s2t:1: "nan" is not a probability from 0 to 1'
 printf 'v\303 go 1\n' > bad.s2t && refuse_lexicon 'bad.s2t:1: invalid UTF-8 at byte 2'
 head -c 1000000 /dev/zero | tr '\0' x > bad.s2t && refuse_lexicon 'bad.s2t:1: the line has 1000000 bytes'
 
@@ -395,7 +395,7 @@ same "sentences named" 10 "$(grep -c ': unknown words: zyzzyva, qqq' err.txt)"
 grep -q '3 more sentences have unknown words: 6 in all' err.txt || fail "unknown words are not summed up: $(cat err.txt)"
 same "empty lines" 100000 "$(yes '' | head -n 100000 | "$attn" translate model | grep -c '^$')"
 head -c 1000000 /dev/zero | tr '\0' a > long.txt
-expect 2 'standard input:1: longer than 65536 bytes' sh -c "'$attn' translate model < long.txt"
+expect 2 'standard input:1: the sentence is longer than 65536 bytes' sh -c "'$attn' translate model < long.txt"
 printf 'Go.\n\355\240\200\n' > surrogate.txt
 expect 2 'standard input:2' sh -c "'$attn' translate model --strict < surrogate.txt"
 same "translations before the bad line" 1 "$(wc -l < out.txt)"

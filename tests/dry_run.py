@@ -150,8 +150,8 @@ def hostile(folder):
         path.write_text("attn names 1\narch transformer-encoder\n" + text)
         return path
     for text, words in (("(.*)(.*)(.*)(.*)(.*)(.*)(.*)(.*)x \\1\n", "no rule of"), ("((a*)*)*b x\n", "no rule of"),
-                        ("module\\.net\\.(.*) same\n", "is filled twice"), ("(.*) {\\1-1}\n", "the rule makes no valid name"),
-                        ("(.*embedding.weight) e part 0/7\n.* -\n", "cannot be divided into so many equal parts"),
+                        ("module\\.net\\.(.*) same\n", "is filled twice"), ("(.*) {\\1-1}\n", "or has a number below 0"),
+                        ("(.*embedding.weight) e part 0/7\n.* -\n", "is not divisible by the number of parts"),
                         ("(.*embedding.weight) e join 1/3\n.* -\n", "has a slice missing"), ("(.*)+)* x\n", "line 3"),
                         ("".join(f"(.*){i} t{i}\n" for i in range(5000)), "line"), ("size x y z\n", "expected an axis")):
         refused(folder, words, encoder_of, "--names", names(text), "--config", json.dumps(ENCODER))

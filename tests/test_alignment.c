@@ -127,8 +127,8 @@ static void nul_bytes_at_the_end_are_passed_over(void **state)
                    ATTN_ERROR_ARGUMENT, "max_rows is negative: -1");
     assert_int_equal(attn_alignment_parse(&a, c, two, sizeof two - 1, "x.a3m", NULL), ATTN_ERROR_FORMAT);
     assert_string_equal(attn_context_error(c),
-                        "x.a3m:3: found a NUL byte, as behind each alignment of a database: extract one "
-                        "alignment (ffindex_get)");
+                        "x.a3m:3: found a zero byte; if the file is a database of alignments, extract one of them "
+                        "with ffindex_get");
 }
 
 /* Columns in which the query has a dot are insertions and are removed. Columns with lower case letters are kept,
@@ -227,14 +227,16 @@ static void errors_say_where(void **state)
     check_error(">P1;a\nACD\nACD", ATTN_ALIGNMENT_ANY, "f:3: the sequence has a header of PIR");
     check_error(">a\nA\xff\n", ATTN_ALIGNMENT_ANY, "f:2: byte 0xff at column 2");
     check_error(">a\nabc\n", ATTN_ALIGNMENT_A3M, "f:1: sequence 'a' has only lower-case residues");
-    check_error("# STOCKHOLM 1.0\nq AC\n\nz AC\n//\n", ATTN_ALIGNMENT_ANY, "f:4: 'z' is not in the first block");
+    check_error("# STOCKHOLM 1.0\nq AC\n\nz AC\n//\n", ATTN_ALIGNMENT_ANY,
+                "f:4: the sequence 'z' is missing in the first block");
     check_error("# STOCKHOLM 1.0\nq A\n//\n\n# STOCKHOLM 1.0\nz A\n//\n", ATTN_ALIGNMENT_ANY,
                 "f:5: a second alignment begins");
     check_error("# STOCKHOLM 1.0\nq A\n//\nz A\n", ATTN_ALIGNMENT_ANY,
                 "f:4: found text behind the end of the alignment");
     check_error("# STOCKHOLM 1.0\nq A\nb C\nq D\n//\n", ATTN_ALIGNMENT_ANY,
                 "f:4: found a second sequence of the name 'q'; the first is in line 2");
-    check_error("CLUSTAL W\n\nq AC\nb AC\n\nz AC\n", ATTN_ALIGNMENT_ANY, "f:6: 'z' is not in the first block");
+    check_error("CLUSTAL W\n\nq AC\nb AC\n\nz AC\n", ATTN_ALIGNMENT_ANY,
+                "f:6: the sequence 'z' is missing in the first block");
     check_error("CLUSTAL W\n\nq AC\nq AC\n", ATTN_ALIGNMENT_ANY, "f:4: found a second sequence of the name 'q'");
     check_error("CLUSTAL W\n\nq AC 2 x\n", ATTN_ALIGNMENT_ANY, "f:3: '2' at column");
     check_error("# STOCKHOLM 1.0\nq\n", ATTN_ALIGNMENT_ANY, "f:2: this name has no sequence");

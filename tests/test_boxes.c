@@ -181,7 +181,7 @@ static void detections_are_checked(void **state)
                    "detection 0: its box is not finite");
     d = (attn__detection){.category = 1};
     assert_refused(c, attn__average_precision(c, set, &d, 1, measures, NULL), ATTN_ERROR_ARGUMENT,
-                   "detection 0: image 0, category 1; there are 1 images and 1 categories");
+                   "detection 0 has the image 0 and the category 1; there are 1 images and 1 categories");
     attn__box_set_destroy(set);
     set = one_object(c, 0); /* An object with id 0 is never found, as in pycocotools. */
     d = (attn__detection){.box = {0, 0, 10, 10}, .score = 1};
@@ -463,7 +463,7 @@ static void folders_of_yolo_are_read(void **state)
         {"0 1 1 1 1\n0 200 100 20 20", "b.txt:2: the box must be relative to the image"},
         {"0.5 0 0 1 1", "b.txt:1: the class must be an integer from 0"},
         {"0 nan 0 1 1", "b.txt:1: must be \"class"},
-        {"0 0 0 1 1\n2 0.5 0.5 1 1", "b.txt:2: the class is beyond the 2 names of the classes"}};
+        {"0 0 0 1 1\n2 0.5 0.5 1 1", "b.txt:2: the class must be less than 2, the number of classes"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         put_file(c, labels, "b.txt", bad[i][0]);
         assert_refused(c, attn__boxes_read(&set, c, base, "train", NULL), ATTN_ERROR_FORMAT, bad[i][1]);
@@ -508,7 +508,7 @@ static void layouts_of_data_sets_are_read(void **state)
          "",
          "train",
          NULL,
-         "the anchor of this alias must be complete",
+         "the anchor of this alias is missing, or does not end before",
          0,
          0},
         {{{"images/a.png"}, {"labels/b.txt", "0 .5 .5 1 1"}},

@@ -460,8 +460,8 @@ static void bad_json_is_placed(void **state)
         {"{\"a\": 1", "c.json:1:7: '}' expected", ATTN_ERROR_FORMAT},
         {"[1]", "c.json:1:1: must be an object", ATTN_ERROR_FORMAT},
         {"", "c.json:1:0: '[' or '{' expected", ATTN_ERROR_FORMAT},
-        {"{\"a\": [[1]], \"a.0\": 2}", "c.json: key \"a.0\": given twice", ATTN_ERROR_FORMAT},
-        {"{\"a.b\": 1, \"a\": {\"b\": 2}}", "c.json: key \"a.b\": given twice", ATTN_ERROR_FORMAT},
+        {"{\"a\": [[1]], \"a.0\": 2}", "c.json: key \"a.0\" is given twice", ATTN_ERROR_FORMAT},
+        {"{\"a.b\": 1, \"a\": {\"b\": 2}}", "c.json: key \"a.b\" is given twice", ATTN_ERROR_FORMAT},
         {"{\"a\": \"\xff\"}", "c.json:1:7: unable to decode byte 0xff", ATTN_ERROR_FORMAT},
         {"{\"a\": 1e999}", "real number overflow", ATTN_ERROR_FORMAT},
     };
@@ -516,7 +516,8 @@ static void deep_json_is_refused_before_it_costs(void **state)
         memcpy(text + (size_t)i * 5, "{\"a\":", 5);
     attn_config *config;
     assert_int_equal(attn_config_parse(&config, c, text, 5 * DEPTH, "c.json"), ATTN_ERROR_FORMAT);
-    assert_string_equal(attn_context_error(c), "c.json:1:321: nested too deep");
+    assert_string_equal(attn_context_error(c),
+                        "c.json:1:321: values are nested too deep; at most 64 levels are supported");
     free(text);
 }
 
@@ -531,7 +532,7 @@ static void long_json_is_refused(void **state)
     memset(text, '[', DEPTH);
     attn__input input = {.context = c, .name = "c.json", .data = (const uint8_t *)text, .size = MOST};
     assert_refused(c, attn__json_parse(&root, &input, DEPTH - 1, MOST, 0), ATTN_ERROR_FORMAT,
-                   "c.json:1:65: nested too deep");
+                   "c.json:1:65: values are nested too deep; at most 64 levels are supported");
     input.size++;
     assert_refused(c, attn__json_parse(&root, &input, DEPTH - 1, MOST, 0), ATTN_ERROR_FORMAT,
                    "c.json: the JSON has 268435457 bytes; at most 268435456 are supported");

@@ -281,7 +281,7 @@ static void wrong_checkpoints_are_refused(void **state)
         {"{\"</s>\": 0, \"<unk>\": 1, \"<pad>\": 2}", "pad_token_id 5"},
         {"{\"</s>\": 0, \"<unk>\": 0, \"a\": 2, \"b\": 3, \"c\": 4, \"<pad>\": 5}", "have the same id, 0"},
         {"{\"</s>\": 0, \"<unk>\": 7, \"a\": 2, \"b\": 3, \"c\": 4, \"<pad>\": 5}", "an id from 0 to 5"},
-        {"{\"</s>\": 0, \"x\": 1, \"a\": 2, \"b\": 3, \"c\": 4, \"<pad>\": 5}", "<unk> is not among them"},
+        {"{\"</s>\": 0, \"x\": 1, \"a\": 2, \"b\": 3, \"c\": 4, \"<pad>\": 5}", "the vocabulary has no piece <unk>"},
         {"{\"</s>\": 0, \"<unk>\": 1, \"\\ud800\": 2}", "vocab.json"},
         {"{\"</s>\": 0, \"<unk>\": 1, \"a\": 2, \"b\": 3, \"c\": 4, \"<pad>\": 5, \"d\": 6}",
          "config.json: the model has 6 source and 6 target pieces"},
@@ -335,8 +335,8 @@ static void wrong_checkpoints_are_refused(void **state)
         {"{\"renormalize_logits\": \"yes\"}", "\"renormalize_logits\" is neither true nor false"},
         {"{\"suppress_tokens\": \"a\"}", "\"suppress_tokens\" is not a list of tokens"},
         {"{\"bad_words_ids\": 3}", "\"bad_words_ids\" is not a list of lists"},
-        {"{\"bad_words_ids\": [[4294967298]]}", "holds 4294967298, which is not a token"},
-        {"{\"bad_words_ids\": [[-1]]}", "holds -1, which is not a token"}};
+        {"{\"bad_words_ids\": [[4294967298]]}", "holds 4294967298, which is not a token's id"},
+        {"{\"bad_words_ids\": [[-1]]}", "holds -1, which is not a token's id"}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         put(f, "generation_config.json", numbers[i][0], strlen(numbers[i][0]));
         check_refused(f, ATTN_ERROR_FORMAT, numbers[i][1]);
@@ -459,7 +459,7 @@ static void added_tokens_are_tokens(void **state)
         "\"7\": {\"content\": \"<tt>\", \"lstrip\": true, \"rstrip\": true, \"special\": true}}}";
     static const char *const wrong[][2] = {
         {"{\"added_tokens_decoder\": {\"6\": {\"content\": \"t u\"}}}",
-         "added token \"t u\" is empty, too long or has a space"},
+         "added token \"t u\" is empty, longer than 65535 bytes or has a space"},
         {"{\"added_tokens_decoder\": {\"6\": {\"content\": \"t\", \"single_word\": true}}}", "single_word"},
         {"{\"added_tokens_decoder\": {\"7\": {\"content\": \"t\"}}}", "\"t\" has the id 7"},
         {"{\"added_tokens_decoder\": {\"3\": {\"content\": \"t\"}}}", "\"t\" has the id 3"},
@@ -571,7 +571,7 @@ static void the_unknown_token_is_the_one_that_is_named(void **state)
     assert_memory_equal(ids, ((int32_t[]){3, 6, 0}), 3 * sizeof *ids);
     attn_translator_destroy(t);
     put(f, "special_tokens_map.json", "{\"unk_token\": \"[V]\"}", 20);
-    check_refused(f, ATTN_ERROR_FORMAT, "[V] is not among them");
+    check_refused(f, ATTN_ERROR_FORMAT, "the vocabulary has no piece [V]");
     put(f, "special_tokens_map.json", "{}", 2);
     put(f, "tokenizer_config.json", other, sizeof other - 1);
     check_refused(f, ATTN_ERROR_UNSUPPORTED, "ends sentences with x, id 2");

@@ -339,25 +339,25 @@ static void wrong_tensors_are_refused(void **state)
     refuse(HEAD "a\\.0 w add 0/2\na\\.1 w add 1/2\n.* -\n", "the slices of \"w\" do not fit together");
     refuse(HEAD "a\\.0 w add 0/2\na\\.0 w join 1/2\n.* -\n", "the slices of \"w\" do not fit together");
     refuse(HEAD "a\\.0 w add 0/2\n.* -\n", "\"w\" has a slice missing");
-    refuse(HEAD "a\\.0 w join 0/2 3\na\\.1 w join 1/2 3\n.* -\n", "does not have the axis to join along");
-    refuse(HEAD "l1\\.qkv w part 0/4\n.* -\n", "cannot be divided into so many equal parts");
-    refuse(HEAD "l1\\.qkv w part 0/2 2\n.* -\n", "does not have this axis");
+    refuse(HEAD "a\\.0 w join 0/2 3\na\\.1 w join 1/2 3\n.* -\n", "does not have the axis that the rule joins along");
+    refuse(HEAD "l1\\.qkv w part 0/4\n.* -\n", "is not divisible by the number of parts");
+    refuse(HEAD "l1\\.qkv w part 0/2 2\n.* -\n", "does not have the axis that the rule gives");
     refuse(HEAD "counter w transpose\n.* -\n", "only a matrix");
-    refuse(HEAD "table w rows 3:9\n.* -\n", "it has fewer rows");
-    refuse(HEAD "table w reshape 3,-1\n.* -\n", "its number of elements differs");
-    refuse(HEAD "(.*) {\\1-1}\n", "the rule makes no valid name");
+    refuse(HEAD "table w rows 3:9\n.* -\n", "has fewer rows than the rule takes");
+    refuse(HEAD "table w reshape 3,-1\n.* -\n", "the number of elements differs");
+    refuse(HEAD "(.*) {\\1-1}\n", "or has a number below 0");
 }
 
 static void wrong_files_are_refused(void **state)
 {
     refuse("", "expected \"attn names 1\"");
     refuse("a b\n", "line 1: expected \"attn names 1\"");
-    refuse("attn names 2\n", "this version of names files is not supported: \"2\"");
+    refuse("attn names 2\n", "only version 1 of names files is supported: \"2\"");
     refuse(HEAD "# c\nx\n", "line 3: expected a rule");
     refuse(HEAD "(a b\n", "line 2: a ( is not closed: \"(a\"");
     refuse(HEAD "a \\1\n", "no group of that number");
     refuse(HEAD "a b{\n", "a target can have only text");
-    refuse(HEAD "a b turn\n", "there is no such operation: \"turn\"");
+    refuse(HEAD "a b turn\n", "same or default: \"turn\"");
     refuse(HEAD "a b part 3/3\n", "counted from 0");
     refuse(HEAD "a b part x\n", "counted from 0");
     refuse(HEAD "a b rows 3:3\n", "rows must be a:b");
@@ -366,8 +366,8 @@ static void wrong_files_are_refused(void **state)
     refuse(HEAD "a b join 0/2 transpose\n", "join, add and same must be the last");
     refuse(HEAD "a b add 0/2 squeeze\n", "join, add and same must be the last");
     refuse(HEAD "a b same squeeze\n", "join, add and same must be the last");
-    refuse(HEAD "a b add 0/2 1\n", "there is no such operation");
-    refuse(HEAD "a - transpose\n", "a rule with the target - must end there");
+    refuse(HEAD "a b add 0/2 1\n", "expected transpose, part, rows");
+    refuse(HEAD "a - transpose\n", "no operation may follow it");
     refuse(HEAD "arch a\narch b\n", "on one line only: \"b\"");
     refuse(HEAD "set x\n", "KEY=VALUE");
     refuse(HEAD "size x y\n", "expected size KEY TARGET AXIS");

@@ -136,7 +136,7 @@ static void lines_may_end_with_cr_alone(void **state)
     assert_string_equal(attn_pairs_get(pairs, 2).target, "trois");
     attn_pairs_destroy(pairs);
     assert_int_equal(parse(&pairs, c, "a\tb\rno tab\r", NULL), ATTN_ERROR_FORMAT);
-    assert_string_equal(attn_context_error(c), "f.txt:2: no tab between two sentences");
+    assert_string_equal(attn_context_error(c), "f.txt:2: expected a tab between two sentences");
 }
 
 static void note_form(void *user, int64_t line, const char *text)
@@ -217,11 +217,11 @@ static void bad_lines_are_named(void **state)
     } cases[] = {
         {"", "f.txt: there are no sentence pairs"},
         {"\n\r\n", "f.txt: there are no sentence pairs"},
-        {"a\tb\n\nno tab\n", "f.txt:3: no tab between two sentences"},
-        {"a\tb\n\tc\n", "f.txt:2: nothing before the tab"},
-        {"a\tb\nc\t \n", "f.txt:2: nothing after the tab"},
+        {"a\tb\n\nno tab\n", "f.txt:3: expected a tab between two sentences"},
+        {"a\tb\n\tc\n", "f.txt:2: the sentence before the tab is missing"},
+        {"a\tb\nc\t \n", "f.txt:2: the sentence after the tab is missing"},
         {"a\tb\nc\td\xff\n", "f.txt:2: invalid UTF-8 at byte 3 of the line"},
-        {"\rabc", "f.txt:2: no tab between two sentences"},
+        {"\rabc", "f.txt:2: expected a tab between two sentences"},
         {"a\tb\n123456789\n", "f.txt:2: the line has 9 bytes; at most 8 are supported"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -280,7 +280,7 @@ static void explorer_page_holds_every_map(void **state)
     attn_bytes_free(context, &page);
     maps[0].cols = 8;
     assert_refused(context, attn_explorer_render(&page, context, &explorer), ATTN_ERROR_ARGUMENT,
-                   "12 x 8 weights do not fit queries on a grid of 3 x 4, each with 9 keys");
+                   "a map has 12 x 8 weights; expected a row for each query on a grid of 3 x 4, and 9 keys");
 }
 
 /* The text has the largest weight, even of a map without positive weights. The query has a white and a blue frame. */
@@ -676,7 +676,7 @@ static void wrong_curves_are_refused(void **state)
         const char *says;
     } cases[] = {
         {{.n = 0, .curves = many}, "curves: found 0"},
-        {{.n = 9, .curves = many}, "9 different names; at most 8"},
+        {{.n = 9, .curves = many}, "found 9 different names; at most 8"},
         {{.n = 1, .curves = &empty}, "no point is finite"},
         {{.n = 1, .curves = &nothing}, "no point is finite"},
         {{.n = 1, .curves = &style}, "the style of a curve"},

@@ -462,7 +462,7 @@ static void another_protein_is_refused(void **state)
         text[0] = 0;
         write_chain(text, BY_NUMBERS, 'E', chain, 100, 104);
         assert_refused(c, map_text(c, text, NULL, query, to, x, &match, taken), ATTN_ERROR_FORMAT,
-                       "chain E is another protein: ");
+                       "chain E does not match the query: ");
         snprintf(query, sizeof query, "%.30s", chain + 60);
         assert_int_equal(map_text(c, text, NULL, query, to, x, &match, taken), ATTN_OK);
         assert_float_equal(x[0], 3.8 * 60, 1e-3);

@@ -548,7 +548,7 @@ static void settings_that_contradict_the_tensors(void **state)
         {false, "{\"num_attention_heads\": 2, \"image_size\": 10}", 0, "pictures of 10 x 10 pixels"},
         {false, "{\"num_attention_heads\": 2, \"image_size\": [4, 8]}", 0, "pictures of 4 x 8 pixels"},
         {false, "{\"num_attention_heads\": 2, \"image_size\": 16}", 0,
-         "2 x 2 patches of 4 pixels: square pictures of 8"},
+         "2 x 2 patches of 4 pixels; expected square pictures of 8"},
         {false, "{\"num_attention_heads\": 2, \"image_size\": -8}", 0, "pictures of -8 x -8 pixels"},
         {false, "{\"num_attention_heads\": 2, \"patch_size\": 2}", 0, "\"patch_size\" is 2, but the tensors have 4"},
         {false, "{\"num_attention_heads\": 2, \"num_hidden_layers\": 3}", 0, "\"num_hidden_layers\" is 3"},
@@ -657,8 +657,9 @@ static void oblong_checkpoints_load(void **state)
          NULL},
         {true, "{\"pretrained_cfg\": {\"input_size\": [3, 8, 12]}}", NULL},
         {true, "{\"model_args\": {\"img_size\": [8, 12]}}", NULL},
-        {true, "{\"model_args\": {\"img_size\": [8, 16]}}", "patches of 4 x 2 pixels, and no config.json gives"},
-        {true, "{}", "patches of 4 x 2 pixels, and no config.json gives the size of pictures that have the 12"},
+        {true, "{\"model_args\": {\"img_size\": [8, 16]}}", "the patches have 4 x 2 pixels; a config.json must give"},
+        {true, "{}",
+         "the patches have 4 x 2 pixels; a config.json must give the size of the pictures, so that they have 12"},
     };
     fixture *f = *state;
     char json[512];

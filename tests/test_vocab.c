@@ -116,11 +116,11 @@ static void damaged_vocabularies_are_refused(void **state)
         const char *text, *error;
     } cases[] = {
         {"", "v: the vocabulary is empty"},
-        {"<pad>\n\n", "v:2: an empty line"},
-        {"<pad>\na b\n", "v:2: a token with a space or a control character"},
+        {"<pad>\n\n", "v:2: the line is empty; expected a token"},
+        {"<pad>\na b\n", "v:2: the token has a space or a control character"},
         {"<pad>\nx\nx\n", "v:3: \"x\" is on line 2 too"},
-        {"<pad>\nx\xff\n", "v:2: invalid UTF-8"},
-        {"<pad>\n<eos>\n<unk>\nx", "v:4: no newline at the end: the file is cut off"},
+        {"<pad>\nx\xff\n", "v:2: the token is not UTF-8"},
+        {"<pad>\n<eos>\n<unk>\nx", "v:4: the last line has no newline: the file is cut off"},
         {"<pad>\n<eos>\n", "v: the vocabulary has no <unk>"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -450,11 +450,11 @@ static void damaged_lexicons_are_refused(void **state)
         {"NULL NULL 1\n", "t: the lexicon has no entries"},
         {"va go 1\nva go\n", "t:2: expected three fields"},
         {"va go 1 1\n", "t:1: expected three fields"},
-        {"va go nan\n", "t:1: \"nan\" is not a probability"},
-        {"va go inf\n", "t:1: \"inf\" is not a probability"},
-        {"va go 1.5\n", "t:1: \"1.5\" is not a probability"},
-        {"va go -0.5\n", "t:1: \"-0.5\" is not a probability"},
-        {"va go 0.5x\n", "t:1: \"0.5x\" is not a probability"},
+        {"va go nan\n", "t:1: \"nan\" is not a probability from 0 to 1"},
+        {"va go inf\n", "t:1: \"inf\" is not a probability from 0 to 1"},
+        {"va go 1.5\n", "t:1: \"1.5\" is not a probability from 0 to 1"},
+        {"va go -0.5\n", "t:1: \"-0.5\" is not a probability from 0 to 1"},
+        {"va go 0.5x\n", "t:1: \"0.5x\" is not a probability from 0 to 1"},
         {"va xyz 1\n", "t:1: \"xyz\" is not a token of the source vocabulary"},
         {"xyz go 1\n", "t:1: \"xyz\" is not a token of the target vocabulary"},
         {"va go 1\nv\xc3 go 1\n", "t:2: invalid UTF-8 at byte 2"},

@@ -330,7 +330,7 @@ int bench_race_end(bench_race *race, int code)
         code = code == CLI_OK ? printed : code;
     }
     if (code == CLI_OK && race->rows == 0)
-        return cli_fail(CLI_BAD, "nothing was measured: none of these supports %s", race->type);
+        return cli_fail(CLI_BAD, "nothing was measured: none of the chosen problems supports %s", race->type);
     if (code == CLI_OK && race->alarms)
         return cli_fail(CLI_FAILED, "%d alarm%s in %d rows", race->alarms, race->alarms > 1 ? "s" : "", race->rows);
     return code;

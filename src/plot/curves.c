@@ -82,7 +82,7 @@ static attn_status check_size(attn_context *context, const attn_curves *curves)
     if ((width == 0 || (width >= 120 && width <= 4096)) && (height == 0 || (height >= 120 && height <= 4096)))
         return ATTN_OK;
     return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                      "curves: a picture of %g x %g points; each side must be 120 to 4096", width, height);
+                      "curves: the picture has %g x %g points; each side must be 120 to 4096", width, height);
 }
 
 static attn_status check(attn_context *context, const frame *f)
@@ -116,8 +116,8 @@ static attn_status find_hues(attn_context *context, frame *f)
             f->hue_of[c] = f->nhues++;
     }
     if (f->nhues > MOST_COLOURS)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: %d different names; at most %d can be told apart",
-                          f->nhues, MOST_COLOURS);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "curves: found %d different names; at most %d can be told apart", f->nhues, MOST_COLOURS);
     return ATTN_OK;
 }
 

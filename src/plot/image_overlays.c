@@ -197,7 +197,8 @@ static attn_status check(attn_context *context, const attn_overlays *overlays)
             o->rows > MOST || o->cols > MOST || (o->channels != 1 && o->channels != 3))
             return attn__fail(
                 context, ATTN_ERROR_ARGUMENT,
-                "overlays: a picture of %lld x %lld x %d under a map of %lld x %lld; sides must be 1 to %d",
+                "overlays: the picture has %lld x %lld pixels and %d channels, and the map %lld x %lld weights; "
+                "sides must be 1 to %d, and channels 1 or 3",
                 (long long)o->width, (long long)o->height, o->channels, (long long)o->rows, (long long)o->cols,
                 (int)MOST);
     }

@@ -67,15 +67,15 @@ static attn_status take_arguments(attn_config *config, const attn_config *saved)
         "resnet18", "resnet34", "resnet50", "resnet101"                                                                \
     }
 static const attn__plain_setting plain[] = {
-    {"model_type", {"detr"}, "only models of the type detr are supported"},
+    {"model_type", {"detr"}, "supported: detr"},
     {"activation_function", {"relu"}, "only relu is supported"},
     {"auxiliary_loss",
      {"false"},
-     "with it transformers norms the decoder's states after each block, which is not supported"},
+     "norms after each block of the decoder, which transformers then has, are not supported"},
     {"position_embedding_type", {"sine", "learned"}, "only sine and learned positions are supported"},
-    {"backbone", RESNETS, "only these ResNets of torchvision are supported"},
-    {"backbone_config.backbone", RESNETS, "only these ResNets of torchvision are supported"},
-    {"backbone_config.model_type", {"resnet", "timm_backbone"}, "only ResNets are supported"},
+    {"backbone", RESNETS, "supported: resnet18, resnet34, resnet50, resnet101"},
+    {"backbone_config.backbone", RESNETS, "supported: resnet18, resnet34, resnet50, resnet101"},
+    {"backbone_config.model_type", {"resnet", "timm_backbone"}, "supported: resnet, timm_backbone"},
     {"backbone_config.hidden_act", {"relu"}, "only relu is supported"},
     {"backbone_config.downsample_in_first_stage",
      {"false"},
@@ -83,8 +83,8 @@ static const attn__plain_setting plain[] = {
     {"backbone_config.downsample_in_bottleneck",
      {"false"},
      "only ResNets that halve the size in the 3 x 3 convolution are supported"},
-    {"backbone_config.output_stride", {"32", "16"}, "only cells of 32 or 16 pixels (dilation) are supported"},
-    {"backbone_kwargs.output_stride", {"32", "16"}, "only cells of 32 or 16 pixels (dilation) are supported"}};
+    {"backbone_config.output_stride", {"32", "16"}, "supported: 32, and 16 (dilation)"},
+    {"backbone_kwargs.output_stride", {"32", "16"}, "supported: 32, and 16 (dilation)"}};
 
 static attn_status check_hugging_face(attn_context *context, const attn_config *config, const char *settings)
 {

@@ -63,7 +63,7 @@ static attn_status check(const conversion *c, const attn__plain_setting *plain, 
 static attn_status convert_bert(const conversion *c)
 {
     static const attn__plain_setting plain[] = {
-        {"position_embedding_type", {"absolute"}, "BERT's and RoBERTa's positions are absolute here"}};
+        {"position_embedding_type", {"absolute"}, "only absolute positions are supported for BERT and RoBERTa"}};
     attn_status status = CHECK(c, plain);
     if (status == ATTN_OK)
         status = take_activation(c, "activation", "hidden_act", "gelu");
@@ -75,7 +75,7 @@ static attn_status convert_bert(const conversion *c)
 static attn_status convert_roberta(const conversion *c)
 {
     static const attn__plain_setting plain[] = {
-        {"hidden_act", {"gelu"}, "RoBERTa's heads have gelu, whatever it says"}};
+        {"hidden_act", {"gelu"}, "only gelu is supported for RoBERTa, whose heads always have gelu"}};
     attn_status status = CHECK(c, plain);
     if (status == ATTN_OK)
         status = convert_bert(c);
@@ -92,8 +92,8 @@ static attn_status convert_distilbert(const conversion *c)
 static attn_status convert_esm(const conversion *c)
 {
     static const attn__plain_setting plain[] = {
-        {"position_embedding_type", {"rotary"}, "ESM-2 has rotary positions"},
-        {"is_folding_model", {"false"}, "a folding model (ESMFold) is no encoder alone"}};
+        {"position_embedding_type", {"rotary"}, "only rotary positions are supported for ESM-2"},
+        {"is_folding_model", {"false"}, "folding models (ESMFold) are not supported"}};
     const char *positions = attn_config_text(c->given, "position_embedding_type", NULL);
     bool masks = attn_config_bool(c->given, "token_dropout", false);
     if (!positions)
@@ -136,8 +136,8 @@ static attn_status take_rope(const conversion *c, const char *key, const char *k
     snprintf(name, sizeof name, "rope_parameters.%s.rope_theta", kind);
     snprintf(prefix, sizeof prefix, "rope_parameters.%s.", kind);
     static const attn__plain_setting plain[] = {
-        {"rope_type", {"default"}, "ModernBERT's rotary positions are not scaled here"},
-        {"partial_rotary_factor", {"1"}, "all channels of ModernBERT turn here"}};
+        {"rope_type", {"default"}, "only rotary positions without scaling (default) are supported"},
+        {"partial_rotary_factor", {"1"}, "only rotary positions over all channels (1) are supported"}};
     attn_status status =
         attn__plain_check(c->context, c->given, c->settings, prefix, plain, sizeof plain / sizeof *plain);
     if (status != ATTN_OK)
@@ -149,9 +149,9 @@ static attn_status take_rope(const conversion *c, const char *key, const char *k
 static attn_status convert_modernbert(const conversion *c)
 {
     static const attn__plain_setting plain[] = {
-        {"rope_scaling.rope_type", {"default"}, "ModernBERT's rotary positions are not scaled here"},
-        {"rope_scaling.type", {"default"}, "ModernBERT's rotary positions are not scaled here"},
-        {"classifier_pooling", {"cls", "mean"}, "the head reads the first token or the mean"}};
+        {"rope_scaling.rope_type", {"default"}, "only rotary positions without scaling (default) are supported"},
+        {"rope_scaling.type", {"default"}, "only rotary positions without scaling (default) are supported"},
+        {"classifier_pooling", {"cls", "mean"}, "supported: cls, mean"}};
     const char *hidden = attn_config_text(c->given, "hidden_activation", "gelu");
     const char *head = attn_config_text(c->given, "classifier_activation", "gelu");
     int64_t period = global_period(c->given), window = attn_config_int(c->given, "local_attention", 128) / 2;
@@ -248,11 +248,13 @@ static attn_status check_class(const conversion *c)
 static attn_status check_common(const conversion *c)
 {
     static const attn__plain_setting plain[] = {
-        {"auto_map.AutoModel", {NULL}, "a model with code of its own, which is not run here"},
-        {"is_decoder", {"false"}, "an encoder is loaded here"},
-        {"add_cross_attention", {"false"}, "an encoder is loaded here"},
-        {"is_encoder_decoder", {"false"}, "an encoder is loaded here"},
-        {"tie_word_embeddings", {"true"}, "the head of masked tokens has the embedding's table here"}};
+        {"auto_map.AutoModel", {NULL}, "models with code of their own are not supported"},
+        {"is_decoder", {"false"}, "only encoders are supported"},
+        {"add_cross_attention", {"false"}, "only encoders are supported"},
+        {"is_encoder_decoder", {"false"}, "only encoders are supported"},
+        {"tie_word_embeddings",
+         {"true"},
+         "only a head of masked tokens that shares the embedding's table is supported"}};
     return CHECK(c, plain);
 }
 

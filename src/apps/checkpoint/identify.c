@@ -258,9 +258,10 @@ attn_status attn__identity_translates(const attn__identity *is)
                        : attn__ends_with(is->path, ".argosmodel")
                            ? "a package of Argos Translate, a zip archive with a model of CTranslate2"
                            : "a zip archive";
-    return what ? attn__fail(is->context, ATTN_ERROR_UNSUPPORTED,
-                             "%s: %s; attn translate supports MarianMT's directories and OPUS-MT's unpacked archives",
-                             is->path, what)
+    return what ? attn__fail(
+                      is->context, ATTN_ERROR_UNSUPPORTED,
+                      "%s: this is %s; attn translate supports MarianMT's directories and OPUS-MT's unpacked archives",
+                      is->path, what)
                 : ATTN_OK;
 }
 

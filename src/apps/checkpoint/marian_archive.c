@@ -65,10 +65,18 @@ static attn_status check_fixed(const reading *r, const json_t *from, const fixed
         bool known = !value;
         for (int j = 0; j < 3 && rules[i].values[j]; j++)
             known = known || is_value(value, rules[i].values[j]);
-        if (!known)
-            return attn__fail(r->context, ATTN_ERROR_UNSUPPORTED,
-                              "%s: this value of \"%s\" is not supported; expected \"%s\"", r->file, rules[i].key,
-                              rules[i].values[0]);
+        if (!known) {
+            char number[32];
+            const char *other = rules[i].values[1];
+            snprintf(number, sizeof number, "%g", json_number_value(value));
+            return attn__fail(r->context, ATTN_ERROR_UNSUPPORTED, "%s: \"%s\" is \"%.60s\"; supported: \"%s\"%s%s%s",
+                              r->file, rules[i].key,
+                              json_is_string(value)    ? json_string_value(value)
+                              : json_is_number(value)  ? number
+                              : json_is_boolean(value) ? json_is_true(value) ? "true" : "false"
+                                                       : "a list or mapping",
+                              rules[i].values[0], other ? ", \"" : "", other ? other : "", other ? "\"" : "");
+        }
     }
     return ATTN_OK;
 }

@@ -26,7 +26,8 @@ static double number_of(const attn_config *how, const char *key, double otherwis
 static attn_status ban(attn_translator *t, int64_t token, const char *key, const char *path)
 {
     if (token < 0 || token > INT32_MAX)
-        return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"%s\" holds %lld, which is not a token", path, key,
+        return attn__fail(t->context, ATTN_ERROR_FORMAT,
+                          "%s: \"%s\" holds %lld, which is not a token's id; expected 0 to 2147483647", path, key,
                           (long long)token);
     int32_t *more = attn__grow(t->context, t->search.banned, t->search.nbanned, sizeof *more);
     if (!more)
@@ -45,7 +46,8 @@ static attn_status read_bad_words(attn_translator *t, const attn_config *how, co
     const attn_config_value *value = attn_config_get(how, "bad_words_ids");
     attn_status status = ATTN_OK;
     if (value && value->type != ATTN_CONFIG_TYPE_NULL && !(value->type == ATTN_CONFIG_TYPE_INTS && value->n == 0))
-        return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"bad_words_ids\" is not a list of lists", path);
+        return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"bad_words_ids\" is not a list of lists of tokens",
+                          path);
     for (int n = 0; status == ATTN_OK; n++) {
         snprintf(key, sizeof key, "bad_words_ids.%d", n);
         value = attn_config_get(how, key);

@@ -97,13 +97,11 @@ static attn_status add(adding *a, const char *text, int64_t id, const json_t *fl
 {
     if (!text || !*text || strlen(text) > UINT16_MAX || strpbrk(text, " \t\r\n"))
         return attn__fail(a->context, ATTN_ERROR_UNSUPPORTED,
-                          "%s: the added token \"%.60s\" is empty, too long or has a space in it", a->path,
+                          "%s: the added token \"%.60s\" is empty, longer than 65535 bytes or has a space", a->path,
                           text ? text : "");
     if (is_set(flags, "single_word"))
-        return attn__fail(
-            a->context, ATTN_ERROR_UNSUPPORTED,
-            "%s: the added token \"%.60s\" is one of whole words (\"single_word\"), which is not supported", a->path,
-            text);
+        return attn__fail(a->context, ATTN_ERROR_UNSUPPORTED,
+                          "%s: the added token \"%.60s\" has \"single_word\", which is not supported", a->path, text);
     for (int64_t i = 0; i < a->n; i++) {
         const bool same = strcmp(a->list[i].text, text) == 0;
         if (same && (id < 0 || a->list[i].id == id)) {

@@ -58,8 +58,8 @@ static attn_status read_file(reading *r)
 
 static attn_status fail_piece(const reading *r, int64_t id)
 {
-    return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: id %" PRId64 ": the piece is empty, too long or a duplicate",
-                      r->path, id);
+    return attn__fail(r->context, ATTN_ERROR_FORMAT,
+                      "%s: id %" PRId64 ": the piece is empty, longer than 65535 bytes or a duplicate", r->path, id);
 }
 
 static attn_status place_piece(reading *r, const char *piece, const json_t *value)
@@ -155,11 +155,13 @@ static attn_status set_specials(const reading *r, attn_vocab *vocab, const attn_
     int64_t end = attn_config_int(config, "eos_token_id", 0);
     int32_t unknown = attn__words_find(&vocab->words, name, strlen(name));
     int32_t eos = attn__words_find(&vocab->words, last, strlen(last));
-    if (pad < 0 || pad >= r->n || start < 0 || start >= r->n || end < 0 || end >= r->n || unknown < 0)
+    if (unknown < 0)
+        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: the vocabulary has no piece %.60s", r->path, name);
+    if (pad < 0 || pad >= r->n || start < 0 || start >= r->n || end < 0 || end >= r->n)
         return attn__fail(r->context, ATTN_ERROR_FORMAT,
-                          "%s: %" PRId64 " pieces, %.60s %s; config.json gives pad_token_id %" PRId64
-                          ", decoder_start_token_id %" PRId64 " and eos_token_id %" PRId64,
-                          r->path, r->n, name, unknown < 0 ? "is not among them" : "is among them", pad, start, end);
+                          "%s: config.json gives pad_token_id %" PRId64 ", decoder_start_token_id %" PRId64
+                          " and eos_token_id %" PRId64 "; expected 0 to %" PRId64,
+                          r->path, pad, start, end, r->n - 1);
     if (eos >= 0 && eos != end)
         return attn__fail(r->context, ATTN_ERROR_UNSUPPORTED,
                           "%s: the tokenizer ends sentences with %.60s, id %" PRId32
@@ -181,10 +183,11 @@ static attn_status add_pad(reading *r, const attn_config *config)
     const int64_t id = attn_config_int(config, "pad_token_id", r->n);
     if (r->n < 2 || r->words[0].length != 4 || memcmp(r->words[0].text, "</s>", 4) != 0 || r->words[1].length != 5 ||
         memcmp(r->words[1].text, "<unk>", 5) != 0)
-        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: ids 0 and 1 must be </s> and <unk>", r->path);
+        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: the pieces of ids 0 and 1 must be </s> and <unk>",
+                          r->path);
     if (id < 2 || id > r->n)
-        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: %" PRId64 " pieces, fewer than the model says", r->path,
-                          r->n);
+        return attn__fail(r->context, ATTN_ERROR_FORMAT,
+                          "%s: the vocabulary has %" PRId64 " pieces, but the model has %" PRId64, r->path, r->n, id);
     r->words[r->n++] = r->words[id];
     r->words[id] = (attn__word){pad, sizeof pad - 1, 0};
     return ATTN_OK;
@@ -228,7 +231,7 @@ static attn_status add_tokens(reading *r)
         if (there->length != word.length || memcmp(there->text, word.text, word.length) != 0)
             return attn__fail(r->context, ATTN_ERROR_FORMAT,
                               "%s: the added token \"%.60s\" has the id %" PRId64
-                              ", which is another's or beyond %" PRId64 " pieces",
+                              ", which another token has, or which is beyond the %" PRId64 " pieces",
                               r->path, token->text, token->id, r->n);
         r->added[kept++] = *token;
     }

@@ -118,7 +118,7 @@ static attn_status check_class(attn_context *context, const char *name, const js
     if (!class)
         return ATTN_OK;
     return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                      "%s: tokenizer_class \"%.60s\" is not supported with vocab.txt; a tokenizer.json is", name,
+                      "%s: tokenizer_class \"%.60s\" is not supported with vocab.txt, and needs a tokenizer.json", name,
                       class);
 }
 
@@ -221,7 +221,10 @@ static attn_status add_piece_specials(attn__tokenizer *t, const char *name, cons
     *sep = ids[1];
     t->model.unk = ids[2];
     if (status == ATTN_OK && (ids[1] < 0 || ids[2] < 0 || (kind->fairseq && ids[0] < 0)))
-        status = attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: the model has no piece for a special token", name);
+        status = attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: the model has no piece for \"%s\"", name,
+                            keys[ids[1] < 0   ? 1
+                                 : ids[2] < 0 ? 2
+                                              : 0]);
     return status;
 }
 
@@ -279,7 +282,9 @@ static attn_status build(attn__tokenizer **tokenizer, attn_context *context, bui
                          const attn_bytes *file, const json_t *config)
 {
     if (!from)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: no tokenizer has a file of this name", name);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "%s: no tokenizer has a file of this name; expected one such as tokenizer.json or vocab.txt",
+                          name);
     attn_status status = from(tokenizer, context, name, file, config);
     if (status == ATTN_OK)
         apply_config(*tokenizer, config);
@@ -325,7 +330,8 @@ attn_status attn__tokenizer_open(attn__tokenizer **tokenizer, attn_context *cont
     *tokenizer = NULL;
     if (!name)
         return attn__fail(context, ATTN_ERROR_NOT_FOUND,
-                          "%s: no tokenizer.json, no vocab.txt, and no SentencePiece model", directory);
+                          "%s: the directory has no tokenizer.json, no vocab.txt and no SentencePiece model",
+                          directory);
     json_t *config = NULL;
     attn_status status = read_config(&config, context, directory);
     char *path = status == ATTN_OK ? attn__join(context, directory, name) : NULL;

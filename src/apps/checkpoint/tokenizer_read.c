@@ -66,7 +66,7 @@ static attn_status read_kind(reader *r, const json_t *json, const char *part, co
     if (!json || json_is_null(json))
         return ATTN_OK;
     if (!type)
-        return bad(r, part, "no \"type\"");
+        return bad(r, part, "\"type\" is missing");
     for (size_t i = 0; i < n; i++)
         if (strcmp(kinds[i].name, type) == 0)
             return kinds[i].read(r, json);
@@ -75,7 +75,7 @@ static attn_status read_kind(reader *r, const json_t *json, const char *part, co
 
 static attn_status read_sequence(reader *r, const json_t *list, const char *part, read_part *read)
 {
-    attn_status status = json_is_array(list) ? ATTN_OK : bad(r, part, "a Sequence without a list");
+    attn_status status = json_is_array(list) ? ATTN_OK : bad(r, part, "the Sequence has no list");
     for (size_t i = 0; i < json_array_size(list) && status == ATTN_OK; i++)
         status = read(r, json_array_get(list, i));
     return status;
@@ -88,7 +88,7 @@ static attn_status read_pattern(reader *r, const json_t *json, const char *part,
     const json_t *literal = json_object_get(of, "String"), *regex = json_object_get(of, "Regex");
     const json_t *text = literal ? literal : regex;
     if (!json_is_string(text))
-        return bad(r, part, "no pattern");
+        return bad(r, part, "\"pattern\" is missing");
     return attn__regex_create(pattern, r->t->context, json_string_value(text), json_string_length(text),
                               literal != NULL, r->name, part);
 }
@@ -171,7 +171,7 @@ static attn_status set_content(reader *r, attn__normalize_step *n, const json_t 
 {
     const char *content = json_string_value(text);
     if (!content)
-        return bad(r, "normalizer", "no text to insert");
+        return bad(r, "normalizer", "the text to insert is missing");
     n->content = attn__strdup(r->t->context, content);
     n->content_size = strlen(content);
     return n->content ? ATTN_OK : ATTN_ERROR_MEMORY;
@@ -245,7 +245,7 @@ static attn_status read_precompiled(reader *r, const json_t *json)
     const json_t *map = json_object_get(json, "precompiled_charsmap");
     size_t n = json_string_length(map);
     if (!json_is_string(map))
-        return bad(r, "normalizer Precompiled", "no charsmap");
+        return bad(r, "normalizer Precompiled", "\"precompiled_charsmap\" is missing");
     if (n == 0)
         return ATTN_OK;
     attn__normalize_step normalizer = {.kind = ATTN__NORMALIZE_PRECOMPILED};
@@ -352,8 +352,10 @@ static attn_status read_behavior(reader *r, const json_t *json, const char *part
             return ATTN_OK;
         }
     }
-    return attn__fail(r->t->context, ATTN_ERROR_UNSUPPORTED, "%s: %s: behavior \"%.60s\" is not supported", r->name,
-                      part, name);
+    return attn__fail(r->t->context, ATTN_ERROR_UNSUPPORTED,
+                      "%s: %s: behavior \"%.60s\" is not supported; supported: Removed, Isolated, "
+                      "MergedWithPrevious, MergedWithNext, Contiguous",
+                      r->name, part, name);
 }
 
 static attn_status read_split(reader *r, const json_t *json)
@@ -466,7 +468,7 @@ static attn_status read_token(reader *r, const json_t *json, const char *key, in
     const json_t *pair = json_object_get(json, key);
     int64_t read = integer_of(json_array_get(pair, 1), -1);
     if (read < 0 || read > INT32_MAX)
-        return bad(r, "post_processor", "no id of a special token");
+        return attn__fail(r->t->context, ATTN_ERROR_FORMAT, "%s: post_processor: \"%s\" has no id", r->name, key);
     *id = (int32_t)read;
     return ATTN_OK;
 }
@@ -522,11 +524,11 @@ static attn_status read_template_piece(reader *r, const json_t *json, const json
         return attn__template_add(r->t, to, id[0] == 'B', (int32_t)type, 0);
     }
     const json_t *ids = json_object_get(json_object_get(tokens, id), "ids");
-    attn_status status = json_array_size(ids) > 0 ? ATTN_OK : bad(r, part, "a special token without ids");
+    attn_status status = json_array_size(ids) > 0 ? ATTN_OK : bad(r, part, "a special token has no ids");
     for (size_t i = 0; i < json_array_size(ids) && status == ATTN_OK; i++) {
         int64_t number = integer_of(json_array_get(ids, i), -1);
         if (number < 0 || number > INT32_MAX)
-            return bad(r, part, "an id that is no id");
+            return bad(r, part, "an id of a special token is not 0 to 2147483647");
         status = attn__template_add(r->t, to, -1, (int32_t)type, (int32_t)number);
     }
     return status;
@@ -540,13 +542,15 @@ static attn_status read_template(reader *r, const json_t *json)
     attn_status status = claim_template(r);
     for (int i = 0; i < 2 && status == ATTN_OK; i++) {
         if (!json_is_array(lists[i]))
-            return bad(r, "post_processor TemplateProcessing", "no list of elements");
+            return bad(r, "post_processor TemplateProcessing",
+                       i ? "\"pair\" is not a list" : "\"single\" is not a list");
         for (size_t j = 0; j < json_array_size(lists[i]) && status == ATTN_OK; j++)
             status = read_template_piece(r, json_array_get(lists[i], j), tokens, to[i]);
     }
     for (int64_t i = 0; i < r->t->single.n && status == ATTN_OK; i++)
         if (r->t->single.pieces[i].text == 1)
-            return bad(r, "post_processor TemplateProcessing", "the template of one text has a second text");
+            return bad(r, "post_processor TemplateProcessing",
+                       "\"single\", the template of one text, has a second text");
     return status;
 }
 
@@ -577,7 +581,7 @@ static attn_status read_vocabulary(reader *r, const json_t *json)
     const char *token;
     json_t *id;
     if (!json_is_object(vocab))
-        return bad(r, "model", "no vocabulary");
+        return bad(r, "model", "\"vocab\" is missing");
     json_object_foreach(vocab, token, id)
     {
         attn_status status = attn__tokenizer_add_token(r->t, r->name, token, strlen(token), integer_of(id, -1));
@@ -629,7 +633,7 @@ static attn_status read_unigram(reader *r, const json_t *json)
     m->kind = ATTN__MODEL_UNIGRAM;
     m->byte_fallback = flag(json, "byte_fallback", false);
     if (n == 0 || unk >= (int64_t)n)
-        return bad(r, "model", n == 0 ? "no vocabulary" : "unk_id is not in the vocabulary");
+        return bad(r, "model", n == 0 ? "\"vocab\" is missing or empty" : "unk_id is not in the vocabulary");
     m->scores = attn__alloc(r->t->context, attn__size_mul(n, sizeof *m->scores));
     attn_status status = m->scores ? ATTN_OK : ATTN_ERROR_MEMORY;
     for (size_t i = 0; i < n && status == ATTN_OK; i++) {
@@ -701,7 +705,7 @@ static attn_status read_merges(reader *r, const json_t *list)
     size_t n = json_array_size(list), slots = 16, rank = 0;
     char *joined = NULL;
     if (!json_is_array(list))
-        return bad(r, "model", "no merges");
+        return bad(r, "model", "\"merges\" is missing");
     while (slots < 2 * n)
         slots *= 2;
     m->merges = attn__alloc_zero(r->t->context, attn__size_mul(slots, sizeof *m->merges));
@@ -750,7 +754,7 @@ static attn_status read_model(reader *r, const json_t *json)
     static const kind kinds[] = {
         {"WordPiece", read_word_piece}, {"BPE", read_bpe}, {"Unigram", read_unigram}, {"WordLevel", read_word_level}};
     if (!json_is_object(json))
-        return bad(r, "model", "missing");
+        return attn__fail(r->t->context, ATTN_ERROR_FORMAT, "%s: \"model\" is missing", r->name);
     if (json_object_get(json, "type"))
         return read_kind(r, json, "model", kinds, sizeof kinds / sizeof *kinds, "WordPiece, BPE, Unigram, WordLevel");
     /* old files do not name the kind */
@@ -767,7 +771,7 @@ attn_status attn__tokenizer_read_added(attn__tokenizer *t, const char *name, con
 {
     const json_t *content = json_object_get(json, "content");
     if (!json_is_string(content))
-        return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: added_tokens: a token without content", name);
+        return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: added_tokens: a token has no \"content\"", name);
     bool special = flag(json, "special", false);
     attn__added added = {.content = (char *)(uintptr_t)json_string_value(content),
                          .size = json_string_length(content),

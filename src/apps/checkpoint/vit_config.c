@@ -200,7 +200,7 @@ attn_status attn__vit_picture(const attn__vit_config *v, int64_t grid, int64_t s
     if (!whole || height < width || height > width || (v->hugging_face && *size != grid * side))
         return attn__fail(v->context, ATTN_ERROR_SHAPE,
                           "%s: \"%s\" gives pictures of %g x %g pixels, but the tensors have positions for %" PRId64
-                          " x %" PRId64 " patches of %" PRId64 " pixels: square pictures of %" PRId64,
+                          " x %" PRId64 " patches of %" PRId64 " pixels; expected square pictures of %" PRId64,
                           v->path, key, height, width, grid, grid, side, grid * side);
     return ATTN_OK;
 }

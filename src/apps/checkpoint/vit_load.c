@@ -34,10 +34,11 @@ static attn_status choose_names(checkpoint *c)
     attn_status status = attn__identify_tensors(&c->beside->is);
     const char *name = c->beside->is.tensor_names;
     if (status == ATTN_OK && (!name || strncmp(name, "vit-", 4) != 0))
-        status = attn__fail(c->context, ATTN_ERROR_FORMAT,
-                            "%s: no Vision Transformer by the names of Hugging Face "
-                            "(embeddings.cls_token) or timm (blocks.0.attn.qkv.weight)",
-                            c->path);
+        status = attn__fail(
+            c->context, ATTN_ERROR_FORMAT,
+            "%s: the tensors are not those of a Vision Transformer of Hugging Face (such as embeddings.cls_token) "
+            "or timm (such as blocks.0.attn.qkv.weight)",
+            c->path);
     if (status != ATTN_OK || !name)
         return status;
     c->beside->hugging_face = strcmp(name, "vit-huggingface") == 0;
@@ -91,8 +92,8 @@ static attn_status measure(checkpoint *c, attn_config *config)
     attn_checkpoint_close(weights);
     for (int i = 0; status == ATTN_OK && needed[i][0]; i++)
         if (attn_config_int(config, needed[i][0], 0) < 1)
-            status = attn__fail(c->context, ATTN_ERROR_SHAPE,
-                                "%s: tensor %s is missing, or has the wrong number of axes", c->path, needed[i][1]);
+            status = attn__fail(c->context, ATTN_ERROR_SHAPE, "%s: tensor %s is missing, or does not have %d axes",
+                                c->path, needed[i][1], strcmp(needed[i][0], "mlp_num_hiddens") == 0 ? 2 : 4);
     return status;
 }
 
@@ -101,8 +102,7 @@ static attn_status measure_patch(checkpoint *c)
     const attn_tensor *weight = tensor_for(c, "patch_embedding.conv.weight");
     if (!weight || attn_tensor_rank(weight) != 4)
         return attn__fail(c->context, ATTN_ERROR_SHAPE,
-                          "%s: tensor patch_embedding.conv.weight is missing, or has the wrong number of axes",
-                          c->path);
+                          "%s: tensor patch_embedding.conv.weight is missing, or does not have 4 axes", c->path);
     for (int i = 0; i < 2; i++)
         c->patch[i] = attn_tensor_length(weight, 2 + i);
     return ATTN_OK;
@@ -126,24 +126,23 @@ static attn_status measure_grid(checkpoint *c, attn_config *config)
         return status;
     const attn_tensor *places = tensor_for(c, "pos_embedding");
     if (!places || attn_tensor_rank(places) != 3)
-        return attn__fail(c->context, ATTN_ERROR_SHAPE,
-                          "%s: tensor pos_embedding is missing, or has the wrong number of axes", c->path);
+        return attn__fail(c->context, ATTN_ERROR_SHAPE, "%s: tensor pos_embedding is missing, or does not have 3 axes",
+                          c->path);
     int64_t patches = attn_tensor_length(places, 1) - 1;
     if (is_oblong(c, patches))
         return attn__config_set_sides(config, "patch_size", c->patch);
     if (c->patch[0] != c->patch[1])
         return attn__fail(c->context, ATTN_ERROR_SHAPE,
-                          "%s: patches of %" PRId64 " x %" PRId64
-                          " pixels, and no config.json gives the size of pictures that have the %" PRId64
-                          " patches of the positions",
+                          "%s: the patches have %" PRId64 " x %" PRId64
+                          " pixels; a config.json must give the size of the pictures, so that they have %" PRId64
+                          " patches",
                           c->path, c->patch[0], c->patch[1], patches);
     c->grid[0] = c->grid[1] = (int64_t)sqrt((double)patches + 0.5);
     if (c->grid[0] < 1 || c->grid[0] * c->grid[1] != patches)
-        return attn__fail(
-            c->context, ATTN_ERROR_UNSUPPORTED,
-            "%s: %" PRId64
-            " positions are not a class token and a square of patches, and no config.json gives other sides",
-            c->path, patches + 1);
+        return attn__fail(c->context, ATTN_ERROR_UNSUPPORTED,
+                          "%s: the tensors have positions for %" PRId64
+                          " patches, which do not form a square; a config.json must give the sides of the pictures",
+                          c->path, patches);
     return ATTN_OK;
 }
 

@@ -35,7 +35,7 @@ static attn_status fail(const source *s, const char *what, int64_t its, int64_t 
 static attn_status check_channels(const source *s, const attn_config *config)
 {
     int64_t channels = attn_config_int(config, "in_channels", attn_config_int(config, "channels", s->shape.channels));
-    return channels == s->shape.channels ? ATTN_OK : fail(s, "channels", channels, s->shape.channels);
+    return channels == s->shape.channels ? ATTN_OK : fail(s, "a number of channels of", channels, s->shape.channels);
 }
 
 /* ------------------------------------------------------------------------------------------- attn's own */

@@ -136,8 +136,8 @@ attn_status attn__boxed_data_read(attn__boxed_data *data, attn_context *context,
     data->train = (attn__boxed_part){.set = data->set, .folder = images ? images : data->set->folder};
     if (data->set->nimages < 1 || data->set->ncategories < 1)
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "%s: %lld pictures and %lld categories: there is nothing to learn", path,
-                          (long long)data->set->nimages, (long long)data->set->ncategories);
+                          "%s: the annotations have %lld pictures and %lld categories; at least one of each is needed",
+                          path, (long long)data->set->nimages, (long long)data->set->ncategories);
     status = count_up(&data->train, context);
     if (status == ATTN_OK)
         status = valid ? attn__boxes_read(&data->valid_set, context, valid, "val", NULL)
@@ -258,9 +258,10 @@ static attn_status read_image(const attn__boxed_data *data, const attn__boxed_pa
     attn_status status = path ? attn_image_read(image, data->context, path, &(attn_image_options){.channels = 3})
                               : attn__result_status(data->context, path);
     if (status == ATTN_OK && (image->width != its->width || image->height != its->height))
-        status = attn__fail(
-            data->context, ATTN_ERROR_FORMAT, "%s: %lld x %lld pixels, but its annotations say %lld x %lld", path,
-            (long long)image->width, (long long)image->height, (long long)its->width, (long long)its->height);
+        status = attn__fail(data->context, ATTN_ERROR_FORMAT,
+                            "%s: the picture has %lld x %lld pixels, but its annotations say %lld x %lld", path,
+                            (long long)image->width, (long long)image->height, (long long)its->width,
+                            (long long)its->height);
     attn__free(data->context, path);
     return status;
 }
@@ -437,8 +438,8 @@ static attn_status check_image(attn__boxed_data *data, const attn__boxed_part *p
     int64_t n = status == ATTN_OK ? count_objects(data, part, index) : 0;
     if (status == ATTN_OK && n > data->queries)
         status = attn__fail(data->context, ATTN_ERROR_ARGUMENT,
-                            "%s: %lld objects, but the model has %lld queries, each for one object", image->file,
-                            (long long)n, (long long)data->queries);
+                            "%s: the picture has %lld objects, but the model has %lld queries, each for one object",
+                            image->file, (long long)n, (long long)data->queries);
     attn__free(data->context, path);
     return status;
 }

@@ -90,7 +90,7 @@ attn_status attn_coco_evaluate(attn_coco_result *result, attn_context *context, 
     *result = (attn_coco_result){0};
     if (n < 0 || (results && (n > 0 || detections)) || (!results && !detections && n > 0))
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "detections are given by a file of results or by an array, not by both or neither");
+                          "detections must be given either by a file of results or by an array");
     attn_status status = attn__boxes_read(&set, context, annotations, "val", NULL);
     if (status == ATTN_OK)
         status = results ? attn__coco_results_read(&found, set, results) : find_all(&found, set, detections, n);

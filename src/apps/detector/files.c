@@ -77,8 +77,9 @@ attn_status attn__detector_read(const attn_config *config, attn_context *context
                             *names = attn_config_get(config, "class_names");
     *classes = (attn__classes){ids->n, ids->integers, names->texts};
     if (ids->n != outputs || names->n != outputs)
-        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: %lld class_ids and %lld class_names for %lld classes", path,
-                          (long long)ids->n, (long long)names->n, (long long)outputs);
+        return attn__fail(context, ATTN_ERROR_FORMAT,
+                          "%s: found %lld class_ids and %lld class_names; expected one of each for the %lld classes",
+                          path, (long long)ids->n, (long long)names->n, (long long)outputs);
     return ATTN_OK;
 }
 
@@ -135,8 +136,8 @@ static attn_status name_by_lines(naming *m, const char *path)
         n++;
     }
     if (status == ATTN_OK && n != m->n)
-        status = attn__fail(m->context, ATTN_ERROR_FORMAT, "%s: %lld names for the model's %lld classes", path,
-                            (long long)n, (long long)m->n);
+        status = attn__fail(m->context, ATTN_ERROR_FORMAT, "%s: the file has %lld names, but the model %lld classes",
+                            path, (long long)n, (long long)m->n);
     return status;
 }
 

@@ -66,7 +66,8 @@ static attn_status add_line(attn__box_set *set, const attn__input *text, int64_t
         return fail_line(text, number, "the class must be an integer from 0", line);
     if (set->ncategories > 0 && v.first[0] >= (double)set->ncategories) {
         char what[80];
-        snprintf(what, sizeof what, "the class is beyond the %lld names of the classes", (long long)set->ncategories);
+        snprintf(what, sizeof what, "the class must be less than %lld, the number of classes",
+                 (long long)set->ncategories);
         return fail_line(text, number, what, line);
     }
     bool polygon = v.n > 5;
@@ -98,7 +99,7 @@ attn_status attn__yolo_parse(attn__box_set *set, const attn__input *text, int64_
          status == ATTN_OK && attn__next_line((const char *)text->data, text->size, &at, &begin, &length); i++) {
         snprintf(line, room, "%.*s", (int)attn__min((int64_t)length, MOST_LINE), begin);
         if (length >= MOST_LINE)
-            status = fail_line(text, i, "the line is too long", line);
+            status = fail_line(text, i, "the line is too long; at most 1048575 bytes are supported", line);
         else if (line[strspn(line, " \t")])
             status = add_line(set, text, i, line, &about);
     }

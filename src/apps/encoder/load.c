@@ -121,7 +121,7 @@ static attn_status read_files(attn_encoder *encoder, int64_t given)
     describe(encoder);
     if (encoder->info.protein && encoder->info.max_length < 4)
         return attn__fail(encoder->context, ATTN_ERROR_ARGUMENT,
-                          "max_length is %lld tokens; a window of a protein has at least 4",
+                          "max_length is %lld tokens; a window of a protein must have at least 4",
                           (long long)encoder->info.max_length);
     if (!attn__is_directory(encoder->directory) || encoder->info.protein)
         return ATTN_OK;
@@ -136,7 +136,9 @@ static attn_status keep_directory(attn_encoder *encoder, const char *path)
 {
     size_t size = strlen(path) + 1;
     if (size > sizeof encoder->directory)
-        return attn__fail(encoder->context, ATTN_ERROR_ARGUMENT, "the path %.60s... is too long", path);
+        return attn__fail(encoder->context, ATTN_ERROR_ARGUMENT,
+                          "the path %.60s... has %zu bytes; at most %zu are supported", path, size - 1,
+                          sizeof encoder->directory - 1);
     if (!attn_file_exists(path))
         return attn__fail(encoder->context, ATTN_ERROR_NOT_FOUND, "%s: there is no such file or directory", path);
     memcpy(encoder->directory, path, size);
@@ -169,8 +171,9 @@ attn_status attn_encoder_wrap(attn_encoder **encoder, attn_model *model, const c
     *encoder = NULL;
     const char *name = attn_model_architecture(model)->name;
     if (strcmp(name, "transformer-encoder") != 0 || attn_model_dtype(model) != ATTN_F32)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "an encoder is a transformer-encoder in f32, not %s in %s",
-                          name, attn_dtype_name(attn_model_dtype(model)));
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                          "the model is a %s in %s; an encoder must be a transformer-encoder in f32", name,
+                          attn_dtype_name(attn_model_dtype(model)));
     attn_encoder *made = attn__alloc_zero(context, sizeof *made);
     if (!made)
         return ATTN_ERROR_MEMORY;

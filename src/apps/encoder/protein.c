@@ -110,8 +110,9 @@ attn_status attn_encoder_logits(attn_encoder *encoder, const attn_encoder_text *
                           encoder->directory);
     for (int64_t i = 0; i < n; i++)
         if (places[i] < 0 || places[i] >= text->n)
-            return attn__fail(encoder->context, ATTN_ERROR_ARGUMENT, "place %lld is not one of the text's %lld tokens",
-                              (long long)places[i], (long long)text->n);
+            return attn__fail(encoder->context, ATTN_ERROR_ARGUMENT,
+                              "place %lld is not one of the text's %lld tokens, counted from 0", (long long)places[i],
+                              (long long)text->n);
     int64_t size = encoder->info.protein ? attn__min(text->n, encoder->info.max_length) : text->n;
     int64_t each = attn__max(TOGETHER / attn__max(size, 1), 1);
     int32_t *ids = attn__alloc(encoder->context, attn__size_mul((size_t)(each * size), sizeof *ids));

@@ -73,7 +73,8 @@ static attn_status split_words(const attn_encoder *encoder, const char *text, si
     if (!encoder->tokenizer)
         return attn__fail(
             encoder->context, ATTN_ERROR_UNSUPPORTED,
-            "%s: no tokenizer.json, no vocab.txt and no SentencePiece model; texts can only be given as ids",
+            "%s: the directory has no tokenizer.json, no vocab.txt and no SentencePiece model; texts can only "
+            "be given as ids",
             encoder->directory);
     attn_status status = join(encoder, &text, &length, &joined);
     if (status == ATTN_OK)

@@ -162,9 +162,10 @@ static attn_status check_array(const attn__clip *clip, const attn_tensor *array,
         return refuse_type(clip, name, array);
     int64_t channels = attn_tensor_length(array, rank - 3), videos = rank == 5 ? attn_tensor_length(array, 0) : 1;
     if (channels != 1 && channels != 3)
-        return attn__fail(clip->context, ATTN_ERROR_FORMAT,
-                          "%s: %lld channels on axis %d; expected 1 or 3 in (videos, frames, channels, height, width)",
-                          name, (long long)channels, rank - 3);
+        return attn__fail(
+            clip->context, ATTN_ERROR_FORMAT,
+            "%s: the array has %lld channels on axis %d; expected 1 or 3 in (videos, frames, channels, height, width)",
+            name, (long long)channels, rank - 3);
     if (attn_tensor_size(array) == 0)
         return attn__fail(clip->context, ATTN_ERROR_FORMAT, "%s: the array is empty", name);
     if (number >= videos)

@@ -201,10 +201,11 @@ attn_status attn_contacts_fit(attn_msa *msa, const attn_contact_example *example
         f.pairs += count_pairs(&f, &examples[i]);
     *fitted = (attn_contacts_fit_result){.pairs = f.pairs, .features = f.features};
     if (f.pairs == 0)
-        return attn__fail(f.context, ATTN_ERROR_ARGUMENT,
-                          "no pair of residues to fit contacts to: %lld examples, none with "
-                          "two resolved residues %lld apart",
-                          (long long)n, (long long)f.options.min_separation);
+        return attn__fail(
+            f.context, ATTN_ERROR_ARGUMENT,
+            "none of the %lld examples has two resolved residues at least %lld apart; the fit of contacts needs "
+            "such pairs",
+            (long long)n, (long long)f.options.min_separation);
     attn_status status = fit(&f, examples, n, fitted);
     attn__free(f.context, f.rows);
     attn__free(f.context, f.labels);

@@ -125,11 +125,11 @@ static attn_status choose(const attn_msa *msa, const needs *n, attn_msa_cost *pl
     }
     plan->bytes = bytes_of(msa, n, plan->heads);
     if (n->o->memory && plan->bytes > n->o->memory)
-        return attn__fail(msa->context, ATTN_ERROR_ARGUMENT,
-                          "%.0f x %.0f x %.0f tokens need %zu bytes of memory with max_tokens %lld, %zu at least; "
-                          "allowed: %zu",
-                          n->batch, n->rows, n->cols, plan->bytes, (long long)plan->max_tokens, plan->smallest,
-                          n->o->memory);
+        return attn__fail(
+            msa->context, ATTN_ERROR_ARGUMENT,
+            "%.0f x %.0f x %.0f tokens need %zu bytes of memory with max_tokens %lld, and %zu bytes with the smallest "
+            "max_tokens; the limit is %zu bytes",
+            n->batch, n->rows, n->cols, plan->bytes, (long long)plan->max_tokens, plan->smallest, n->o->memory);
     return ATTN_OK;
 }
 
@@ -159,12 +159,11 @@ attn_status attn_msa_estimate(const attn_msa *msa, int64_t batch, int64_t rows, 
     if (n.o->contacts && !msa->has_regression)
         return attn__fail(
             msa->context, ATTN_ERROR_ARGUMENT,
-            "contacts need the contact regression: for ESM's checkpoints a second file (its name ends in "
-            "-contact-regression.pt; put it beside the checkpoint, or name it), for other models one fitted to "
-            "structures (attn train contacts)");
+            "the model has no contact regression, which contacts need; ESM's checkpoints have it in a second file, "
+            "*-contact-regression.pt, and attn train contacts fits one for other models");
     if (n.o->nlayers > m->layers + 1)
-        return attn__fail(msa->context, ATTN_ERROR_ARGUMENT, "%lld representations are requested of %lld layers",
-                          (long long)n.o->nlayers, (long long)m->layers);
+        return attn__fail(msa->context, ATTN_ERROR_ARGUMENT, "%lld representations are requested; the model has %lld",
+                          (long long)n.o->nlayers, (long long)m->layers + 1);
     if (n.o->map_layer < 0 || n.o->map_layer > m->layers)
         return attn__fail(msa->context, ATTN_ERROR_ARGUMENT,
                           "the attention maps of layer %lld are requested; allowed: 1 to %lld, 0 for all",

@@ -67,7 +67,8 @@ attn_status attn_train(attn_context *context, const attn_trainer_job *job)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: sentence pairs (text, left_out) apply to translate only",
                           job->kind);
     if (job->data && job->text)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "attn_trainer_job: data and text are both given");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "attn_trainer_job: data and text are both given; expected one of them");
     if (!job->data && !job->text && !job->resume)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: no data are given; expected %s", job->kind,
                           kind->about->data);

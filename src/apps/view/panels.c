@@ -28,8 +28,8 @@ typedef struct drawing {
 static attn_overlay *add_panel(drawing *d, const attn_image *picture, int64_t rows, int64_t cols)
 {
     if (d->n >= MOST_PANELS) {
-        attn__fail(d->context, ATTN_ERROR_ARGUMENT, "more than %d panels; --layer and --head choose some",
-                   (int)MOST_PANELS);
+        attn__fail(d->context, ATTN_ERROR_ARGUMENT,
+                   "there are more than %d panels, the limit; --layer and --head choose some", (int)MOST_PANELS);
         return NULL;
     }
     float *map = attn__alloc_zero(d->context, attn__size_mul((size_t)(rows * cols), sizeof *map));

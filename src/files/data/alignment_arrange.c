@@ -284,10 +284,11 @@ static attn_status check_nul(const attn__records *records, const char *text, siz
         return ATTN_OK;
     while (at <= (size_t)(nul - text) && attn__next_line(text, size, &at, &line, &length))
         lines++;
-    return attn__fail(records->context, ATTN_ERROR_FORMAT,
-                      "%s:%" PRId64
-                      ": found a NUL byte, as behind each alignment of a database: extract one alignment (ffindex_get)",
-                      records->source, lines);
+    return attn__fail(
+        records->context, ATTN_ERROR_FORMAT,
+        "%s:%" PRId64
+        ": found a zero byte; if the file is a database of alignments, extract one of them with ffindex_get",
+        records->source, lines);
 }
 
 attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *context, const char *text, size_t size,

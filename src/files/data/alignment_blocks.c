@@ -116,9 +116,11 @@ static attn_status take_sequence(reading *r, const char *line, size_t length)
     } else if (!r->first) {
         record = find(r, line, name);
         if (!record && r->records->n < r->most)
-            return attn__fail(r->records->context, ATTN_ERROR_FORMAT,
-                              "%s:%" PRId64 ": '%.*s' is not in the first block", r->records->source, r->line,
-                              (int)(name < 60 ? name : 60), line);
+            return attn__fail(
+                r->records->context, ATTN_ERROR_FORMAT,
+                "%s:%" PRId64
+                ": the sequence '%.*s' is missing in the first block; all blocks must have the same sequences",
+                r->records->source, r->line, (int)(name < 60 ? name : 60), line);
     }
     return record ? attn__record_extend(r->records, record, line + rest, length - rest, r->line) : ATTN_OK;
 }

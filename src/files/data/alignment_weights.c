@@ -83,7 +83,7 @@ attn_status attn_alignment_weights(const attn_alignment *alignment, double ident
     int64_t rows = alignment->rows;
     identity = identity == 0 ? 0.8 : identity;
     if (!(identity > 0 && identity <= 1))
-        return attn__fail(alignment->context, ATTN_ERROR_ARGUMENT, "identity is %g; it must be between 0 and 1",
+        return attn__fail(alignment->context, ATTN_ERROR_ARGUMENT, "identity is %g; it must be above 0 and at most 1",
                           identity);
     /* The number of agreeing columns is rounded up: 0.8 of 7 columns are 6. The factor below 1 is needed because
      * 0.55 * 100 is slightly above 55 in double, but must give 55. */

@@ -85,10 +85,12 @@ static attn_status check(const evaluation *e)
         const attn__detection *d = e->detections + i;
         const attn__box *b = &d->box;
         if (d->image < 0 || d->image >= e->set->nimages || d->category < 0 || d->category >= e->set->ncategories)
-            return attn__fail(e->context, ATTN_ERROR_ARGUMENT,
-                              "detection %lld: image %lld, category %lld; there are %lld images and %lld categories",
-                              (long long)i, (long long)d->image, (long long)d->category, (long long)e->set->nimages,
-                              (long long)e->set->ncategories);
+            return attn__fail(
+                e->context, ATTN_ERROR_ARGUMENT,
+                "detection %lld has the image %lld and the category %lld; there are %lld images and %lld categories, "
+                "counted from 0",
+                (long long)i, (long long)d->image, (long long)d->category, (long long)e->set->nimages,
+                (long long)e->set->ncategories);
         if (isnan(d->score))
             return attn__fail(e->context, ATTN_ERROR_ARGUMENT, "detection %lld: its score is not a number",
                               (long long)i);

@@ -118,8 +118,8 @@ static void cut(attn_batches *b)
 
 static attn_status fail_option(const attn_corpus *corpus, const char *what, int64_t value)
 {
-    return attn__fail(corpus->context, ATTN_ERROR_ARGUMENT, "batches: %s is %" PRId64 "; it must not be negative", what,
-                      value);
+    return attn__fail(corpus->context, ATTN_ERROR_ARGUMENT, "batches: %s is %" PRId64 "; it must be 0 to %d", what,
+                      value, (int)INT32_MAX);
 }
 
 static attn_status check(const attn_corpus *corpus, const attn_batches_options *o)
@@ -135,7 +135,8 @@ static attn_status check(const attn_corpus *corpus, const attn_batches_options *
     for (int side = 0; side < 2 && o->fixed_steps; side++) {
         if (o->fixed_steps < corpus->side[side].longest)
             return attn__fail(corpus->context, ATTN_ERROR_ARGUMENT,
-                              "batches: fixed_steps is %" PRId64 ", less than the longest sentence, %" PRId64,
+                              "batches: fixed_steps is %" PRId64
+                              "; it must be at least the length of the longest sentence, %" PRId64,
                               o->fixed_steps, corpus->side[side].longest);
     }
     return ATTN_OK;

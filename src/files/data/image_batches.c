@@ -69,8 +69,8 @@ attn_status attn_image_batches_create(attn_image_batches **batches, attn_context
     if (o.size < 0 || o.size > INT32_MAX || o.shift < 0 || o.shift >= shape.width || o.shift >= shape.height)
         return attn__fail(
             context, ATTN_ERROR_ARGUMENT,
-            "batches of %lld images, shifted by up to %lld pixels: the size must be at least 1, and the shift from 0 "
-            "to below the images' sides, %lld x %lld",
+            "batches: size is %lld and shift %lld; size must be at least 1, and shift at least 0 and less than the "
+            "images' sides, %lld x %lld",
             (long long)o.size, (long long)o.shift, (long long)shape.width, (long long)shape.height);
     attn_image_batches *b = attn__alloc_zero(context, sizeof *b);
     if (!b)

@@ -7,7 +7,7 @@
 static attn_status refuse(attn_context *context, attn_status status, const attn_named_bytes *file, size_t offset,
                           const char *what, long long found, long long wanted)
 {
-    return attn__fail(context, status, "%s: byte %zu: %s %lld, not %lld", file->name, offset, what, found, wanted);
+    return attn__fail(context, status, "%s: byte %zu: %s %lld; expected %lld", file->name, offset, what, found, wanted);
 }
 
 /* ------------------------------------------------------------------------------------------------ IDX */
@@ -22,13 +22,13 @@ static int64_t big_endian(const unsigned char *p)
 static attn_status check_head(attn_context *context, const attn_named_bytes *file, const unsigned char *p)
 {
     if (file->size < 4 || p[0] != 0 || p[1] != 0)
-        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: byte 0: not an IDX file, which begins with two zero bytes",
-                          file->name);
+        return attn__fail(context, ATTN_ERROR_FORMAT,
+                          "%s: byte 0: expected an IDX file, which begins with two zero bytes", file->name);
     if (p[2] != TYPE_U8)
-        return refuse(context, ATTN_ERROR_UNSUPPORTED, file, 2, "elements of type", p[2], TYPE_U8);
+        return refuse(context, ATTN_ERROR_UNSUPPORTED, file, 2, "the elements are of type", p[2], TYPE_U8);
     if (p[3] < 1 || p[3] > 4)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: byte 3: %d dimensions; 1 to 4 are supported",
-                          file->name, p[3]);
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                          "%s: byte 3: the array has %d dimensions; 1 to 4 are supported", file->name, p[3]);
     if (file->size < 4 + 4 * (size_t)p[3])
         return attn__fail(context, ATTN_ERROR_FORMAT, "%s: byte %zu: the header is cut off", file->name, file->size);
     return ATTN_OK;
@@ -62,10 +62,10 @@ static attn_status check_pair(attn_context *context, const attn_named_bytes *ima
 {
     if (i->rank < 3)
         return attn__fail(context, ATTN_ERROR_FORMAT,
-                          "%s: byte 3: %d dimensions; images have 3 (number, rows, columns) or 4", images->name,
-                          i->rank);
+                          "%s: byte 3: the array has %d dimensions; expected 3 (number, rows, columns) or 4 for images",
+                          images->name, i->rank);
     if (l->rank != 1)
-        return refuse(context, ATTN_ERROR_FORMAT, labels, 3, "labels of dimension", l->rank, 1);
+        return refuse(context, ATTN_ERROR_FORMAT, labels, 3, "the number of dimensions of the labels is", l->rank, 1);
     if (i->dims[0] != l->dims[0])
         return attn__fail(context, ATTN_ERROR_FORMAT, "%s has %lld images, but %s has %lld labels", images->name,
                           (long long)i->dims[0], labels->name, (long long)l->dims[0]);
@@ -78,8 +78,8 @@ static attn_status check_label(attn_context *context, const attn_named_bytes *fi
     return classes <= 0 || label < classes
                ? ATTN_OK
                : attn__fail(context, ATTN_ERROR_FORMAT,
-                            "%s: byte %zu: label %d; there are %lld classes, counted from 0", file->name, offset, label,
-                            (long long)classes);
+                            "%s: byte %zu: the label is %d, but there are %lld classes, counted from 0", file->name,
+                            offset, label, (long long)classes);
 }
 
 attn_status attn_image_set_of_idx(attn_image_set **set, attn_context *context, const attn_named_bytes *images,
@@ -122,10 +122,13 @@ attn_status attn_image_set_add_cifar(attn_image_set *set, attn_context *context,
     attn_image_shape shape = attn_image_set_shape(set);
     unsigned char pixels[3 * PLANE];
     if (shape.width != 32 || shape.height != 32 || shape.channels != 3)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "%s: its images are 32 x 32 in colour, but those of the set are not", file->name);
+        return attn__fail(
+            context, ATTN_ERROR_ARGUMENT,
+            "%s: its images have 32 x 32 pixels and 3 channels, but those of the set have %lld x %lld and %lld",
+            file->name, (long long)shape.width, (long long)shape.height, (long long)shape.channels);
     if (file->size == 0 || file->size % RECORD != 0)
-        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: byte %zu: not a whole number of records of %d bytes",
+        return attn__fail(context, ATTN_ERROR_FORMAT,
+                          "%s: the file has %zu bytes; expected a positive multiple of %d, the size of a record",
                           file->name, file->size, (int)RECORD);
     attn_status status = ATTN_OK;
     for (size_t at = 0; status == ATTN_OK && at < file->size; at += RECORD) {

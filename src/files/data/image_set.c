@@ -45,13 +45,14 @@ attn_status attn_image_set_create(attn_image_set **set, attn_context *context, a
     *set = NULL;
     s.frames = s.frames ? s.frames : 1;
     if (s.frames < 1 || s.frames > MOST_FRAMES)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "videos of %lld frames; at most %d are supported",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the videos have %lld frames; 1 to %d are supported",
                           (long long)s.frames, (int)MOST_FRAMES);
     if (s.width < 1 || s.height < 1 || s.width > MOST_SIDE || s.height > MOST_SIDE ||
         (s.channels != 1 && s.channels != 3))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "images of %lld x %lld pixels with %lld channels; sides must be 1 to %d, and channels 1 or 3",
-                          (long long)s.width, (long long)s.height, (long long)s.channels, (int)MOST_SIDE);
+        return attn__fail(
+            context, ATTN_ERROR_ARGUMENT,
+            "the images have %lld x %lld pixels and %lld channels; sides must be 1 to %d, and channels 1 or 3",
+            (long long)s.width, (long long)s.height, (long long)s.channels, (int)MOST_SIDE);
     *set = attn__alloc_zero(context, sizeof **set);
     if (!*set)
         return ATTN_ERROR_MEMORY;
@@ -112,9 +113,12 @@ static void append(attn_image_set *set, item it)
 attn_status attn_image_set_add(attn_image_set *set, const unsigned char *pixels, int32_t label, uint64_t key)
 {
     ATTN__CALL(set->context);
-    if (label < 0 || label == INT32_MAX || set->is_a_part)
-        return attn__fail(set->context, ATTN_ERROR_ARGUMENT, "cannot add an image with label %d to a set%s", label,
-                          set->is_a_part ? " that is a part of another" : "");
+    if (set->is_a_part)
+        return attn__fail(set->context, ATTN_ERROR_ARGUMENT,
+                          "images cannot be added to a set that is a part of another");
+    if (label < 0 || label == INT32_MAX)
+        return attn__fail(set->context, ATTN_ERROR_ARGUMENT, "the label of an image is %d; it must be 0 to %d", label,
+                          (int)INT32_MAX - 1);
     attn_status status = reserve(set, set->n + 1);
     unsigned char *copy = status == ATTN_OK ? pixels_new(set) : NULL;
     if (!copy)
@@ -210,9 +214,10 @@ attn_status attn_image_set_split(attn_image_set **train, attn_image_set **valid,
         if (wanted[p])
             *wanted[p] = NULL;
     if (!(valid_share >= 0 && test_share >= 0 && valid_share + test_share < 1))
-        return attn__fail(all->context, ATTN_ERROR_ARGUMENT,
-                          "split: shares %g for validation and %g for test leave nothing to train on", valid_share,
-                          test_share);
+        return attn__fail(
+            all->context, ATTN_ERROR_ARGUMENT,
+            "split: the shares are %g for validation and %g for test; each must be at least 0, and their sum below 1",
+            valid_share, test_share);
     for (int64_t i = 0; i < all->n; i++)
         counts[part_of(&all->items[i], seed, valid_share, test_share)]++;
     for (int p = 0; p < PARTS && status == ATTN_OK; p++) {

@@ -128,8 +128,8 @@ static attn_status take_line(reader *r)
     char *end;
     double probability = attn__real_of_text(r->field[2], &end);
     if (*end || end == r->field[2] || !(probability >= 0 && probability <= 1))
-        return attn__fail(r->lexicon->context, ATTN_ERROR_FORMAT, "%s:%lld: \"%.64s\" is not a probability", r->name,
-                          (long long)r->number, r->field[2]);
+        return attn__fail(r->lexicon->context, ATTN_ERROR_FORMAT, "%s:%lld: \"%.64s\" is not a probability from 0 to 1",
+                          r->name, (long long)r->number, r->field[2]);
     if (strcmp(r->field[0], "NULL") == 0 || strcmp(r->field[1], "NULL") == 0)
         return ATTN_OK;
     int32_t target = token(r, r->lexicon->target, r->field[0], "target");
@@ -145,7 +145,7 @@ static attn_status read_line(reader *r, const char *line, size_t length)
                           "%s:%lld: the line has %zu bytes; at most %d are supported", r->name, (long long)r->number,
                           length, MOST_LINE);
     if (memchr(line, '\0', length))
-        return refuse(r, "a byte 0");
+        return refuse(r, "the line has a zero byte");
     size_t bad = attn__utf8_first_invalid(line, length);
     if (bad != SIZE_MAX)
         return attn__fail(r->lexicon->context, ATTN_ERROR_FORMAT, "%s:%lld: invalid UTF-8 at byte %zu", r->name,

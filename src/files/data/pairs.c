@@ -172,7 +172,7 @@ static attn_status take_line(reader *r, const char *line, size_t length)
         }
     }
     if (!sides[0] || !sides[1])
-        return fail_line(r, "no tab between two sentences");
+        return fail_line(r, "expected a tab between two sentences");
     attn_pair *pair = &r->pairs->items[r->pairs->n];
     const char **texts[] = {&pair->source, &pair->target};
     uint64_t unused, *const hashes[] = {&r->pairs->hashes[r->pairs->n], &unused};
@@ -184,7 +184,8 @@ static attn_status take_line(reader *r, const char *line, size_t length)
     if (status != ATTN_OK)
         return status;
     if (!pair->source || !pair->target)
-        return fail_line(r, pair->source ? "nothing after the tab" : "nothing before the tab");
+        return fail_line(r, pair->source ? "the sentence after the tab is missing"
+                                         : "the sentence before the tab is missing");
     r->pairs->n++;
     return ATTN_OK;
 }

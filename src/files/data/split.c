@@ -43,10 +43,13 @@ attn_status attn_pairs_split(attn_pairs **train, attn_pairs **valid, attn_pairs 
             *wanted[p] = NULL;
     if (status != ATTN_OK)
         return status;
-    if (!(by.valid + by.test < 1) || by.train_examples < 0)
+    if (by.train_examples < 0)
+        return attn__fail(all->context, ATTN_ERROR_ARGUMENT, "split: train_examples is %lld; it must not be negative",
+                          (long long)by.train_examples);
+    if (!(by.valid + by.test < 1))
         return attn__fail(all->context, ATTN_ERROR_ARGUMENT,
-                          "split: shares %g for validation and %g for test leave nothing to train on", by.valid,
-                          by.test);
+                          "split: the shares are %g for validation and %g for test; their sum must be below 1",
+                          by.valid, by.test);
     for (int64_t i = 0; i < all->n; i++)
         counts[part_of(&by, all, i)]++;
     for (int p = 0; p < PARTS && status == ATTN_OK; p++)

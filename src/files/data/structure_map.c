@@ -53,7 +53,7 @@ static attn_status judge(const attn_structure *s, const fit *f, int64_t n)
         return ATTN_OK;
     return attn__fail(
         s->context, ATTN_ERROR_FORMAT,
-        "%s%s is another protein: %lld of its residues align with the query (at least %lld must), %.0f %% of these are "
+        "%s%s does not match the query: %lld of its residues align with it (at least %lld must), %.0f %% of these are "
         "identical (at least 50 %% must be), and %.2g alignments as good are expected by chance (at most %g may be)",
         f->chain->name[0] ? "chain " : "the chain without a name", f->chain->name, (long long)f->aligned,
         (long long)(shorter + 1) / 2, f->aligned ? 100 * (double)f->equal / (double)f->aligned : 0, expected,

@@ -104,14 +104,14 @@ static attn_status fail_line(const reader *r, const char *what)
 static attn_status read_token(reader *r, const char *line, size_t length)
 {
     if (length == 0)
-        return fail_line(r, "an empty line");
+        return fail_line(r, "the line is empty; expected a token");
     if (length > 4096)
-        return fail_line(r, "a token longer than 4096 bytes");
+        return fail_line(r, "the token has more than 4096 bytes");
     for (size_t i = 0; i < length; i++)
         if ((unsigned char)line[i] <= ' ')
-            return fail_line(r, "a token with a space or a control character");
+            return fail_line(r, "the token has a space or a control character");
     if (attn__utf8_first_invalid(line, length) != SIZE_MAX)
-        return fail_line(r, "invalid UTF-8");
+        return fail_line(r, "the token is not UTF-8");
     if (attn__words_find(&r->words, line, length) >= 0)
         return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": \"%.*s\" is on line %d too", r->name,
                           r->words.n + 1, (int)length, line, attn__words_find(&r->words, line, length) + 1);
@@ -126,7 +126,7 @@ static attn_status read_tokens(reader *r, const char *text, size_t size)
     for (size_t at = 0; at < size && status == ATTN_OK;) {
         const char *line = text + at, *end = memchr(line, '\n', size - at);
         if (!end)
-            return fail_line(r, "no newline at the end: the file is cut off");
+            return fail_line(r, "the last line has no newline: the file is cut off");
         status = read_token(r, line, (size_t)(end - line));
         at = (size_t)(end - text) + 1;
     }

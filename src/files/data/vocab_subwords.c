@@ -16,7 +16,8 @@ static attn_status collect(attn__word *words, const attn__subword *subword, attn
         const char *piece = attn__subword_piece(subword, i, &length, &kind);
         if (length == 0 || length > UINT16_MAX || memchr(piece, 0, length))
             return attn__fail(context, ATTN_ERROR_FORMAT,
-                              "%s: piece %" PRId64 " is empty, too long or holds a zero byte", name, i);
+                              "%s: piece %" PRId64 " is empty, longer than %d bytes or has a zero byte", name, i,
+                              UINT16_MAX);
         words[i] = (attn__word){piece, (uint32_t)length, 0};
     }
     return ATTN_OK;

@@ -29,6 +29,7 @@ static attn_status check_bounds(const attn__input *text, int depth, size_t value
     int level = 0;
     size_t count = 0;
     bool in_string = false;
+    char what[80] = "";
     for (size_t i = 0; i < text->size; i++) {
         char c = (char)text->data[i];
         at.column++;
@@ -43,9 +44,11 @@ static attn_status check_bounds(const attn__input *text, int depth, size_t value
         level += (c == '{' || c == '[') - (c == '}' || c == ']');
         count += c == '{' || c == '[' || c == ',';
         if (level > depth)
-            return fail_at(text, at, offset ? offset + i : 0, "nested too deep");
-        if (count > values)
-            return fail_at(text, at, offset ? offset + i : 0, "too many values");
+            snprintf(what, sizeof what, "values are nested too deep; at most %d levels are supported", depth);
+        else if (count > values)
+            snprintf(what, sizeof what, "there are too many values; at most %zu are supported", values);
+        if (what[0])
+            return fail_at(text, at, offset ? offset + i : 0, what);
     }
     return ATTN_OK;
 }
@@ -162,7 +165,7 @@ static frame frame_of(const json_t *json, size_t prefix)
 
 static attn_status fail_key(const attn__input *text, const char *key, const char *what)
 {
-    return attn__fail(text->context, ATTN_ERROR_FORMAT, "%s: key \"%.100s\": %s", text->name, key, what);
+    return attn__fail(text->context, ATTN_ERROR_FORMAT, "%s: key \"%.100s\" %s", text->name, key, what);
 }
 
 /* Gets the next member or element and appends its name to the prefix in `key`. After the last one, *value is NULL. */
@@ -205,10 +208,10 @@ attn_status attn__json_to_config(const attn__input *text, const json_t *object, 
             depth--;
         } else if (status == ATTN_OK && !has_members(value)) {
             /* a key may occur twice, because a key with a dot, "a.b", equals the name of the member b of a */
-            status = attn_config_get(config, key) ? fail_key(text, key, "given twice")
+            status = attn_config_get(config, key) ? fail_key(text, key, "is given twice")
                                                   : set_scalar(text, value, key, config);
         } else if (status == ATTN_OK && ++depth == MAX_DEPTH) {
-            return fail_key(text, key, "nested too deep");
+            return fail_key(text, key, "is nested too deep; at most 64 levels are supported");
         } else if (status == ATTN_OK) {
             size_t length = strlen(key);
             key[length] = '.';

@@ -77,7 +77,10 @@ static attn_status find_end(const stream *s, extent *e)
         level += opens - closes;
         values += c == ',' && (level != 1 || e->skip == 0 || e->skip_end > 0);
         if (level > MAX_DEPTH || values > MAX_VALUES || at - s->at > MAX_TEXT)
-            return fail(s, at, level > MAX_DEPTH ? "nested too deep" : "too many values in one element");
+            return fail(s, at,
+                        level > MAX_DEPTH     ? "values are nested too deep; at most 16 levels are supported"
+                        : values > MAX_VALUES ? "one element has too many values; at most 1048576 are supported"
+                                              : "one element is too long; at most 268435456 bytes are supported");
     }
     e->end = at < s->text->size ? at : s->text->size;
     return ATTN_OK;
@@ -155,7 +158,7 @@ static attn_status read_members(stream *s, char close, attn_status (*one)(stream
             return status;
         int next = peek(s);
         if (next != close && next != ',')
-            return fail(s, s->at, next < 0 ? "the file ends here" : "expected a comma or a bracket");
+            return fail(s, s->at, next < 0 ? "the file ends within a list or object" : "expected a comma or a bracket");
         s->at++;
         if (next == close)
             return ATTN_OK;

@@ -115,9 +115,9 @@ static void begin_value(attn_json *json, const char *key)
 {
     bool in_object = json->depth > 0 && json->closing[json->depth - 1] == '}';
     if (in_object != (key != NULL))
-        misuse(json, in_object ? "a member without a key" : "a key outside an object");
+        misuse(json, in_object ? "a member needs a key" : "a key is given outside of an object");
     if (json->depth == 0 && json->filled[0])
-        misuse(json, "a second value at the top");
+        misuse(json, "a second value follows the first; a text has one value");
     if (json->filled[json->depth])
         put(json, ",", 1);
     json->filled[json->depth] = true;
@@ -134,7 +134,7 @@ static void open_group(attn_json *json, const char *key, const char *brackets)
     begin_value(json, key);
     put(json, brackets, 1);
     if (json->depth == ATTN_JSON_DEPTH) {
-        misuse(json, "nested too deep");
+        misuse(json, "values are nested too deep; at most 32 levels are supported");
         return;
     }
     json->closing[json->depth++] = brackets[1];
@@ -159,7 +159,7 @@ void attn_json_array(attn_json *json, const char *key)
 void attn_json_end(attn_json *json)
 {
     if (json->depth == 0) {
-        misuse(json, "an end without a beginning");
+        misuse(json, "attn_json_end was called without an open object or array");
         return;
     }
     bool filled = json->filled[json->depth];
@@ -264,7 +264,7 @@ attn_status attn_json_finish(attn_json *json, const char **text)
 {
     *text = NULL;
     if (json->depth > 0 || !json->filled[0])
-        misuse(json, json->depth > 0 ? "finished inside an object or array" : "finished without a value");
+        misuse(json, json->depth > 0 ? "an object or array is still open" : "no value was written");
     put(json, "\n", 1);
     if (json->status == ATTN_OK)
         *text = json->out.data;

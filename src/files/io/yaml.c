@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <yaml.h>
@@ -156,6 +157,13 @@ static json_t *scalar_of(const reading *r, const yaml_event_t *event)
 
 /* --------------------------------------------------------------------------------------------- the tree */
 
+static attn_status refuse_depth(const reading *r)
+{
+    char what[80];
+    snprintf(what, sizeof what, "values are nested too deep; at most %d levels are supported", r->most_depth);
+    return refuse(r, what);
+}
+
 /* Adds a value to the open mapping or sequence, which then owns the value. If this fails, the value is freed. */
 static attn_status place(reading *r, json_t *value)
 {
@@ -163,8 +171,10 @@ static attn_status place(reading *r, json_t *value)
     if (!value)
         return attn__fail_memory(r->text->context, r->text->size);
     if (++r->values > r->most_values) {
+        char what[80];
         json_decref(value);
-        return refuse(r, "too many values");
+        snprintf(what, sizeof what, "there are too many values; at most %zu are supported", r->most_values);
+        return refuse(r, what);
     }
     if (json_is_array(r->open[in]))
         return json_array_append_new(r->open[in], value) == 0 ? ATTN_OK
@@ -216,18 +226,19 @@ static attn_status take_alias(reading *r)
 {
     json_t *value = json_object_get(r->anchored, (const char *)r->event.data.alias.anchor);
     if (r->depth + measure(value, &r->values) > r->most_depth)
-        return refuse(r, "nested too deep");
+        return refuse_depth(r);
     const bool is_key = json_is_object(r->open[r->depth - 1]) && !r->key[r->depth - 1];
     if (is_key)
         return refuse(r, "a key must be a scalar");
-    return value ? place(r, json_incref(value)) : refuse(r, "the anchor of this alias must be complete before it");
+    return value ? place(r, json_incref(value))
+                 : refuse(r, "the anchor of this alias is missing, or does not end before the alias");
 }
 
 static attn_status begin(reading *r, json_t *value, const yaml_char_t *anchor)
 {
     if (r->depth >= r->most_depth) {
         json_decref(value);
-        return refuse(r, "nested too deep");
+        return refuse_depth(r);
     }
     if (r->depth > 0 && json_is_object(r->open[r->depth - 1]) && !r->key[r->depth - 1]) {
         json_decref(value);
@@ -260,7 +271,7 @@ static attn_status take_scalar(reading *r)
     *length = replace_all(text, *length, stood_for, text);
     text[*length] = '\0';
     if (strlen(text) != *length)
-        return refuse(r, "a zero byte in a scalar");
+        return refuse(r, "a scalar has a zero byte");
     if (json_is_array(r->open[r->depth - 1]) || r->key[r->depth - 1]) {
         json_t *value = scalar_of(r, &r->event);
         attn_status status = value ? note_anchor(r, (const char *)r->event.data.scalar.anchor, value) : ATTN_OK;

@@ -16,7 +16,8 @@ bool attn__aligned_reserve(attn__aligned_text *text, size_t more)
     if (capacity < 256)
         capacity = 256;
     if (capacity > INT32_MAX) {
-        text->status = attn__fail(text->context, ATTN_ERROR_ARGUMENT, "a text has 2^31 bytes or more when normalized");
+        text->status = attn__fail(text->context, ATTN_ERROR_ARGUMENT,
+                                  "a normalized text needs more than the limit of 2147483647 bytes");
         return false;
     }
     char *bytes = attn__realloc(text->context, text->bytes, capacity);

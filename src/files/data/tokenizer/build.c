@@ -23,7 +23,8 @@ static attn_status set_text(attn__tokenizer *t, const char *name, const char *te
     char *texts = t->texts;
     size_t need = t->texts_size + length + 1;
     if (need > UINT32_MAX)
-        return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: the tokens have more than 4 GB", name);
+        return attn__fail(t->context, ATTN_ERROR_FORMAT,
+                          "%s: the texts of the tokens need %zu bytes; at most 4294967295 are supported", name, need);
     if (need > t->texts_capacity) {
         size_t capacity = 2 * need + 1024;
         texts = attn__realloc(t->context, t->texts, capacity);

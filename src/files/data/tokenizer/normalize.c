@@ -241,8 +241,10 @@ static void replace(const attn__normalize_step *n, attn__aligned_text *out, cons
     }
     attn__aligned_copy(out, in, done, in->n);
     if (steps <= 0 && out->status == ATTN_OK)
-        out->status =
-            attn__fail(out->context, ATTN_ERROR_FORMAT, "the normalizer Replace: its pattern tries too many ways");
+        out->status = attn__fail(
+            out->context, ATTN_ERROR_FORMAT,
+            "the pattern of the normalizer Replace takes more than the limit of %lld steps for a text of %zu bytes",
+            (long long)attn__regex_steps(in->n), in->n);
 }
 
 /* Returns the replacement of the shortest prefix that the trie has, or NULL. Units are those of the library Darts. */

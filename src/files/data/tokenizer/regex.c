@@ -198,7 +198,7 @@ static attn_status parse_escape(compiler *c, bool *single, uint32_t *code)
         return ATTN_OK;
     }
     if ((letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') || (letter >= '0' && letter <= '9'))
-        return refuse(c, "an escape");
+        return refuse(c, "an unknown escape");
     *code = take_code(c);
     return ATTN_OK;
 }
@@ -351,7 +351,7 @@ static attn_status parse_group(compiler *c, int32_t *begin, int32_t *end)
     } else if (at(c, "?") || at(c, "*"))
         return refuse(c, "a group of an unknown kind");
     if (++c->depth > MOST_DEPTH)
-        return refuse(c, "groups that are nested too deep");
+        return refuse(c, "groups that are nested more than 32 deep");
     attn_status status = add_node(c, outer, end);
     int32_t after = *end;
     if (status == ATTN_OK && outer.kind != JUMP)
@@ -371,7 +371,7 @@ static attn_status parse_group(compiler *c, int32_t *begin, int32_t *end)
     }
     if (take(c, "?")) {
         if (outer.kind == AHEAD || (c->at < c->end && strchr("*+?{", *c->at)))
-            return refuse(c, "a quantifier");
+            return refuse(c, outer.kind == AHEAD ? "a lookahead with a quantifier" : "a quantifier of a quantifier");
         int32_t split = -1;
         status = add_node(c, (node){.kind = SPLIT, .inner = *end}, &split);
         if (status == ATTN_OK && outer.kind != JUMP) {
@@ -389,7 +389,7 @@ static attn_status parse_group(compiler *c, int32_t *begin, int32_t *end)
             *begin = split;
         }
     } else if (c->at < c->end && strchr("*+{", *c->at))
-        return refuse(c, "a group that repeats");
+        return refuse(c, "a quantifier *, + or { behind a group");
     return status;
 }
 

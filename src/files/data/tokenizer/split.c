@@ -144,8 +144,10 @@ static void split_piece(const attn__splitter *s, attn__pieces *out, size_t offse
     receive(&k, done, size, false);
     flush(&k);
     if (c.steps <= 0 && out->text.status == ATTN_OK)
-        out->text.status = attn__fail(out->text.context, ATTN_ERROR_FORMAT,
-                                      "the pre-tokenizer Split: its pattern tries too many ways");
+        out->text.status = attn__fail(
+            out->text.context, ATTN_ERROR_FORMAT,
+            "the pattern of the pre-tokenizer Split takes more than the limit of %lld steps for a text of %zu bytes",
+            (long long)attn__regex_steps(size), size);
 }
 
 /* Writes the piece with the splitter's changes of its text. */

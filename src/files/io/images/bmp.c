@@ -74,7 +74,8 @@ static size_t row_bytes(const header *h)
 static attn_status check(const attn__input *input, header *h, int64_t limit)
 {
     if (h->width < 0)
-        return attn__input_fail(input, ATTN_ERROR_FORMAT, 18, "bmp: the width is negative");
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, 18, "bmp: the width is %lld; it must not be negative",
+                                (long long)h->width);
     attn_status status = attn__raster_check(input, (uint64_t)h->width, (uint64_t)h->height, limit);
     if (status != ATTN_OK)
         return status;
@@ -86,7 +87,9 @@ static attn_status check(const attn__input *input, header *h, int64_t limit)
     if (h->colours == 0)
         h->colours = most;
     if (h->colours > most || h->palette > input->size || (input->size - h->palette) / 4 < h->colours)
-        return attn__input_fail(input, ATTN_ERROR_FORMAT, 46, "bmp: the palette of %u colours is missing", h->colours);
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, 46,
+                                "bmp: the palette of %u colours is cut off, or has more than %u colours", h->colours,
+                                most);
     return ATTN_OK;
 }
 

@@ -21,9 +21,10 @@ attn_status attn_image_alloc(attn_image *image, attn_context *context, int64_t w
     *image = (attn_image){0};
     if (width < 1 || height < 1 || width > ATTN__IMAGE_SIDE || height > ATTN__IMAGE_SIDE ||
         (channels != 1 && channels != 3))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "an image of %lld x %lld pixels with %d channels; sides must be 1 to %d, and channels 1 or 3",
-                          (long long)width, (long long)height, channels, (int)ATTN__IMAGE_SIDE);
+        return attn__fail(
+            context, ATTN_ERROR_ARGUMENT,
+            "the image has %lld x %lld pixels and %d channels; sides must be 1 to %d, and channels 1 or 3",
+            (long long)width, (long long)height, channels, (int)ATTN__IMAGE_SIDE);
     size_t size = attn__size_mul(attn__size_mul((size_t)width, (size_t)height), (size_t)channels);
     unsigned char *pixels = attn__alloc_zero(context, size);
     if (!pixels)

@@ -147,8 +147,9 @@ attn_status attn_image_resize(attn_image *to, attn_context *context, const attn_
     *to = (attn_image){0};
     attn_status status = attn__check_choice(context, "the filter of a picture", (int)filter, ATTN_IMAGE_FILTER_BICUBIC);
     if (status == ATTN_OK && (from->width < 1 || from->height < 1))
-        status = attn__fail(context, ATTN_ERROR_ARGUMENT, "a picture of %lld x %lld pixels cannot be resized",
-                            (long long)from->width, (long long)from->height);
+        status =
+            attn__fail(context, ATTN_ERROR_ARGUMENT, "the picture has %lld x %lld pixels; each side must be at least 1",
+                       (long long)from->width, (long long)from->height);
     if (status == ATTN_OK)
         status = attn_image_alloc(to, context, width, height, from->channels);
     if (status == ATTN_OK)
@@ -229,8 +230,9 @@ attn_status attn__image_fit(attn_image *to, attn_context *context, const attn_im
     if (width < 1 || height < 1 || wide > ATTN__IMAGE_SIDE || high > ATTN__IMAGE_SIDE || wide < width ||
         high < height || from->width < 1 || from->height < 1)
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "a picture of %lld x %lld pixels cannot be fitted to %lld x %lld", (long long)from->width,
-                          (long long)from->height, (long long)width, (long long)height);
+                          "a picture of %lld x %lld pixels cannot be fitted to %lld x %lld; each side must be 1 to %d",
+                          (long long)from->width, (long long)from->height, (long long)width, (long long)height,
+                          (int)ATTN__IMAGE_SIDE);
     /* true: the width becomes `wide`, and the height at least `high`; false: the height becomes `high`, and the width
      * at least `wide` */
     bool by_width = wide * from->height >= high * from->width;

@@ -7,10 +7,11 @@
 static attn_status check(attn_context *context, const attn_image *images, int64_t n, int64_t gap, int64_t zoom)
 {
     if (n < 1 || gap < 0 || zoom < 0 || gap > 1000 || zoom > 1000)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "a sheet of %lld images, %lld pixels apart and %lld times as large, is not possible; "
-                          "it has at least 1 image, and the distance and the factor are 0 to 1000",
-                          (long long)n, (long long)gap, (long long)zoom);
+        return attn__fail(
+            context, ATTN_ERROR_ARGUMENT,
+            "a sheet of %lld images, %lld pixels apart and %lld times as large, is requested; it must have at "
+            "least 1 image, and the distance and the factor must be 0 to 1000",
+            (long long)n, (long long)gap, (long long)zoom);
     for (int64_t i = 1; i < n; i++) {
         if (images[i].width != images[0].width || images[i].height != images[0].height ||
             images[i].channels != images[0].channels)

@@ -78,7 +78,7 @@ static void on_progress(j_common_ptr jpeg)
 {
     reader *r = reader_of(jpeg);
     if (r->jpeg.input_scan_number > MOST_SCANS)
-        refuse(r, ATTN_ERROR_UNSUPPORTED, "more than 200 scans");
+        refuse(r, ATTN_ERROR_UNSUPPORTED, "the file has more than 200 scans, the limit");
 }
 
 /* ---------------------------------------------------------------------------------------------- reading */

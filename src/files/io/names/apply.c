@@ -62,7 +62,10 @@ static attn_status use_rule(work *w, const attn__rule *rule, const attn__array *
     char target[ATTN__NAME_MOST + 1];
     made item = {.target = target, .array = *array, .rule = rule, .join = attn__rule_gathers(rule)};
     if (!attn__rule_target(rule, name, groups, target))
-        return fail(w, rule->line, "the rule makes no valid name of \"%.200s\"", array->name);
+        return fail(
+            w, rule->line,
+            "the name that the rule makes of \"%.200s\" is empty, longer than 1024 bytes or has a number below 0",
+            array->name);
     attn_status status = attn__rule_operate(rule, w->findings, &item.array);
     return status == ATTN_OK ? add_made(w, &item) : status;
 }
@@ -185,7 +188,7 @@ static attn_status check_slices(const work *w, const made *first, int64_t n)
 {
     const attn__operation *join = first->join;
     if (join->kind == ATTN__JOIN && join->axis >= first->array.rank)
-        return fail(w, first->rule->line, "\"%.200s\" does not have the axis to join along", first->target);
+        return fail(w, first->rule->line, "\"%.200s\" does not have the axis that the rule joins along", first->target);
     for (int64_t i = 0; i < n; i++) {
         const made *slice = &first[i];
         int64_t shape[ATTN_MAX_RANK];
@@ -196,7 +199,9 @@ static attn_status check_slices(const work *w, const made *first, int64_t n)
             slice->array.rank != first->array.rank ||
             (first->array.rank > 0 &&
              memcmp(shape, first->array.shape, (size_t)first->array.rank * sizeof *shape) != 0))
-            return fail(w, slice->rule->line, "the slices of \"%.200s\" do not fit together", first->target);
+            return fail(w, slice->rule->line,
+                        "the slices of \"%.200s\" do not fit together: they need equal rules and shapes",
+                        first->target);
         if (slice->join->a != i)
             return fail(w, slice->rule->line,
                         slice->join->a < i ? "\"%.200s\" has a slice twice" : "\"%.200s\" has a slice missing",

@@ -70,9 +70,10 @@ static attn_status transpose(attn__findings *findings, const attn__rule *rule, a
 static attn_status part(attn__findings *findings, const attn__rule *rule, const attn__operation *o, attn__array *array)
 {
     if (o->axis >= array->rank)
-        return fail(findings, rule, array, "it does not have this axis");
+        return fail(findings, rule, array, "the tensor does not have the axis that the rule gives");
     if (array->shape[o->axis] % o->b != 0)
-        return fail(findings, rule, array, "its axis cannot be divided into so many equal parts");
+        return fail(findings, rule, array,
+                    "the length of the axis is not divisible by the number of parts that the rule gives");
     int64_t length = array->shape[o->axis] / o->b;
     skip(array, o->axis, o->a * length, length);
     return ATTN_OK;
@@ -81,10 +82,10 @@ static attn_status part(attn__findings *findings, const attn__rule *rule, const 
 static attn_status rows(attn__findings *findings, const attn__rule *rule, const attn__operation *o, attn__array *array)
 {
     if (array->rank < 1)
-        return fail(findings, rule, array, "it has no rows");
+        return fail(findings, rule, array, "the tensor has no axes, and so no rows to take");
     int64_t end = o->b == INT64_MAX ? array->shape[0] : o->b;
     if (end > array->shape[0] || o->a >= end)
-        return fail(findings, rule, array, "it has fewer rows");
+        return fail(findings, rule, array, "the tensor has fewer rows than the rule takes");
     skip(array, 0, o->a, end - o->a);
     return ATTN_OK;
 }
@@ -119,7 +120,7 @@ static attn_status reshape(attn__findings *findings, const attn__rule *rule, con
         else
             known = attn__size_mul(known, (size_t)o->shape[i]);
     if (open < 0 ? known != count : known == 0 || count % known != 0)
-        return fail(findings, rule, array, "its number of elements differs from that of the shape");
+        return fail(findings, rule, array, "the number of elements differs from that of the shape that the rule gives");
     attn_status status = is_dense(array) ? ATTN_OK : make_own(findings, rule, array);
     if (status != ATTN_OK)
         return status;

@@ -122,7 +122,7 @@ static void take_group(compiler *c)
     if (c->at < c->end && *c->at == '?')
         fail(c, "( must not be followed by ?");
     if (group >= ATTN__GROUPS || ++c->depth > DEPTH_MOST) {
-        fail(c, "more than 9 groups");
+        fail(c, "it has more than 9 groups, the limit");
         return;
     }
     insert(c, c->n, GROUP)->a = 2 * group;
@@ -199,7 +199,8 @@ attn_status attn__pattern_create(attn__pattern **pattern, attn_context *context,
 {
     compiler c = {.at = text, .end = text + size};
     *pattern = NULL;
-    *wrong = size > ATTN__PATTERN_MOST || memchr(text, 0, size) ? "it is longer than 256 bytes, or holds a 0" : NULL;
+    *wrong =
+        size > ATTN__PATTERN_MOST || memchr(text, 0, size) ? "it is longer than 256 bytes, or has a zero byte" : NULL;
     if (*wrong)
         return ATTN_ERROR_FORMAT;
     c.code = attn__alloc(context, CODE_MOST * sizeof *c.code);

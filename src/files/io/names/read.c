@@ -30,7 +30,7 @@ static attn_status split(line *l, char *text)
     l->n = 0;
     for (char *at = text + strspn(text, " \t\r"); *at && *at != '#'; at += strspn(at, " \t\r")) {
         if (l->n == WORDS_MOST)
-            return fail(l, "more than 32 words", "");
+            return fail(l, "the line has more than 32 words, the limit", "");
         l->words[l->n++] = at;
         at += strcspn(at, " \t\r");
         if (*at)
@@ -143,14 +143,16 @@ static attn_status read_operation(const line *l, int *at, attn__rule *rule, bool
         if (strcmp(word, known[i].name) != 0)
             continue;
         if (rule->n == ATTN__OPERATIONS)
-            return fail(l, "more than 8 operations", "");
+            return fail(l, "the rule has more than 8 operations, the limit", "");
         if (attn__rule_gathers(rule))
             return fail(l, "join, add and same must be the last operation", word);
         attn__operation *o = &rule->operations[rule->n++];
         *o = (attn__operation){.kind = (attn__operation_kind)i};
         return known[i].read ? known[i].read(l, at, o) : ATTN_OK;
     }
-    return fail(l, "there is no such operation", word);
+    return fail(l,
+                "expected transpose, part, rows, join, add, reshape, squeeze, scale, append-zero-row, same or default",
+                word);
 }
 
 /* ------------------------------------------------------------------------------------------------ rules */
@@ -230,7 +232,7 @@ static attn_status add_rule(const line *l)
     if (l->n < 2)
         return fail(l, "expected a rule: a pattern, a target and operations", l->words[0]);
     if (names->n == RULES_MOST)
-        return fail(l, "more than 4096 rules", "");
+        return fail(l, "the file has more than 4096 rules, the limit", "");
     attn__rule *rules = attn__grow(names->context, names->rules, names->n, sizeof *rules);
     if (!rules)
         return ATTN_ERROR_MEMORY;
@@ -239,7 +241,8 @@ static attn_status add_rule(const line *l)
     *rule = (attn__rule){.line = l->number};
     attn_status status = compile(l, l->words[0], &rule->pattern);
     if (status == ATTN_OK && strcmp(l->words[1], "-") == 0)
-        return l->n == 2 ? ATTN_OK : fail(l, "a rule with the target - must end there", l->words[2]);
+        return l->n == 2 ? ATTN_OK
+                         : fail(l, "the target - drops the tensor, so no operation may follow it", l->words[2]);
     if (status == ATTN_OK) {
         rule->target = attn__strdup(names->context, l->words[1]);
         status = rule->target ? check_target(l, rule) : ATTN_ERROR_MEMORY;
@@ -351,7 +354,7 @@ static attn_status take_lines(attn_name_map *names, char *text)
         else if (l.n != 3 || strcmp(l.words[0], "attn") != 0 || strcmp(l.words[1], "names") != 0)
             status = fail(&l, "expected \"attn names 1\" on the first line of a names file", "");
         else if (strcmp(l.words[2], "1") != 0)
-            status = fail(&l, "this version of names files is not supported", l.words[2]);
+            status = fail(&l, "only version 1 of names files is supported", l.words[2]);
         begun = true;
     }
     if (status == ATTN_OK && !begun)
