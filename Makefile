@@ -127,7 +127,7 @@ package: all
 wheel: all
 	sh scripts/wheel $(BUILD)
 
-# For every Linux since 2014, x86-64 and aarch64; downloads zig and the sources of four libraries.
+# For every Linux since 2014, x86-64 and aarch64; downloads zig and the sources of the libraries that are linked in.
 wheels: all
 	sh scripts/wheels
 	sh scripts/check-wheels

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #define fail_msg(...)                    (printf(__VA_ARGS__), puts(""), fflush(stdout), exit(1))
+#define _fail(file, line)                fail_msg("%s:%d", file, line)
 #define plain_assert(holds, what)        ((holds) ? (void)0 : fail_msg("%s:%d: %s", __FILE__, __LINE__, what))
 #define assert_true(x)                   plain_assert(x, #x)
 #define assert_false(x)                  plain_assert(!(x), "!(" #x ")")
