@@ -380,7 +380,7 @@ static void wrong_indices_of_a_bias_are_refused(void **state)
 {
     (void)state;
     const char *const words[] = {"but the problem has no bias", "bias_index.rows is 0", "overflows",
-                                 "share the rows of a table", "with those of another BATCH index"};
+                                 "share the rows of a table", "with the table of another BATCH index"};
     for (int i = 0; i < 5; i++) {
         small s;
         attn_plan *plan;

@@ -126,8 +126,8 @@ static attn_status check(attn_context *context, const attn_partials *s, int64_t 
                           "partials of type %s are not supported; expected f32, bf16 or f64",
                           attn_dtype_name(s->dtype));
     if ((unsigned)s->normalization > ATTN_NORMALIZATION_SIGMOID)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "partials: the normalization %d does not exist",
-                          (int)s->normalization);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "partials: normalization is %d; it must be between 0 and %d",
+                          (int)s->normalization, (int)ATTN_NORMALIZATION_SIGMOID);
     if (s->normalization == ATTN_NORMALIZATION_HARDMAX)
         return attn__fail(
             context, ATTN_ERROR_UNSUPPORTED,
