@@ -31,11 +31,11 @@ bool attn__msa_sizes_fit(const attn__msa *msa, attn_context *context, int64_t ba
 {
     if (batch < 1 || rows < 1 || cols < 1) {
         attn__fail(context, ATTN_ERROR_SHAPE,
-                   "an alignment needs at least one row and one token; found %lld x %lld x %lld", (long long)batch,
+                   "tokens: expected at least one alignment, row and column, found [%lld,%lld,%lld]", (long long)batch,
                    (long long)rows, (long long)cols);
     } else if (cols > msa->max_positions) {
         attn__fail(context, ATTN_ERROR_SHAPE,
-                   "a row has %lld tokens, but the model has positions for %lld, <cls> and %lld residues",
+                   "a row has %lld tokens, but the model has positions for at most %lld: <cls> and %lld residues",
                    (long long)cols, (long long)msa->max_positions, (long long)msa->max_positions - 1);
     } else if (msa->msa_positions && rows > attn_tensor_length(msa->msa_positions, 1)) {
         attn__fail(
@@ -53,7 +53,8 @@ bool attn__msa_tokens_check(const attn__msa *msa, attn_tape *tape, const attn_te
     attn_context *context = attn_tape_context(tape);
     *tokens = (attn__msa_tokens){.ids = ids};
     if (!ids || attn_tensor_rank(ids) != 3 || attn_tensor_dtype(ids) != ATTN_I32) {
-        attn__fail(context, ATTN_ERROR_SHAPE, "tokens: expected i32 [alignments,rows,columns]");
+        attn__fail(context, ATTN_ERROR_SHAPE, "tokens: expected i32 [alignments,rows,columns], found %s of %d axes",
+                   ids ? attn_dtype_name(attn_tensor_dtype(ids)) : "none", ids ? attn_tensor_rank(ids) : 0);
         return false;
     }
     tokens->batch = attn_tensor_length(ids, 0);
