@@ -18,9 +18,11 @@ static bool first_rows_are_longest(attn_tape *tape, const attn__msa_tokens *t)
     int64_t map = t->rows * t->cols;
     for (int64_t i = 0; keep && i < t->batch * map; i++) {
         if (keep[i] && !keep[i / map * map + i % t->cols]) {
-            attn__fail(attn_tape_context(tape), ATTN_ERROR_ARGUMENT,
-                       "alignment %lld: column %lld is padding in the first row but not in row %lld",
-                       (long long)(i / map), (long long)(i % t->cols), (long long)(i % map / t->cols));
+            attn__fail(
+                attn_tape_context(tape), ATTN_ERROR_ARGUMENT,
+                "alignment %lld: column %lld is padding in the first row but not in row %lld; the first row must be the "
+                "longest",
+                (long long)(i / map), (long long)(i % t->cols), (long long)(i % map / t->cols));
             return false;
         }
     }

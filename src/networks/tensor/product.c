@@ -329,7 +329,8 @@ static attn_status check_after(attn_context *context, const attn_product *p, boo
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
                           "product: bias is bf16 and c is f64; if c is f64, the bias must be f64 too");
     if (!attn__activation_exists((int)p->activation))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "product: there is no activation %d", (int)p->activation);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "product: activation is %d; it must be between 0 and %d",
+                          (int)p->activation, (int)ATTN_ACTIVATION_SILU);
     if (p->add && any)
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
                           "product: add cannot be used together with bias, activation, factor or residual");
