@@ -147,7 +147,7 @@ def _table(path: str) -> Tuple[Dict[str, Any], str]:
             continue  # a column that holds words
     x, *others = list(found) or [""]
     if not others:
-        raise ArgumentError(f"{path}: expected two columns of numbers")
+        raise ArgumentError(f"{path}: expected at least two columns of numbers, found {len(found)}")
     losses = [name for name in others if name.endswith("loss")]
     return {name: (found[x], found[name]) for name in losses or others}, x
 

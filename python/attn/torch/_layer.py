@@ -82,7 +82,7 @@ class Layer(torch.nn.Module):
     def forward(self, *inputs: Any, outputs: Optional[Sequence[str]] = None, **named: Any) -> Any:
         if _ops.in_transform() or _ops.in_forward_mode() or _ops.tracing():
             raise UnsupportedError("an attn.torch.Layer does not support torch.func (vmap, grad, jvp, functionalize), forward mode and "
-                                   "torch.jit.trace; backward() and torch.autograd.grad go through it, and torch.compile around it")
+                                   "torch.jit.trace; supported are backward(), torch.autograd.grad, and torch.compile of code that calls it")
         model = self.attn_model
         given = model._by_name(inputs, named)
         for name, x in given.items():

@@ -95,8 +95,8 @@ def _nested(query: Any, key: Any, value: Any, mask: Optional[Tensor], dropout_p:
             kind = f"is nested, {x.layout} of {x.dim()} axes" if x.is_nested else f"is a tensor {tuple(x.shape)}"
             raise ArgumentError(f"{name} {kind}; expected nested tensors of the jagged layout, [B,H,j,E] or [B,j,E]")
         if x._ragged_idx != x.dim() - 2 or x.lengths() is not None:
-            raise UnsupportedError(f"{name} is a nested tensor with gaps between its sequences, or whose axis of sequences is "
-                                   "another than -2; x.contiguous() has no gaps")
+            raise UnsupportedError(f"{name} is a nested tensor with gaps between its sequences, or its axis of sequences is "
+                                   "not -2; x.contiguous() has no gaps")
         ends.append(x.offsets().to(torch.int32))
         packed.append(x.values().transpose(0, 1) if x.dim() == 4 else x.values().unsqueeze(1))
     if ends[1] is not ends[2] and not torch.equal(ends[1], ends[2]):
