@@ -219,17 +219,17 @@ printf 'version https://git-lfs.example/spec/v1\noid sha256:%064d\nsize 34629385
 printf '\n<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>\n' > page.pt
 for ending in pt safetensors npz; do
     [ $ending = pt ] || cp pointer.pt pointer.$ending && [ $ending = pt ] || cp page.pt page.$ending
-    expect 2 "pointer.$ending: a Git LFS pointer, not the file: git lfs pull" "$attn" convert pointer.$ending -o none
-    expect 2 "page.$ending: an HTML page, not the file" "$attn" convert page.$ending -o none
-    expect 2 "pointer.$ending: a Git LFS pointer" "$attn" info pointer.$ending
+    expect 2 "pointer.$ending: this is a Git LFS pointer, not the file; git lfs pull" "$attn" convert pointer.$ending -o none
+    expect 2 "page.$ending: this is an HTML page, not the file" "$attn" convert page.$ending -o none
+    expect 2 "pointer.$ending: this is a Git LFS pointer" "$attn" info pointer.$ending
 done
 cp pointer.pt hf/config.json
-expect 2 'hf/config.json: a Git LFS pointer' "$attn" convert hf -o none
+expect 2 'hf/config.json: this is a Git LFS pointer' "$attn" convert hf -o none
 cp page.pt page.png
 cp page.pt page.a3m
 cp pointer.pt pointer.pdb
-expect 2 'page.a3m: an HTML page' "$attn" contacts page.a3m --model msa -o none
-expect 2 'pointer.pdb: a Git LFS pointer' "$attn" contacts f.a3m --model msa --structure pointer.pdb -o none --quiet
-expect 2 'page.png: an HTML page' "$attn" classify vit-hf page.png
+expect 2 'page.a3m: this is an HTML page' "$attn" contacts page.a3m --model msa -o none
+expect 2 'pointer.pdb: this is a Git LFS pointer' "$attn" contacts f.a3m --model msa --structure pointer.pdb -o none --quiet
+expect 2 'page.png: this is an HTML page' "$attn" classify vit-hf page.png
 [ ! -e none ] || fail "what was refused left a directory"
 exit $failed

@@ -288,7 +288,7 @@ awk 'BEGIN { for (r = 0; r < 3; r++) { print ">" r; for (c = 0; c < 1023; c++) p
 scoring=$!
 expect 0 "most.contacts.tsv" "$attn" contacts most.fasta --model fitted --memory 60M -o out
 sed 's/^[A-Z]*$/&A/' most.fasta > over.fasta
-expect 2 "a row has 1025 tokens, but the model has positions for 1024, <cls> and 1023 residues" "$attn" contacts over.fasta --model fitted --quiet
+expect 2 "a row has 1025 tokens, but the model has positions for at most 1024: <cls> and 1023 residues" "$attn" contacts over.fasta --model fitted --quiet
 expect 2 "cannot be 1025; it must be between 1 and 1024" "$attn" contacts f1.a3m --model fitted --depth 1025
 
 # ---- pictures of attention

@@ -86,7 +86,8 @@ static void fields_are_checked(void **state)
     WRONG(OK, "", p.normalization = ATTN_NORMALIZATION_SIGMOID);
     WRONG(OK, "", p.normalization = ATTN_NORMALIZATION_SIGMOID; p.own_sigmoid_bias = true);
     WRONG(ERROR_ARGUMENT, "normalization is 6", p.normalization = (attn_normalization)6);
-    WRONG(ERROR_ARGUMENT, "the log-sum-exp of a sigmoid is wanted", p.normalization = ATTN_NORMALIZATION_SIGMOID;
+    WRONG(ERROR_ARGUMENT, "the weights of a sigmoid have no sum over the keys",
+          p.normalization = ATTN_NORMALIZATION_SIGMOID;
           p.flags |= ATTN_WANT_LSE);
     WRONG(ERROR_ARGUMENT, "sinks and dlse need the softmax normalization", p.normalization = ATTN_NORMALIZATION_SIGMOID;
           p.flags |= ATTN_WITH_SINKS);
@@ -137,10 +138,10 @@ static void gradients_must_have_something_to_be_of(void **state)
 static void dims_are_checked(void **state)
 {
     (void)state;
-    WRONG(ERROR_ARGUMENT, "dim 3: role 8", p.dims[3].role = (attn_role)8);
+    WRONG(ERROR_ARGUMENT, "dim 3: role is 8; it must be between 1 and 5", p.dims[3].role = (attn_role)8);
     WRONG(ERROR_ARGUMENT, "dim 2: a reserved field", p.dims[2].reserved[3] = 1);
     WRONG(ERROR_ARGUMENT, "the problem: a reserved field", p.reserved[11] = 1);
-    WRONG(ERROR_ARGUMENT, "dim 1: role 0", p.dims[1].role = (attn_role)0);
+    WRONG(ERROR_ARGUMENT, "dim 1: role is 0", p.dims[1].role = (attn_role)0);
     WRONG(ERROR_SHAPE, "dim 2 (QUERY): its length -4 is negative", p.dims[2].n = -4);
     WRONG(ERROR_SHAPE, "dim 2 (QUERY, length 4): k has stride 7", p.dims[2].k = 7);
     WRONG(ERROR_SHAPE, "v does not move along CONTRACT dims", p.dims[4].v = 1);
@@ -158,7 +159,7 @@ static void sizes_may_not_overflow(void **state)
     WRONG(ERROR_SHAPE, "product of the BATCH dims overflows", p.dims[0].n = big; p.dims[1].n = big);
     WRONG(ERROR_SHAPE, "size of q overflows", p.dims[0].n = big; p.dims[0].q = big);
     WRONG(ERROR_SHAPE, "size of k overflows", p.dims[3].k = INT64_MIN);
-    WRONG(ERROR_SHAPE, "bytes of v overflow", p.dims[3].v = INT64_MAX / 20);
+    WRONG(ERROR_SHAPE, "bytes of v overflow; at most 2^61", p.dims[3].v = INT64_MAX / 20);
     WRONG(ERROR_SHAPE, "number of rows", p.dims[0].n = big; p.dims[2].n = big;
           p.dims[0].q = p.dims[0].k = p.dims[0].v = 0; p.dims[0].o = 0; p.dims[2].q = p.dims[2].o = 0);
 }
@@ -250,7 +251,7 @@ static void windows_are_checked(void **state)
     x = w, x.key_dim = 6;
     WRONG(ERROR_ARGUMENT, "window 0 names dim 6, but the problem has 6 dims", add_window(&p, x));
     x = w, x.border = (attn_border)3;
-    WRONG(ERROR_ARGUMENT, "border 3", add_window(&p, x));
+    WRONG(ERROR_ARGUMENT, "border is 3; it must be between 0 and 2", add_window(&p, x));
     x = w, x.size = -1;
     WRONG(ERROR_SHAPE, "must not be negative", add_window(&p, x));
     x = w, x.dilation = -2;
@@ -273,7 +274,7 @@ static void references_to_dims_are_checked(void **state)
     WRONG(ERROR_ARGUMENT, "pick 0: dim 3 is not a BATCH or QUERY dim", p.npicks = 1; p.picks[0].dim = 3);
     WRONG(ERROR_ARGUMENT, "pick 0: index 4 lies outside dim 2 of length 4", p.npicks = 1;
           p.picks[0] = (attn_pick){2, 2, bad});
-    WRONG(ERROR_ARGUMENT, "pick 0: 3 indices, but no array", p.npicks = 1; p.picks[0] = (attn_pick){2, 3, NULL});
+    WRONG(ERROR_ARGUMENT, "pick 0: n is 3, but index is NULL", p.npicks = 1; p.picks[0] = (attn_pick){2, 3, NULL});
     WRONG(ERROR_ARGUMENT, "picks 0 and 1 both choose along dim 2", p.npicks = 2; p.picks[0] = (attn_pick){2, 3, good};
           p.picks[1] = (attn_pick){2, 3, good});
     WRONG(OK, "", p.npicks = 1; p.picks[0] = (attn_pick){2, 3, good}; p.flags = ATTN_WANT_WEIGHTS);
@@ -296,7 +297,8 @@ static void tables_are_checked(void **state)
           p.relatives[0].end = 7);
     WRONG(ERROR_SHAPE, "serves channels -9223372036854775808 to 1", p.nrelatives = 1; p.relatives[0] = t;
           p.relatives[0].begin = INT64_MIN; p.relatives[0].end = 1);
-    WRONG(ERROR_ARGUMENT, "kind 3", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].kind = (attn_relative_kind)3);
+    WRONG(ERROR_ARGUMENT, "kind is 3; it must be between 0 and 2", p.nrelatives = 1; p.relatives[0] = t;
+          p.relatives[0].kind = (attn_relative_kind)3);
     WRONG(ERROR_ARGUMENT, "relative table 0 names dim 5", p.nrelatives = 1; p.relatives[0] = t;
           p.relatives[0].key_dim = 5);
     /* The dilation is huge, so a loop over the positions of the shifted window would not end. */
@@ -469,8 +471,8 @@ static void usual_problems_say_what_is_wrong(void **state)
     HEADS(ERROR_ARGUMENT, "attn_heads: causal is 9", h.causal = (attn_causal)9);
     HEADS(ERROR_ARGUMENT, "attn_heads: layout is 9", h.layout = (attn_layout)9);
     HEADS(ERROR_ARGUMENT, "attn_heads: a reserved field is not zero", h.reserved[3] = 1);
-    HEADS(ERROR_ARGUMENT, "attn_heads: arrays of", h.batch = h.keys = INT64_C(1) << 40);
-    HEADS(ERROR_ARGUMENT, "attn_heads: arrays of", h.q_row = h.queries = INT64_C(1) << 40);
+    HEADS(ERROR_ARGUMENT, "attn_heads: an array would have", h.batch = h.keys = INT64_C(1) << 40);
+    HEADS(ERROR_ARGUMENT, "attn_heads: an array would have", h.q_row = h.queries = INT64_C(1) << 40);
     HEADS(ERROR_ARGUMENT, "attn_heads: q_row is", h.q_row = INT64_MIN);
     HEADS(OK, "there is no context", h.q_row = -48);
     /* what was refused cannot be planned */
@@ -480,7 +482,8 @@ static void usual_problems_say_what_is_wrong(void **state)
     attn_axis axis = {.rank = 2, .shape = {4, 6}, .channel_axis = 1, .heads = 4};
     assert_unusual(attn_problem_axis(&p, &axis), ATTN_ERROR_SHAPE, "attn_axis: heads 4 does not divide the 6 channels");
     axis = (attn_axis){.rank = 2, .shape = {4, 6}, .heads = 1};
-    assert_unusual(attn_problem_axis(&p, &axis), ATTN_ERROR_ARGUMENT, "axis and channel_axis are both 0");
+    assert_unusual(attn_problem_axis(&p, &axis), ATTN_ERROR_ARGUMENT,
+                   "axis and channel_axis are both 0; they must differ");
     axis = (attn_axis){.rank = 9, .heads = 1};
     assert_unusual(attn_problem_axis(&p, &axis), ATTN_ERROR_ARGUMENT, "attn_axis: rank is 9");
     axis = (attn_axis){.rank = 2, .shape = {4, 6}, .channel_axis = 1};
@@ -505,9 +508,10 @@ static void contexts_that_are_refused_say_why(void **state)
     (void)state;
     attn_context *c;
     assert_unusual(attn_context_create(&c, &(attn_context_options){.isa = "avx3"}), ATTN_ERROR_NOT_FOUND, "\"avx3\"");
-    assert_unusual(attn_context_create(&c, &(attn_context_options){.threads = -1}), ATTN_ERROR_ARGUMENT, "-1 threads");
+    assert_unusual(attn_context_create(&c, &(attn_context_options){.threads = -1}), ATTN_ERROR_ARGUMENT,
+                   "threads is -1; it must be 0 to ");
     assert_unusual(attn_context_create(&c, &(attn_context_options){.precision = (attn_precision)9}),
-                   ATTN_ERROR_ARGUMENT, "no precision 9");
+                   ATTN_ERROR_ARGUMENT, "precision is 9; it must be between 0 and 4");
     assert_unusual(attn_context_create(&c, &(attn_context_options){.reserved = {1}}), ATTN_ERROR_ARGUMENT, "reserved");
 }
 

@@ -380,7 +380,7 @@ static void wrong_indices_of_a_bias_are_refused(void **state)
 {
     (void)state;
     const char *const words[] = {"but the problem has no bias", "bias_index.rows is 0", "overflows",
-                                 "share the rows of a table", "with those of another BATCH index"};
+                                 "share the rows of a table", "with the table of another BATCH index"};
     for (int i = 0; i < 5; i++) {
         small s;
         attn_plan *plan;
@@ -652,7 +652,7 @@ static void wrong_partials_are_refused(void **state)
     for (int i = 0; i < 7; i++)
         assert_int_equal(attn_partials_merge(context, &bad[i], x, x, x, x, x, x), want[i]);
     assert_int_equal(attn_partials_merge(context, &good, x, x, NULL, x, x, x), ATTN_ERROR_ARGUMENT);
-    assert_non_null(strstr(attn_context_error(context), "array 2"));
+    assert_non_null(strstr(attn_context_error(context), "the array 'o2' is NULL"));
     assert_int_equal(attn_partials_backward(context, &good, &(attn_partials_arrays){.o1 = x}), ATTN_ERROR_ARGUMENT);
 }
 

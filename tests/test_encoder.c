@@ -149,7 +149,7 @@ static void offsets_are_checked(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         attn_tensor *bounds = attn_tape_tensor(tape, ATTN_I32, 1, (int64_t[]){3}, wrong[i]);
         assert_null(output_of(model, tape, "out", ids, "offsets", bounds));
-        assert_says(context, "rising numbers from 0 to t");
+        assert_says(context, "offsets must rise from 0 to the number of tokens");
         attn_tape_reset(tape, NULL);
         ids = test_ids(tape, 2, (int64_t[]){1, 6}, 20, 5);
     }

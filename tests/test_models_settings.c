@@ -265,9 +265,9 @@ static void wrong_settings_are_refused_in_words(void **state)
          "score must be a text, not an integer: 1"},
         {"detr", "{\"hidden_dim\": 6, \"nheads\": 2}", "detr: hidden_dim is 6; it must be a multiple of 4"},
         {"detr", "{\"stage_blocks\": [1, 1], \"width\": [2, 3, 4]}", "stage_blocks has 2 stages and width 3"},
-        {"resnet", "{\"stage_blocks\": [60, 5]}", "65 blocks in stage_blocks; at most 64"},
+        {"resnet", "{\"stage_blocks\": [60, 5]}", "stage_blocks has 65 blocks; at most 64"},
         {"resnet", "{\"norm\": \"group\", \"width\": 8}", "32 groups do not divide 8 channels"},
-        {"sine-position-encoding", "{\"scale\": 3}", "sine-position-encoding: scale is 3, but normalize is false"},
+        {"sine-position-encoding", "{\"scale\": 3}", "sine-position-encoding: scale (3) needs normalize=true"},
         {"self-attention", "{\"dim\": 5, \"heads\": 2, \"project\": false}", "2 heads do not divide 5 channels"},
         {"self-attention", "{\"dim\": 4, \"heads\": 2, \"project\": \"no\"}",
          "project must be true or false, not a text: \"no\""},
@@ -296,7 +296,7 @@ static void wrong_settings_are_refused_in_words(void **state)
         {"vit", "{\"img_size\": [32, 8], \"patch_size\": [8, 16]}", "vit: patch_size 16 is larger than img_size 8"},
         {"detr-ffn", "{\"d\": 4, \"dropout\": -0.1}", "dropout is -0.1; allowed: 0 to 0.99"},
         {"vit-block", "{\"num_hiddens\": 6, \"norm_shape\": 5, \"mlp_num_hiddens\": 5, \"num_heads\": 2}",
-         "vit-block: norm_shape is 5; the norms have the 6 channels of num_hiddens"},
+         "vit-block: norm_shape is 5; it must be equal to num_hiddens, 6"},
         {"transformer-encoder-block", "{\"num_hiddens\": 6, \"ffn_num_hiddens\": 5, \"num_heads\": 4}", "4 heads"},
         {"patch-embedding", "{\"img_size\": 8, \"patch_size\": 16}",
          "patch-embedding: patch_size 16 is larger than img_size 8"},
@@ -469,7 +469,7 @@ static void wrong_inputs_are_refused_in_words(void **state)
         {{"detr", DETR "\"norm\": \"frozen\"}", {{"x", {2, 3, 6, 8}, NULL}}},
          "detr: expected x [b,2,h,w], found [2,3,6,8]"},
         {{"detr", DETR "\"norm\": \"frozen\"}", {{"x", {1, 2, 6, 8}, NULL}, {"mask", {1, 8, 6}, NOTHING}}},
-         "detr: expected mask [1,6,8], as x has"},
+         "detr: expected mask [1,6,8], the sizes of x, found [1,8,6]"},
         {{"detr", DETR "\"position_embedding\": \"learned\"}", {{"x", {1, 2, 1, 210}, NULL}}},
          "learned positions: the image is 1 x 53, but there are positions for sides of 1 to 50"},
     };
@@ -710,7 +710,8 @@ static void weights_along_axes(void **state)
             }
         } else {
             assert_int_equal(status, ATTN_ERROR_UNSUPPORTED);
-            expect_error(f, "weights", "the attention weights of an array of 8 axes have 9; a tensor has at most 8");
+            expect_error(f, "weights",
+                         "the attention weights of an array of 8 axes would have 9 axes; at most 8 are supported");
         }
         attn_named_clear(&in);
         attn_named_clear(&out);

@@ -325,11 +325,11 @@ static void bad_sizes_are_errors(void **state)
     attn_nn_conv_init(
         &conv, &f->builder,
         &(attn_nn_conv_options){.spatial = 2, .in_channels = 3, .out_channels = 4, .activation = (attn_activation)99});
-    expect_error(f, ATTN_ERROR_ARGUMENT, "convolution: there is no activation 99");
+    expect_error(f, ATTN_ERROR_ARGUMENT, "convolution: activation is 99; it must be between 0 and 8");
     attn_nn_generalized_attention general;
     attn_nn_generalized_attention_init(
         &general, &f->builder, &(attn_nn_generalized_attention_options){.dim = 8, .heads = 2, .position_dim = 6});
-    expect_error(f, ATTN_ERROR_ARGUMENT, "a multiple of 4");
+    expect_error(f, ATTN_ERROR_ARGUMENT, "the 6 channels of sines a positive multiple of 4");
     attn_nn_push(&f->builder, "patches");
     attn_nn_patches_init(&conv, &f->builder, 3, 5, 4, 4);
     attn_nn_pop(&f->builder);

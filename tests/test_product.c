@@ -547,9 +547,9 @@ static void bad_products_are_refused_in_words(void **state)
     REFUSED(p.b.dtype = ATTN_F64, ATTN_ERROR_UNSUPPORTED, "b is f64 and c is f32");
     REFUSED(p.c.row = 0, ATTN_ERROR_ARGUMENT, "stride of 0");
     REFUSED(p.batch = 2; p.c.batch = 0, ATTN_ERROR_ARGUMENT, "stride of 0");
-    REFUSED(p.activation = (attn_activation)77, ATTN_ERROR_ARGUMENT, "activation 77");
+    REFUSED(p.activation = (attn_activation)77, ATTN_ERROR_ARGUMENT, "activation is 77; it must be between 0 and 8");
     REFUSED(p.precision = (attn_precision)77, ATTN_ERROR_ARGUMENT, "precision");
-    REFUSED(p.add = true; p.bias = bias, ATTN_ERROR_ARGUMENT, "has no bias");
+    REFUSED(p.add = true; p.bias = bias, ATTN_ERROR_ARGUMENT, "add cannot be used together with bias");
     REFUSED(p.residual = p.c; p.residual.column = 2, ATTN_ERROR_ARGUMENT, "residual are 2 apart");
     REFUSED(p.factor = p.c; p.factor.dtype = ATTN_BF16, ATTN_ERROR_UNSUPPORTED, "factor is bf16 and c is f32");
     REFUSED(p.precision = ATTN_PRECISION_INT8, ATTN_ERROR_ARGUMENT, "needs a packed matrix");

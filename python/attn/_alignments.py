@@ -55,7 +55,7 @@ class Alignments(Application):
 
     def _read(self, family: Family, depth: int, select: str, seed: int) -> "_Read":
         if select not in _CHOICES:
-            raise ArgumentError(f"select is one of {', '.join(_CHOICES)}, not {select!r}")
+            raise ArgumentError(f"select must be one of {', '.join(_CHOICES)}, not {select!r}")
         options = c.MsaFamilyOptions(depth=depth, choice=_CHOICES.index(select), seed=seed)
         return _Read(self._context, family, options)
 
@@ -155,7 +155,8 @@ class _Read:
         for part in mutation.split(":"):
             match = re.fullmatch(rf"([{_LETTERS}])(-?\d+)([{_LETTERS}])", part)
             if not match:
-                raise ArgumentError(f"{mutation!r} is no mutation; A42G is, and A42G:L50P, of the amino acids {_LETTERS}")
+                raise ArgumentError(f"{mutation!r} is no mutation; expected one such as A42G or A42G:L50P, of the amino acids "
+                                    f"{_LETTERS}")
             old, number, new = match[1], int(match[2]) - offset, match[3]
             if not 1 <= number <= len(self._query):
                 raise ArgumentError(f"{mutation}: the query has residues {offset + 1} to {offset + len(self._query)}")
@@ -177,7 +178,7 @@ def _fasta(family: Iterable[Union[str, Tuple[str, str]]]) -> bytes:
         name, sequence = (str(i), item) if isinstance(item, str) else item
         lines.append(f">{name}\n{sequence}\n")
     if not lines:
-        raise ArgumentError("a family has at least one sequence, the query")
+        raise ArgumentError("a family must have at least one sequence, the query")
     return c.text("".join(lines), "the sequences")
 
 

@@ -22,7 +22,7 @@ _COMPUTE_TYPES = {"default": None, "auto": None, "float32": "f32", "bfloat16": "
 def precision_of(compute_type: Optional[str]) -> Optional[str]:
     if compute_type is None or compute_type in _COMPUTE_TYPES:
         return _COMPUTE_TYPES[compute_type or "default"]
-    raise ArgumentError(f"compute_type is one of {', '.join(_COMPUTE_TYPES)}, not {compute_type!r}")
+    raise ArgumentError(f"compute_type must be one of {', '.join(_COMPUTE_TYPES)}, not {compute_type!r}")
 
 
 def optional_path(path: Optional[Path]) -> Optional[bytes]:
@@ -76,7 +76,7 @@ def text_lines(lines: Union[str, Iterable[str]], what: str) -> Tuple[List[bytes]
             raise TypeError
         return [c.text(line, f"{what} {i}") for i, line in enumerate(given)], single
     except TypeError:
-        raise ArgumentError(f"{what}s are a text or several texts, not {lines!r}") from None
+        raise ArgumentError(f"{what}s must be a text or several texts, not {lines!r}") from None
 
 
 def text_array(lines: Sequence[bytes]) -> Any:
@@ -105,9 +105,10 @@ def _pixels(picture: Any, what: str) -> Array:
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] != 3) or 0 in array.shape:
-        raise ArgumentError(f"{what} has the shape {list(array.shape)}; pictures are [height, width] or [height, width, 3]")
+        raise ArgumentError(f"{what} has the shape {list(array.shape)}; expected [height, width] or [height, width, 3], of at "
+                            "least one pixel")
     if array.dtype != np.uint8:
-        raise ArgumentError(f"{what} is of {array.dtype}; the samples of a picture are uint8, from 0 to 255")
+        raise ArgumentError(f"{what} is of {array.dtype}; expected uint8, from 0 to 255")
     return np.ascontiguousarray(array)
 
 

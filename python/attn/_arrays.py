@@ -82,7 +82,7 @@ def fits(x: Array, name: str) -> Array:
         return x
     if x.dtype.kind in "iu":
         if x.dtype.kind == "u" and (x > 2**63 - 1).any():
-            raise ArgumentError(f"{name} holds {x.max()}, which is not a 64-bit integer with a sign")
+            raise ArgumentError(f"{name} holds {x.max()}, which is not a signed 64-bit integer")
         return x.astype(np.int32 if x.dtype.itemsize <= 2 else np.int64)
     return x.astype(x.dtype.newbyteorder("="))
 

@@ -251,7 +251,7 @@ class _Call:
         self.keys, self.kv_heads = self.k.shape[1:3]
         shapes = f"q {self.given['q'].shape}, k {self.given['k'].shape}, v {self.given['v'].shape}"
         if self.k.shape[0] != self.batch or self.v.shape[:3] != self.k.shape[:3]:
-            raise ShapeError(f"batch, keys or heads differ: {shapes}")
+            raise ShapeError(f"q, k and v must have the same batch, k and v the same keys and heads: {shapes}")
         if self.k.shape[3] != self.q.shape[3]:
             raise ShapeError(f"the channels of q and k differ: {shapes}")
         if self.heads != self.kv_heads and (self.kv_heads == 0 or self.heads % self.kv_heads):
@@ -439,7 +439,7 @@ class _Call:
             if value is not None:
                 raise ArgumentError(f"offsets and {name} cannot be used together")
         if self.batch != 1:
-            raise ShapeError(f"q has the shape {self.given_q.shape}: packed sequences have a batch of 1")
+            raise ShapeError(f"q has the shape {self.given_q.shape}; packed sequences must have a batch of 1")
         found = []
         for name, x, n in zip("qk", _two(offsets, "offsets", "(of the queries, of the keys)"), (self.queries, self.keys)):
             array = np.asarray(as_array(x, f"the offsets of {name}"))
@@ -700,7 +700,7 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
             raise ShapeError(f"{name} has the shape {array.shape}; expected {shape}")
         call.place_query(name, _four_axes(array, name, layout), 6)
     if (lse is None) != (normalization == "sigmoid"):
-        raise ArgumentError("lse is None for normalization=\"sigmoid\", and only for it")
+        raise ArgumentError("lse must be None with normalization=\"sigmoid\", and an array with every other")
     log_sums = None if lse is None else _rows(call, lse, "lse")
     if dlse is not None and log_sums is not None:
         log_sums = np.ascontiguousarray(log_sums)  # dlse has the strides of lse

@@ -134,19 +134,20 @@ class Encoder:
         Raises UnsupportedError for another `device` or `precision` than "cpu" and "float32".
         """
         if device not in (None, "cpu"):
-            raise UnsupportedError(f"device={device!r}: vectors are computed on the CPU")
+            raise UnsupportedError(f'device is {device!r}; only "cpu" is supported')
         if precision != "float32":
-            raise UnsupportedError(f"precision={precision!r}: vectors are float32 (attn.Encoder's precision is that of products)")
+            raise UnsupportedError(f"precision is {precision!r}; vectors can only be float32 (attn.Encoder's precision is that of "
+                                   "products)")
         if output_value not in ("sentence_embedding", "token_embeddings"):
-            raise UnsupportedError(f'output_value={output_value!r}: "sentence_embedding" and "token_embeddings" are known')
+            raise UnsupportedError(f'output_value is {output_value!r}; expected "sentence_embedding" or "token_embeddings"')
         if pool not in _POOLS or pool == "none":
-            raise ArgumentError(f"pool is one of {', '.join(_POOLS[:-1])}, not {pool!r}")
+            raise ArgumentError(f"pool must be one of {', '.join(_POOLS[:-1])}, not {pool!r}")
         if batch_size < 1:
             raise ArgumentError(f"batch_size is {batch_size}; it must be at least 1")
         if truncate_dim is not None and truncate_dim < 1:
             raise ArgumentError(f"truncate_dim is {truncate_dim}; it must be at least 1")
         if isinstance(sentences, (bytes, bytearray)) or not hasattr(sentences, "__iter__"):
-            raise ArgumentError(f"sentences are a text or several texts, not {sentences!r:.80}")
+            raise ArgumentError(f"sentences must be a text or several texts, not {sentences!r:.80}")
         many = output_value == "token_embeddings"
         single = isinstance(sentences, str)
         texts = [sentences] if isinstance(sentences, str) else list(sentences)

@@ -35,13 +35,13 @@ References = Union[Sequence[str], Sequence[Sequence[Optional[str]]]]
 def _texts(hypotheses: Iterable[str], references: Iterable[Any]) -> Tuple[Any, Any, Any, int]:
     for name, texts in (("hypotheses", hypotheses), ("references", references)):
         if isinstance(texts, (str, bytes)):
-            raise ArgumentError(f"{name} are a list of texts, not the single text {texts!r:.80}")
+            raise ArgumentError(f"{name} must be a list of texts, not the single text {texts!r:.80}")
     said = [c.text(h, "a hypothesis") for h in hypotheses]
     given = list(references)
     streams: List[List[Optional[str]]] = [given] if all(isinstance(r, str) for r in given) else [list(r) for r in given]
     if not given or any(len(stream) != len(said) for stream in streams):
         raise ArgumentError(f"{len(said)} hypotheses, but references for {', '.join(str(len(s)) for s in streams) or 'none'}: "
-                            "references are a list with one for each hypothesis, or several such lists")
+                            "expected a list with one reference for each hypothesis, or several such lists")
     right, counts = [], []
     for i in range(len(said)):
         some = [c.text(stream[i], "a reference") for stream in streams if stream[i] is not None]
@@ -99,8 +99,8 @@ def _detections(results: Any) -> Any:
     if not isinstance(results, (list, tuple)) and hasattr(results, "shape"):
         rows = as_array(results, "results").astype(np.float64)
         if rows.ndim != 2 or rows.shape[1] != 7:
-            raise ArgumentError(f"results has the shape {list(rows.shape)}; an array of results is [n, 7]: image, left, top, "
-                                "width, height, score, category")
+            raise ArgumentError(f"results has the shape {list(rows.shape)}; expected [n, 7]: image, left, top, width, "
+                                "height, score, category")
         values = [(int(r[0]), int(r[6]), *map(float, r[1:6])) for r in rows]
     else:
         values = []
@@ -110,7 +110,7 @@ def _detections(results: Any) -> Any:
                 values.append((int(one["image_id"]), int(one["category_id"]), float(left), float(top), float(width),
                                float(height), float(one["score"])))
             except (KeyError, TypeError, ValueError) as error:
-                raise ArgumentError(f"result {i} is no {{image_id, category_id, bbox, score}}: {error!r}") from None
+                raise ArgumentError(f"result {i} must be {{image_id, category_id, bbox, score}}: {error!r}") from None
     structs = (c.CocoDetection * max(len(values), 1))()
     for i, value in enumerate(values):
         structs[i] = c.CocoDetection(*value)

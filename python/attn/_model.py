@@ -29,7 +29,7 @@ def _path(path: Path) -> bytes:
     try:
         name = os.fsencode(path)
     except UnicodeEncodeError as error:
-        raise ArgumentError(f"no file has the name {path!r}: {error}") from None
+        raise ArgumentError(f"the path {path!r} cannot be encoded: {error}") from None
     if b"\0" in name:
         raise ArgumentError(f"the path {path!r} has a zero byte")
     return name
@@ -41,7 +41,7 @@ def _encode(value: Any) -> Any:
         return value.item()
     if isinstance(value, np.ndarray):
         return value.tolist()
-    raise ArgumentError(f"a config holds numbers, texts, booleans and lists of them, not {type(value).__name__}")
+    raise ArgumentError(f"a config must hold numbers, texts, booleans or lists of them, not {type(value).__name__}")
 
 
 def _list_of(value: c.ConfigValue) -> Any:

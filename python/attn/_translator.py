@@ -91,7 +91,7 @@ class Translator(Application):
         if target_prefix is not None:
             prefixes = [None if p is None else c.text(p, "a prefix") for p in target_prefix]
             if len(prefixes) != n:
-                raise ArgumentError(f"{len(prefixes)} prefixes are given for {n} lines")
+                raise ArgumentError(f"{len(prefixes)} prefixes are given for {n} lines; expected one for each")
             options.prefixes = (ctypes.c_char_p * max(n, 1))(*prefixes)
         results = (c.Translation * max(n * best, 1))()
         with self._context.lock:

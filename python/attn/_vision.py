@@ -135,7 +135,7 @@ class Detector(Application):
         """All boxes of each picture as COCO's results, which coco_evaluate takes: {image_id, category_id, bbox, score}."""
         pictures, ids = list(images), [int(i) for i in image_ids]
         if len(pictures) != len(ids):
-            raise ArgumentError(f"{len(ids)} ids are given for {len(pictures)} pictures")
+            raise ArgumentError(f"{len(ids)} ids are given for {len(pictures)} pictures; expected one for each")
         results, _ = self._found(pictures)
         return [CocoResult(image_id=image, category_id=self._ids[f.label],
                            bbox=[f.left, f.top, f.right - f.left, f.bottom - f.top], score=f.score)

@@ -147,7 +147,7 @@ def _table(path: str) -> Tuple[Dict[str, Any], str]:
             continue  # a column that holds words
     x, *others = list(found) or [""]
     if not others:
-        raise ArgumentError(f"{path}: expected two columns of numbers")
+        raise ArgumentError(f"{path}: expected at least two columns of numbers, found {len(found)}")
     losses = [name for name in others if name.endswith("loss")]
     return {name: (found[x], found[name]) for name in losses or others}, x
 
@@ -179,7 +179,8 @@ def curves(data: Any, path: Optional[Path] = None, *, styles: Optional[Mapping[s
              for name, value in inner.items()]
     for name in styles or {}:
         if name not in {curve[1] for curve in drawn}:
-            raise ArgumentError(f"styles: there is no curve {name!r}")
+            raise ArgumentError(f"styles: there is no curve {name!r}; the curves are "
+                                f"{', '.join(repr(curve[1]) for curve in drawn)}")
     array = (c.Curve * max(1, len(drawn)))(*(
         c.Curve(name=c.text(name, "a curve's name") if name else None, n=y.size, x=x.ctypes.data, y=y.ctypes.data,
                 style=_choice((styles or {}).get(name, "line"), STYLES, f"the style of {name!r}"), panel=panel)

@@ -97,7 +97,7 @@ class Translators(Folder):
         with self.assertRaisesRegex(attn.ArgumentError, "line 1"):
             self.translator.translate(["a", 3])
         for wrong in (None, 3, b"Go."):
-            with self.assertRaisesRegex(attn.ArgumentError, "lines are a text or several texts"):
+            with self.assertRaisesRegex(attn.ArgumentError, "lines must be a text or several texts"):
                 self.translator.translate(wrong)
         with self.assertRaisesRegex(attn.ArgumentError, "compute_type"):
             attn.Translator(self.model, compute_type="int4")

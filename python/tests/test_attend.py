@@ -558,7 +558,7 @@ class Newer(unittest.TestCase):
                                ("top_k is .* not a whole number", {"top_k": 2.5}), ("top_k -1 is negative", {"top_k": -1}),
                                ("needs the softmax normalization", {"normalization": "hardmax", "top_k": 2}),
                                ("need the softmax normalization", {"normalization": "sigmoid", "sinks": np.ones(2)}),
-                               ("log-sum-exp of a sigmoid", {"normalization": "sigmoid", "return_lse": True}),
+                               ("weights of a sigmoid have no sum", {"normalization": "sigmoid", "return_lse": True}),
                                ("sigmoid_bias needs", {"sigmoid_bias": -1}),
                                (r"\[H\] = \[2\]", {"normalization": "sigmoid", "sigmoid_bias": np.ones(3)}),
                                ("not a finite", {"normalization": "sigmoid", "sigmoid_bias": float("nan")}),

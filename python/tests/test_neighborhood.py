@@ -71,12 +71,12 @@ class Neighborhoods(unittest.TestCase):
     def test_refusals(self):
         q = np.ones((1, 6, 6, 2, 4), np.float32)
         for call, words in ((lambda: attn.neighborhood_attention(q, q, q, 7), "positions"),
-                            (lambda: attn.neighborhood_attention(q, q, q, 3, stride=4), "above the kernel_size 3"),
+                            (lambda: attn.neighborhood_attention(q, q, q, 3, stride=4), "at most the kernel_size, 3"),
                             (lambda: attn.neighborhood_attention(q, q, q, 3, is_causal=(True,)), "causal"),
                             (lambda: attn.neighborhood_attention(q, q, q, (3, 3, 3)), "kernel_size"),
                             (lambda: attn.neighborhood_attention(q, q, q, 3, dilation=0), "dilation"),
                             (lambda: attn.neighborhood_attention(q, q, q, 3, scale=0.0), "scale"),
-                            (lambda: attn.neighborhood_attention(q, q[:, :5], q, 3), "differ"),
+                            (lambda: attn.neighborhood_attention(q, q[:, :5], q, 3), "must have the same shape"),
                             (lambda: attn.neighborhood_attention(q, q, q.astype(np.float64), 3), "one type"),
                             (lambda: attn.neighborhood_attention(q[0, 0], q[0, 0], q[0, 0], 3), "axes"),
                             (lambda: attn.neighborhood_attention_backward(q, q, q, q, q, q, 3), "lse")):

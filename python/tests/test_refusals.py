@@ -145,7 +145,7 @@ class Arrays(unittest.TestCase):
         for name in ("linear1.weight\0x", "\ud800", 5):
             with self.assertRaisesRegex(attn.ArgumentError, "a name (must be|is)"):
                 attn.build("detr-ffn", {"d": 4}, weights={name: X})
-        with self.assertRaisesRegex(attn.ArgumentError, "no file has the name"):
+        with self.assertRaisesRegex(attn.ArgumentError, "cannot be encoded"):
             attn.load("\ud800")
 
     def test_what_would_broadcast(self):
@@ -233,7 +233,7 @@ class Paths(unittest.TestCase):
                 text = file.read().replace("1000", "900000000")
             with open(path, "w") as file:
                 file.write(text)
-            with self.assertRaisesRegex(attn.ArgumentError, "more than the [0-9]+ bytes"):
+            with self.assertRaisesRegex(attn.ArgumentError, "more than [0-9]+ bytes"):
                 attn.load(folder)
 
 

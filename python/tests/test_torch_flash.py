@@ -274,7 +274,7 @@ class Functions(unittest.TestCase):
                 (TypeError, "q is of type int", lambda: f(1, q, q)),
                 (TypeError, "causal is of type str", lambda: f(q, q, q, causal="yes")),
                 (attn.ArgumentError, "cu_seqlens_k is torch.float32", lambda: packed(flat, flat, flat, ends, ends.float(), 8, 8)),
-                (attn.ShapeError, "differ", lambda: packed(flat, flat, flat, ends, torch.tensor([0, 4, 8]), 8, 8)),
+                (attn.ShapeError, "they must be equal", lambda: packed(flat, flat, flat, ends, torch.tensor([0, 4, 8]), 8, 8)),
                 (TypeError, "max_seqlen_q is of type NoneType", lambda: packed(flat, flat, flat, ends, ends, None, 8)),
                 (attn.ShapeError, r"qkv has the shape \(2, 4, 4, 8\)", lambda: attn.torch.flash_attn_qkvpacked_func(q))):
             with self.subTest(words=words), self.assertRaisesRegex(error, words):
@@ -378,7 +378,7 @@ class Caches(unittest.TestCase):
         f, table = attn.torch.flash_attn_with_kvcache, torch.tensor([[0], [1]])
         for error, words, call in (
                 (attn.ArgumentError, "cache_seqlens, the number", lambda: f(q, cache, cache, q, q)),
-                (attn.ArgumentError, "come together", lambda: f(q, cache, cache, q, cache_seqlens=1)),
+                (attn.ArgumentError, "must be given together", lambda: f(q, cache, cache, q, cache_seqlens=1)),
                 (attn.ArgumentError, "cache_seqlens is 6", lambda: f(q, cache, cache, q, q, cache_seqlens=6)),
                 (attn.ArgumentError, "cache_batch_idx is", lambda: f(q, cache, cache, cache_batch_idx=torch.tensor([0, 2]))),
                 (attn.UnsupportedError, "cache_leftpad", lambda: f(q, cache, cache, block_table=table, cache_leftpad=table[:, 0])),
@@ -422,7 +422,7 @@ class Package(unittest.TestCase):
         other = types.ModuleType("flash_attn")
         other.__spec__ = importlib.util.spec_from_loader("flash_attn", None, origin="/somewhere/flash_attn/__init__.py")
         with unittest.mock.patch.dict(sys.modules, {"flash_attn": other}):
-            with self.assertRaisesRegex(attn.UnsupportedError, "installed already, at /somewhere"):
+            with self.assertRaisesRegex(attn.UnsupportedError, "another flash_attn is installed, at /somewhere"):
                 attn.torch.install_flash_attn()
 
 

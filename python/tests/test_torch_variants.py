@@ -527,7 +527,7 @@ class Formula(unittest.TestCase):
                             (lambda: attn.torch.flex_attention(q, q, q, mask=q), "bool"),
                             (lambda: attn.torch.flex_attention(q, q, q, bias=q), "broadcast"),
                             (lambda: attn.torch.na2d(image, image, image, 7), "7"),
-                            (lambda: attn.torch.na2d(image, image, image, 3, stride=4), "above the kernel_size 3"),
+                            (lambda: attn.torch.na2d(image, image, image, 3, stride=4), "at most the kernel_size, 3"),
                             (lambda: attn.torch.na2d(image, image, image, 3, is_causal=(True,)), "causal"),
                             (lambda: attn.torch.na2d(image, image, image, 3, rpb=image), r"numbers \(2, 5, 5\)"),
                             (lambda: attn.torch.na2d(image, image, image, 3, stride=2, rpb=random(2, 5, 5)), "stride=2"),

@@ -111,8 +111,8 @@ class _Beneath:
                 if "SafeKernelFunction has been invalidated" not in str(error):
                     raise
             if self.operator is not _sdpa_operator:
-                raise UnsupportedError(f"attn: another package has removed its kernel of {self.operator}, which was there before "
-                                       "attn's; attn.torch.disable() and another enable() find PyTorch's")
+                raise UnsupportedError(f"attn: the kernel of {self.operator} that attn calls was removed by the package that made "
+                                       "it; attn.torch.disable() and then enable() find PyTorch's")
             self.kernel = None
         return self.operator._op_dk(_composite, *inputs, **named)
 
@@ -170,7 +170,7 @@ def _recorded(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Ten
         yield
     try:
         if not all(x is None or (_ops.plain(x) and not x.is_nested) for x in (query, key, value, attn_mask)):
-            raise ArgumentError("tensors that are not plain CPU tensors")
+            raise ArgumentError("query, key, value and attn_mask must be plain tensors on the CPU")
         asked = _sdpa._ask(query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa)
     except (AttnError, TypeError) as error:
         for block in blocks:

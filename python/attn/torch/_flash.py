@@ -198,7 +198,8 @@ def _varlen(q: Tensor, k: Tensor, v: Tensor, packed: _Packed, how: _How, probs: 
     """Attends in packed sequences [tokens,H,D]; probs: with the log-sum-exp [H,tokens] and the weights [B,H,L,S]."""
     heads, sequences = q.shape[1], packed.queries.shape[0] - 1
     if packed.keys.shape[0] != sequences + 1:
-        raise ShapeError(f"cu_seqlens_q {tuple(packed.queries.shape)} and cu_seqlens_k {tuple(packed.keys.shape)} differ")
+        raise ShapeError(f"cu_seqlens_q has the shape {tuple(packed.queries.shape)}, cu_seqlens_k {tuple(packed.keys.shape)}; they "
+                         "must be equal")
     slopes = _slopes(how.slopes, sequences, heads)
     alike = packed.queries is packed.keys
     if slopes is not None and (slopes.dim() == 2 or not (alike or torch.equal(packed.queries, packed.keys))):
@@ -375,7 +376,8 @@ def _unpacked(name: str, x: Tensor, n: int, axes: int, shape: str) -> tuple[Tens
 def _pages(name: str, x: Tensor, table: Tensor) -> int:
     """The positions of a page."""
     if not isinstance(table, Tensor) or table.dim() != 2 or table.dtype not in (torch.int32, torch.int64):
-        raise ArgumentError("block_table is no int32 [B,blocks]")
+        found = f"{table.dtype} {tuple(table.shape)}" if isinstance(table, Tensor) else type(table).__name__
+        raise ArgumentError(f"block_table is {found}; int32 [B,blocks] is wanted")
     if x.dim() != 4:
         raise ShapeError(f"{name} has the shape {tuple(x.shape)}; with a block_table [pages,positions,Hkv,D] is wanted")
     return x.shape[1]
@@ -384,12 +386,14 @@ def _pages(name: str, x: Tensor, table: Tensor) -> int:
 def _in_pages(table: Tensor, page: int, pages: int, which: Tensor, at: Tensor) -> Tensor:
     """Finds the positions `at` of sequences `which` among the positions of all pages."""
     if at.numel() and (int(at.max()) >= table.shape[1] * page or int(which.max()) >= table.shape[0]):
-        raise ShapeError(f"block_table {tuple(table.shape)} of pages of {page} positions has no place for position "
-                         f"{int(at.max())} of {int(which.max()) + 1} sequences")
+        raise ShapeError(f"block_table {tuple(table.shape)} has places for {table.shape[0]} sequences of at most "
+                         f"{table.shape[1] * page} positions; {int(which.max()) + 1} sequences of up to "
+                         f"{int(at.max()) + 1} are given")
     chosen = table.long()[which, at // page]
     wrong = chosen[(chosen < 0) | (chosen >= pages)]
     if wrong.numel():
-        raise ArgumentError(f"block_table has the page {int(wrong[0])}; there are {pages}")
+        raise ArgumentError(f"block_table has the page {int(wrong[0])}; it must be at least 0 and below {pages}, the number of "
+                            "pages")
     return chosen * page + at % page
 
 
@@ -397,7 +401,7 @@ def _paged(k: Tensor, v: Tensor, table: Tensor, which: Tensor, at: Tensor) -> tu
     """Keys and values of pages one after the other."""
     page = _pages("k", k, table)
     if v.shape[:3] != k.shape[:3]:
-        raise ShapeError(f"k has the shape {tuple(k.shape)}, v {tuple(v.shape)}: pages of one kind are wanted")
+        raise ShapeError(f"k has the shape {tuple(k.shape)}, v {tuple(v.shape)}; the first three axes must be equal")
     places = _in_pages(table, page, k.shape[0], which, at)
     return k.flatten(0, 1)[places], v.flatten(0, 1)[places]
 
@@ -452,7 +456,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
         raise ShapeError(f"k_cache has the shape {tuple(k_cache.shape)}, v_cache {tuple(v_cache.shape)}; the first three axes must be "
                          "equal")
     if (k is None) != (v is None) or (rotary_cos is None) != (rotary_sin is None):
-        raise ArgumentError("k and v, and rotary_cos and rotary_sin, come together: one of two is None")
+        raise ArgumentError("k and v must be given together, and so must rotary_cos and rotary_sin")
     if k is not None and cache_seqlens is None:
         raise ArgumentError("k and v need cache_seqlens, the number of positions before them")
     if block_table is not None and (cache_batch_idx is not None or cache_leftpad is not None):

@@ -118,8 +118,8 @@ def install_flash_attn() -> None:
     with _lock:
         other = _others()
         if other is not None:
-            raise UnsupportedError(f"flash_attn is installed already, {other}: attn.torch.flash_attn_func and its like are "
-                                   "attn's, and need no installation")
+            raise UnsupportedError(f"another flash_attn is installed, {other}; call attn.torch.flash_attn_func and its like, "
+                                   "which need no installation")
         if _finder not in sys.meta_path:
             sys.meta_path.append(_finder)
         if importlib.util.find_spec("transformers") is not None:

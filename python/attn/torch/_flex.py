@@ -41,11 +41,11 @@ _call = _Call()
 def _refuse_tensors(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> None:
     for name, x in (("query", q), ("key", k), ("value", v)):
         if x.device.type != "cpu" or x.dtype not in _TAKEN:
-            raise Refused(f"{name} is of {x.dtype} on {x.device}")
+            raise Refused(f"{name} is of {x.dtype} on {x.device}; expected float32, float64, bfloat16 or float16 on the CPU")
         if x.dtype != q.dtype:
             raise Refused("the types of query, key and value differ")
     if options.get("OUTPUT_MAX"):
-        raise Refused("the largest scores are requested")
+        raise Refused("the largest scores are requested, which attn does not return")
 
 
 def _blocks(given: Sequence[Any], shape: Sequence[Any]) -> tuple[tuple[Any, ...], Optional[Tensor]]:
@@ -142,7 +142,8 @@ def _attended(q: Tensor, k: Tensor, v: Tensor, score_mod: Any, block_mask: Seque
     factor = scale * _score_mods.number(score.factor, graph.env((), of_scores)) * times
     softcap = 0.0 if score.times is None else abs(times)
     if not math.isfinite(factor) or softcap and not 1e-30 <= softcap <= 1e30 or score.times is not None and not softcap:
-        raise Refused(f"the factor of scores is {factor}, their softcap {softcap}")
+        raise Refused(f"the factor of scores is {factor}, their softcap {softcap}; the factor must be finite, a softcap 1e-30 "
+                      "to 1e30")
     score_kind, factor = _sdpa._scale_of(factor, q.shape[-1])
     memory = "Aq(XY)v" if q.stride(1) < q.stride(2) and heads > 1 else "A(XY)qv"
     form = f"A(XY)qc,AXkc,AXkv->A(XY)qv;{memory};{letters};{'' if mask is None else 'A(XY)qk'}"

@@ -63,8 +63,8 @@ class Layer(torch.nn.Module):
         for _, tensor in self.state_dict(keep_vars=True).items():
             moved = fn(tensor.detach())
             if moved.dtype != tensor.dtype or moved.device != tensor.device or moved.data_ptr() != tensor.data_ptr():
-                raise UnsupportedError("an attn.torch.Layer stays on the CPU and in its type; dtype= of the constructor "
-                                       "says which")
+                raise UnsupportedError("an attn.torch.Layer cannot change its device, type or memory; make another with dtype= "
+                                       "of the constructor")
         return self
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -82,7 +82,7 @@ class Layer(torch.nn.Module):
     def forward(self, *inputs: Any, outputs: Optional[Sequence[str]] = None, **named: Any) -> Any:
         if _ops.in_transform() or _ops.in_forward_mode() or _ops.tracing():
             raise UnsupportedError("an attn.torch.Layer does not support torch.func (vmap, grad, jvp, functionalize), forward mode and "
-                                   "torch.jit.trace; backward() and torch.autograd.grad go through it, and torch.compile around it")
+                                   "torch.jit.trace; supported are backward(), torch.autograd.grad, and torch.compile of code that calls it")
         model = self.attn_model
         given = model._by_name(inputs, named)
         for name, x in given.items():
@@ -216,11 +216,11 @@ def _come_back_to(ctx: Any, given: Mapping[str, Any]) -> None:
     if model._calls == ctx.call and model._outputs:
         return
     if asked.training and ctx.passes > 1:
-        raise UnsupportedError("a second backward pass through one call of a Layer in train(): the call would run once more, with other "
-                               "dropout and batch statistics; go back once after each call, or eval()")
+        raise UnsupportedError("a second backward pass through one call of a Layer in train() is not supported: the call would run again, "
+                               "with other dropout and batch statistics; go back once after each call, or use eval()")
     if asked.training:
         raise UnsupportedError("a Layer was called again before the backward pass of an earlier call in train(); "
-                               "dropout and batch statistics would differ: go back after each call, or eval()")
+                               "dropout and batch statistics would differ; go back after each call, or use eval()")
     asked.layer._run(given, asked.outputs, False, True)
 
 

@@ -347,7 +347,8 @@ class PackedWeight(Tensor):
             raise UnsupportedError(f"attn: this weight is packed as {self.form}, which has rounded it, so that it cannot be "
                                    "changed in place; change the original model and optimize() it again")
         if weight.shape != self.shape:
-            raise UnsupportedError(f"attn: a packed weight {tuple(self.shape)} cannot become {tuple(weight.shape)}")
+            raise UnsupportedError(f"attn: a packed weight {tuple(self.shape)} cannot become {tuple(weight.shape)}; the shapes must be "
+                                   "equal")
         weight = weight.detach().to(self.dtype)
         if not _fits(weight, self.form):
             raise UnsupportedError(f"attn: numbers that are not finite cannot be packed as {self.form}")

@@ -67,10 +67,10 @@ def number(parts: Sequence[Any], env: dict[Any, Any]) -> float:
         value = env[value] if isinstance(value, fx.Node) else value
         if isinstance(value, Tensor):
             if type(value) is not Tensor or value.requires_grad or value.dim():
-                raise Refused("score_mod multiplies the score by a tensor that is not known")
+                raise Refused("score_mod multiplies the score by a tensor that has axes, needs a gradient or is not a plain one")
             value = value.item()
         if not isinstance(value, (int, float)):
-            raise Refused("score_mod multiplies the score by a number that is not known")
+            raise Refused("score_mod multiplies the score by something that is no number")
         if inverse and value == 0:
             raise Refused("score_mod divides by zero")
         found = found / value if inverse else found * value

@@ -95,12 +95,12 @@ def _nested(query: Any, key: Any, value: Any, mask: Optional[Tensor], dropout_p:
             kind = f"is nested, {x.layout} of {x.dim()} axes" if x.is_nested else f"is a tensor {tuple(x.shape)}"
             raise ArgumentError(f"{name} {kind}; expected nested tensors of the jagged layout, [B,H,j,E] or [B,j,E]")
         if x._ragged_idx != x.dim() - 2 or x.lengths() is not None:
-            raise UnsupportedError(f"{name} is a nested tensor with gaps between its sequences, or whose axis of sequences is "
-                                   "another than -2; x.contiguous() has no gaps")
+            raise UnsupportedError(f"{name} is a nested tensor with gaps between its sequences, or its axis of sequences is "
+                                   "not -2; x.contiguous() has no gaps")
         ends.append(x.offsets().to(torch.int32))
         packed.append(x.values().transpose(0, 1) if x.dim() == 4 else x.values().unsqueeze(1))
     if ends[1] is not ends[2] and not torch.equal(ends[1], ends[2]):
-        raise ShapeError("key and value are nested tensors of different lengths")
+        raise ShapeError("key and value are nested tensors whose sequences have different lengths; they must be equal")
     longest = [int(x.diff().max()) if x.shape[0] > 1 else 0 for x in ends]
     q, k, v = packed
     corner = "top-left" if is_causal else False
@@ -370,7 +370,7 @@ def _grouped(leading: list[str], query: Tensor, key: Tensor, value: Tensor) -> d
     hq, hk, hv = (x.shape[-3] for x in (query, key, value))
     fewer, more = min(hk, hv), max(hk, hv)
     if fewer == 0 or more % fewer or hq % more:
-        raise ShapeError(f"enable_gqa: {hk} heads of key and {hv} of value do not divide {hq} of query and each other")
+        raise ShapeError(f"enable_gqa: query has {hq} heads, key {hk} and value {hv}; both must divide query's, and one the other")
     first = leading[:-1]
     if hk == hv:
         return {"q": [*first, "(XY)"], "k": [*first, "X"], "v": [*first, "X"]}

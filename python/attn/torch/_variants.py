@@ -218,7 +218,8 @@ def shifted_window_attention(query: Tensor, key: Tensor, value: Tensor, window_s
         raise ShapeError(f"query has the shape {tuple(query.shape)}; expected [B,X,H,D] with one to three axes X")
     _check({"key": key, "value": value}, query.dim(), f"query's {tuple(query.shape)}")
     if query.shape != key.shape or key.shape[:-1] != value.shape[:-1]:
-        raise ShapeError(f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} differ")
+        raise ShapeError(f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}: query and key must have the "
+                         "same shape, value the same but for the last axis")
     windows, shifts = _neighbors.per_axis(window_size, axes, "window_size"), _neighbors.per_axis(shift, axes, "shift", 0)
     for i, (n, window, moved) in enumerate(zip(query.shape[1:], windows, shifts)):
         if n % window or moved >= window:
@@ -484,7 +485,7 @@ def _normalization(name: Any, sigmoid_bias: Any, query: Tensor, return_lse: bool
         if sigmoid_bias is not None:
             raise ArgumentError(f"sigmoid_bias needs normalization=\"sigmoid\"; the normalization is {name!r}")
     elif return_lse:
-        raise UnsupportedError("the log-sum-exp of a sigmoid: its weights have no sum over the keys")
+        raise UnsupportedError("the log-sum-exp is requested, but the weights of a sigmoid have no sum over the keys")
     elif isinstance(sigmoid_bias, Tensor):
         heads = query.shape[1]
         if sigmoid_bias.shape != (heads,) or not sigmoid_bias.is_floating_point():
@@ -604,7 +605,8 @@ def varlen_attention(query: Tensor, key: Tensor, value: Tensor, cu_seqlens_q: Te
             raise ArgumentError(f"{name} is {x.dtype} {tuple(x.shape)} on {x.device}; expected int32 [S + 1] on the CPU")
         offsets.append(x.contiguous())
     if offsets[0].shape != offsets[1].shape:
-        raise ShapeError(f"cu_seqlens_q {tuple(offsets[0].shape)} and cu_seqlens_k {tuple(offsets[1].shape)} differ")
+        raise ShapeError(f"cu_seqlens_q has the shape {tuple(offsets[0].shape)}, cu_seqlens_k {tuple(offsets[1].shape)}; they must "
+                         "be equal")
     longest = int(max_seqlen_q), int(max_seqlen_k)
     band = _band(bool(is_causal), window)
     corner = _corner(is_causal, cu_seqlens_q, cu_seqlens_k, bool(band))

@@ -174,8 +174,13 @@ static bool has_room(attn_config *config)
 attn_status attn_config_set(attn_config *config, const char *key, const attn_config_value *value)
 {
     ATTN__CALL(config->context);
-    if (!key || !*key || value->n < 0 || value->type < ATTN_CONFIG_TYPE_NULL || value->type > ATTN_CONFIG_TYPE_REALS)
-        return attn__fail(config->context, ATTN_ERROR_ARGUMENT, "a setting has no name or an unknown type");
+    if (!key || !*key)
+        return attn__fail(config->context, ATTN_ERROR_ARGUMENT, "a setting has no name");
+    if (value->n < 0 || value->type < ATTN_CONFIG_TYPE_NULL || value->type > ATTN_CONFIG_TYPE_REALS)
+        return attn__fail(
+            config->context, ATTN_ERROR_ARGUMENT,
+            "setting \"%.80s\": type is %d and n %lld; type must be between %d and %d, and n not negative", key,
+            (int)value->type, (long long)value->n, (int)ATTN_CONFIG_TYPE_NULL, (int)ATTN_CONFIG_TYPE_REALS);
     attn_config_value copy;
     if (!copy_value(config->context, &copy, value))
         return ATTN_ERROR_MEMORY;

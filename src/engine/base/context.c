@@ -336,8 +336,11 @@ static attn_status choose_isa(const char *name, attn__isa *isa)
         return ATTN_OK;
     }
     if (!attn__isa_parse(name, isa))
-        return attn__fail(NULL, ATTN_ERROR_NOT_FOUND,
-                          "attn_context_create: there is no instruction set \"%.40s\" (isa or ATTN_ISA)", name);
+        return attn__fail(
+            NULL, ATTN_ERROR_NOT_FOUND,
+            "attn_context_create: there is no instruction set \"%.40s\" (isa or ATTN_ISA); supported: scalar, neon, "
+            "avx2, avx512, avx512bf16, amx",
+            name);
     if (attn__isa_runs_here(*isa))
         return ATTN_OK;
     return attn__fail(NULL, ATTN_ERROR_UNSUPPORTED,
@@ -349,11 +352,14 @@ static attn_status choose_precision(attn_precision given, attn_precision *precis
     const char *name = getenv("ATTN_PRECISION");
     *precision = given != ATTN_PRECISION_DEFAULT ? given : ATTN_PRECISION_F32;
     if (given == ATTN_PRECISION_DEFAULT && name && *name && !attn_precision_find(precision, name))
-        return attn__fail(NULL, ATTN_ERROR_ARGUMENT,
-                          "attn_context_create: there is no precision \"%.40s\" (ATTN_PRECISION)", name);
+        return attn__fail(
+            NULL, ATTN_ERROR_ARGUMENT,
+            "attn_context_create: there is no precision \"%.40s\" (ATTN_PRECISION); supported: f32, fma, bf16, int8",
+            name);
     if ((unsigned)(*precision - 1) < ATTN_PRECISION_INT8)
         return ATTN_OK;
-    return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_context_create: there is no precision %d", (int)given);
+    return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_context_create: precision is %d; it must be between 0 and %d",
+                      (int)given, (int)ATTN_PRECISION_INT8);
 }
 
 static attn_status choose_batch_invariant(bool given, bool *batch_invariant)

@@ -23,9 +23,9 @@ attn_status attn__check_downloaded(attn_context *context, const char *name, cons
     text += strspn(text, " \t\r\n");
     if (text_begins(text, "version http") && strstr(text, "git-lfs"))
         return attn__fail(context, ATTN_ERROR_FORMAT,
-                          "%s: a Git LFS pointer, not the file: git lfs pull brings the file", name);
+                          "%s: this is a Git LFS pointer, not the file; git lfs pull fetches the file", name);
     if (text_begins(text, "<!doctype html") || text_begins(text, "<html"))
         return attn__fail(context, ATTN_ERROR_FORMAT,
-                          "%s: an HTML page, not the file: the download gave a web page; fetch the file itself", name);
+                          "%s: this is an HTML page, not the file; download the file itself", name);
     return ATTN_OK;
 }

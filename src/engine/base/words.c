@@ -69,7 +69,8 @@ attn_status attn__words_count(attn__words *words, const char *text, size_t lengt
     }
     if (words->n == words->capacity) {
         if (words->n > INT32_MAX / 4 || length > UINT32_MAX)
-            return attn__fail(words->context, ATTN_ERROR_UNSUPPORTED, "more than %d different words", INT32_MAX / 4);
+            return attn__fail(words->context, ATTN_ERROR_UNSUPPORTED,
+                              "at most %d different words of at most 2^32 - 1 bytes are supported", INT32_MAX / 4);
         attn_status status = resize(words, 2 * words->capacity);
         if (status != ATTN_OK)
             return status;

@@ -11,8 +11,7 @@ enum { LINE = 64 /* bytes */ };
 
 bool attn__int8_sums(int64_t k)
 {
-    enum { MOST = 130000 }; /* largest k for which sums of 127 x 127 fit into 31 bits */
-    return k <= MOST;
+    return k <= ATTN__INT8_MOST_SUMMANDS;
 }
 
 typedef struct quantizing {

@@ -10,6 +10,7 @@
 
 #include "gemm/gemm.h"
 
+enum { ATTN__INT8_MOST_SUMMANDS = 130000 }; /* largest k for which sums of 127 x 127 fit into 31 bits */
 /* Reports whether int32 can hold sums of k products. */
 bool attn__int8_sums(int64_t k);
 /* Converts rows of n floats, which are `ld` apart, to integers with one scale per row. */

@@ -167,7 +167,7 @@ attn_status attn__ranks_poll(attn_context *context)
         return r->broken;
     attn_status status = hear(context);
     if (status == ATTN_OK && r->stop && r->stop(r->user)) {
-        status = attn__fail(context, ATTN_ERROR_INTERRUPTED, "stopped while other processes were waited for");
+        status = attn__fail(context, ATTN_ERROR_INTERRUPTED, "this process was stopped while it waited for others");
         attn__ranks_give_up(context, status);
     }
     return status;

@@ -80,7 +80,7 @@ static attn_status open_module(attn_context *context, const attn__ranks_ops **op
             snprintf(why, sizeof why, "%s", dlerror());
     }
     if (!module)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "started by mpirun, but this attn has no MPI: %s: %s",
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "mpirun started this process, but %s cannot be loaded: %s",
                           module_name, why);
     void *symbol = dlsym(module, ATTN__RANKS_ENTRY);
     attn__ranks_entry entry;
@@ -88,7 +88,7 @@ static attn_status open_module(attn_context *context, const attn__ranks_ops **op
     *ops = entry ? entry() : NULL;
     if (*ops && (*ops)->version == ATTN__RANKS_VERSION)
         return ATTN_OK;
-    return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: belongs to another version of attn", path);
+    return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s belongs to another version of attn", path);
 }
 
 attn_status attn_ranks_join(attn_context *context)
@@ -108,6 +108,6 @@ attn_status attn_ranks_join(attn_context *context)
     int found = attn_ranks_size(context);
     attn_ranks_leave(context);
     return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                      "mpirun started %ld processes, but %s finds %d: it belongs to another MPI", size, ops->name,
-                      found);
+                      "mpirun started %ld processes, but %s finds %d; %s must be built for mpirun's MPI", size,
+                      ops->name, found, module_name);
 }

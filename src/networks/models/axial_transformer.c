@@ -141,12 +141,17 @@ static bool slices_fit(const attn__axial_transformer *m, attn_context *context, 
                 attn_tensor_length(slices, 0) == batch;
     for (int64_t i = 0; fits && i < batch; i++) {
         int32_t slice = ((const int32_t *)attn_tensor_data(slices))[i];
-        fits = slice >= 0 && slice < m->slices;
+        if (slice < 0 || slice >= m->slices) {
+            attn__fail(context, ATTN_ERROR_ARGUMENT,
+                       "axial-transformer: slices[%" PRId64 "] is %d; allowed: 0 to %" PRId64, i, (int)slice,
+                       m->slices - 1);
+            return false;
+        }
     }
     if (!fits) {
         attn__fail(context, ATTN_ERROR_ARGUMENT,
-                   "axial-transformer: slices must be i32 [%" PRId64 "], for each image an integer from 0 to %" PRId64,
-                   batch, m->slices - 1);
+                   "axial-transformer: slices must be i32 [%" PRId64 "], one for each image; found %s of %d axes",
+                   batch, attn_dtype_name(attn_tensor_dtype(slices)), attn_tensor_rank(slices));
     }
     return fits;
 }

@@ -84,7 +84,7 @@ attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t b
     if (status != ATTN_OK)
         return status;
     if (options->eos < 0 || options->eos >= vocabulary) {
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the end token %d is not one of the %lld of the target",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the end token %d is not one of the %lld target tokens",
                           (int)options->eos, (long long)vocabulary);
     }
     status = check_prefixes(beam, vocabulary);

@@ -304,7 +304,7 @@ static void vit_build(void *self, attn_nn_builder *builder, const attn_config *c
     int64_t hidden = attn_config_int(config, "num_hiddens", 0), normed = attn_config_int(config, "norm_shape", hidden);
     if (normed != hidden) {
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
-                   "vit-block: norm_shape is %lld; the norms have the %lld channels of num_hiddens", (long long)normed,
+                   "vit-block: norm_shape is %lld; it must be equal to num_hiddens, %lld", (long long)normed,
                    (long long)hidden);
         return;
     }

@@ -160,8 +160,10 @@ static bool read_mask(scene *s, attn_tape *tape, const attn_tensor *x, const att
     const int64_t *n = attn_tensor_shape(x), places[2] = {s->batch, s->rows * s->cols};
     if (attn_tensor_rank(mask) != 3 || attn_tensor_length(mask, 0) != n[0] || attn_tensor_length(mask, 1) != n[2] ||
         attn_tensor_length(mask, 2) != n[3]) {
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "detr: expected mask [%lld,%lld,%lld], as x has",
-                   (long long)n[0], (long long)n[2], (long long)n[3]);
+        char found[ATTN__SHAPE_TEXT];
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
+                   "detr: expected mask [%lld,%lld,%lld], the sizes of x, found %s", (long long)n[0], (long long)n[2],
+                   (long long)n[3], attn__shape_text(mask, found));
         return false;
     }
     s->padding = attn_tape_tensor(tape, ATTN_U8, 3, (int64_t[]){s->batch, s->rows, s->cols}, NULL);

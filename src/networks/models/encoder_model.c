@@ -139,10 +139,15 @@ static bool unpack(attn_nn_packed *packed, attn_tape *tape, const attn__encoder_
                 at[0] == 0 && at[texts] == n;
     for (int64_t i = 0; i < texts && fits; i++)
         fits = at[i] < at[i + 1];
-    if (!fits || input->lens) {
-        attn__fail(context, ATTN_ERROR_SHAPE,
-                   input->lens ? "offsets and valid_lens cannot be used together"
-                               : "offsets: expected rising numbers from 0 to t, and tokens [1,t]");
+    if (input->lens) {
+        attn__fail(context, ATTN_ERROR_SHAPE, "offsets and valid_lens cannot be used together");
+        return false;
+    }
+    if (!fits) {
+        attn__fail(
+            context, ATTN_ERROR_SHAPE,
+            "offsets must rise from 0 to the number of tokens, and tokens must be [1,t]; found tokens [%lld,%lld]",
+            (long long)attn_tensor_length(input->tokens, 0), (long long)n);
         return false;
     }
     attn_tensor *positions = attn_tape_tensor(tape, ATTN_I32, 2, (int64_t[]){1, n}, NULL);
@@ -186,7 +191,8 @@ static attn_tensor *pooler_input(const encoder_model *m, attn_tape *tape, const 
     int64_t batch = attn_tensor_length(out, 0), steps = attn_tensor_length(out, 1), dim = attn_tensor_length(out, 2);
     if (m->mean && input->lens && attn_tensor_rank(input->lens) != 1) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
-                   "valid_lens: with pooled_from=mean, expected one length for each text");
+                   "valid_lens: with pooled_from=mean, expected one length for each text, found %d axes",
+                   attn_tensor_rank(input->lens));
         return NULL;
     }
     if (input->packed) {
@@ -258,7 +264,8 @@ static bool contacts_begin(const encoder_model *m, const attn__call *call, const
     int64_t places = steps > 2 ? steps - 2 : 0;
     if (input->lens && attn_tensor_rank(input->lens) != 1) {
         attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE,
-                   "valid_lens: with contacts, expected one length for each text");
+                   "valid_lens: with contacts, expected one length for each text, found %d axes",
+                   attn_tensor_rank(input->lens));
         return false;
     }
     maps->regression = (attn__contact_regression){m->regression.weight, m->regression.bias};
@@ -292,7 +299,8 @@ static void forward(const void *self, const attn__call *call)
         return;
     }
     if (input.segments && !m->encoder.front.segments.weight) {
-        attn__fail(weights.context, ATTN_ERROR_ARGUMENT, "transformer-encoder: the model has no segments");
+        attn__fail(weights.context, ATTN_ERROR_ARGUMENT,
+                   "transformer-encoder: the setting segments is 0, so the model takes no input segments");
         return;
     }
     if (offsets && !unpack(&packed, call->tape, &input, offsets))

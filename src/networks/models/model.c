@@ -116,7 +116,7 @@ attn_status attn_model_create(attn_model **model, attn_context *context, const c
     }
     if (o.precision == ATTN_PRECISION_FMA && context->isa == ATTN_ISA_AMX) {
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "%s: the context uses AMX, which fma excludes; create the context with this precision",
+                          "%s: the precision fma needs a context without AMX; create the context with this precision",
                           architecture);
     }
     attn_model *m = begin(context, kind, config, &o);

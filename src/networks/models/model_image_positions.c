@@ -71,7 +71,7 @@ static void sine_build(void *self, attn_nn_builder *builder, const attn_config *
                                                : scale > 0 ? scale
                                                            : two_pi};
     if (scale > 0 && !normalize)
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "sine-position-encoding: scale is %g, but normalize is false",
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "sine-position-encoding: scale (%g) needs normalize=true",
                    scale);
 }
 

@@ -18,9 +18,11 @@ static bool first_rows_are_longest(attn_tape *tape, const attn__msa_tokens *t)
     int64_t map = t->rows * t->cols;
     for (int64_t i = 0; keep && i < t->batch * map; i++) {
         if (keep[i] && !keep[i / map * map + i % t->cols]) {
-            attn__fail(attn_tape_context(tape), ATTN_ERROR_ARGUMENT,
-                       "alignment %lld: column %lld is padding in the first row but not in row %lld",
-                       (long long)(i / map), (long long)(i % t->cols), (long long)(i % map / t->cols));
+            attn__fail(
+                attn_tape_context(tape), ATTN_ERROR_ARGUMENT,
+                "alignment %lld: column %lld is padding in the first row but not in row %lld; the first row must be the "
+                "longest",
+                (long long)(i / map), (long long)(i % t->cols), (long long)(i % map / t->cols));
             return false;
         }
     }
@@ -31,11 +33,11 @@ bool attn__msa_sizes_fit(const attn__msa *msa, attn_context *context, int64_t ba
 {
     if (batch < 1 || rows < 1 || cols < 1) {
         attn__fail(context, ATTN_ERROR_SHAPE,
-                   "an alignment needs at least one row and one token; found %lld x %lld x %lld", (long long)batch,
+                   "tokens: expected at least one alignment, row and column, found [%lld,%lld,%lld]", (long long)batch,
                    (long long)rows, (long long)cols);
     } else if (cols > msa->max_positions) {
         attn__fail(context, ATTN_ERROR_SHAPE,
-                   "a row has %lld tokens, but the model has positions for %lld, <cls> and %lld residues",
+                   "a row has %lld tokens, but the model has positions for at most %lld: <cls> and %lld residues",
                    (long long)cols, (long long)msa->max_positions, (long long)msa->max_positions - 1);
     } else if (msa->msa_positions && rows > attn_tensor_length(msa->msa_positions, 1)) {
         attn__fail(
@@ -53,7 +55,8 @@ bool attn__msa_tokens_check(const attn__msa *msa, attn_tape *tape, const attn_te
     attn_context *context = attn_tape_context(tape);
     *tokens = (attn__msa_tokens){.ids = ids};
     if (!ids || attn_tensor_rank(ids) != 3 || attn_tensor_dtype(ids) != ATTN_I32) {
-        attn__fail(context, ATTN_ERROR_SHAPE, "tokens: expected i32 [alignments,rows,columns]");
+        attn__fail(context, ATTN_ERROR_SHAPE, "tokens: expected i32 [alignments,rows,columns], found %s of %d axes",
+                   ids ? attn_dtype_name(attn_tensor_dtype(ids)) : "none", ids ? attn_tensor_rank(ids) : 0);
         return false;
     }
     tokens->batch = attn_tensor_length(ids, 0);

@@ -121,8 +121,8 @@ static attn_tensor *treat_empty(const attn__call *call, const regression *r, att
             continue;
         if (strcmp(empties[r->empty], "error") == 0) {
             attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT,
-                       "no training point is within reach of x_val[%" PRId64 "] (kernel %s, sigma %s); a larger sigma, "
-                       "or empty=nan or zero",
+                       "no training point is within reach of x_val[%" PRId64 "] (kernel %s, sigma %s); set a larger "
+                       "sigma, or empty to nan or zero",
                        i, kernels[r->kernel], width);
             return NULL;
         }
@@ -205,7 +205,7 @@ static void forward(const void *self, const attn__call *call)
     if (d != d_val || attn_tensor_length(y, 0) != train) {
         attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE,
                    "x_train has %" PRId64 " points of %" PRId64 " numbers, y_train %" PRId64 " labels, x_val points of "
-                   "%" PRId64 " numbers",
+                   "%" PRId64 " numbers; each point needs a label, and all points must have as many numbers",
                    train, d, attn_tensor_length(y, 0), d_val);
         return;
     }

@@ -198,7 +198,8 @@ static attn_status check_ports(const attn__call *call)
         if (!find_port(a->outputs, a->noutputs, call->outputs->items[i].name))
             return fail_port(call, "output", call->outputs->items[i].name, a->outputs, a->noutputs);
     if (call->outputs->owns)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the list of outputs must not own what the tape owns");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "the list of outputs has owns set, but the tape owns the outputs; it must be false");
     return ATTN_OK;
 }
 

@@ -149,7 +149,7 @@ static int stages_of(stage stages[ATTN__RESNET_STAGES], attn_nn_builder *builder
         sum += stages[i].blocks;
     }
     if (sum > ATTN__RESNET_BLOCKS) {
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%s%lld blocks in stage_blocks; at most %d are supported",
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%sstage_blocks has %lld blocks; at most %d are supported",
                    builder->prefix, (long long)sum, (int)ATTN__RESNET_BLOCKS);
         return 0;
     }

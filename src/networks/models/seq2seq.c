@@ -7,6 +7,7 @@
 
 #include "base/context.h"
 #include "tensor/tape_state.h"
+#include "tensor/tensor.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -74,9 +75,10 @@ static bool is_ids(attn_context *context, const attn_tensor *x, int rank, int64_
     }
     if (attn_tensor_dtype(x) != ATTN_I32 || attn_tensor_rank(x) != rank ||
         (batch >= 0 && attn_tensor_length(x, 0) != batch)) {
+        char found[ATTN__SHAPE_TEXT];
         attn__fail(context, ATTN_ERROR_SHAPE,
-                   "%s: expected i32 of %d axes, the first as long as the batch; found %s of %d axes", what, rank,
-                   attn_dtype_name(attn_tensor_dtype(x)), attn_tensor_rank(x));
+                   "%s: expected i32 of %d axes, the first as long as the batch; found %s %s", what, rank,
+                   attn_dtype_name(attn_tensor_dtype(x)), attn__shape_text(x, found));
         return false;
     }
     return true;
@@ -198,7 +200,8 @@ attn_tensor *attn_decoding_step(attn_decoding *decoding, attn_tape *tape, const 
     if (!is_ids(context, tokens, 1, attn_decoding_rows(decoding), "tokens of a step"))
         return NULL;
     if (decoding->step >= decoding->max_len) {
-        attn__fail(context, ATTN_ERROR_SHAPE, "decoding: more than max_len = %" PRId64 " steps", decoding->max_len);
+        attn__fail(context, ATTN_ERROR_SHAPE, "decoding: step %" PRId64 " was requested, but max_len is %" PRId64,
+                   decoding->step + 1, decoding->max_len);
         return NULL;
     }
     if (!attn__model_begin(decoding->model, tape))
@@ -217,7 +220,9 @@ attn_status attn_decoding_reorder(attn_decoding *decoding, const int64_t *rows)
     for (int64_t i = 0; i < n; i++) {
         if (rows[i] < 0 || rows[i] >= n || rows[i] / decoding->width != i / decoding->width) {
             return attn__fail(decoding->model->context, ATTN_ERROR_ARGUMENT,
-                              "decoding: row %" PRId64 " cannot continue row %" PRId64, i, rows[i]);
+                              "decoding: row %" PRId64 " cannot continue row %" PRId64
+                              "; it can continue only the rows %" PRId64 " to %" PRId64 " of its sentence",
+                              i, rows[i], i - i % decoding->width, i - i % decoding->width + decoding->width - 1);
         }
         same = same && rows[i] == i;
     }

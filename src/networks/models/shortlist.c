@@ -30,7 +30,8 @@ static attn_status check(attn_context *context, int64_t batch, int64_t vocabular
             if (token < 0 || token >= vocabulary || (j > 0 && token <= s->allowed[j - 1])) {
                 return attn__fail(
                     context, ATTN_ERROR_ARGUMENT,
-                    "sentence %lld of the batch: the allowed token %d is not one of the %lld tokens, or out of order",
+                    "sentence %lld of the batch: the allowed token %d is not one of the %lld tokens, or not above the one "
+                    "before it",
                     (long long)i + 1, (int)token, (long long)vocabulary);
             }
         }

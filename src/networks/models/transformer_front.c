@@ -136,7 +136,8 @@ static attn_tensor *drop_masked(const attn__transformer_front *front, attn_tape 
         return x;
     if (input->lens && attn_tensor_rank(input->lens) != 1) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
-                   "valid_lens: with masked_token, expected one length for each text");
+                   "valid_lens: with masked_token, expected one length for each text, found %d axes",
+                   attn_tensor_rank(input->lens));
         return NULL;
     }
     return attn_mul(tape, x, masked_factors(front, tape, input));
@@ -153,8 +154,9 @@ static attn_tensor *embed_packed(const attn__transformer_front *front, attn_tape
         return attn_dropout(tape, x, positions->dropout);
     int64_t most = attn_tensor_length(positions->table, 0) - positions->offset;
     if (packed->longest > most) {
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "a text has %lld tokens; the model has %lld positions",
-                   (long long)packed->longest, (long long)most);
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
+                   "a text has %lld tokens, but the model has positions for at most %lld", (long long)packed->longest,
+                   (long long)most);
         return NULL;
     }
     attn_tensor *rows = attn_slice(tape, positions->table, 0, positions->offset, positions->offset + packed->longest);

@@ -12,8 +12,8 @@ bool attn__nn_axis_weights_ask(attn_attention *a, attn_tape *tape, const attn_ax
         return true;
     if (axis->rank + 1 > ATTN_MAX_RANK) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_UNSUPPORTED,
-                   "the attention weights of an array of %d axes have %d; a tensor has at most %d", axis->rank,
-                   axis->rank + 1, ATTN_MAX_RANK);
+                   "the attention weights of an array of %d axes would have %d axes; at most %d are supported",
+                   axis->rank, axis->rank + 1, ATTN_MAX_RANK);
         return false;
     }
     for (int i = 0; i < axis->rank - 1; i++)

@@ -30,8 +30,10 @@ void attn_nn_push(attn_nn_builder *builder, const char *name)
     size_t used = strlen(builder->prefix);
     bool deep = builder->depth < 0 || builder->depth >= ATTN_NN_MAX_DEPTH;
     if (deep || n > sizeof builder->prefix || used + n + 2 > sizeof builder->prefix) {
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "parameter name %s%.200s is too %s", builder->prefix, name,
-                   deep ? "deep" : "long");
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
+                   "parameter name %s%.200s is too %s; at most %d %s are supported", builder->prefix, name,
+                   deep ? "deep" : "long", deep ? (int)ATTN_NN_MAX_DEPTH : (int)sizeof builder->prefix - 2,
+                   deep ? "levels" : "bytes");
         builder->depth++; /* the refused part is counted too, so that the later pop of this part has a counterpart */
         return;
     }

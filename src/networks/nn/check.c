@@ -61,10 +61,10 @@ bool attn__nn_lens_fit(attn_tape *tape, const attn_nn_mask *mask, int64_t batch,
     }
     if (rank < 1 || rank > 2 || attn_tensor_length(lens, 0) != batch ||
         (rank == 2 && attn_tensor_length(lens, 1) != queries)) {
+        char found[ATTN__SHAPE_TEXT];
         attn__fail(context, ATTN_ERROR_SHAPE,
-                   "valid_lens: expected the shape [%" PRId64 "] or [%" PRId64 ",%" PRId64
-                   "], found %d axes, the first %" PRId64 " long",
-                   batch, batch, queries, rank, rank > 0 ? attn_tensor_length(lens, 0) : 0);
+                   "valid_lens: expected the shape [%" PRId64 "] or [%" PRId64 ",%" PRId64 "], found %s", batch, batch,
+                   queries, attn__shape_text(lens, found));
         return false;
     }
     return true;
@@ -75,8 +75,10 @@ static bool keys_fit(attn_tape *tape, const attn_tensor *keys, int64_t batch, in
     bool fits = !keys || (attn_tensor_dtype(keys) == ATTN_U8 && attn_tensor_rank(keys) == 2 &&
                           attn_tensor_length(keys, 0) == batch && attn_tensor_length(keys, 1) == n);
     if (!fits) {
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "mask of keys: expected u8 [%" PRId64 ",%" PRId64 "]",
-                   batch, n);
+        char found[ATTN__SHAPE_TEXT];
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
+                   "mask of keys: expected u8 [%" PRId64 ",%" PRId64 "], found %s %s", batch, n,
+                   attn_dtype_name(attn_tensor_dtype(keys)), attn__shape_text(keys, found));
     }
     return fits;
 }
@@ -91,7 +93,7 @@ bool attn__nn_attention_fits(attn_tape *tape, const attn_tensor *queries, const 
     if (q[0] != k[0] || k[0] != v[0] || k[1] != v[1]) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
                    "queries [%" PRId64 ",%" PRId64 ",.], keys [%" PRId64 ",%" PRId64 ",.], values [%" PRId64 ",%" PRId64
-                   ",.] do not fit together",
+                   ",.]: axis 0 must be equal in all, axis 1 in keys and values",
                    q[0], q[1], k[0], k[1], v[0], v[1]);
         return false;
     }

@@ -25,8 +25,9 @@ static bool options_fit(attn_nn_builder *builder, const attn_nn_conv_options *o)
         return false;
     }
     if (o->activation < ATTN_ACTIVATION_IDENTITY || o->activation > ATTN_ACTIVATION_SILU) {
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%sconvolution: there is no activation %d", builder->prefix,
-                   (int)o->activation);
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
+                   "%sconvolution: activation is %d; it must be between 0 and %d", builder->prefix, (int)o->activation,
+                   (int)ATTN_ACTIVATION_SILU);
         return false;
     }
     return true;

@@ -32,7 +32,8 @@ attn_tensor *attn__nn_dot_product_scaled(attn_tape *tape, attn_tensor *queries, 
             tk = attn_tensor_length(keys, 1);
     int64_t dim = attn_tensor_length(queries, 2), dim_value = attn_tensor_length(values, 2);
     if (dim != attn_tensor_length(keys, 2)) {
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "queries have %lld channels, keys %lld", (long long)dim,
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
+                   "queries have %lld channels, keys %lld; they must be equal", (long long)dim,
                    (long long)attn_tensor_length(keys, 2));
         return NULL;
     }

@@ -57,8 +57,8 @@ void attn_nn_generalized_attention_init(attn_nn_generalized_attention *layer, at
     if (o->dim < 1 || o->heads < 1 || layer->dim_head < 1 || !places) {
         attn__fail(
             builder->context, ATTN_ERROR_ARGUMENT,
-            "%sgeneralized attention: cannot have %lld channels, %lld heads of %lld, sines of %lld channels (must be "
-            "a multiple of 4)",
+            "%sgeneralized attention: %lld channels and %lld heads of %lld channels must be at least 1, and the %lld "
+            "channels of sines a positive multiple of 4",
             builder->prefix, (long long)o->dim, (long long)o->heads, (long long)layer->dim_head,
             (long long)layer->position_dim);
         return;

@@ -9,6 +9,7 @@
 #include "base/context.h"
 #include "tensor/number.h"
 #include "tensor/tape_state.h"
+#include "tensor/tensor.h"
 
 #include <math.h>
 #include <string.h>
@@ -66,9 +67,11 @@ static bool accepts(const attn_nn_sine_positions *layer, attn_tape *tape, const 
     for (int i = 0; fits && padding && i < 3; i++)
         fits = attn_tensor_length(padding, i) == shape[i];
     if (!fits) {
+        char found[ATTN__SHAPE_TEXT];
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
-                   "sines of positions: expected padding u8 [%lld,%lld,%lld]", (long long)shape[0], (long long)shape[1],
-                   (long long)shape[2]);
+                   "sines of positions: expected padding u8 [%lld,%lld,%lld], found %s %s", (long long)shape[0],
+                   (long long)shape[1], (long long)shape[2], attn_dtype_name(attn_tensor_dtype(padding)),
+                   attn__shape_text(padding, found));
     }
     return fits;
 }

@@ -50,8 +50,10 @@ static bool measure(sizes *s, attn_tape *tape, const attn_tensor *x, const attn_
                  attn_tensor_length(x, 3) / heads};
     if (keep && (attn_tensor_dtype(keep) != ATTN_U8 || attn_tensor_length(keep, 0) != s->batch ||
                  attn_tensor_length(keep, 1) != s->rows || attn_tensor_length(keep, 2) != s->cols)) {
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "padding mask: expected u8 [%lld,%lld,%lld]",
-                   (long long)s->batch, (long long)s->rows, (long long)s->cols);
+        char found[ATTN__SHAPE_TEXT];
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "padding mask: expected u8 [%lld,%lld,%lld], found %s %s",
+                   (long long)s->batch, (long long)s->rows, (long long)s->cols,
+                   attn_dtype_name(attn_tensor_dtype(keep)), attn__shape_text(keep, found));
         return false;
     }
     return true;

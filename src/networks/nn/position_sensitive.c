@@ -34,9 +34,9 @@ void attn_nn_position_sensitive_attention_init(attn_nn_position_sensitive_attent
     if (groups < 1 || length < 1 || in < 1 || out < 1 || out % (2 * groups) != 0 || (axis != 2 && axis != 3)) {
         attn__fail(
             builder->context, ATTN_ERROR_ARGUMENT,
-            "%sposition-sensitive attention: %lld groups need an even number of channels each, found %lld; length "
-            "%lld, axis %d",
-            builder->prefix, (long long)groups, (long long)out, (long long)length, axis);
+            "%sposition-sensitive attention: found %lld output channels in %lld groups, length %lld, axis %d; expected an "
+            "even number of channels for each group, a length of at least 1, and axis 2 or 3",
+            builder->prefix, (long long)out, (long long)groups, (long long)length, axis);
         return;
     }
     int64_t each = out / groups;
@@ -133,10 +133,9 @@ attn_tensor *attn_nn_position_sensitive_attention_forward(const attn_nn_position
         return NULL;
     bool across = layer->axis == 3;
     if (attn_tensor_length(x, layer->axis) != layer->length) {
-        attn__fail(
-            attn_tape_context(tape), ATTN_ERROR_SHAPE,
-            "position-sensitive attention: expected lines of %lld, found %lld (the table of positions has one size)",
-            (long long)layer->length, (long long)attn_tensor_length(x, layer->axis));
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
+                   "position-sensitive attention: axis %d of x has length %lld, but the table of positions is for %lld",
+                   layer->axis, (long long)attn_tensor_length(x, layer->axis), (long long)layer->length);
         return NULL;
     }
     attn_tensor *lines = attn_permute(tape, x, across ? (int[]){0, 2, 1, 3} : (int[]){0, 3, 1, 2});

@@ -162,7 +162,7 @@ static attn_status make_buckets(attn__all_reduce *e)
         b->size = (b->elements + b->n + LINE - 1) / LINE * LINE;
         if (b->size > INT32_MAX)
             return attn__fail(e->context, ATTN_ERROR_UNSUPPORTED,
-                              "a parameter of %lld numbers is too large to be exchanged",
+                              "a parameter of %lld numbers is too large to be exchanged; fewer than 2^31 are supported",
                               (long long)s->parameter->size);
     }
     return ATTN_OK;

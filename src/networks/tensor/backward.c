@@ -157,7 +157,8 @@ static attn_status check_result(attn_tape *tape, const attn_tensor *result)
         return attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
                           "backward: the result depends on no recorded tensor that needs a gradient");
     if (result->passed)
-        return attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "backward: already done since the last reset");
+        return attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
+                          "backward: this result has already been passed back; reset the tape and compute it again");
     return ATTN_OK;
 }
 
@@ -205,13 +206,19 @@ attn_status attn_backward_many(attn_tape *tape, attn_tensor *const *results, con
 {
     ATTN__TAPE_CALL(tape->context);
     attn_status status =
-        n < 1 ? attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "backward: %d results are given", n) : ATTN_OK;
+        n < 1 ? attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "backward: %d results are given; expected at least 1", n)
+              : ATTN_OK;
     for (int i = 0; i < n && status == ATTN_OK; i++) {
-        status = check_result(tape, results[i]);
-        if (status == ATTN_OK &&
-            (!grads[i] || !attn__same_shape(results[i], grads[i]) || grads[i]->dtype != results[i]->dtype))
-            status = attn__fail(tape->context, ATTN_ERROR_SHAPE,
-                                "backward: the given gradient must have the shape and type of the result");
+        const attn_tensor *result = results[i], *grad = grads[i];
+        status = check_result(tape, result);
+        if (status == ATTN_OK && (!grad || !attn__same_shape(result, grad) || grad->dtype != result->dtype)) {
+            char has[ATTN__SHAPE_TEXT], given[ATTN__SHAPE_TEXT];
+            status =
+                attn__fail(tape->context, ATTN_ERROR_SHAPE,
+                           "backward: result %d is %s %s, but its gradient is %s %s; type and shape must be equal", i,
+                           attn_dtype_name(result->dtype), attn__shape_text(result, has),
+                           grad ? attn_dtype_name(grad->dtype) : "", grad ? attn__shape_text(grad, given) : "NULL");
+        }
     }
     for (int i = 0; i < n && status == ATTN_OK; i++)
         status = seed(tape, results[i], grads[i]);

@@ -36,7 +36,7 @@ bool attn__op_accepts(attn_tape *tape, const char *op, int n, ...)
                               i) == ATTN_OK;
         else if (x->dtype != first->dtype || (x->dtype != ATTN_F32 && x->dtype != ATTN_F64))
             fine = attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
-                              "%s: operand %d is %s, operand 0 is %s; expected f32 or f64 for both", op, i,
+                              "%s: operand %d is %s, operand 0 is %s; both must be f32, or both f64", op, i,
                               attn_dtype_name(x->dtype), attn_dtype_name(first->dtype)) == ATTN_OK;
         else if (x->low_rank)
             fine = attn__fail(tape->context, ATTN_ERROR_UNSUPPORTED,
@@ -124,8 +124,10 @@ static bool stays_inside(attn_tape *tape, int n, attn_tensor *const *x)
 {
     for (int i = 0; i < n && tape->section > 0; i++) {
         if (x[i] && x[i]->tape && x[i]->needs_grad && x[i]->section != tape->section) {
-            attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
-                       "reversible: a branch uses a tensor from outside that needs a gradient and is not a parameter");
+            attn__fail(
+                tape->context, ATTN_ERROR_ARGUMENT,
+                "reversible: a branch uses a tensor from outside that needs a gradient, which would be lost; only x "
+                "and parameters are supported");
             return false;
         }
     }

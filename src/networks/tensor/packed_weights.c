@@ -145,9 +145,11 @@ static bool own_fits(const attn_tape *tape, const attn_tensor *w)
 
 static bool fail_unfit(attn_tape *tape, const attn_tensor *w)
 {
-    attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
-               "linear: the weights [%lld,%lld] are packed for inference in one precision and have no other form",
-               (long long)w->shape[0], (long long)w->shape[1]);
+    attn__fail(
+        tape->context, ATTN_ERROR_ARGUMENT,
+        "linear: the weights [%lld,%lld] are kept only as packed for inference, so they support no other precision and "
+        "no gradients",
+        (long long)w->shape[0], (long long)w->shape[1]);
     return false;
 }
 
@@ -179,7 +181,7 @@ bool attn__packed_weights_find(attn_tape *tape, attn_tensor *w, int64_t rows, co
         *packed = pack(all, w, tape->precision);
     pthread_mutex_unlock(&all->lock);
     if (!*packed)
-        attn__fail(tape->context, ATTN_ERROR_MEMORY, "out of memory: %lld x %lld weights to be packed",
+        attn__fail(tape->context, ATTN_ERROR_MEMORY, "out of memory: cannot pack weights of %lld x %lld",
                    (long long)w->shape[0], (long long)w->shape[1]);
     return *packed != NULL;
 }

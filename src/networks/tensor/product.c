@@ -65,21 +65,26 @@ static attn_status check_packed_size(attn_context *context, attn_precision preci
     if (check_precision(context, precision) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
     if (precision == ATTN_PRECISION_DEFAULT)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "product: the default precision packs nothing; name one");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "product: the default precision packs nothing; give f32, fma, bf16 or int8");
     if (k < 1 || n < 1 || k > MOST || n > MOST)
-        return attn__fail(context, ATTN_ERROR_SHAPE, "product: a packed matrix of %lld x %lld; sizes are 1 to 2^40",
-                          (long long)k, (long long)n);
+        return attn__fail(context, ATTN_ERROR_SHAPE,
+                          "product: a packed matrix is %lld x %lld; both sizes must be 1 to 2^40", (long long)k,
+                          (long long)n);
     if (k > ((int64_t)1 << 57) / n)
-        return attn__fail(context, ATTN_ERROR_SHAPE, "product: a packed matrix of %lld x %lld is too large",
+        return attn__fail(context, ATTN_ERROR_SHAPE,
+                          "product: a packed matrix of %lld x %lld is too large; at most 2^57 elements are supported",
                           (long long)k, (long long)n);
     if (!is_supported(dtype))
         return fail_dtype(context, "b", dtype);
     if (dtype == ATTN_F64 && precision != ATTN_PRECISION_F32 && precision != ATTN_PRECISION_FMA)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "product: f64 numbers are packed for f32, not for %s",
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                          "product: f64 numbers can be packed for f32 and fma, not for %s",
                           attn_precision_name(precision));
     if (precision == ATTN_PRECISION_INT8 && !attn__int8_sums(k))
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                          "product: sums of %lld products of int8 do not fit in 32 bits", (long long)k);
+                          "product: sums of %lld products of int8 do not fit in 32 bits; at most %d do", (long long)k,
+                          (int)ATTN__INT8_MOST_SUMMANDS);
     return ATTN_OK;
 }
 
@@ -308,7 +313,7 @@ static attn_status check_sizes(attn_context *context, const attn_product *p)
     const char *names[] = {"m", "n", "k", "batch"};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (sizes[i] < 0 || sizes[i] > MOST)
-            return attn__fail(context, ATTN_ERROR_SHAPE, "product: %s is %lld; sizes are 0 to 2^40", names[i],
+            return attn__fail(context, ATTN_ERROR_SHAPE, "product: %s is %lld; it must be 0 to 2^40", names[i],
                               (long long)sizes[i]);
     return ATTN_OK;
 }
@@ -324,10 +329,11 @@ static attn_status check_after(attn_context *context, const attn_product *p, boo
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
                           "product: bias is bf16 and c is f64; if c is f64, the bias must be f64 too");
     if (!attn__activation_exists((int)p->activation))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "product: unknown activation %d", (int)p->activation);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "product: activation is %d; it must be between 0 and %d",
+                          (int)p->activation, (int)ATTN_ACTIVATION_SILU);
     if (p->add && any)
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "product: a product that is added has no bias, activation, factor or residual");
+                          "product: add cannot be used together with bias, activation, factor or residual");
     for (size_t i = 0; i < sizeof after / sizeof *after; i++) {
         if (!after[i]->data || empty)
             continue;
@@ -351,7 +357,8 @@ static attn_status check_packed(attn_context *context, const attn_product *p, in
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
                           "product: a packed matrix cannot be used for a batch of %lld", (long long)batch);
     if (w->k != p->k || w->n != p->n)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "product: b is %lld x %lld, and the packed matrix %lld x %lld",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "product: b is %lld x %lld, and the packed matrix %lld x %lld; they must be equal",
                           (long long)p->k, (long long)p->n, (long long)w->k, (long long)w->n);
     if (w->dtype != type_of(p->precision, p->c.dtype))
         return attn__fail(

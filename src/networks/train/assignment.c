@@ -30,8 +30,9 @@ static attn_status check(attn_context *context, const double *cost, int64_t rows
                           (long long)columns);
     for (int64_t i = 0; i < rows * columns; i++) {
         if (!(fabs(cost[i]) <= largest))
-            return attn__fail(context, ATTN_ERROR_ARGUMENT, "assignment: the cost of row %lld and column %lld is %g",
-                              (long long)(i / columns), (long long)(i % columns), cost[i]);
+            return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                              "assignment: the cost of row %lld and column %lld is %g; it must be between -%g and %g",
+                              (long long)(i / columns), (long long)(i % columns), cost[i], largest, largest);
     }
     return ATTN_OK;
 }

@@ -8,6 +8,7 @@
 #include "tensor/number.h"
 #include "tensor/parts.h"
 #include "tensor/tape_state.h"
+#include "tensor/tensor.h"
 #include "train/assignment.h"
 
 #include <math.h>
@@ -156,10 +157,13 @@ static attn_status check_shapes(const set_loss *s)
                 attn_tensor_length(s->logits, -1) >= 2 && attn_tensor_length(s->logits, -3) == s->targets->images;
     for (int i = 0; i < rank - 1 && fits; i++)
         fits = attn_tensor_length(s->logits, i) == attn_tensor_length(s->boxes, i);
+    char logits[ATTN__SHAPE_TEXT], boxes[ATTN__SHAPE_TEXT];
     return fits ? ATTN_OK
-                : attn__fail(s->context, ATTN_ERROR_SHAPE,
-                             "detection loss: expected logits [...,B,Q,C+1] and boxes [...,B,Q,4] of %lld images",
-                             (long long)s->targets->images);
+                : attn__fail(
+                      s->context, ATTN_ERROR_SHAPE,
+                      "detection loss: logits %s, boxes %s; expected [...,B,Q,C+1] and [...,B,Q,4] of B = %lld images",
+                      attn__shape_text(s->logits, logits), attn__shape_text(s->boxes, boxes),
+                      (long long)s->targets->images);
 }
 
 static attn_status check_targets(const set_loss *s)
@@ -167,9 +171,10 @@ static attn_status check_targets(const set_loss *s)
     for (int64_t i = 0; i < s->targets->images; i++) {
         int64_t n = s->targets->begin[i + 1] - s->targets->begin[i];
         if (n > s->queries)
-            return attn__fail(s->context, ATTN_ERROR_ARGUMENT,
-                              "an image has %lld objects, more than the model's %lld queries", (long long)n,
-                              (long long)s->queries);
+            return attn__fail(
+                s->context, ATTN_ERROR_ARGUMENT,
+                "detection loss: image %lld of the batch has %lld objects, more than the model's %lld queries",
+                (long long)i, (long long)n, (long long)s->queries);
     }
     for (int64_t i = 0; i < s->objects; i++) {
         const double *box = s->targets->boxes + 4 * i;
@@ -177,8 +182,9 @@ static attn_status check_targets(const set_loss *s)
             return attn__fail(s->context, ATTN_ERROR_ARGUMENT, "detection loss: class %d is not in [0, %lld)",
                               (int)s->targets->classes[i], (long long)s->outputs - 1);
         if (!(box[2] > 0 && box[3] > 0))
-            return attn__fail(s->context, ATTN_ERROR_ARGUMENT, "detection loss: an object of %g x %g has no area",
-                              box[2], box[3]);
+            return attn__fail(s->context, ATTN_ERROR_ARGUMENT,
+                              "detection loss: target box %lld is %g x %g; width and height must be above 0",
+                              (long long)i, box[2], box[3]);
     }
     return ATTN_OK;
 }

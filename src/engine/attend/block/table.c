@@ -54,7 +54,7 @@ const char *attn__table_panels_refuse(const attn__canonical *canonical)
         if (r->kind == ATTN_RELATIVE_KEY)
             return "does not support a relative table of keys";
         if (reached(canonical, r) > MOST / attn__max(1, attn__table_channels(canonical, i)->size))
-            return "the relative table is too large";
+            return "supports relative tables of at most 2^23 numbers";
     }
     return NULL;
 }

@@ -126,8 +126,8 @@ static attn_status check(attn_context *context, const attn_partials *s, int64_t 
                           "partials of type %s are not supported; expected f32, bf16 or f64",
                           attn_dtype_name(s->dtype));
     if ((unsigned)s->normalization > ATTN_NORMALIZATION_SIGMOID)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "partials: the normalization %d does not exist",
-                          (int)s->normalization);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "partials: normalization is %d; it must be between 0 and %d",
+                          (int)s->normalization, (int)ATTN_NORMALIZATION_SIGMOID);
     if (s->normalization == ATTN_NORMALIZATION_HARDMAX)
         return attn__fail(
             context, ATTN_ERROR_UNSUPPORTED,
@@ -143,7 +143,8 @@ static attn_status check(attn_context *context, const attn_partials *s, int64_t 
     return ATTN_OK;
 }
 
-static attn_status run(attn_context *context, const attn_partials *shape, job *j, const void *const *needed, int n)
+static attn_status run(attn_context *context, const attn_partials *shape, job *j, const void *const *needed,
+                       const char *const *names, int n)
 {
     ATTN__CALL(context);
     attn_status status = ATTN__CHECK_RESERVED(context, shape, attn_partials);
@@ -153,7 +154,7 @@ static attn_status run(attn_context *context, const attn_partials *shape, job *j
         return status;
     for (int i = 0; i < n && j->rows > 0; i++)
         if (!needed[i])
-            return attn__fail(context, ATTN_ERROR_ARGUMENT, "partials: array %d of the parameters is NULL", i);
+            return attn__fail(context, ATTN_ERROR_ARGUMENT, "partials: the array '%s' is NULL", names[i]);
     j->shape = shape;
     j->dtype = shape->dtype;
     j->side = shape->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
@@ -165,8 +166,9 @@ attn_status attn_partials_merge(attn_context *context, const attn_partials *shap
                                 const void *o2, const void *lse2, void *o, void *lse)
 {
     const void *const needed[] = {o1, lse1, o2, lse2, o, lse};
+    static const char *const names[] = {"o1", "lse1", "o2", "lse2", "o", "lse"};
     job j = {.o = {o1, o2}, .lse = {lse1, lse2}, .merged = o, .merged_lse = lse};
-    return run(context, shape, &j, needed, 6);
+    return run(context, shape, &j, needed, names, 6);
 }
 
 attn_status attn_partials_backward(attn_context *context, const attn_partials *shape,
@@ -174,6 +176,7 @@ attn_status attn_partials_backward(attn_context *context, const attn_partials *s
 {
     const attn_partials_arrays *a = arrays;
     const void *const needed[] = {a->o1, a->lse1, a->o2, a->lse2, a->dout, a->do1, a->dlse1, a->do2, a->dlse2};
+    static const char *const names[] = {"o1", "lse1", "o2", "lse2", "dout", "do1", "dlse1", "do2", "dlse2"};
     ATTN__CALL(context);
     if (ATTN__CHECK_RESERVED(context, a, attn_partials_arrays) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
@@ -183,5 +186,5 @@ attn_status attn_partials_backward(attn_context *context, const attn_partials *s
              .dlse = a->dlse,
              .do_part = {a->do1, a->do2},
              .dlse_part = {a->dlse1, a->dlse2}};
-    return run(context, shape, &j, needed, 9);
+    return run(context, shape, &j, needed, names, 9);
 }

@@ -219,9 +219,9 @@ static attn_status check_offsets_of(attn_context *context, const char *name, con
         if (offsets[s] < 0 || offsets[s] > positions || length < 0 || length > longest)
             return attn__fail(
                 context, ATTN_ERROR_ARGUMENT,
-                "%s[%lld] is %d: offsets must not fall, nor pass the end of the packed positions, nor grow "
-                "by more than the longest sequence",
-                name, (long long)s, (int)offsets[s]);
+                "%s[%lld] is %d: offsets must not fall, nor pass the end of the %lld packed positions, nor grow "
+                "by more than the longest sequence, %lld",
+                name, (long long)s, (int)offsets[s], (long long)positions, (long long)longest);
     }
     return ATTN_OK;
 }

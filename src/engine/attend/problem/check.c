@@ -93,8 +93,9 @@ static attn_status check_sigmoid(attn_context *context, const attn_problem *p)
     if (p->normalization != ATTN_NORMALIZATION_SIGMOID && p->own_sigmoid_bias)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "sigmoid_bias needs the sigmoid normalization");
     if (p->normalization == ATTN_NORMALIZATION_SIGMOID && (p->flags & ATTN_WANT_LSE))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "the log-sum-exp of a sigmoid is wanted, but its weights have no sum over the keys");
+        return attn__fail(
+            context, ATTN_ERROR_ARGUMENT,
+            "the log-sum-exp is requested (ATTN_WANT_LSE), but the weights of a sigmoid have no sum over the keys");
     return ATTN_OK;
 }
 
@@ -190,7 +191,8 @@ static attn_status check_dim(attn_context *context, const attn_problem *p, int i
     if (!attn__all_zero(dim->reserved, sizeof dim->reserved))
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "dim %d: a reserved field is not zero", i);
     if (dim->role < ATTN_ROLE_BATCH || dim->role > ATTN_ROLE_VALUE)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "dim %d: role %d does not exist", i, (int)dim->role);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "dim %d: role is %d; it must be between %d and %d", i,
+                          (int)dim->role, (int)ATTN_ROLE_BATCH, (int)ATTN_ROLE_VALUE);
     if (dim->n < 0)
         return attn__fail(context, ATTN_ERROR_SHAPE, "dim %d (%s): its length %lld is negative", i,
                           attn__role_name(dim->role), (long long)dim->n);
@@ -247,13 +249,17 @@ static attn_status check_window(attn_context *context, const attn_problem *p, in
     if (status != ATTN_OK)
         return status;
     if ((unsigned)w->border > ATTN_BORDER_SHIFT)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "window %d: border %d does not exist", i, (int)w->border);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "window %d: border is %d; it must be between 0 and %d", i,
+                          (int)w->border, (int)ATTN_BORDER_SHIFT);
     if (w->size < 0 || w->step < 0 || w->dilation < 0)
         return attn__fail(context, ATTN_ERROR_SHAPE,
                           "window %d: size %lld, step %lld and dilation %lld must not be negative", i,
                           (long long)w->size, (long long)w->step, (long long)w->dilation);
     if (!window_fits(p, w))
-        return attn__fail(context, ATTN_ERROR_SHAPE, "window %d: its positions overflow", i);
+        return attn__fail(
+            context, ATTN_ERROR_SHAPE,
+            "window %d: its positions overflow: queries * step, keys * dilation, offset and size must be below 2^61",
+            i);
     int64_t taps = p->dims[w->key_dim].n, dilation = or_one(w->dilation);
     if (w->border == ATTN_BORDER_SHIFT && p->dims[w->query_dim].n > 0 && w->size < taps * dilation)
         return attn__fail(context, ATTN_ERROR_SHAPE,
@@ -301,9 +307,11 @@ static attn_status check_pick(attn_context *context, const attn_problem *p, int 
         if (p->picks[other].dim == pick->dim)
             return attn__fail(context, ATTN_ERROR_ARGUMENT, "picks %d and %d both choose along dim %d", other, i,
                               pick->dim);
-    if (pick->n < 0 || (pick->n > 0 && !pick->index))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "pick %d: %lld indices, %s", i, (long long)pick->n,
-                          pick->index ? "a negative number" : "but no array of them");
+    if (pick->n < 0)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "pick %d: n is %lld; it must not be negative", i,
+                          (long long)pick->n);
+    if (pick->n > 0 && !pick->index)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "pick %d: n is %lld, but index is NULL", i, (long long)pick->n);
     for (int64_t j = 0; j < pick->n; j++)
         if (pick->index[j] < 0 || pick->index[j] >= p->dims[pick->dim].n)
             return attn__fail(context, ATTN_ERROR_ARGUMENT, "pick %d: index %lld lies outside dim %d of length %lld", i,
@@ -342,7 +350,8 @@ static attn_status check_packed_dims(attn_context *context, const attn_problem *
         status = check_role(context, p, packed->key_dim, ATTN_ROLE_KEY, "packed.key_dim");
     for (int i = 0; status == ATTN_OK && i < p->nwindows; i++)
         if (p->windows[i].query_dim == packed->query_dim || p->windows[i].key_dim == packed->key_dim)
-            status = attn__fail(context, ATTN_ERROR_UNSUPPORTED, "window %d slides along a dim of packed sequences", i);
+            status = attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                                "window %d slides along packed sequences, which is not supported", i);
     return status;
 }
 
@@ -452,14 +461,16 @@ static attn_status check_bias_index(attn_context *context, const attn_problem *p
     if (!(p->flags & ATTN_WITH_BIAS))
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "bias_index is set, but the problem has no bias");
     if (p->bias_index.rows < 1 || p->bias_index.rows > INT32_MAX)
-        return attn__fail(context, ATTN_ERROR_SHAPE, "bias_index.rows is %lld; a table has 1 to 2^31 - 1 rows",
+        return attn__fail(context, ATTN_ERROR_SHAPE, "bias_index.rows is %lld; it must be 1 to 2^31 - 1",
                           (long long)p->bias_index.rows);
     if (p->bias_index.rows > 1 && p->bias_index.row_stride == 0)
         return attn__fail(context, ATTN_ERROR_SHAPE,
                           "bias_index.rows is %lld, but bias_index.row_stride is 0, so only the first row is read",
                           (long long)p->bias_index.rows);
     if (!reach_fits(&p->bias_index) || !spread_fits(p))
-        return attn__fail(context, ATTN_ERROR_SHAPE, "the size of the bias that bias_index spreads out overflows");
+        return attn__fail(
+            context, ATTN_ERROR_SHAPE,
+            "the size of the bias that bias_index spreads out overflows: table and bias must have at most 2^57 elements");
     if (p->direction == ATTN_DIRECTION_BACKWARD && (p->flags & ATTN_WANT_DBIAS) && p->accumulate)
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
                           "dbias: accumulate is not supported where pairs share the rows of a table");
@@ -474,9 +485,11 @@ static attn_status check_table(attn_context *context, const attn_problem *p, int
     int last = attn__last_dim(p, attn__table_role(r));
     int64_t n = last < 0 ? 1 : p->dims[last].n;
     if ((unsigned)r->kind > ATTN_RELATIVE_VALUE)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "relative table %d: kind %d does not exist", i, (int)r->kind);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "relative table %d: kind is %d; it must be between 0 and %d", i,
+                          (int)r->kind, (int)ATTN_RELATIVE_VALUE);
     if (r->rows < 0)
-        return attn__fail(context, ATTN_ERROR_SHAPE, "relative table %d has %lld rows", i, (long long)r->rows);
+        return attn__fail(context, ATTN_ERROR_SHAPE, "relative table %d: rows is %lld; it must not be negative", i,
+                          (long long)r->rows);
     if (r->rows > 1 && r->row_stride == 0)
         return attn__fail(context, ATTN_ERROR_SHAPE,
                           "relative table %d has %lld rows, but row_stride is 0, so only its first row is read", i,
@@ -597,7 +610,8 @@ static attn_status check_reach(attn_context *context, const attn_problem *p, att
     }
     int64_t size = (int64_t)attn_dtype_size(attn__operand_dtype(p, op));
     if (reach > most / size)
-        return attn__fail(context, ATTN_ERROR_SHAPE, "the bytes of %s overflow", attn__operand_table[op].name);
+        return attn__fail(context, ATTN_ERROR_SHAPE, "the bytes of %s overflow; at most 2^61 are supported",
+                          attn__operand_table[op].name);
     return ATTN_OK;
 }
 
@@ -619,7 +633,8 @@ static attn_status check_table_reach(attn_context *context, const attn_problem *
         ok = stretch(&reach, table_length(p, r, d), r->stride[d]);
     if (ok && reach <= most / 8)
         return ATTN_OK;
-    return attn__fail(context, ATTN_ERROR_SHAPE, "the size of relative table %d overflows", i);
+    return attn__fail(context, ATTN_ERROR_SHAPE,
+                      "the size of relative table %d overflows; at most 2^58 elements are supported", i);
 }
 
 static attn_status check_sizes(attn_context *context, const attn_problem *p)
@@ -628,7 +643,8 @@ static attn_status check_sizes(attn_context *context, const attn_problem *p)
     for (attn_role role = ATTN_ROLE_BATCH; status == ATTN_OK && role <= ATTN_ROLE_VALUE; role++)
         if (!product_fits(p, role, role))
             status =
-                attn__fail(context, ATTN_ERROR_SHAPE, "the product of the %s dims overflows", attn__role_name(role));
+                attn__fail(context, ATTN_ERROR_SHAPE, "the product of the %s dims overflows; at most 2^61 is supported",
+                           attn__role_name(role));
     for (attn__operand op = 0; status == ATTN_OK && op < ATTN__OPERANDS; op++)
         /* If gradients have no strides of their own, their stride fields are not read, so they are not checked. */
         if (attn__operand_used(p, op) && (op < ATTN__OP_DQ || p->own_grad_strides))
@@ -636,7 +652,8 @@ static attn_status check_sizes(attn_context *context, const attn_problem *p)
     if (status == ATTN_OK)
         status = check_each(context, p, p->nrelatives, check_table_reach);
     if (status == ATTN_OK && !product_fits(p, ATTN_ROLE_BATCH, ATTN_ROLE_QUERY))
-        status = attn__fail(context, ATTN_ERROR_SHAPE, "the number of rows (BATCH times QUERY dims) overflows");
+        status = attn__fail(context, ATTN_ERROR_SHAPE,
+                            "the number of rows (BATCH times QUERY dims) overflows; at most 2^61 are supported");
     return status;
 }
 
@@ -793,7 +810,8 @@ static attn_status check_spans(attn_context *context, const attn_problem *p, con
         return ATTN_OK;
     int first = s->first, second = s->second;
     if (first < 0 || second < 0)
-        return attn__fail(context, ATTN_ERROR_SHAPE, "%s: two rows share an element", name);
+        return attn__fail(context, ATTN_ERROR_SHAPE,
+                          "%s: by their strides rows of the table share elements of this output", name);
     if (first == second)
         return attn__fail(context, ATTN_ERROR_SHAPE,
                           "%s: the indices of dim %d (%s, length %lld) share elements of this output; its stride is 0",
@@ -848,10 +866,11 @@ static attn_status check_indexed_gradient(attn_context *context, const attn_prob
             add_span(&s, p->dims[i].n, p->dims[i].bias, i);
     if (!spans_overlap(&s))
         return ATTN_OK;
-    return attn__fail(context, ATTN_ERROR_SHAPE,
-                      "dbias: rows of the table that bias_index reads (%lld, %lld apart) share elements with those of "
-                      "another BATCH index",
-                      (long long)p->bias_index.rows, (long long)p->bias_index.row_stride);
+    return attn__fail(
+        context, ATTN_ERROR_SHAPE,
+        "dbias: the table that bias_index reads (rows %lld, row_stride %lld) shares elements with the table of "
+        "another BATCH index",
+        (long long)p->bias_index.rows, (long long)p->bias_index.row_stride);
 }
 
 /* Checks the strides of the bias gradient. Pairs of one BATCH index may share elements, but different BATCH indices

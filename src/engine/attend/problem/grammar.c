@@ -325,7 +325,8 @@ static attn_status add_relative(attn_problem *p, attn_context *context)
         return ATTN_OK;
     }
     if (channels % 2 != 0 || channels == 0)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "rel needs an even number of channels in a window");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "rel needs an even number of channels in a window, found %lld",
+                          (long long)channels);
     add_table(p, query - 1, key - 1, 0, channels / 2);
     add_table(p, query, key, channels / 2, channels);
     return ATTN_OK;
@@ -484,8 +485,11 @@ static attn_status read_lengths(reader *r)
     if (forms[s->form].most_lengths == 0)
         return ATTN_OK;
     do {
-        if (s->nlengths == forms[s->form].most_lengths)
-            return refuse(r, "this form has fewer lengths");
+        if (s->nlengths == forms[s->form].most_lengths) {
+            char why[48];
+            snprintf(why, sizeof why, "this form has at most %d lengths", forms[s->form].most_lengths);
+            return refuse(r, why);
+        }
         r->at += s->nlengths > 0;
         status = read_size(r, &s->lengths[s->nlengths]);
         s->nlengths++;

@@ -28,9 +28,10 @@ static attn_status check_sizes(const char *what, const size_of *sizes, int n, in
                               (long long)sizes[i].n, (long long)sizes[i].least);
         product *= i < nproduct && sizes[i].n ? (double)sizes[i].n : 1;
     }
-    return product <= 0x1p60 ? ATTN_OK
-                             : attn__fail(NULL, ATTN_ERROR_ARGUMENT,
-                                          "%s: arrays of %g elements; at most 2^60 are possible", what, product);
+    return product <= 0x1p60
+               ? ATTN_OK
+               : attn__fail(NULL, ATTN_ERROR_ARGUMENT,
+                            "%s: an array would have %g elements; at most 2^60 are supported", what, product);
 }
 
 static attn_status check_enum(const char *what, const char *name, int value, int last)
@@ -200,7 +201,8 @@ static attn_status check_axis(const attn_axis *a)
     if (status != ATTN_OK)
         return status;
     if (a->axis == a->channel_axis)
-        return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_axis: axis and channel_axis are both %d", a->axis);
+        return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_axis: axis and channel_axis are both %d; they must differ",
+                          a->axis);
     for (int i = 0; i < a->rank; i++)
         sizes[i] = (size_of){i == a->channel_axis ? "the channels of shape" : "a length of shape", a->shape[i],
                              i == a->channel_axis};

@@ -28,7 +28,7 @@ static const char *refuse(const attn__canonical *canonical)
     if (unusual)
         return unusual;
     if (canonical->key.size >= INT32_MAX / 2)
-        return "does not support so many keys: their positions exceed 32 bits";
+        return "does not support 2^30 - 1 keys or more";
     if (canonical->problem.dtype == ATTN_BF16 &&
         attn__sums_broadcast(canonical) & ATTN__WANT_ROWS) /* bf16 cannot hold partial sums */
         return "does not support bf16 gradients summed over broadcast dims";

@@ -19,7 +19,8 @@ attn_tensor *attn_activate(attn_tape *tape, attn_tensor *x, attn_activation acti
     if (!attn__op_accepts(tape, "activate", 1, x))
         return NULL;
     if (!attn__activation_exists((int)activation)) {
-        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "activate: there is no activation %d", (int)activation);
+        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "activate: activation is %d; it must be between 0 and %d",
+                   (int)activation, (int)ATTN_ACTIVATION_SILU);
         return NULL;
     }
     if (activation == ATTN_ACTIVATION_IDENTITY)

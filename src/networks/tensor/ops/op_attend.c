@@ -207,7 +207,7 @@ static bool lies_within(attn_tape *tape, int place, const attn_tensor *x, int64_
         return true;
     char text[ATTN__SHAPE_TEXT];
     attn__op_shape_error(
-        tape, "attend: %s, from element %lld on, reaches elements %lld to %lld beyond it of a tensor %s",
+        tape, "attend: %s begins at element %lld and has elements %lld to %lld from there, not all within a tensor %s",
         name_of(place), (long long)offset, (long long)lowest, (long long)highest, attn__shape_text(x, text));
     return false;
 }
@@ -258,15 +258,16 @@ static bool types_fit(attn_tape *tape, const attn_attention *a, attn_tensor *con
     for (int i = 0; i < INPUTS; i++) {
         bool apart = (i == K || i == V) && has_bf16_keys(inputs);
         if (inputs[i] && !apart && inputs[i]->dtype != a->q.tensor->dtype) {
-            attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attend: %s is %s, q is %s", name_of(i),
-                       attn_dtype_name(inputs[i]->dtype), attn_dtype_name(a->q.tensor->dtype));
+            attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attend: %s is %s, q is %s; they must have one type",
+                       name_of(i), attn_dtype_name(inputs[i]->dtype), attn_dtype_name(a->q.tensor->dtype));
             return false;
         }
     }
     bool mask = !a->mask || a->mask->dtype == ATTN_U8 || a->mask->dtype == ATTN_BOOL;
     if (mask && (!a->lens || a->lens->dtype == ATTN_I32))
         return true;
-    attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attend: a mask must be u8 or bool, and lens i32");
+    attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attend: %s is %s; it must be %s", mask ? "lens" : "mask",
+               attn_dtype_name(mask ? a->lens->dtype : a->mask->dtype), mask ? "i32" : "u8 or bool");
     return false;
 }
 
@@ -326,7 +327,9 @@ static bool make_weights(attn_tape *tape, const attn_attention *a, attn_problem 
             picked.dims[problem->picks[i].dim].n = problem->picks[i].n;
     int64_t size = array_size(&picked, offsetof(attn_dim, weights));
     if (size < 0 || size > weights->size) {
-        attn__op_shape_error(tape, "attend: the strides of the weights reach beyond the weights' shape");
+        char text[ATTN__SHAPE_TEXT];
+        attn__op_shape_error(tape, "attend: the strides of the weights reach beyond their tensor %s",
+                             attn__shape_text(weights, text));
         return false;
     }
     memset(weights->data, 0, attn__tensor_bytes(weights));
@@ -417,8 +420,8 @@ static bool counts_fit(attn_tape *tape, const attn_problem *p)
         p->npicks >= 0 && p->npicks <= ATTN_MAX_PICKS)
         return true;
     attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
-               "attend: %d dims, %d windows and %d picks; at most %d, %d and %d are supported", p->ndims, p->nwindows,
-               p->npicks, ATTN_MAX_DIMS, ATTN_MAX_WINDOWS, ATTN_MAX_PICKS);
+               "attend: the problem has %d dims, %d windows and %d picks; at most %d, %d and %d are supported",
+               p->ndims, p->nwindows, p->npicks, ATTN_MAX_DIMS, ATTN_MAX_WINDOWS, ATTN_MAX_PICKS);
     return false;
 }
 
@@ -428,7 +431,7 @@ static bool offsets_fit(attn_tape *tape, const attn_attention *a)
     const attn_problem *p = &a->problem;
     int dim = p->packed.batch_dim;
     if (a->offsets && a->offsets->dtype != ATTN_I32) {
-        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attend: offsets are i32, not %s",
+        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attend: offsets must be i32, not %s",
                    attn_dtype_name(a->offsets->dtype));
         return false;
     }
@@ -515,7 +518,8 @@ static attn_tensor *attend(attn_tape *tape, const attn_attention *a, attn_tensor
     if (node && problem.normalization != ATTN_NORMALIZATION_SIGMOID) {
         int64_t size = array_size(&problem, offsetof(attn_dim, lse));
         if (size < 0)
-            return attn__op_shape_error(tape, "attend: the strides of lse are negative or overflow");
+            return attn__op_shape_error(
+                tape, "attend: the strides of lse must not be negative, and its size must not overflow");
         lse = attn__scratch(tape, attn__size_mul((size_t)size, attn_dtype_size(y->dtype)));
         if (!lse.data)
             return NULL;

@@ -182,15 +182,15 @@ static void forward_some(void *user, int64_t begin, int64_t end)
 
 static bool accepts(attn_tape *tape, const attn_tensor *x, attn_tensor *const *vectors)
 {
-    bool fits = x->rank >= 2;
-    for (int i = 0; i < 4 && fits; i++)
-        fits = vectors[i]->rank == 1 && vectors[i]->shape[0] == x->shape[1];
-    if (!fits) {
-        char text[ATTN__SHAPE_TEXT];
-        attn__op_shape_error(tape, "batch_norm: x %s needs [C] of every other operand, C being its second axis",
-                             attn__shape_text(x, text));
+    for (int i = 0; i < 4; i++) {
+        char text[ATTN__SHAPE_TEXT], vector[ATTN__SHAPE_TEXT];
+        if (x->rank >= 2 && vectors[i]->rank == 1 && vectors[i]->shape[0] == x->shape[1])
+            continue;
+        attn__op_shape_error(tape, "batch_norm: x %s, operand %d %s; expected [N,C,...], [C]",
+                             attn__shape_text(x, text), i + 1, attn__shape_text(vectors[i], vector));
+        return false;
     }
-    return fits;
+    return true;
 }
 
 attn_tensor *attn_batch_norm(attn_tape *tape, attn_tensor *x, attn_tensor *g, attn_tensor *b, attn_tensor *running_mean,

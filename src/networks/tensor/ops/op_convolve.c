@@ -10,6 +10,7 @@
 #include "tensor/spatial.h"
 #include "tensor/op.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { X, W, B, ADDEND, INPUTS };
@@ -456,7 +457,8 @@ static bool plan(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, co
     d->activation = conv->activation;
     d->in_channels = w->shape[1];
     if (d->groups < 0 || x->shape[1] != d->groups * w->shape[1] || w->shape[0] % d->groups != 0)
-        return shape_error(tape, x, w, "channels do not fit the groups");
+        return shape_error(tape, x, w,
+                           "axis 1 of x must be groups times axis 1 of w, and groups must divide axis 0 of w");
     d->out_channels = w->shape[0] / d->groups;
     d->grid = (attn__window_grid){{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}};
     for (int i = 0; i < n; i++) {
@@ -468,10 +470,17 @@ static bool plan(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, co
         d->grid.dilation[axis] = conv->dilation[i] ? conv->dilation[i] : 1;
         if (conv->stride[i] < 0 || conv->padding[i] < 0 || conv->dilation[i] < 0 || w->shape[2 + i] < 1 ||
             conv->dilation[i] > INT32_MAX || w->shape[2 + i] > INT32_MAX)
-            return shape_error(tape, x, w, "a kernel, stride, padding or dilation is out of range");
+            return shape_error(
+                tape, x, w,
+                "stride and padding must not be negative, the kernel must be 1 to 2^31 - 1, and dilation at "
+                "most 2^31 - 1");
         int64_t room = x->shape[2 + i] + 2 * conv->padding[i] - reach(&d->grid, axis);
-        if (room < 0)
-            return shape_error(tape, x, w, "the kernel does not fit into the image");
+        if (room < 0) {
+            char why[120];
+            snprintf(why, sizeof why, "the kernel with padding %lld and dilation %lld does not fit axis %d of x",
+                     (long long)conv->padding[i], (long long)d->grid.dilation[axis], 2 + i);
+            return shape_error(tape, x, w, why);
+        }
         d->grid.out[axis] = room / d->grid.stride[axis] + 1;
     }
     return true;
@@ -487,7 +496,7 @@ static bool goes_alone(attn_activation activation)
 static bool is_of_channels(attn_tape *tape, const convolution *c, const attn_tensor *vector)
 {
     return !vector || (vector->rank == 1 && vector->shape[0] == c->w->shape[0]) ||
-           shape_error(tape, c->x, c->w, "b must have one element for each output channel");
+           shape_error(tape, c->x, c->w, "b and scale must have one element for each output channel");
 }
 
 static attn_tensor *convolve(attn_tape *tape, const convolution *c, const attn_conv *conv)

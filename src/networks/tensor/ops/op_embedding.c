@@ -102,7 +102,7 @@ static bool ids_fit(attn_tape *tape, const char *op, const attn_tensor *table, c
     if (!ids || table->rank < 1)
         return false;
     if (ids->dtype != ATTN_I32 || !ids->data) {
-        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "%s: the indices are %s, not i32", op,
+        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "%s: the indices are %s; expected i32", op,
                    attn_dtype_name(ids->dtype));
         return false;
     }

@@ -48,7 +48,8 @@ static bool resolve_shape(attn_tape *tape, const attn_tensor *x, int rank, const
     attn_tensor asked = {.rank = rank < 0 ? 0 : rank > ATTN_MAX_RANK ? ATTN_MAX_RANK : rank};
     if (asked.rank > 0)
         memcpy(asked.shape, wanted, (size_t)asked.rank * sizeof *wanted);
-    attn__op_shape_error(tape, "reshape: %s cannot become %s", attn__shape_text(x, from), attn__shape_text(&asked, to));
+    attn__op_shape_error(tape, "reshape: %s cannot become %s; both must have as many elements",
+                         attn__shape_text(x, from), attn__shape_text(&asked, to));
     return false;
 }
 

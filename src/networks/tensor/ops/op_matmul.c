@@ -111,8 +111,9 @@ static bool plan(attn_tape *tape, const attn_tensor *a, const attn_tensor *b, ma
     }
     if (!fits) {
         char ta[ATTN__SHAPE_TEXT], tb[ATTN__SHAPE_TEXT];
-        attn__op_shape_error(tape, "matmul: the shapes %s%s and %s%s do not fit together", attn__shape_text(a, ta),
-                             d->ta ? " transposed" : "", attn__shape_text(b, tb), d->tb ? " transposed" : "");
+        attn__op_shape_error(tape, "matmul: a %s%s, b %s%s; expected [...,m,k] and [k,n] or [...,k,n]",
+                             attn__shape_text(a, ta), d->ta ? " transposed" : "", attn__shape_text(b, tb),
+                             d->tb ? " transposed" : "");
     }
     return fits;
 }

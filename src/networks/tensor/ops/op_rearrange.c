@@ -169,8 +169,10 @@ static bool concat_shape(attn_tape *tape, attn_tensor *const *xs, int n, int axi
         with_same_axis.shape[axis] = xs[0]->shape[axis];
         if (xs[i]->dtype != xs[0]->dtype || !attn__same_shape(&with_same_axis, xs[0])) {
             char first[ATTN__SHAPE_TEXT], other[ATTN__SHAPE_TEXT];
-            attn__op_shape_error(tape, "concat: the shapes %s and %s differ outside of axis %d, or the types differ",
-                                 attn__shape_text(xs[0], first), attn__shape_text(xs[i], other), axis);
+            attn__op_shape_error(
+                tape, "concat: tensor 0 is %s %s, tensor %d %s %s; types must be equal, and lengths outside of axis %d",
+                attn_dtype_name(xs[0]->dtype), attn__shape_text(xs[0], first), i, attn_dtype_name(xs[i]->dtype),
+                attn__shape_text(xs[i], other), axis);
             return false;
         }
         shape[axis] += xs[i]->shape[axis];

@@ -185,7 +185,10 @@ attn_tensor *attn_reversible(attn_tape *tape, attn_tensor *x, const attn_reversi
     if (!attn__op_accepts(tape, "reversible", 1, x))
         return NULL;
     if (n < 0 || (n > 0 && !blocks))
-        return attn__op_shape_error(tape, "reversible: the number of blocks is %d, or their array is NULL", n);
+        return attn__op_shape_error(tape,
+                                    n < 0 ? "reversible: the number of blocks is %d; it must not be negative"
+                                          : "reversible: the array of %d blocks is NULL",
+                                    n);
     attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, x->shape);
     attn__hold half[HALVES] = {{0}};
     reversible_detail detail;
