@@ -48,9 +48,9 @@ static void release(caught *c)
     }
 }
 
-/* Makes a text that holds an exit code, the length of the first stream's output, and the output of both streams.
- * Returns NULL if there is no memory. */
-static char *catch_text(const caught *c, int code, size_t *size)
+/* Makes a text that holds an exit code, the length of the first stream's output, and the output of both streams. After
+ * an error, prints a message with the item's name and returns NULL. */
+static char *catch_text(const caught *c, const char *name, int code, size_t *size)
 {
     long length[STREAMS];
     for (int i = 0; i < STREAMS; i++) {
@@ -60,8 +60,10 @@ static char *catch_text(const caught *c, int code, size_t *size)
     size_t head = sizeof code + sizeof *length;
     *size = head + (size_t)length[OUT] + (size_t)length[ERR];
     char *text = calloc(*size + 1, 1), *at = text;
-    if (!text)
+    if (!text) {
+        cli_fail(CLI_FAILED, "%s: no memory for the %zu bytes of its output", name, *size);
         return NULL;
+    }
     memcpy(at, &code, sizeof code);
     memcpy(at + sizeof code, &length[OUT], sizeof *length);
     at += head;
@@ -70,6 +72,7 @@ static char *catch_text(const caught *c, int code, size_t *size)
         size_t read = fread(at, 1, (size_t)length[i], c->file[i]);
         if (read < (size_t)length[i]) {
             free(text);
+            cli_fail(CLI_FAILED, "%s: its output cannot be read back from the temporary file", name);
             return NULL;
         }
         at += length[i];
@@ -92,22 +95,21 @@ static int tell(const char *text, size_t size)
 }
 
 /* *code is the item's exit code. Returns CLI_OK unless capturing failed. */
-static int run_caught(int (*one)(void *user, int i), void *user, int i, char **text, size_t *size, int *code)
+static int run_caught(int (*one)(void *user, int i), void *user, int i, const char *name, char **text, size_t *size,
+                      int *code)
 {
     caught c;
     bool done = catch_begin(&c);
     int error = errno;
     *code = done ? one(user, i) : CLI_FAILED;
     release(&c);
-    *text = done ? catch_text(&c, *code, size) : NULL;
+    *text = done ? catch_text(&c, name, *code, size) : NULL;
     for (int k = 0; k < STREAMS; k++)
         if (c.file[k])
             fclose(c.file[k]);
     if (!done)
-        return cli_fail(CLI_FAILED, "cannot create a temporary file for the output of an item: %s", strerror(error));
-    return *text ? CLI_OK
-                 : cli_fail(CLI_FAILED,
-                            "the output of an item cannot be read back from its temporary file, or memory ran out");
+        return cli_fail(CLI_FAILED, "%s: cannot create a temporary file for its output: %s", name, strerror(error));
+    return *text ? CLI_OK : CLI_FAILED;
 }
 
 /* Sends the output of each item to rank 0, in the order of the items. Call it after every rank has run its own
@@ -153,7 +155,7 @@ int cli_spread(const cli_call *cli, int n, const char *const *names, int (*one)(
     bool room = texts && sizes;
     int trouble = room ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
     for (int i = rank; room && i < n && code == CLI_OK && trouble == CLI_OK; i += ranks) {
-        trouble = run_caught(one, user, i, &texts[i], &sizes[i], &code);
+        trouble = run_caught(one, user, i, names[i], &texts[i], &sizes[i], &code);
         code = cli_failures_note(&mine, code, names[i]);
     }
     code = cli_ranks_agree(cli, trouble);

@@ -290,7 +290,7 @@ done
 cp -r data colour && printf 'P3 1 1 9\n1 2 3\n' > colour/train/blob/x.ppm
 refused 'colour/train/blob/x.ppm is in colour, .*/000.pgm is grey; --channels' colour
 cp -r data bare && rm bare/train/blob/*
-refused 'bare/train/blob: there are no .png.*expected train/CLASS/ with test/, val/, valid/ or validation/ beside it' bare
+refused 'bare/train/blob: this class folder has no .png.*with test/, val/, valid/ or validation/ beside train/' bare
 mkdir untaught && cp -r data/test untaught/test
 for held in valid validation VAL Test; do
     mkdir named && cp -r data/train named/Train && cp -r data/test named/$held && cp -r data/test named/rest

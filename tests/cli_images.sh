@@ -183,7 +183,7 @@ npy odd.npy '4, 3, 2, 4, 4' 384
 refuse 'odd.npy: the array has 2 channels on axis 2; expected 1 or 3' odd.npy
 npy four.npy '2, 4, 1, 4, 4' 128
 expect 2 'four.npy has 4 frames, but the model draws videos of 3' "$attn" eval moving --data four.npy
-expect 2 'four.npy has 4 frames, but the model draws pictures' "$attn" eval whole --data four.npy
+expect 2 'four.npy has 4 frames; expected 1, because the model draws pictures' "$attn" eval whole --data four.npy
 expect 2 'video 3 is requested, but there are 2' "$attn" complete moving four.npy --clip 3 -o done.pgm
 expect 2 '\-\-frames 4: clips/test/0 has only 3' "$attn" complete moving clips/test/0 --frames 4 -o done.pgm
 expect 2 '\-\-frames: the model draws pictures' "$attn" complete whole half.pgm --frames 1 -o done.pgm
@@ -204,7 +204,7 @@ expect 2 'nothing/config.json' "$attn" generate nothing -o x.png
 expect 2 '"out"\|--out\|-o' "$attn" generate whole
 expect 2 'x.gif' "$attn" generate whole -o x.gif
 expect 2 'it draws images: attn generate and attn complete use it' "$attn" classify whole half.pgm
-expect 2 '--rows 7: images have only 6 rows' "$attn" complete whole half.pgm -o x.png --rows 7
+expect 2 'rows is 7; it must be between 0 and 6' "$attn" complete whole half.pgm -o x.png --rows 7
 expect 2 'nothere.png' "$attn" complete whole nothere.png -o x.png
 sed 's|"architecture": "[^"]*"|"architecture": "vit"|' whole/config.json > config.tmp
 mkdir odd && cp whole/model.safetensors odd && mv config.tmp odd/config.json

@@ -330,7 +330,7 @@ static const struct {
           "its view reaches past the end of its storage"),
     WRONG(HEADER(ONE("F32", "[2]", "[0,4]")), BAD, "need 8 bytes, the offsets give 4"),
     WRONG(HEADER(ONE("F32", "[9]", "[0,36]")), BAD, "offsets 0 to 36 do not lie in the 8 bytes"),
-    WRONG(A_DICT(DICT("|u1", "False", "(2,)")), BAD, "2 bytes after the last element"),
+    WRONG(A_DICT(DICT("|u1", "False", "(2,)")), BAD, "2 bytes follow the last element"),
     WRONG(GOOD_("1234"), BAD, "4 bytes more than the tensors of the header need"),
     /* headers */
     WRONG(A_DICT(""), BAD, "expected {"),

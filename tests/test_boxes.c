@@ -271,6 +271,7 @@ static const struct {
     {"{\"images\": [], \"images\": []}", "f: \"images\" is given twice"},
     {"{\"images\": [", "f: byte 12: images: "},
     {"{\"images\": [{\"id\": 1} {\"id\": 2}]}", "f: byte 23: images: end of file expected near '{'"},
+    {"{\"images\": [] 3}", "f: byte 14: images: expected ',' or '}', found '3'"},
     {"{\"images\": []} x", "f: byte 15: found text behind the end"},
     {"{\"images\": [[[[[[[[[[[[[[[[[[[[1", "nested too deep"},
     {"{\"images\": [{\"id\": 1, \"width\": -1}]}", "f: images[0]: width must not be negative"},

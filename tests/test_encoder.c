@@ -164,6 +164,27 @@ static void offsets_are_checked(void **state)
 
 /* ------------------------------------------------------------------------------------------------ settings */
 
+static void a_masked_token_has_no_positions_and_segments_beside_it(void **state)
+{
+    attn_context *context = *state;
+    static const struct {
+        const char *settings, *words;
+    } refused[] = {
+        {"{\"vocab_size\": 20, \"masked_token\": 7, \"positions\": \"learned\"}",
+         "masked_token is 7, but positions is learned; expected none"},
+        {"{\"vocab_size\": 20, \"masked_token\": 7, \"positions\": \"none\", \"segments\": 2}",
+         "masked_token is 7, but segments is 2; expected 0"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        attn_config *config = parsed(context, refused[i].settings);
+        attn_model *model;
+        assert_refused(context, attn_model_create(&model, context, "transformer-encoder", config, NULL),
+                       ATTN_ERROR_ARGUMENT, refused[i].words);
+        attn_context_clear_error(context);
+        attn_config_destroy(config);
+    }
+}
+
 static void settings_are_followed_or_refused_by_name(void **state)
 {
     attn_context *context = *state;
@@ -488,6 +509,7 @@ int main(void)
         TEST_WITH_CONTEXT(packed_texts_give_what_each_gives_alone),
         TEST_WITH_CONTEXT(every_form_has_gradients),
         TEST_WITH_CONTEXT(offsets_are_checked),
+        TEST_WITH_CONTEXT(a_masked_token_has_no_positions_and_segments_beside_it),
         TEST_WITH_CONTEXT(settings_are_followed_or_refused_by_name),
         TEST_WITH_CONTEXT(texts_are_pooled_in_their_order),
         TEST_WITH_CONTEXT(the_files_of_sentence_transformers_are_followed),

@@ -521,6 +521,20 @@ static void deep_json_is_refused_before_it_costs(void **state)
     free(text);
 }
 
+static void long_keys_are_refused_with_the_names_around_them(void **state)
+{
+    attn_context *c = *state;
+    attn_config *config;
+    char text[1200];
+    int n = snprintf(text, sizeof text, "{\"%01023d\": 1}", 0);
+    assert_refused(c, attn_config_parse(&config, c, text, (size_t)n, "c.json"), ATTN_ERROR_FORMAT,
+                   "has 1023 bytes; at most 1022 are supported");
+    n = snprintf(text, sizeof text, "{\"a\": {\"b\": {\"%01019d\": 1}}}", 0);
+    attn_context_clear_error(c);
+    assert_refused(c, attn_config_parse(&config, c, text, (size_t)n, "c.json"), ATTN_ERROR_FORMAT,
+                   " in \"a.b\": the two names and a dot have 1023 bytes; at most 1022 are supported");
+}
+
 /* A text of 256 MB is read, and one of a byte more is refused. */
 static void long_json_is_refused(void **state)
 {
@@ -591,5 +605,6 @@ RUN_TESTS(TEST(files_are_written_read_and_replaced), TEST(pipes_and_devices_are_
           TEST(directories_are_cleared), TEST_WITH_CONTEXT(json_is_written),
           TEST_WITH_CONTEXT(misuse_of_the_writer_is_refused), TEST(configs_survive_a_file),
           TEST_WITH_CONTEXT(bad_json_is_placed), TEST_WITH_CONTEXT(every_kind_of_json_is_read),
-          TEST_WITH_CONTEXT(deep_json_is_refused_before_it_costs), TEST_WITH_CONTEXT(long_json_is_refused),
+          TEST_WITH_CONTEXT(deep_json_is_refused_before_it_costs),
+          TEST_WITH_CONTEXT(long_keys_are_refused_with_the_names_around_them), TEST_WITH_CONTEXT(long_json_is_refused),
           TEST(every_allocation_may_fail))

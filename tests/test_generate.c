@@ -245,7 +245,7 @@ static void test_complete(void **state)
     assert_int_equal(apart(&same, &given), 0);
     attn_image_free(w.context, &same);
     assert_refused(w.context, attn_generator_complete(g, &given, HEIGHT + 1, NULL, &same), ATTN_ERROR_ARGUMENT,
-                   "--rows 7: images have only 6 rows");
+                   "rows is 7; it must be between 0 and 6");
     attn_image_free(w.context, &given);
     attn_image_free(w.context, &whole);
     attn_image_free(w.context, &other);

@@ -473,6 +473,11 @@ static void added_tokens_are_tokens(void **state)
     int32_t ids[16];
     int64_t n, unknown;
     char text[1024];
+    put(f, "added_tokens.json", "{\"t\": -6}", 9);
+    check_refused(f, ATTN_ERROR_FORMAT, "the id of \"t\" in added_tokens.json is -6; expected an integer from 0");
+    put(f, "added_tokens.json", "{\"t\": \"6\"}", 10);
+    check_refused(f, ATTN_ERROR_FORMAT, "the id of \"t\" in added_tokens.json is \"6\"; expected");
+    put(f, "added_tokens.json", "{}", 2);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         put(f, "tokenizer_config.json", wrong[i][0], strlen(wrong[i][0]));
         attn_status status = strstr(wrong[i][1], "id") ? ATTN_ERROR_FORMAT : ATTN_ERROR_UNSUPPORTED;

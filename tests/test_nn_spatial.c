@@ -329,7 +329,7 @@ static void bad_sizes_are_errors(void **state)
     attn_nn_generalized_attention general;
     attn_nn_generalized_attention_init(
         &general, &f->builder, &(attn_nn_generalized_attention_options){.dim = 8, .heads = 2, .position_dim = 6});
-    expect_error(f, ATTN_ERROR_ARGUMENT, "the 6 channels of sines a positive multiple of 4");
+    expect_error(f, ATTN_ERROR_ARGUMENT, "the number of sines (position_dim) is 6; expected a positive multiple of 4");
     attn_nn_push(&f->builder, "patches");
     attn_nn_patches_init(&conv, &f->builder, 3, 5, 4, 4);
     attn_nn_pop(&f->builder);

@@ -725,7 +725,7 @@ static void heatmaps_have_the_colours_chosen(void **state)
     attn_context_clear_error(context);
     wrong.colours = ATTN_COLOURS_BLUES;
     assert_refused(context, attn_heatmaps_render(&picture, context, &wrong, ATTN_PLOT_HTML), ATTN_ERROR_ARGUMENT,
-                   "a weight is -2; a page can only show weights from 0 up");
+                   "the weight is -2; a page can only show finite weights from 0 up");
     attn_context_clear_error(context);
     values[0] = NAN;
     assert_ok(context, attn_heatmaps_render(&picture, context, &wrong, ATTN_PLOT_HTML));

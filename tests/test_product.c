@@ -585,7 +585,7 @@ static void bad_packed_matrices_are_refused_in_words(void **state)
     expect(attn_product_packed_size(&size, context, ATTN_PRECISION_DEFAULT, ATTN_F32, 4, 4), ATTN_ERROR_ARGUMENT,
            "default");
     expect(attn_product_packed_size(&size, context, ATTN_PRECISION_BF16, ATTN_F64, 4, 4), ATTN_ERROR_UNSUPPORTED,
-           "f64");
+           "a matrix of f64 cannot be packed for the precision bf16");
     expect(attn_product_packed_size(&size, context, ATTN_PRECISION_INT8, ATTN_F32, 200000, 4), ATTN_ERROR_UNSUPPORTED,
            "200000");
     expect(attn_product_packed_size(&size, context, ATTN_PRECISION_F32, ATTN_F32, (int64_t)1 << 40, (int64_t)1 << 40),

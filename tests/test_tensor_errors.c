@@ -60,7 +60,8 @@ static void shapes_that_do_not_fit_are_named(void **state)
     assert_said(w, attn_linear(w.t, x, x, v, ATTN_ACTIVATION_RELU), ATTN_ERROR_SHAPE, "b [4]");
     assert_said(w, attn_matmul(w.t, x, y, false, false), ATTN_ERROR_SHAPE, "matmul");
     assert_said(w, attn_reshape(w.t, x, 2, (int64_t[]){5, -1}), ATTN_ERROR_SHAPE, "[3,4] cannot become [5,-1]");
-    assert_said(w, attn_permute(w.t, x, (int[]){0, 0}), ATTN_ERROR_SHAPE, "permutation");
+    assert_said(w, attn_permute(w.t, x, (int[]){0, 0}), ATTN_ERROR_SHAPE,
+                "the axes are [0,0]; expected a permutation of 0 to 1");
     assert_said(w, attn_concat(w.t, (attn_tensor *[]){x, y}, 2, 0), ATTN_ERROR_SHAPE, "concat");
     assert_said(w, attn_slice(w.t, x, 1, 2, 5), ATTN_ERROR_SHAPE, "[2, 5) does not lie in axis 1");
     assert_said(w, attn_sum(w.t, x, 2), ATTN_ERROR_ARGUMENT, "axis 2");
@@ -72,6 +73,9 @@ static void shapes_that_do_not_fit_are_named(void **state)
     assert_said(w, attn_cross_entropy(w.t, x, ids, NULL), ATTN_ERROR_SHAPE, "labels [2]");
     attn_tensor *maps = attn_tape_tensor(w.t, ATTN_F32, 4, (int64_t[]){1, 2, 3, 4}, NULL);
     attn_tensor *map = attn_tape_tensor(w.t, ATTN_F32, 3, (int64_t[]){1, 4, 3}, NULL);
+    attn_tensor *kernel = attn_tape_tensor(w.t, ATTN_F32, 4, (int64_t[]){5, 2, 1, 1}, NULL);
+    assert_said(w, attn_convolve(w.t, maps, kernel, v, &(attn_conv){.spatial = 2}), ATTN_ERROR_SHAPE,
+                "b has the shape [4]; expected [5]");
     assert_said(w, attn_weights_cross_entropy(w.t, maps, map, 1), ATTN_ERROR_SHAPE, "target [1,4,3]");
     map = attn_tape_tensor(w.t, ATTN_F32, 3, (int64_t[]){1, 3, 4}, NULL);
     assert_said(w, attn_weights_cross_entropy(w.t, maps, map, 0), ATTN_ERROR_ARGUMENT, "divisor is 0");

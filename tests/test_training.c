@@ -223,10 +223,10 @@ static void wrong_optimizers_are_refused(void **state)
     } wrong[] = {
         {{.beta1 = 1}, ATTN_F32, ATTN_ERROR_ARGUMENT, "beta1 1 and beta2 0.999 must lie in [0, 1)"},
         {{.beta2 = -0.5}, ATTN_F32, ATTN_ERROR_ARGUMENT, "and beta2 -0.5 must"},
-        {{.eps = -1}, ATTN_F32, ATTN_ERROR_ARGUMENT, "eps -1 must be positive"},
-        {{.momentum = 1}, ATTN_F32, ATTN_ERROR_ARGUMENT, "momentum 1 in [0, 1)"},
-        {{.weight_decay = -2}, ATTN_F32, ATTN_ERROR_ARGUMENT, "weight decay -2"},
-        {{.clip_norm = -3}, ATTN_F32, ATTN_ERROR_ARGUMENT, "clipping norm -3 not negative"},
+        {{.eps = -1}, ATTN_F32, ATTN_ERROR_ARGUMENT, "eps is -1; it must be positive"},
+        {{.momentum = 1}, ATTN_F32, ATTN_ERROR_ARGUMENT, "momentum is 1; it must lie in [0, 1)"},
+        {{.weight_decay = -2}, ATTN_F32, ATTN_ERROR_ARGUMENT, "weight_decay is -2; it must be at least 0"},
+        {{.clip_norm = -3}, ATTN_F32, ATTN_ERROR_ARGUMENT, "clip_norm is -3; it must be at least 0"},
         {{.eps = 0}, ATTN_F64, ATTN_ERROR_UNSUPPORTED, "optimizer: parameter w is f64, not f32"},
     };
     attn_context *c = *state;

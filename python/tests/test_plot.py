@@ -153,8 +153,8 @@ class Pages(unittest.TestCase):
         for call, kind, says in (
                 (lambda: attn.plot.explore({}), attn.ArgumentError, "nothing to show"),
                 (lambda: attn.plot.explore(X), attn.ShapeError, "queries and keys"),
-                (lambda: attn.plot.explore(-np.eye(2)), attn.ArgumentError, "a weight is -1"),
-                (lambda: attn.plot.explore([[np.inf]]), attn.ArgumentError, "a weight is inf"),
+                (lambda: attn.plot.explore(-np.eye(2)), attn.ArgumentError, "map 0, row 0, column 0: the weight is -1"),
+                (lambda: attn.plot.explore([[0, np.inf]]), attn.ArgumentError, "column 1: the weight is inf"),
                 (lambda: attn.plot.explore(np.eye(2), ["a"]), attn.ShapeError, "tokens: found 1 texts"),
                 (lambda: attn.plot.explore(np.ones((2, 3)), ["a", "b"], keys=["a"]), attn.ShapeError, "keys: found 1 texts"),
                 (lambda: attn.plot.explore(np.eye(2), ["a", "\ud800"]), attn.ArgumentError, "not a text"),

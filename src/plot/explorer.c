@@ -64,8 +64,10 @@ static attn_status check_weights(attn_context *context, const attn_explorer_map 
             float weight = m->weights[i][j];
             if (weight < 0 || isinf(weight))
                 return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                                  "explorer: a weight is %g; a page can only show weights from 0 up (use a picture)",
-                                  (double)weight);
+                                  "explorer: \"%.60s\": map %lld, row %lld, column %lld: the weight is %g; a page can "
+                                  "only show finite weights from 0 up (use a picture)",
+                                  m->name ? m->name : "Attention", (long long)i, (long long)(j / m->cols),
+                                  (long long)(j % m->cols), (double)weight);
         }
     }
     return ATTN_OK;

@@ -45,7 +45,7 @@ def _refuse_tensors(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) ->
         if x.dtype != q.dtype:
             raise Refused("the types of query, key and value differ")
     if options.get("OUTPUT_MAX"):
-        raise Refused("the largest scores are requested, which attn does not return")
+        raise Refused("max_scores is requested; attn does not return the largest scores")
 
 
 def _blocks(given: Sequence[Any], shape: Sequence[Any]) -> tuple[tuple[Any, ...], Optional[Tensor]]:

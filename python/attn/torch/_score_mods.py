@@ -373,7 +373,8 @@ _known: "weakref.WeakKeyDictionary[Any, Any]" = weakref.WeakKeyDictionary()
 def graph_of(function: Any, scored: bool) -> Graph:
     """The analysis of a graph, kept as long as the graph lives."""
     if not isinstance(function, fx.GraphModule):
-        raise Refused("the function is no graph")
+        name = "score_mod" if scored else "mask_mod"
+        raise Refused(f"{name} is a {type(function).__name__}; expected a torch.fx.GraphModule")
     found = _known.get(function)
     if found is None:
         try:

@@ -489,8 +489,8 @@ def _normalization(name: Any, sigmoid_bias: Any, query: Tensor, return_lse: bool
     elif isinstance(sigmoid_bias, Tensor):
         heads = query.shape[1]
         if sigmoid_bias.shape != (heads,) or not sigmoid_bias.is_floating_point():
-            raise ShapeError(f"sigmoid_bias is {sigmoid_bias.dtype} {tuple(sigmoid_bias.shape)}; a number, or numbers [H] = "
-                             f"[{heads}], is wanted")
+            raise ShapeError(f"sigmoid_bias is {sigmoid_bias.dtype} {tuple(sigmoid_bias.shape)}; a number, or floating-point "
+                             f"numbers [H] = [{heads}], is wanted")
         sigmoid_bias = _sdpa.as_sums(sigmoid_bias, query.dtype)
     elif sigmoid_bias is not None:
         if not isinstance(sigmoid_bias, (int, float)) or not math.isfinite(sigmoid_bias):

@@ -147,7 +147,7 @@ class record_weights(list):  # type: ignore[type-arg]  # of tensors
 
     Calls are attn.torch's functions, those of models of transformers after `register`, and all of
     F.scaled_dot_product_attention under `enable`.  A second pass computes their weights, before dropout, without
-    gradients, in float32 (float64 for float64).  layers: the numbers of the calls that are recorded, from 0.  heads, rows: the
+    gradients, in float32 (float64 for float64).  layers: the indices of the calls that are recorded, from 0.  heads, rows: the
     heads and the queries; negative numbers count from the end.  Memory for the others is not needed.  The axes of the batch
     come first, with heads as the last of them, then queries and keys.  For packed sequences the batch is the sequences; under
     windows the keys are taps.  Attention in parts (shifted windows, strides) has weights for each part.  `missed` has the
@@ -160,7 +160,7 @@ class record_weights(list):  # type: ignore[type-arg]  # of tensors
         self.layers, self.heads, self.rows = (_numbers(given, name) for given, name in (
             (layers, "layers"), (heads, "heads"), (rows, "rows")))
         if self.layers is not None and min(self.layers) < 0:
-            raise ArgumentError(f"layers is {list(self.layers)}; expected numbers of calls, from 0 up")
+            raise ArgumentError(f"layers is {list(self.layers)}; expected indices of calls, counted from 0")
         self.missed: list[str] = []
         self.calls = 0  # that were made, recorded or not
 

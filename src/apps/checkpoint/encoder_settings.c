@@ -46,9 +46,8 @@ static attn_status take_activation(const conversion *c, const char *key, const c
             return attn_config_set_text(c->made, key, names[i][1]);
     return attn__fail(
         c->context, ATTN_ERROR_UNSUPPORTED,
-        "%s: \"%s\" is \"%.60s\"; supported: gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, relu, silu, "
-        "swish, "
-        "tanh",
+        "%s: \"%s\" is \"%.60s\"; supported: gelu, gelu_python, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, "
+        "relu, silu, swish, tanh",
         c->settings, from, found);
 }
 

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -143,6 +144,25 @@ static bool is_own(const attn__marian_tokenizer *tokenizer, const char *text)
     return false;
 }
 
+static attn_status fail_id(const adding *a, const char *token, const json_t *value)
+{
+    char found[80];
+    if (json_is_integer(value))
+        snprintf(found, sizeof found, "%lld", (long long)json_integer_value(value));
+    else if (json_is_real(value))
+        snprintf(found, sizeof found, "%g", json_real_value(value));
+    else if (json_is_string(value))
+        snprintf(found, sizeof found, "\"%.60s\"", json_string_value(value));
+    else
+        snprintf(found, sizeof found, "%s",
+                 json_is_boolean(value) ? "a bool"
+                 : json_is_null(value)  ? "null"
+                                        : "a list or an object");
+    return attn__fail(a->context, ATTN_ERROR_FORMAT,
+                      "%s: the id of \"%.60s\" in added_tokens.json is %s; expected an integer from 0 to %d", a->path,
+                      token, found, INT32_MAX);
+}
+
 /* Adds the tokens with ids of their own. */
 static attn_status add_numbered(adding *a, const attn__marian_tokenizer *tokenizer)
 {
@@ -165,8 +185,7 @@ static attn_status add_numbered(adding *a, const attn__marian_tokenizer *tokeniz
     {
         json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
         if (status == ATTN_OK && (id < 0 || id > INT32_MAX))
-            status =
-                attn__fail(a->context, ATTN_ERROR_FORMAT, "%s: \"%.60s\" of added_tokens.json has no id", a->path, key);
+            status = fail_id(a, key, value);
         if (status == ATTN_OK && !is_own(tokenizer, key))
             status = add(a, key, id, NULL, false);
     }

@@ -157,8 +157,9 @@ static attn_status check_given(const attn_generator *g, int64_t frames, int64_t 
         return attn__fail(g->context, ATTN_ERROR_ARGUMENT, "%lld frames are given, but the model's videos have %lld",
                           (long long)frames, (long long)g->shape.frames);
     if (rows < 0 || rows > g->shape.height)
-        return attn__fail(g->context, ATTN_ERROR_ARGUMENT, "--rows %lld: images have only %lld rows", (long long)rows,
-                          (long long)g->shape.height);
+        return attn__fail(g->context, ATTN_ERROR_ARGUMENT,
+                          "rows is %lld; it must be between 0 and %lld, the height of the model's images",
+                          (long long)rows, (long long)g->shape.height);
     return ATTN_OK;
 }
 

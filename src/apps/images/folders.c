@@ -31,7 +31,7 @@ static uint64_t key_of(const char *class_name, const char *name)
 }
 
 /* Description of the folders that are read, for error messages. */
-#define KNOWN_FOLDERS "expected train/CLASS/ with test/, val/, valid/ or validation/ beside it, or CLASS/ alone"
+#define KNOWN_FOLDERS "expected train/CLASS/ with test/, val/, valid/ or validation/ beside train/, or CLASS/ alone"
 
 typedef struct walk {
     attn__image_source *source;
@@ -112,7 +112,8 @@ static attn_status add_class(walk *w, const char *folder, const char *class_name
     if (status == ATTN_OK && count == 0)
         status = attn__fail(
             context, ATTN_ERROR_FORMAT,
-            "%s: there are no .png, .jpg, .jpeg, .jfif, .webp, .bmp, .ppm, .pgm or .pnm files; " KNOWN_FOLDERS, path);
+            "%s: this class folder has no .png, .jpg, .jpeg, .jfif, .webp, .bmp, .ppm, .pgm or .pnm files; " KNOWN_FOLDERS,
+            path);
     attn_entries_free(context, &names);
     attn__free(context, path);
     return status;

@@ -93,8 +93,9 @@ attn_status attn__image_source_add(attn__image_source *source, attn_image_set **
     attn_status status = ATTN_OK;
     if (wish->shape.frames > 0 && wish->shape.frames != clip->n)
         return attn__fail(source->context, ATTN_ERROR_FORMAT,
-                          wish->shape.frames > 1 ? "%s has %lld frames, but the model draws videos of %lld"
-                                                 : "%s has %lld frames, but the model draws pictures, of %lld",
+                          wish->shape.frames > 1
+                              ? "%s has %lld frames, but the model draws videos of %lld"
+                              : "%s has %lld frames; expected %lld, because the model draws pictures",
                           name, (long long)clip->n, (long long)wish->shape.frames);
     for (int64_t i = 0; i < clip->n && status == ATTN_OK; i++)
         status = put_frame(source, wish, &clip->frames[i], i, &one, &pixels, clip->n);

@@ -168,6 +168,20 @@ static attn_status fail_key(const attn__input *text, const char *key, const char
     return attn__fail(text->context, ATTN_ERROR_FORMAT, "%s: key \"%.100s\" %s", text->name, key, what);
 }
 
+/* Reports that a name is too long to be appended to the prefix in `key`, which is the name of the object or list around
+ * it and a dot. */
+static attn_status fail_length(const attn__input *text, const char *name, const char *key, size_t prefix)
+{
+    if (prefix == 0)
+        return attn__fail(text->context, ATTN_ERROR_FORMAT,
+                          "%s: key \"%.100s\" has %zu bytes; at most %d are supported", text->name, name, strlen(name),
+                          MAX_KEY - 2);
+    return attn__fail(
+        text->context, ATTN_ERROR_FORMAT,
+        "%s: key \"%.100s\" in \"%.*s\": the two names and a dot have %zu bytes; at most %d are supported", text->name,
+        name, prefix > 100 ? 100 : (int)prefix - 1, key, prefix + strlen(name), MAX_KEY - 2);
+}
+
 /* Gets the next member or element and appends its name to the prefix in `key`. After the last one, *value is NULL. */
 static attn_status next_member(const attn__input *text, frame *f, char *key, json_t **value)
 {
@@ -183,7 +197,7 @@ static attn_status next_member(const attn__input *text, frame *f, char *key, jso
     }
     size_t length = strlen(name);
     if (f->prefix + length + 2 > MAX_KEY)
-        return fail_key(text, name, "is longer than 1024 bytes with its objects' names");
+        return fail_length(text, name, key, f->prefix);
     memcpy(key + f->prefix, name, length + 1);
     return ATTN_OK;
 }

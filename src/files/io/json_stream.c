@@ -4,6 +4,7 @@
 #include "base/downloaded.h"
 #include "io/json.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { MAX_DEPTH = 16, MAX_VALUES = 1 << 20, MAX_TEXT = 1 << 28 };
@@ -142,6 +143,19 @@ static attn_status visit_value(stream *s, int64_t index)
     return status;
 }
 
+/* Reports that the value before s->at is followed by neither a comma nor the bracket `close`. */
+static attn_status fail_separator(const stream *s, int found, char close)
+{
+    char what[80];
+    if (found < 0)
+        return fail(s, s->at, close == ']' ? "the file ends within a list" : "the file ends within an object");
+    snprintf(what, sizeof what,
+             found > ' ' && found < 127 ? "expected ',' or '%c', found '%c'"
+                                        : "expected ',' or '%c', found the byte 0x%02x",
+             close, found);
+    return fail(s, s->at, what);
+}
+
 /* Calls one(s) for each value between the opening bracket at s->at and the bracket `close`. */
 static attn_status read_members(stream *s, char close, attn_status (*one)(stream *s))
 {
@@ -158,7 +172,7 @@ static attn_status read_members(stream *s, char close, attn_status (*one)(stream
             return status;
         int next = peek(s);
         if (next != close && next != ',')
-            return fail(s, s->at, next < 0 ? "the file ends within a list or object" : "expected a comma or a bracket");
+            return fail_separator(s, next, close);
         s->at++;
         if (next == close)
             return ATTN_OK;

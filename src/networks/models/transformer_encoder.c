@@ -59,6 +59,22 @@ static bool is_local(const attn__transformer_encoder *encoder, int block)
     return encoder->local_window > 0 && block % encoder->global_every != 0;
 }
 
+/* Returns false if the embeddings of masked tokens cannot be dropped; an error is then recorded. */
+static bool masked_token_fits(const attn__transformer_encoder *encoder, attn_nn_builder *builder,
+                              const attn_config *config)
+{
+    long long masked = encoder->front.masked_token;
+    if (masked >= 0 && encoder->front.positions.table)
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "masked_token is %lld, but positions is %s; expected none",
+                   masked, attn__position_choices[attn__config_choice(config, "positions", attn__position_choices)]);
+    else if (masked >= 0 && encoder->front.segments.weight)
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "masked_token is %lld, but segments is %lld; expected 0",
+                   masked, (long long)attn_config_int(config, "segments", 0));
+    else
+        return true;
+    return false;
+}
+
 void attn__transformer_encoder_build(attn__transformer_encoder *encoder, attn_nn_builder *builder,
                                      const attn_config *config, int64_t vocabulary, bool bias)
 {
@@ -69,12 +85,7 @@ void attn__transformer_encoder_build(attn__transformer_encoder *encoder, attn_nn
     encoder->local_window = attn_config_int(config, "local_window", 0);
     encoder->global_every = attn_config_int(config, "global_every", 1);
     attn__transformer_front_build(&encoder->front, builder, config, vocabulary, NULL);
-    if (encoder->front.masked_token >= 0 && (encoder->front.positions.table || encoder->front.segments.weight)) {
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
-                   "masked_token can be used only with positions=none and without segments");
-        return;
-    }
-    if (!rotary_build(&rotary, builder, config))
+    if (!masked_token_fits(encoder, builder, config) || !rotary_build(&rotary, builder, config))
         return;
     options.rotary_pairs = attn__config_choice(config, "rotary", attn__rotary_choices) == 2;
     for (int i = 0; i < encoder->blocks; i++) {

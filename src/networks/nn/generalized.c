@@ -44,6 +44,15 @@ static void parameters_init(attn_nn_generalized_attention *layer, attn_nn_builde
         attn_nn_parameter(builder, "gamma", 1, (int64_t[]){1}, (attn_nn_initializer){.start = ATTN_INIT_ZEROS});
 }
 
+/* Records an error if a number does not fit. Returns whether it fits. */
+static bool demand(attn_nn_builder *builder, bool fits, const char *what, int64_t found, const char *expected)
+{
+    if (!fits)
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%sgeneralized attention: the %s is %lld; expected %s",
+                   builder->prefix, what, (long long)found, expected);
+    return fits;
+}
+
 void attn_nn_generalized_attention_init(attn_nn_generalized_attention *layer, attn_nn_builder *builder,
                                         const attn_nn_generalized_attention_options *options)
 {
@@ -54,16 +63,12 @@ void attn_nn_generalized_attention_init(attn_nn_generalized_attention *layer, at
     layer->dim_head = o->dim_head ? o->dim_head : o->heads > 0 ? o->dim / o->heads : 0;
     layer->position_dim = o->position_dim ? o->position_dim : o->dim - o->dim % 4;
     bool places = !(layer->factors & PLACE) || (layer->position_dim > 0 && layer->position_dim % 4 == 0);
-    if (o->dim < 1 || o->heads < 1 || layer->dim_head < 1 || !places) {
-        attn__fail(
-            builder->context, ATTN_ERROR_ARGUMENT,
-            "%sgeneralized attention: %lld channels and %lld heads of %lld channels must be at least 1, and the %lld "
-            "channels of sines a positive multiple of 4",
-            builder->prefix, (long long)o->dim, (long long)o->heads, (long long)layer->dim_head,
-            (long long)layer->position_dim);
-        return;
-    }
-    parameters_init(layer, builder, o->dim);
+    const char *at_least = "at least 1";
+    if (demand(builder, o->dim >= 1, "number of channels", o->dim, at_least) &&
+        demand(builder, o->heads >= 1, "number of heads", o->heads, at_least) &&
+        demand(builder, layer->dim_head >= 1, "number of channels of a head", layer->dim_head, at_least) &&
+        demand(builder, places, "number of sines (position_dim)", layer->position_dim, "a positive multiple of 4"))
+        parameters_init(layer, builder, o->dim);
 }
 
 /* -------------------------------------------------------------------------------------------- positions */

@@ -78,9 +78,10 @@ static attn_status check_packed_size(attn_context *context, attn_precision preci
     if (!is_supported(dtype))
         return fail_dtype(context, "b", dtype);
     if (dtype == ATTN_F64 && precision != ATTN_PRECISION_F32 && precision != ATTN_PRECISION_FMA)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                          "product: f64 numbers can be packed for f32 and fma, not for %s",
-                          attn_precision_name(precision));
+        return attn__fail(
+            context, ATTN_ERROR_UNSUPPORTED,
+            "product: a matrix of f64 cannot be packed for the precision %s; it can be packed for f32 and fma",
+            attn_precision_name(precision));
     if (precision == ATTN_PRECISION_INT8 && !attn__int8_sums(k))
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
                           "product: sums of %lld products of int8 do not fit in 32 bits; at most %d do", (long long)k,

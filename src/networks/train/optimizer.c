@@ -48,11 +48,17 @@ static attn_status check_options(attn_context *context, const attn_optimizer_opt
     if (!(o->beta1 >= 0 && o->beta1 < 1) || !(o->beta2 >= 0 && o->beta2 < 1))
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "optimizer: beta1 %g and beta2 %g must lie in [0, 1)", o->beta1,
                           o->beta2);
-    if (!(o->eps > 0) || !(o->momentum >= 0 && o->momentum < 1) || !(o->weight_decay >= 0) || !(o->clip_norm >= 0))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "optimizer: eps %g must be positive, momentum %g in [0, 1), weight decay %g and "
-                          "clipping norm %g not negative",
-                          o->eps, o->momentum, o->weight_decay, o->clip_norm);
+    if (!(o->eps > 0))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "optimizer: eps is %g; it must be positive", o->eps);
+    if (!(o->momentum >= 0 && o->momentum < 1))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "optimizer: momentum is %g; it must lie in [0, 1)",
+                          o->momentum);
+    if (!(o->weight_decay >= 0))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "optimizer: weight_decay is %g; it must be at least 0",
+                          o->weight_decay);
+    if (!(o->clip_norm >= 0))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "optimizer: clip_norm is %g; it must be at least 0",
+                          o->clip_norm);
     return ATTN_OK;
 }
 

@@ -198,7 +198,9 @@ static attn_status as_f32(const merging *m, const attn__array *from, attn__array
     to->origin = from->name;
     to->element = ATTN__F32;
     if (!attn__array_is_real(from))
-        return fail(m, from->name, "is not of real numbers");
+        return fail(m, from->name,
+                    from->element == ATTN__BOOL ? "has elements of type bool; expected floating-point numbers"
+                                                : "has elements of an integer type; expected floating-point numbers");
     attn_status status = attn__findings_reals(m->base, to);
     return status == ATTN_OK ? attn__array_copy(&m->own, from, ATTN_F32, (void *)(uintptr_t)to->data) : status;
 }

@@ -217,7 +217,8 @@ static attn_status find_array(reader *r)
                                 "shape and type need %zu bytes, but the file ends after %zu", size,
                                 r->input->size - begin);
     if (size < r->input->size - begin)
-        return attn__input_fail(r->input, ATTN_ERROR_FORMAT, begin + size, "%zu bytes after the last element",
+        return attn__input_fail(r->input, ATTN_ERROR_FORMAT, begin + size,
+                                "%zu bytes follow the last element; expected the end of the file",
                                 r->input->size - begin - size);
     if (r->fortran)
         set_columns(&r->array);

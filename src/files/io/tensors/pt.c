@@ -76,7 +76,9 @@ static attn_status read_byte_order(archive *a, bool *swapped)
     if (status == ATTN_OK && entry->size == 3 && memcmp(text, "big", 3) == 0)
         *swapped = true;
     else if (status == ATTN_OK && (entry->size != 6 || memcmp(text, "little", 6) != 0))
-        status = attn__input_fail(a->input, ATTN_ERROR_FORMAT, entry->data, "byteorder is neither little nor big");
+        status =
+            attn__input_fail(a->input, ATTN_ERROR_FORMAT, entry->data, "byteorder is \"%.*s\"; expected little or big",
+                             (int)(entry->size < 20 ? entry->size : 20), (const char *)text);
     return status;
 }
 

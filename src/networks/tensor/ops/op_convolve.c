@@ -493,10 +493,14 @@ static bool goes_alone(attn_activation activation)
     return !attn__activation_exists((int)activation) || attn__activation_keeps_input((int)activation);
 }
 
-static bool is_of_channels(attn_tape *tape, const convolution *c, const attn_tensor *vector)
+static bool is_of_channels(attn_tape *tape, const convolution *c, const char *name, const attn_tensor *vector)
 {
-    return !vector || (vector->rank == 1 && vector->shape[0] == c->w->shape[0]) ||
-           shape_error(tape, c->x, c->w, "b and scale must have one element for each output channel");
+    char why[ATTN__SHAPE_TEXT + 100], found[ATTN__SHAPE_TEXT];
+    if (!vector || (vector->rank == 1 && vector->shape[0] == c->w->shape[0]))
+        return true;
+    snprintf(why, sizeof why, "%s has the shape %s; expected [%lld], one element for each output channel", name,
+             attn__shape_text(vector, found), (long long)c->w->shape[0]);
+    return shape_error(tape, c->x, c->w, why);
 }
 
 static attn_tensor *convolve(attn_tape *tape, const convolution *c, const attn_conv *conv)
@@ -509,7 +513,7 @@ static attn_tensor *convolve(attn_tape *tape, const convolution *c, const attn_c
         return attn_activate(tape, convolve(tape, c, &plain), conv->activation);
     }
     if (!attn__op_accepts(tape, "convolve", b ? 3 : 2, x, w, b) || !plan(tape, x, w, conv, &d) ||
-        !is_of_channels(tape, c, b) || !is_of_channels(tape, c, c->scale))
+        !is_of_channels(tape, c, "b", b) || !is_of_channels(tape, c, "scale", c->scale))
         return NULL;
     int64_t shape[ATTN_MAX_RANK] = {x->shape[0], w->shape[0]};
     memcpy(shape + 2, d.grid.out + 3 - conv->spatial, (size_t)conv->spatial * sizeof *shape);

@@ -3,6 +3,7 @@
  * Implements operations that copy tensors. They permute axes, concatenate tensors, or take a part of a tensor. */
 #include "tensor/strides.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ----------------------------------------------------------------------------------------- permutation */
@@ -57,6 +58,14 @@ static bool is_permutation(int rank, const int *axes)
     return seen == (1u << rank) - 1;
 }
 
+static attn_tensor *refuse_axes(attn_tape *tape, int rank, const int *axes)
+{
+    char text[ATTN__SHAPE_TEXT] = "";
+    for (int i = 0, n = 0; i < rank; i++)
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s%d", i ? "," : "", axes[i]);
+    return attn__op_shape_error(tape, "permute: the axes are [%s]; expected a permutation of 0 to %d", text, rank - 1);
+}
+
 /* Unlike in other operations, x may also have 32-bit integers. */
 static bool copyable(attn_tape *tape, const char *op, const attn_tensor *x)
 {
@@ -71,7 +80,7 @@ attn_tensor *attn_permute(attn_tape *tape, attn_tensor *x, const int *axes)
     if (!copyable(tape, "permute", x))
         return NULL;
     if (!is_permutation(x->rank, axes))
-        return attn__op_shape_error(tape, "permute: the axes are not a permutation of 0 to %d", x->rank - 1);
+        return refuse_axes(tape, x->rank, axes);
     int64_t shape[ATTN_MAX_RANK];
     for (int i = 0; i < x->rank; i++)
         shape[i] = x->shape[axes[i]];
