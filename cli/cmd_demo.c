@@ -81,7 +81,7 @@ static attn_status demo_settings(const cli_call *cli, attn_config **settings)
         int64_t value;
     } wholes[] = {{"num_hiddens", 128},  {"ffn_num_hiddens", 256},
                   {"num_heads", 4},      {"num_blks", 2},
-                  {"epochs", 24},        {"batch", 32},
+                  {"epochs", 30},        {"batch", 32},
                   {"warmup", 100},       {"vocabulary_size", 1000},
                   {"valid_sentences", 0}};
     attn_status status = attn_config_create(settings, cli->context);
@@ -90,7 +90,7 @@ static attn_status demo_settings(const cli_call *cli, attn_config **settings)
     if (status == ATTN_OK)
         status = attn_config_set_int(*settings, "seed", cli_int(cli, "seed"));
     if (status == ATTN_OK)
-        status = attn_config_set_real(*settings, "rate", 0.004);
+        status = attn_config_set_real(*settings, "rate", 0.0025);
     if (status == ATTN_OK)
         status = attn_config_set_text(*settings, "schedule", "cosine");
     if (status == ATTN_OK && attn_subwords_available()) /* Without SentencePiece, a vocabulary of words is used. */
