@@ -43,8 +43,6 @@ RULES = [
          "fitting contacts to a model that has hardly learnt: a weak penalty, without which no map would be used"),
     Rule(r"build/attn demo detect(?![^#\n]*-n )" + REST, r"build/attn demo detect\1 -n 24 --valid 4",
          "drawing shapes: 28 images instead of 2,200"),
-    Rule(r"build/attn demo(?! detect)" + REST, r"timeout --preserve-status -s INT 4 build/attn demo\1 || [ $? -eq 130 ]",
-         "the demo: begun and interrupted after 4 s; make run, the first command of the README, runs it whole"),
     Rule(r"build/attn bench attend(?![^#\n]*b\dh)" + REST, r"build/attn bench attend\1 --quick --seconds 0.001",
          "bench attend: the short list, measured briefly"),
     Rule(r"(build/attn bench attend[^#\n]*b\dh\d+q\d\d[^#\n]*?)(?= *(?:#|$))", r"\1 --seconds 0.001",
