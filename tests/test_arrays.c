@@ -10,6 +10,7 @@
 #include "support/faults.h"
 #include "support/guard.h"
 #include "support/scratch.h"
+#include "support/tensors.h"
 
 #include "attn/io.h"
 #include "io/tensors/formats.h"
@@ -117,26 +118,6 @@ static const char good_header[] =
 
 /* --------------------------------------------------------------------------------------------- good files */
 
-static double number(const attn_tensor *t, int64_t i)
-{
-    const void *data = attn_tensor_data(t);
-    switch (attn_tensor_dtype(t)) {
-    case ATTN_F32:
-        return (double)((const float *)data)[i];
-    case ATTN_F64:
-        return ((const double *)data)[i];
-    case ATTN_I32:
-        return ((const int32_t *)data)[i];
-    case ATTN_I64:
-        return (double)((const int64_t *)data)[i];
-    case ATTN_F16:
-    case ATTN_BF16:
-        return ((const uint16_t *)data)[i]; /* the bits */
-    default:
-        return ((const uint8_t *)data)[i];
-    }
-}
-
 static void check_tensor(const attn_tensor *t, attn_dtype dtype, const char *shape, const double *numbers)
 {
     char found[64] = "";
@@ -146,7 +127,7 @@ static void check_tensor(const attn_tensor *t, attn_dtype dtype, const char *sha
     assert_string_equal(found, shape);
     assert_int_equal(attn_tensor_dtype(t), dtype);
     for (int64_t i = 0; i < attn_tensor_size(t); i++)
-        assert_true(number(t, i) == numbers[i]);
+        assert_true(test_at(t, i) == numbers[i]);
 }
 
 /* Types stay, or reals become f64. */
@@ -575,7 +556,7 @@ static attn_status write_and_read(attn_context *c, void *user)
             uint32_t bits = wide ? (uint32_t)((const uint16_t *)attn_tensor_data(t))[i] << 16 : 0;
             float real;
             memcpy(&real, &bits, sizeof real);
-            expected[i] = wide ? (double)real : number(t, i);
+            expected[i] = wide ? (double)real : test_at(t, i);
         }
         check_tensor(attn_named_find(&again, "x"), wide ? ATTN_F32 : by->dtype, "2,1,3", expected);
     }

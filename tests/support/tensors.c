@@ -23,8 +23,15 @@ double test_at(const attn_tensor *x, int64_t i)
         return ((const double *)data)[i];
     case ATTN_I32:
         return ((const int32_t *)data)[i];
+    case ATTN_I64:
+        return (double)((const int64_t *)data)[i];
+    case ATTN_F16:
+    case ATTN_BF16:
+        return ((const uint16_t *)data)[i];
+    case ATTN_F32:
+        return (double)((const float *)data)[i];
     default:
-        return ((const float *)data)[i];
+        return ((const uint8_t *)data)[i];
     }
 }
 

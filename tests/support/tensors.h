@@ -13,6 +13,7 @@ attn_context *test_context(void);
 attn_tensor *test_random(attn_tape *tape, attn_dtype dtype, int rank, const int64_t *shape, uint64_t seed);
 attn_tensor *test_ids(attn_tape *tape, int rank, const int64_t *shape, int64_t n, uint64_t seed);
 attn_tensor *test_lens(attn_tape *tape, int64_t n, const int32_t *lens);
+/* Element i of x; of f16 and bf16, its bits. */
 double test_at(const attn_tensor *x, int64_t i);
 void test_set(attn_tensor *x, int64_t i, double value);
 /* Returns the largest difference of two elements, divided by the largest element of `b`. Returns infinity if the

@@ -69,11 +69,14 @@ static attn_tensor *tensor_for(const checkpoint *c, const char *own)
 /* --------------------------------------------------------------------------------------------- settings */
 
 /* Settings that are determined from shapes, each with the tensor whose shape is used. */
-static const char *const needed[][2] = {{"num_hiddens", "patch_embedding.conv.weight"},
-                                        {"in_channels", "patch_embedding.conv.weight"},
-                                        {"patch_size", "patch_embedding.conv.weight"},
-                                        {"mlp_num_hiddens", "blks.0.mlp.dense1.weight"},
-                                        {NULL, NULL}};
+static const struct needed {
+    const char *setting, *tensor;
+    int axes;
+} needed[] = {{"num_hiddens", "patch_embedding.conv.weight", 4},
+              {"in_channels", "patch_embedding.conv.weight", 4},
+              {"patch_size", "patch_embedding.conv.weight", 4},
+              {"mlp_num_hiddens", "blks.0.mlp.dense1.weight", 2},
+              {NULL, NULL, 0}};
 
 /* Adds the settings of config.json and then those determined from shapes. All other settings have the defaults of
  * transformers' ViTConfig. */
@@ -90,10 +93,10 @@ static attn_status measure(checkpoint *c, attn_config *config)
     if (status == ATTN_OK)
         status = attn_name_map_infer_config(c->names, weights, config);
     attn_checkpoint_close(weights);
-    for (int i = 0; status == ATTN_OK && needed[i][0]; i++)
-        if (attn_config_int(config, needed[i][0], 0) < 1)
+    for (int i = 0; status == ATTN_OK && needed[i].setting; i++)
+        if (attn_config_int(config, needed[i].setting, 0) < 1)
             status = attn__fail(c->context, ATTN_ERROR_SHAPE, "%s: tensor %s is missing, or does not have %d axes",
-                                c->path, needed[i][1], strcmp(needed[i][0], "mlp_num_hiddens") == 0 ? 2 : 4);
+                                c->path, needed[i].tensor, needed[i].axes);
     return status;
 }
 
