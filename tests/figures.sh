@@ -26,6 +26,9 @@ printf '<!-- figures: peak -->\n<!-- end of figures -->\n' > page.md
 "$figures" write taken page.md || fail "figures write of what was measured"
 grep -q '^| problem | A machine, plain C, one thread |$' page.md || fail "the column that was measured: $(cat page.md)"
 grep -qE '^\| `b[^|]*` \| [0-9.,]+, [0-9.,]+; [0-9.]+, [0-9.]+ \|$' page.md || fail "the rows that were measured: $(cat page.md)"
+printf '<!-- figures: peak on A machine -->\n<!-- end of figures -->\n' > page.md
+"$figures" write taken page.md || fail "figures write into a table of one machine"
+grep -q '^| problem | plain C, one thread |$' page.md || fail "the column of a table of one machine: $(cat page.md)"
 
 # An error names what is wrong.
 refuses() {
@@ -35,12 +38,14 @@ refuses() {
     grep -q -e "$pattern" out.txt || fail "figures $*: nothing matches '$pattern': $(tail -3 out.txt)"
 }
 mkdir broken other
+printf '<!-- figures: peak on Another machine -->\n<!-- end of figures -->\n' > other.md
 echo '{"table": "attention"' > broken/attention.json
 refuses 'broken/attention.json is not what' write broken page.md
 sed 's/"table": "bf16"/"table": "bf61"/' "$samples/bf16-avx512bf16-attend.json" > other/bf16.json
 refuses "there is no table 'bf61'" write other page.md
 sed 's/b1h2q64k64d64/h2q64k64d64/' "$samples/bf16-avx512bf16-attend.json" > other/bf16.json
-refuses 'has no table bf16' write other page.md
+refuses 'has no table bf16 on' write other page.md
+refuses 'has no table peak on A machine' write taken other.md
 printf '<!-- figures: bf16 -->\n<!-- end of figures -->\n' > page.md
 refuses "'h2q64k64d64,bf16' is not of the form" write other page.md
 printf '<!-- figures: flops -->\n<!-- end of figures -->\n' > page.md

@@ -700,12 +700,12 @@ class Enable(unittest.TestCase):
     def test_leaves_what_pytorch_computes_faster(self):
         """A plan made with always=True does not change which calls enable() accepts, and vice versa."""
         from attn.torch import _wins
-        q, before = torch.randn(1, 2, 300, 128), _wins._MEASURED
+        q, before = torch.randn(1, 2, 300, 128), (_wins._MEASURED, _wins._AMX)
         leaf, mask = q.clone().requires_grad_(), torch.randn(300, 300)
         F = torch.nn.functional
         try:
             for measured, wanted in ((True, [1, 0, 1, 0]), (False, [1, 1, 1, 1])):
-                _wins._MEASURED = measured
+                _wins._MEASURED, _wins._AMX = measured, False
                 for always in (False, True, False):
                     found = []
                     # A different length for each instruction set, because decisions are cached.
@@ -719,7 +719,7 @@ class Enable(unittest.TestCase):
                         found.append(attn.torch.calls() - count)
                     self.assertEqual(found, [1, 1, 1, 1] if always else wanted)
         finally:
-            _wins._MEASURED = before
+            _wins._MEASURED, _wins._AMX = before
 
     def test_compiled(self):
         q = torch.randn(1, 2, 20, 8, requires_grad=True)
@@ -871,9 +871,9 @@ class Enable(unittest.TestCase):
     def test_few_queries_for_many_keys(self):
         """With AVX-512 PyTorch is faster for these products."""
         from attn.torch import _wins
-        measured, wide = _wins._MEASURED, _wins._WIDE
+        before_test = _wins._MEASURED, _wins._WIDE, _wins._AMX
         try:
-            _wins._MEASURED, _wins._WIDE = False, True
+            _wins._MEASURED, _wins._WIDE, _wins._AMX = False, True, False
             for queries, keys, heads, shared, wanted in ((1, 913, 8, 8, False), (1, 1025, 8, 8, True), (8, 513, 8, 8, False), (8, 65, 8, 8, True),
                                                          (8, 513, 8, 2, True), (17, 513, 8, 8, True), (8, 31, 8, 8, True)):
                 q, k = torch.randn(1, heads, queries, 64), torch.randn(1, shared, keys, 64)
@@ -889,7 +889,28 @@ class Enable(unittest.TestCase):
             half, mask = torch.randn(1, 1, 200, 8).half(), torch.randn(200, 200).half().requires_grad_()
             self.assertEqual([_wins.wins(half, half, mask, False, records) for records in (False, True)], [True, False])
         finally:
-            _wins._MEASURED, _wins._WIDE = measured, wide
+            _wins._MEASURED, _wins._WIDE, _wins._AMX = before_test
+
+    def test_on_amx_short_forward_passes_of_half_precision_are_pytorchs(self):
+        from attn.torch import _wins
+        before, f32, bf16, f16 = _wins._AMX, torch.float32, torch.bfloat16, torch.float16
+        try:
+            _wins._AMX = True
+            for dtype, queries, keys, channels, kind, wanted in (
+                    (f32, 64, 64, 128, "none", (1, 1)), (f32, 128, 128, 128, "none", (0, 0)), (f32, 256, 256, 128, "bool", (0, 0)),
+                    (f32, 256, 256, 128, "causal", (1, 1)), (f32, 512, 512, 128, "bool", (1, 1)), (f32, 128, 128, 64, "float", (1, 1)),
+                    (f32, 1, 4096, 64, "none", (1, 1)), (f32, 4, 4096, 64, "none", (0, 1)), (bf16, 1, 1024, 64, "none", (0, 1)),
+                    (bf16, 1, 4096, 64, "none", (1, 1)), (bf16, 64, 64, 64, "none", (0, 1)), (bf16, 128, 128, 128, "bool", (1, 1)),
+                    (bf16, 1024, 1024, 64, "float", (0, 1)), (bf16, 128, 128, 128, "learned", (1, 1)), (f16, 1, 4096, 128, "none", (0, 1)),
+                    (f16, 256, 256, 64, "none", (0, 1)), (f16, 256, 256, 64, "causal", (1, 1)), (f16, 512, 512, 64, "bool", (1, 1)),
+                    (f16, 256, 256, 128, "bool", (0, 0)), (f16, 256, 256, 128, "none", (0, 1)), (f16, 256, 256, 64, "learned", (1, 0))):
+                q, k = torch.randn(1, 8, queries, channels, dtype=dtype), torch.randn(1, 8, keys, channels, dtype=dtype)
+                mask = {"bool": torch.ones(queries, keys, dtype=torch.bool), "float": torch.zeros(queries, keys, dtype=dtype),
+                        "learned": torch.zeros(queries, keys, dtype=dtype).requires_grad_()}.get(kind)
+                found = tuple(int(_wins.wins(q, k, mask, kind == "causal", records)) for records in (False, True))
+                self.assertEqual(found, wanted, (dtype, queries, keys, channels, kind))
+        finally:
+            _wins._AMX = before
 
     def test_backward_in_another_thread(self):
         q = torch.randn(1, 2, 20, 8, requires_grad=True)

@@ -6,8 +6,7 @@ PyTorch wins where few queries meet many keys.  The limits below are measured (`
 tables).  On ARM nobody has timed the two in float32, so
 float32 is left to PyTorch there.  In bfloat16 and float16 attn is faster, except
 for few queries and many keys in float16, where converting the keys takes longest, and for masks of float16 that need a
-gradient.  AMX is not measured
-in these types, and has the limits of float32.
+gradient.  On AMX PyTorch multiplies bfloat16 and float16 by AMX, too, and wins in short forward passes.
 """
 from __future__ import annotations
 
@@ -36,12 +35,30 @@ _AMX = _ISA == "amx"
 _MEASURED, _WIDE = _ISA == "avx2", _ISA.startswith(("avx512", "amx"))
 
 
-def _few(query: Tensor, key: Tensor) -> bool:
+def _few(query: Tensor, key: Tensor, fewest_keys: int = 1024) -> bool:
     """Few queries for the keys, with AVX-512: attn reads keys and values faster, PyTorch multiplies faster.  To pass a small
     call on to PyTorch takes longer than what it gains."""
     queries, keys, heads = query.shape[-2], key.shape[-2], query.shape[-3]
     small = query.numel() * keys < 300_000
-    return small or queries == 1 and keys >= 1024 and heads >= 4 or heads != key.shape[-3]
+    return small or queries == 1 and keys >= fewest_keys and heads >= 4 or heads != key.shape[-3]
+
+
+def _wins_on_amx(query: Tensor, key: Tensor, mask: Optional[Tensor], causal: bool, records: bool) -> bool:
+    """The same as wins on AMX, measured on Emerald Rapids.  Without a causal mask, heads of more than 96 channels lose in
+    blocks of up to 256 keys in float32, to which float16 is converted."""
+    queries, keys, channels = query.shape[-2], key.shape[-2], query.shape[-1]
+    longest = max(queries, keys)
+    if queries <= 16 and keys > 4 * queries and not records:
+        if query.dtype is torch.float16:
+            return False
+        return _few(query, key, 1024 if query.dtype is torch.float32 else 4096)
+    learned = mask is not None and mask.requires_grad
+    loses = channels > 96 and 64 < longest <= 256 and not causal
+    if query.dtype is torch.float32 or learned:
+        return query.dtype is torch.bfloat16 or not loses
+    if query.dtype is torch.bfloat16:
+        return records or longest <= 16 or longest >= 128 and not (mask is not None and mask.is_floating_point())
+    return mask is None or not loses if records else longest >= (256 if causal else 512)
 
 
 def _fewest_keys(queries: int, channels: int) -> float:
@@ -62,7 +79,9 @@ def wins(query: Tensor, key: Tensor, mask: Optional[Tensor], causal: bool, recor
         learned = mask is not None and mask.requires_grad and (longest > 128 or longest * channels > 8192)
         if learned if records else few:
             return False
-    if query.dtype is not torch.float32 and not _AMX:
+    if _AMX:
+        return _wins_on_amx(query, key, mask, causal, records)
+    if query.dtype is not torch.float32:
         return True
     if not _MEASURED:
         return not _WIDE or records or queries > 16 or keys <= 4 * queries or _few(query, key)
@@ -93,13 +112,12 @@ _FAMILY = _amd_family()
 _HALF_OF_MKL = _FAMILY >= 26 and _WIDE  # MKL's way for AMD uses half of the multipliers of a Zen 5
 FEWEST_ROWS = 3  # of a product that attn is faster for: with fewer, packing takes longer than what it gains
 
-# The least number of multiply-adds of a product that attn is faster for.
+# The least number of multiply-adds of a product that attn is faster for: on Intel's processors attn is not (Emerald Rapids).
 LEAST_WORK = math.inf if _FAMILY == 0 else 1 << 20
 
 
 def product_wins(batch: int, m: int, n: int, k: int, half: bool, precision: str = "highest") -> bool:
-    """Whether attn is not the slower one for products [m,k] [k,n] on AMD; elsewhere it was not measured
-    (`bench/peers/torch_products.py`).  Where PyTorch multiplies float32 by MKL at half of the machine's rate, attn gains from
+    """Whether attn is not the slower one for products [m,k] [k,n] on AMD (`bench/peers/torch_products.py`).  Where PyTorch multiplies float32 by MKL at half of the machine's rate, attn gains from
     three rows on, unless the product takes less time than to call attn from Python.  Where MKL reaches the machine's rate,
     attn gains in large products alone, and with set_float32_matmul_precision("medium"), by which PyTorch multiplies by oneDNN,
     in none.  float16 is converted, which PyTorch's own product is slower than from 16 rows on."""
