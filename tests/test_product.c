@@ -354,7 +354,9 @@ static void packed_matrices_give_the_bits_of_unpacked_ones(void **state)
         for (int layouts = 0; layouts < LAYOUTS; layouts++)
             for (int y = 0; y < 4; y++) {
                 attn_dtype type = y == 3 ? ATTN_F64 : y == 2 ? ATTN_BF16 : ATTN_F32;
-                attn_precision precision = y == 1 || y == 2 ? ATTN_PRECISION_BF16 : ATTN_PRECISION_F32;
+                attn_precision precision = y == 1 || y == 2 ? ATTN_PRECISION_BF16
+                                           : y == 0         ? ATTN_PRECISION_FMA
+                                                            : ATTN_PRECISION_F32;
                 if (sizes[s][2] == 0)
                     continue;
                 trial t =
@@ -364,16 +366,70 @@ static void packed_matrices_give_the_bits_of_unpacked_ones(void **state)
                 t.rounding = type == ATTN_F64 ? 1e-15 : ldexp(1, -21);
                 run_trial(&t);
                 stored first = copy_of(&t.c);
-                size_t bytes;
-                void *packed = pack(&t, precision, &bytes);
-                t.p.b = (attn_matrix){0};
-                t.p.packed = packed;
-                assert_int_equal(attn_multiply(context, &t.p), ATTN_OK);
-                assert_memory_equal(first.x.data, t.c.x.data, (size_t)t.c.elements * attn_dtype_size(type));
-                free(packed);
+                for (int other = 0; other <= (y == 0); other++) { /* what is packed for f32 can be read for fma */
+                    size_t bytes;
+                    void *packed = pack(&t, other ? ATTN_PRECISION_F32 : precision, &bytes);
+                    t.p.packed = packed;
+                    assert_int_equal(attn_multiply(context, &t.p), ATTN_OK);
+                    assert_memory_equal(first.x.data, t.c.x.data, (size_t)t.c.elements * attn_dtype_size(type));
+                    free(packed);
+                }
                 free(first.x.data);
                 free_trial(&t);
             }
+}
+
+/* Numbers of which AMX computes some rows and columns by slices, and others by multiply-adds. */
+static void vary(stored *x, bool columns)
+{
+    for (int64_t i = 0; i < x->rows; i++)
+        for (int64_t j = 0; j < x->columns; j++) {
+            int64_t kind = (columns ? j : i) % 7, at = i * x->x.row + j * x->x.column;
+            double scale = kind == 1 ? exp(6 * draw()) : kind == 2 ? 0 : kind == 3 ? ldexp(1, -60) : 1;
+            put(&x->x, at, scale * number(&x->x, at) + (kind == 4 && (i + j) % 50 == 0 ? 300 : 0));
+        }
+}
+
+static void packed_f32_matrices_have_the_error_of_multiply_adds(void **state)
+{
+    static const int64_t of[][3] = {{1, 40, 64}, {3, 200, 800}, {40, 65, 385}, {130, 300, 96}, {33, 1, 700}};
+    for (size_t s = 0; s < sizeof of / sizeof *of; s++)
+        for (int kind = 0; kind < 6; kind++) {
+            attn_dtype type = kind == 3 ? ATTN_BF16 : ATTN_F32;
+            trial t = make_trial(of[s][0], of[s][1], of[s][2], 0, type, type, kind == 4 ? COLUMNS : ROWS,
+                                 kind == 1 ? ROWS : COLUMNS, kind == 5 ? SPREAD : ROWS);
+            if (kind == 2) {
+                vary(&t.a, false);
+                vary(&t.b, true);
+            }
+            if (kind == 0)
+                t.p.add = true;
+            else
+                add_after(&t, true, true, ATTN_ACTIVATION_SILU);
+            t.rounding = type == ATTN_BF16 ? ldexp(1, -8) : 0;
+            size_t bytes;
+            void *packed = pack(&t, ATTN_PRECISION_F32, &bytes);
+            t.p.packed = packed;
+            run_trial(&t);
+            free(packed);
+            free_trial(&t);
+        }
+}
+
+static void a_number_that_is_not_finite_stays_in_its_row_or_column(void **state)
+{
+    trial t = make_trial(40, 70, 200, 0, ATTN_F32, ATTN_F32, ROWS, COLUMNS, ROWS);
+    put(&t.a.x, 17 * t.a.x.row + 5, NAN);
+    put(&t.b.x, 33 * t.b.x.column + 9, INFINITY);
+    size_t bytes;
+    void *packed = pack(&t, ATTN_PRECISION_F32, &bytes);
+    t.p.packed = packed;
+    assert_int_equal(attn_multiply(context, &t.p), ATTN_OK);
+    for (int64_t i = 0; i < t.p.m; i++)
+        for (int64_t j = 0; j < t.p.n; j++)
+            assert_int_equal(isfinite(element(&t.c, 0, i, j)) != 0, i != 17 && j != 33);
+    free(packed);
+    free_trial(&t);
 }
 
 static void check_unpacked(const trial *t, const void *packed, attn_dtype type, const int64_t *columns, int64_t count,
@@ -595,6 +651,25 @@ static void bad_packed_matrices_are_refused_in_words(void **state)
     free_trial(&t);
 }
 
+static void only_contexts_with_amx_read_slices(void **state)
+{
+    attn_context *other;
+    if (strcmp(attn_context_isa(context), "amx") != 0)
+        skip();
+    assert_int_equal(attn_context_create(&other, &(attn_context_options){.isa = "avx512"}), ATTN_OK);
+    trial t = make_trial(20, 70, 200, 0, ATTN_F32, ATTN_F32, ROWS, COLUMNS, ROWS);
+    size_t bytes;
+    void *packed = pack(&t, ATTN_PRECISION_F32, &bytes);
+    t.p.packed = packed;
+    assert_int_equal(attn_multiply(other, &t.p), ATTN_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(attn_context_error(other), "pack it again"));
+    assert_int_equal(attn_product_pack(other, ATTN_PRECISION_F32, &t.p.b, t.p.k, t.p.n, packed), ATTN_OK);
+    run_trial(&t);
+    free(packed);
+    free_trial(&t);
+    attn_context_destroy(other);
+}
+
 static void bad_norms_are_refused_in_words(void **state)
 {
     float x[12] = {0};
@@ -620,6 +695,9 @@ RUN_TESTS_IN(begin, end, TEST(products_of_any_layout_equal_loops),
              TEST(bias_activation_factor_and_residual_follow_the_sum), TEST(batches_may_share_matrices),
              TEST(a_bias_in_bf16_has_the_effect_of_its_numbers), TEST(rows_are_normalized_as_by_loops),
              TEST(bad_norms_are_refused_in_words), TEST(bf16_rounds_operands_and_sums_in_f32),
-             TEST(packed_matrices_give_the_bits_of_unpacked_ones), TEST(packed_matrices_unpack_to_their_numbers),
-             TEST(int8_products_are_near), TEST(bad_products_are_refused_in_words),
-             TEST(bad_packed_matrices_are_refused_in_words))
+             TEST(packed_matrices_give_the_bits_of_unpacked_ones),
+             TEST(packed_f32_matrices_have_the_error_of_multiply_adds),
+             TEST(a_number_that_is_not_finite_stays_in_its_row_or_column),
+             TEST(packed_matrices_unpack_to_their_numbers), TEST(int8_products_are_near),
+             TEST(bad_products_are_refused_in_words), TEST(bad_packed_matrices_are_refused_in_words),
+             TEST(only_contexts_with_amx_read_slices))

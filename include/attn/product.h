@@ -13,7 +13,10 @@
  *     if (attn_multiply(context, &product) != ATTN_OK) puts(attn_context_error(context));
  *
  * The order of the sum of an element, and so its bits, depends on its row of A, its column of B, k and the precision. It
- * does not depend on the other rows and columns, on strides, packing or the number of threads.
+ * does not depend on the other rows and columns, on strides, packing or the number of threads, with one exception: on AMX
+ * a matrix packed for F32 is also stored as int8 slices. A row of A is multiplied by slices if the error is proved to be
+ * at most k 2^-24 sum |a||b| (Ootomo, Ozaki and Yokota 2024, arXiv:2306.11975; docs/numerics.md). FMA multiplies and adds
+ * only.
  *
  * Threads: as attn.h says, one thread at a time may use a context. Packed matrices are only read, so several threads, each
  * with its own context, may multiply by one packed matrix at once. */
@@ -41,7 +44,8 @@ typedef struct attn_product {
     attn_matrix a; /* [m,k] */
     attn_matrix b; /* [k,n]; not read if `packed` is set */
     attn_matrix c; /* [m,n], the result. It overlaps no other matrix. In F64, the elements of a row are adjacent. */
-    /* B, packed by attn_product_pack for `precision`; default: NULL, b is read. The batch must then be 1. */
+    /* B, packed by attn_product_pack for `precision` (F32 and FMA read each other's); default: NULL, b is read. The batch
+     * must then be 1. */
     const void *packed;
     /* F32: sums in f32 of f32 or bf16 numbers, or in f64 if all matrices are F64. BF16: f32 numbers are rounded to bf16,
      * and the sums are f32. INT8: as attn_precision says; only with `packed`. Default: F32 */
@@ -64,11 +68,12 @@ typedef struct attn_product {
  * a matrix that another machine or instruction set has packed. ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_multiply(attn_context *context, const attn_product *product);
 
-/* Sets *bytes to the size of a packed matrix [k,n] for products in `precision`, which is not DEFAULT: about the bytes of
- * k*n numbers of f32, bf16 (f32 where the machine's fastest products of bf16 numbers multiply f32 numbers) or int8. `dtype`
- * is F64 for products in F64, and otherwise F32 or BF16. ATTN_ERROR_SHAPE: a size is below 1 or above 2^40, or more
- * than 2^60 bytes. ATTN_ERROR_ARGUMENT: an unknown precision. ATTN_ERROR_UNSUPPORTED: another type, F64 in another
- * precision than F32, or more than 130,000 rows in INT8, whose sums would not fit. */
+/* Sets *bytes to the size of a packed matrix [k,n] for products in `precision`, which is not DEFAULT: about the bytes
+ * of k*n numbers of f32 (F32 on AMX: 1.75 times these), bf16 (f32 where the machine's fastest products of bf16 numbers
+ * multiply f32 numbers) or int8. `dtype` is F64 for products in F64, and otherwise F32 or BF16. ATTN_ERROR_SHAPE: a
+ * size is below 1 or above 2^40, or more than 2^60 bytes. ATTN_ERROR_ARGUMENT: an unknown precision.
+ * ATTN_ERROR_UNSUPPORTED: another type, F64 in another precision than F32, or more than 130,000 rows in INT8, whose
+ * sums would not fit. */
 ATTN_API attn_status attn_product_packed_size(size_t *bytes, attn_context *context, attn_precision precision,
                                               attn_dtype dtype, int64_t k, int64_t n);
 /* Packs the matrix b [k,n] for products in `precision` to `packed`, memory of the caller of the size above, aligned to

@@ -16,15 +16,16 @@ static const int64_t MOST = (int64_t)1 << 40; /* largest size */
 
 /* ----------------------------------------------------------------------------------------- packed matrices */
 
-/* What precedes the panels of a packed matrix. It takes a whole cache line, so that the panels are aligned. */
+/* What precedes the numbers of a packed matrix. It takes a whole cache line, so that the numbers are aligned. */
 typedef struct head {
     char magic[8];
     uint64_t layout; /* attn__gemm_packed_layout */
     int64_t k, n;
-    int32_t dtype; /* of the product (gemm.h) */
-    int32_t unused[7];
+    int32_t dtype;  /* of the product (gemm.h) */
+    int32_t slices; /* 1: f32 rows of the transposed matrix and, behind them, their slices; 0: panels */
+    int32_t unused[6];
 } head;
-_Static_assert(sizeof(head) == ALIGN, "panels follow the head and are aligned");
+_Static_assert(sizeof(head) == ALIGN, "numbers follow the head and are aligned");
 
 static const char magic[sizeof((head *)0)->magic + 1] = "attnpack";
 
@@ -48,15 +49,42 @@ static attn_status fail_dtype(attn_context *context, const char *name, attn_dtyp
                       name, text ? text : "unknown");
 }
 
+/* Returns the bytes of a matrix of float, rounded up so that what follows it is aligned. */
+static size_t floats(int64_t a, int64_t b)
+{
+    size_t bytes = attn__size_mul(attn__size_mul((size_t)a, (size_t)b), sizeof(float));
+    return bytes > SIZE_MAX - ALIGN ? SIZE_MAX : (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
 static bool is_supported(attn_dtype dtype)
 {
     return dtype == ATTN_F32 || dtype == ATTN_BF16 || dtype == ATTN_F64;
 }
 
-/* Describes weights [n,k] that are packed at `data`, or are going to be. */
-static attn__weights weights_of(attn_dtype type, int64_t k, int64_t n)
+/* A packed matrix. Products that slices do not compute, and unpacking, read its rows. */
+typedef struct packed_matrix {
+    attn__weights weights;
+    float *rows; /* [n,k] if the matrix is packed as slices, otherwise NULL */
+} packed_matrix;
+
+/* Describes a matrix [k,n] that is packed at `data`, or is going to be. */
+static packed_matrix place_packed(const attn_context *context, attn_dtype type, bool slices, int64_t k, int64_t n,
+                                  void *data)
 {
-    return (attn__weights){.dtype = type, .n = n, .k = k};
+    packed_matrix x = {.weights = {.dtype = type, .slices = slices, .n = n, .k = k}};
+    if (slices) {
+        x.rows = data;
+        x.weights.data = (char *)data + floats(n, k);
+    } else {
+        attn__weights_place(&x.weights, context->isa, data);
+    }
+    return x;
+}
+
+/* Reports whether a matrix should be packed as slices, with which products in f32 are faster on AMX. */
+static bool wants_slices(const attn_context *context, attn_precision precision, attn_dtype type, int64_t k, int64_t n)
+{
+    return precision == ATTN_PRECISION_F32 && attn__weights_for(type, context->isa, n, k).slices;
 }
 
 static attn_status check_packed_size(attn_context *context, attn_precision precision, attn_dtype dtype, int64_t k,
@@ -97,8 +125,11 @@ attn_status attn_product_packed_size(size_t *bytes, attn_context *context, attn_
     attn_status status = check_packed_size(context, precision, dtype, k, n);
     if (status != ATTN_OK)
         return status;
-    attn__weights w = weights_of(type_of(precision, dtype), k, n);
-    *bytes = sizeof(head) + attn__weights_bytes(&w, context->isa);
+    attn__weights w = {.dtype = type_of(precision, dtype), .n = n, .k = k};
+    size_t panels = attn__weights_bytes(&w, context->isa), slices = 0;
+    if ((w.slices = wants_slices(context, precision, w.dtype, k, n)))
+        slices = floats(n, k) + attn__weights_bytes(&w, context->isa);
+    *bytes = sizeof(head) + (panels > slices ? panels : slices); /* slices may turn out not to be faster */
     return ATTN_OK;
 }
 
@@ -107,20 +138,20 @@ static bool is_aligned(const void *memory)
     return memory && (uintptr_t)memory % ALIGN == 0;
 }
 
-static attn_status open_packed(attn_context *context, const void *packed, attn__weights *w)
+static attn_status open_packed(attn_context *context, const void *packed, packed_matrix *x)
 {
     const head *h = packed;
     if (!is_aligned(packed))
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "product: the packed matrix is not aligned to %d bytes", ALIGN);
     if (memcmp(h->magic, magic, sizeof h->magic) != 0)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "product: there is no packed matrix at this address");
-    if (h->layout != attn__gemm_packed_layout((attn_dtype)h->dtype, context->isa))
+    if (h->layout != attn__gemm_packed_layout((attn_dtype)h->dtype, context->isa) ||
+        (h->slices && !attn__slices_for(context->isa)))
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
                           "product: the matrix was packed by another kind of machine or for another instruction set "
                           "than %s; pack it again",
                           attn_context_isa(context));
-    *w = weights_of((attn_dtype)h->dtype, h->k, h->n);
-    attn__weights_place(w, context->isa, (char *)(uintptr_t)packed + sizeof(head));
+    *x = place_packed(context, (attn_dtype)h->dtype, h->slices, h->k, h->n, (char *)(uintptr_t)packed + sizeof(head));
     return ATTN_OK;
 }
 
@@ -174,18 +205,33 @@ static void convert(const attn_context *context, attn_matrix x, int64_t rows, in
     attn__parallel_range(context->threads, rows, 1 + NUMBERS / (columns + 1), run, &z);
 }
 
-static size_t floats(int64_t a, int64_t b)
-{
-    size_t bytes = attn__size_mul(attn__size_mul((size_t)a, (size_t)b), sizeof(float));
-    return bytes > SIZE_MAX - ALIGN ? SIZE_MAX : (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
 /* ------------------------------------------------------------------------------------ packing, unpacking */
 
 static attn__gemm_operand operand_b(const attn_matrix *b)
 {
     return (attn__gemm_operand){
         .data = b->data, .outer = b->column, .inner = b->row, .batch = b->batch, .bf16 = b->dtype == ATTN_BF16};
+}
+
+/* Packs panels of a matrix b [k,n], whose transpose is `turned`. */
+static attn_status pack_panels(attn_context *context, attn_dtype type, const attn_matrix *b, const attn_matrix *turned,
+                               int64_t k, int64_t n, void *data)
+{
+    packed_matrix x = place_packed(context, type, false, k, n, data);
+    attn__gemm_operand operand = operand_b(b);
+    /* int8 is packed from rows of float */
+    bool converts = type == ATTN_I32 && (b->row != 1 || b->dtype != ATTN_F32);
+    size_t rows = converts ? floats(n, k) : 0;
+    char *scratch = attn__context_scratch(context, attn__size_add(rows, attn__weights_workspace(&x.weights)));
+    if (!scratch)
+        return ATTN_ERROR_MEMORY;
+    if (converts) {
+        convert(context, *turned, n, k, (float *)(void *)scratch, false, to_rows);
+        operand = attn__matrix(scratch, k, 1);
+    }
+    attn__weights_pack(&x.weights, &operand, false, context->isa, context->threads, scratch + rows);
+    attn__context_scratch_end(context);
+    return ATTN_OK;
 }
 
 attn_status attn_product_pack(attn_context *context, attn_precision precision, const attn_matrix *b, int64_t k,
@@ -199,30 +245,23 @@ attn_status attn_product_pack(attn_context *context, attn_precision precision, c
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "product: the packed matrix is not aligned to %d bytes", ALIGN);
     if (!b->data)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "product: b has no data");
-    attn__weights w = weights_of(type_of(precision, b->dtype), k, n);
-    attn__gemm_operand operand = operand_b(b);
-    /* int8 is packed from rows of float */
-    bool converts = w.dtype == ATTN_I32 && (b->row != 1 || b->dtype != ATTN_F32);
-    size_t rows = converts ? floats(n, k) : 0;
-    char *scratch = attn__context_scratch(context, attn__size_add(rows, attn__weights_workspace(&w)));
-    if (!scratch)
-        return ATTN_ERROR_MEMORY;
-    if (converts) {
-        attn_matrix turned = {.data = b->data, .dtype = b->dtype, .row = b->column, .column = b->row};
-        convert(context, turned, n, k, (float *)(void *)scratch, false, to_rows);
-        operand = attn__matrix(scratch, k, 1);
-    }
-    head h = {.layout = attn__gemm_packed_layout(w.dtype, context->isa), .k = k, .n = n, .dtype = (int32_t)w.dtype};
+    attn_dtype type = type_of(precision, b->dtype);
+    attn_matrix turned = {.data = b->data, .dtype = b->dtype, .row = b->column, .column = b->row};
+    head h = {.layout = attn__gemm_packed_layout(type, context->isa), .k = k, .n = n, .dtype = (int32_t)type};
     memcpy(h.magic, magic, sizeof h.magic);
+    void *data = (char *)packed + sizeof h;
+    if (wants_slices(context, precision, type, k, n)) {
+        packed_matrix x = place_packed(context, type, true, k, n, data);
+        attn__gemm_operand rows = attn__matrix(x.rows, k, 1);
+        convert(context, turned, n, k, x.rows, false, to_rows);
+        h.slices = attn__weights_pack(&x.weights, &rows, false, context->isa, context->threads, NULL);
+    }
     memcpy(packed, &h, sizeof h);
-    attn__weights_place(&w, context->isa, (char *)packed + sizeof h);
-    attn__weights_pack(&w, &operand, false, context->isa, context->threads, scratch + rows);
-    attn__context_scratch_end(context);
-    return ATTN_OK;
+    return h.slices ? ATTN_OK : pack_panels(context, type, b, &turned, k, n, data);
 }
 
 typedef struct unpacking {
-    const attn__weights *w;
+    const packed_matrix *packed;
     attn__isa isa;
     const int64_t *columns;
     attn_matrix to;
@@ -232,7 +271,7 @@ typedef struct unpacking {
 
 static void store_column(const unpacking *u, const void *row, int64_t j)
 {
-    for (int64_t i = 0; i < u->w->k; i++) {
+    for (int64_t i = 0; i < u->packed->weights.k; i++) {
         int64_t at = i * u->to.row + j * u->to.column;
         if (u->to.dtype == ATTN_F64)
             ((double *)u->to.data)[at] = ((const double *)row)[i];
@@ -251,7 +290,10 @@ static void unpack_range(void *user, int64_t begin, int64_t end)
     for (int64_t j = begin; j < end; j++) {
         int64_t column = u->columns ? u->columns[j] : j;
         void *to = direct ? (char *)u->to.data + j * u->to.column * (int64_t)attn_dtype_size(u->to.dtype) : row;
-        attn__weights_row(u->w, u->isa, column, to);
+        if (u->packed->rows)
+            memcpy(to, u->packed->rows + column * u->packed->weights.k, (size_t)u->packed->weights.k * sizeof(float));
+        else
+            attn__weights_row(&u->packed->weights, u->isa, column, to);
         if (!direct)
             store_column(u, row, j);
     }
@@ -261,10 +303,11 @@ attn_status attn_product_unpack(attn_context *context, const void *packed, const
                                 const attn_matrix *to)
 {
     ATTN__CALL(context);
-    attn__weights w = {0};
-    attn_status status = open_packed(context, packed, &w);
+    packed_matrix x = {0};
+    attn_status status = open_packed(context, packed, &x);
     if (status != ATTN_OK)
         return status;
+    const attn__weights w = x.weights;
     bool is_double = w.dtype == ATTN_F64;
     if (is_double ? to->dtype != ATTN_F64 : to->dtype != ATTN_F32 && to->dtype != ATTN_BF16)
         return fail_dtype(context, "the unpacked matrix", to->dtype);
@@ -283,7 +326,7 @@ attn_status attn_product_unpack(attn_context *context, const void *packed, const
                               "product: column %lld, at place %lld, does not exist: the packed matrix has %lld columns",
                               (long long)columns[j], (long long)j, (long long)w.n);
     int64_t part = attn__ceil_div(count, context->threads), size = is_double ? sizeof(double) : sizeof(float);
-    unpacking u = {&w, context->isa, columns, *to, NULL, attn__round_up(w.k * size, ALIGN), part};
+    unpacking u = {&x, context->isa, columns, *to, NULL, attn__round_up(w.k * size, ALIGN), part};
     u.rows = attn__context_scratch(context, attn__size_mul((size_t)u.row_bytes, (size_t)context->threads));
     if (!u.rows)
         return ATTN_ERROR_MEMORY;
@@ -349,9 +392,10 @@ static attn_status check_after(attn_context *context, const attn_product *p, boo
     return ATTN_OK;
 }
 
-static attn_status check_packed(attn_context *context, const attn_product *p, int64_t batch, attn__weights *w)
+static attn_status check_packed(attn_context *context, const attn_product *p, int64_t batch, packed_matrix *x)
 {
-    attn_status status = open_packed(context, p->packed, w);
+    const attn__weights *w = &x->weights;
+    attn_status status = open_packed(context, p->packed, x);
     if (status != ATTN_OK)
         return status;
     if (batch > 1)
@@ -370,7 +414,7 @@ static attn_status check_packed(attn_context *context, const attn_product *p, in
     return ATTN_OK;
 }
 
-static attn_status check(attn_context *context, const attn_product *p, int64_t batch, attn__weights *w)
+static attn_status check(attn_context *context, const attn_product *p, int64_t batch, packed_matrix *packed)
 {
     bool empty = p->m == 0 || p->n == 0 || batch == 0, no_sum = empty || p->k == 0;
     attn_status status = check_sizes(context, p);
@@ -397,7 +441,7 @@ static attn_status check(attn_context *context, const attn_product *p, int64_t b
                           "product: f64 numbers cannot be multiplied in the precision %s",
                           attn_precision_name(p->precision));
     if (p->packed)
-        return check_packed(context, p, batch, w);
+        return check_packed(context, p, batch, packed);
     if (p->precision == ATTN_PRECISION_INT8)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "product: int8 needs a packed matrix");
     return ATTN_OK;
@@ -470,9 +514,10 @@ typedef struct running {
     size_t a_bytes, c_bytes, bias_bytes;
 } running;
 
-static void describe(running *r, const attn__weights *w, int64_t batch)
+static void describe(running *r, const packed_matrix *packed, int64_t batch)
 {
     const attn_product *p = r->p;
+    bool by_weights = p->packed && !(packed->rows && p->precision == ATTN_PRECISION_FMA);
     bool is_double = p->c.dtype == ATTN_F64, int8 = p->precision == ATTN_PRECISION_INT8;
     r->converts_a = int8 && (p->a.column != 1 || p->a.dtype != ATTN_F32);
     r->converts_c = !is_double && p->n > 0 && ((p->c.column != 1 && p->n > 1) || (p->c.dtype == ATTN_BF16 && p->add));
@@ -501,8 +546,8 @@ static void describe(running *r, const attn__weights *w, int64_t batch)
                                       .inner = p->a.column,
                                       .batch = p->a.batch,
                                       .bf16 = p->a.dtype == ATTN_BF16},
-                                .b = p->packed ? attn__matrix(NULL, p->k, 1) : operand_b(&p->b),
-                                .weights = p->packed ? w : NULL,
+                                .b = p->packed ? attn__matrix(packed->rows, p->k, 1) : operand_b(&p->b),
+                                .weights = by_weights ? &packed->weights : NULL,
                                 .int8 = int8,
                                 .c = p->c.data,
                                 .ldc = p->c.row,
@@ -562,19 +607,19 @@ static void advance(attn_matrix *x)
 attn_status attn_multiply(attn_context *context, const attn_product *product)
 {
     ATTN__CALL(context);
-    attn__weights w = {0};
+    packed_matrix packed = {0};
     attn_product one = *product;
     int64_t batch = product->batch ? product->batch : 1;
     attn_status status = ATTN__CHECK_RESERVED(context, product, attn_product);
     if (status == ATTN_OK)
-        status = check(context, product, batch, &w);
+        status = check(context, product, batch, &packed);
     if (status != ATTN_OK || product->m == 0 || product->n == 0)
         return status;
     /* The epilogue is not told the matrix of the batch, so that matrices after the sum need a product for each. */
     int64_t at_once = product->factor.data || product->residual.data ? 1 : batch;
     for (int64_t t = 0; t < batch && status == ATTN_OK; t += at_once) {
         running r = {.context = context, .p = &one};
-        describe(&r, &w, at_once);
+        describe(&r, &packed, at_once);
         status = run(&r, at_once);
         attn_matrix *const all[] = {&one.a, &one.b, &one.c, &one.factor, &one.residual};
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
