@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Products of matrices under attn.torch.enable(): PyTorch's numbers, layouts, errors and transforms, by attn's product."""
 import copy
+import math
 import unittest
+from unittest import mock
 
 try:
     import torch
@@ -11,7 +13,7 @@ except ImportError:
     raise unittest.SkipTest("no PyTorch here")
 
 import attn.torch
-from attn.torch import _linear
+from attn.torch import _enable, _linear, _wins
 from together import together
 
 HAS_KERNELS = hasattr(torch.library, "get_kernel")
@@ -217,6 +219,13 @@ class Switch(unittest.TestCase):
         F.linear(torch.randn(8, 64), torch.randn(32, 64))
         self.assertEqual(taken(), before)
 
+    def test_enable_has_kernels_of_products_only_where_attn_takes_some(self):
+        with mock.patch.object(_wins, "LEAST_WORK", math.inf), attn.torch.enable():
+            self.assertIsNone(_enable._product_hooks)
+            self.assertEqual(self.count(), (1, 1))  # always=True
+            self.assertIsNotNone(_enable._product_hooks)
+
+    @unittest.skipUnless(_wins.LEAST_WORK < math.inf, "attn takes no products of this processor")
     def test_little_work_is_pytorchs(self):
         with attn.torch.enable():
             before = taken()

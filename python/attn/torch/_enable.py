@@ -344,7 +344,8 @@ class enable:
                 _open.append(self)
             if _hooks is None and self.attention:
                 _hooks, _flex_hooks = _hook_in(), _hook_flex_in()
-            if _product_hooks is None and self.linear:
+            # kernels that would take nothing, as on Intel's processors, are not worth their time in each product
+            if _product_hooks is None and self.linear and (self.always or _wins.LEAST_WORK < math.inf):
                 _product_hooks = _hook_products_in()
             _choose()
 
