@@ -97,7 +97,7 @@ class Drawings(unittest.TestCase):
         for call, kind, says in (
                 (lambda: plot.curves({}), attn.ArgumentError, "curves: found 0"),
                 (lambda: plot.curves({"a": []}), attn.ArgumentError, "no point"),
-                (lambda: plot.curves({"a": [np.nan]}), attn.ArgumentError, "no point is finite"),
+                (lambda: plot.curves({"a": [np.nan]}), attn.ArgumentError, "no curve has a point with finite x and y"),
                 (lambda: plot.curves({"a": (X, X[:2])}), attn.ShapeError, r"curve 'a': x has the shape \(8,\), y \(2,\)"),
                 (lambda: plot.curves({"a": 1j * X}), attn.ArgumentError, "complex"),
                 (lambda: plot.curves(np.ones((2, 2, 2))), attn.ShapeError, "a curve for each column"),
