@@ -174,7 +174,7 @@ static int write_outputs(const cli_call *cli, const attn_named_list *outputs)
         const char *path = split(requests->texts[i], name, sizeof name);
         const attn_tensor *tensor = attn_named_find(outputs, name);
         if (!tensor)
-            return cli_fail(CLI_BAD, "--output: there is no output \"%s\"; attn list %s names them", name,
+            return cli_fail(CLI_BAD, "--output: there is no output \"%s\"; attn list %s prints the names", name,
                             cli_text(cli, "arch"));
         if (attn_npy_write(tensor, cli->context, path) != ATTN_OK)
             return cli_failed(cli, NULL);

@@ -14,7 +14,7 @@ grep -q '"model.weight"' nested.safetensors || fail "a tensor's name changed"
 grep -q 'args.embed_dim' nested.safetensors || fail "the arguments beside the tensors are lost"
 
 # ---- tensors alone keep their numbers
-expect 2 "requires a directory: -o small" "$attn" convert "$data/nested.pt" --precision bf16 -o small.safetensors
+expect 2 "the output must be a directory, such as -o small" "$attn" convert "$data/nested.pt" --precision bf16 -o small.safetensors
 expect 2 "precision must be bf16 or int8" "$attn" convert "$data/nested.pt" --precision f32 -o small
 [ ! -e small ] || fail "a refused precision leaves a directory"
 expect 0 kept "$attn" convert "$data/msa_tiny.pt" --precision bf16 -o kept
@@ -185,7 +185,7 @@ mv config.tmp hub/config.json
 "$attn" classify vit-hub large.ppm --json > linear.json
 "$attn" classify vit-cubic large.ppm --json > cubic.json
 cmp -s linear.json cubic.json && fail "interpolation changes nothing"
-expect 2 'is not three numbers from 0 to 1' "$attn" convert hf -o none --std 1,0,1
+expect 2 '--std: number 2 is 0; it must be 1e-06 to 1' "$attn" convert hf -o none --std 1,0,1
 
 # ---- weights in fewer bytes: the same answers in that precision, from a checkpoint and from attn's own form
 for p in bf16 int8; do
@@ -208,7 +208,7 @@ expect 2 'config.json is needed beside it' "$attn" convert hf -o none --quiet
 expect 2 "neither an MSA Transformer" "$attn" convert "$data/linear.pt" -o none
 expect 2 "architecture" "$attn" convert "$data/linear.pt" --arch selfattention -o none
 expect 2 "to_q.weight" "$attn" convert "$data/linear.pt" --arch self-attention --config '{"dim": 6, "heads": 2}' -o none
-expect 2 "requires a directory: -o x" "$attn" convert "$data/linear.pt" --arch linear -o x.safetensors
+expect 2 "with --arch the output must be a directory, such as -o x" "$attn" convert "$data/linear.pt" --arch linear -o x.safetensors
 expect 2 "there is no\|No such file" "$attn" convert missing.pt -o none
 head -c 700 "$data/linear.pt" > cut.pt
 expect 2 "cut.pt" "$attn" convert cut.pt -o none

@@ -292,7 +292,7 @@ for i in 0 1 2; do
 done
 expect 0 '"index":1' "$attn" translate model --json --beam 2 --nbest 2 'Go.' 'Wait.'
 same "objects of two sentences" 4 "$(wc -l < out.txt)"
-expect 2 '--nbest 3 needs a beam as wide' "$attn" translate model --beam 2 --nbest 3 'Go.'
+expect 2 '--nbest is 3, more than the beam, 2; give --beam 3 or more' "$attn" translate model --beam 2 --nbest 3 'Go.'
 for beam in 1 3; do
     "$attn" translate model --quiet --scores --beam $beam < many.txt > found.txt
     "$attn" translate model --quiet --scores --beam $beam --stream < many.txt > wanted.txt
