@@ -13,7 +13,7 @@ int cli_check_sentence(const cli_call *cli, const char *text, size_t length, con
     char place[64];
     size_t needed;
     if (length > CLI_SENTENCE_BYTES)
-        return cli_fail(CLI_BAD, "%s:%lld: the sentence is longer than the limit of %d bytes", where, (long long)number,
+        return cli_fail(CLI_BAD, "%s:%lld: the sentence is longer than %d bytes, the limit", where, (long long)number,
                         (int)CLI_SENTENCE_BYTES);
     if (memchr(text, '\0', length))
         return cli_fail(CLI_BAD, "%s:%lld: the sentence has a zero byte, so it is not text", where, (long long)number);

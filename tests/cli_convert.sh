@@ -15,11 +15,11 @@ grep -q 'args.embed_dim' nested.safetensors || fail "the arguments beside the te
 
 # ---- tensors alone keep their numbers
 expect 2 "the output must be a directory, such as -o small" "$attn" convert "$data/nested.pt" --precision bf16 -o small.safetensors
-expect 2 "precision must be bf16 or int8" "$attn" convert "$data/nested.pt" --precision f32 -o small
+expect 2 "precision is f32; it must be bf16 or int8" "$attn" convert "$data/nested.pt" --precision f32 -o small
 [ ! -e small ] || fail "a refused precision leaves a directory"
 expect 0 kept "$attn" convert "$data/msa_tiny.pt" --precision bf16 -o kept
 cp kept/model.safetensors before
-expect 2 'can be stored as int8; store it as bf16' "$attn" convert "$data/msa_tiny.pt" --precision int8 -o kept
+expect 2 'cannot be stored as int8; use --precision bf16' "$attn" convert "$data/msa_tiny.pt" --precision int8 -o kept
 cmp kept/model.safetensors before || fail "a conversion that was refused wrote"
 
 # ---- a known architecture under its own names: the same output from both
@@ -147,9 +147,10 @@ cmp -s timm.json hf.json || fail "the two classifiers differ: $(diff timm.json h
 "$attn" convert hf -o scaled --mean 0.1,0.2,0.3 --std 1,1,0.25 --quiet >/dev/null
 "$attn" classify scaled dark.ppm light.ppm --json | sed 's/"cat"/"0"/; s/"dog"/"1"/; s/"tench"/"2"/' > scaled.json
 cmp -s scaled.json hf.json && fail "--mean and --std change nothing"
-for three in 0.1,0.2 0.1,0.2,0.3x 0.1,0.2,0.3,0.4 0.1,0.2,1.5; do
+for three in 0.1,0.2 0.1,0.2,0.3x 0.1,0.2,0.3,0.4; do
     expect 2 "--mean: \"$three\" is not three numbers" "$attn" convert hf -o unscaled --mean "$three"
 done
+expect 2 '--mean: number 3 is 1.5; it must be 0 to 1' "$attn" convert hf -o unscaled --mean 0.1,0.2,1.5
 # ---- classes without a name: how many, and they are named by their numbers
 mkdir few
 cp hf/model.safetensors few
@@ -202,7 +203,7 @@ size() { wc -c < "$1/model.safetensors"; }
 [ "$(size own-int8)" -lt "$(($(size own-bf16) * 8 / 10))" ] || fail "int8 takes $(size own-int8) of $(size own-bf16) bytes"
 expect 0 'W_q.weight  *\[64,64\]  *i8  *4.4 kB\|W_q.weight  *\[64,64\]  *i8  *4.2 KiB' "$attn" info own-int8/model.safetensors
 rm hf/config.json
-expect 2 'config.json is needed beside it' "$attn" convert hf -o none --quiet
+expect 2 'the config.json of the model is missing' "$attn" convert hf -o none --quiet
 
 # ---- what is refused, and why
 expect 2 "neither an MSA Transformer" "$attn" convert "$data/linear.pt" -o none

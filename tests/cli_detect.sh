@@ -144,8 +144,8 @@ kept 'output own/1.png would overwrite the input own/1.png' show whole own/1.png
 kept 'output soft/1.png would overwrite the input own/1.png' show whole own/1.png -o soft/1.png
 kept 'output own/1.png would overwrite the input on standard input' show whole both/cam1/1.png -o own/1.png < own/1.png
 cp -r whole model
-expect 2 'data needs --coco FILE' "$attn" detect both/cam1/1.png --model model --data data
-expect 2 'format needs --out DIR' "$attn" detect both/cam1/1.png --model model --format svg
+expect 2 'results, and needs --coco FILE' "$attn" detect both/cam1/1.png --model model --data data
+expect 2 'pictures in --out DIR, and needs --out' "$attn" detect both/cam1/1.png --model model --format svg
 expect 2 'output model/config.json would overwrite the input model/config.json' \
     "$attn" detect both/cam1/1.png --model model --coco model/config.json
 expect 2 'output model/config.json would overwrite the input model/config.json' \

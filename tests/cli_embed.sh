@@ -43,7 +43,7 @@ cmp -s prompted.npy w.npy || fail "--prompt is not what stands before each text"
 expect 0 'had more than 5 tokens and were cut' "$attn" embed faq.txt --model $model --max-length 5 -o w.npy
 expect 2 'no prompt has the name "title"' "$attn" embed faq.txt --model $model --prompt-name title
 expect 2 'positions for only 64' "$attn" embed faq.txt --model $model --max-length 65
-expect 2 'exclude each other' "$attn" embed faq.txt --model $model --normalize --unnormalized
+expect 2 'cannot be used together' "$attn" embed faq.txt --model $model --normalize --unnormalized
 expect 2 'models of alignments' "$attn" embed faq.txt --model $model --depth 3
 expect 2 'cannot be read' "$attn" embed missing.txt --model $model
 

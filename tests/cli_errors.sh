@@ -125,7 +125,7 @@ printf 'Hello!\nbad \377\nI am here.\n' > bad.txt
 expect 2 'standard input:2: byte 4: invalid UTF-8' sh -c "'$attn' translate good --strict -q < bad.txt"
 same "lines before a bad one" 1 "$(wc -l < out.txt)"
 head -c 1000000 /dev/zero | tr '\0' a > long.txt
-expect 2 'standard input:1: the sentence is longer than the limit of 65536 bytes' sh -c "'$attn' translate good < long.txt"
+expect 2 'standard input:1: the sentence is longer than 65536 bytes' sh -c "'$attn' translate good < long.txt"
 expect 2 'zero byte' sh -c "printf 'a\\0b\\n' | '$attn' translate good"
 expect 2 'sentence:2: byte 1: invalid UTF-8' "$attn" translate good --strict hello "$(printf 'x\377')"
 expect 2 'empty' "$attn" show good ''

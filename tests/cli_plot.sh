@@ -83,10 +83,10 @@ expect 2 'cube.npy: the array has 3 axes' "$attn" plot cube.npy
 expect 2 'none.npy: the array is empty' "$attn" plot none.npy
 expect 2 'there is no nothere.tsv' "$attn" plot nothere.tsv
 expect 2 'out is not the directory of a training' "$attn" plot out
-expect 2 'y: there is no column "z" in table.tsv; it has x, y, truth' "$attn" plot table.tsv -y y,z
-expect 2 'x: there is no column "z" in points.tsv; it has x, y' "$attn" plot points.tsv -x z
+expect 2 'y: there is no column "z" in table.tsv; the columns are x, y, truth' "$attn" plot table.tsv -y y,z
+expect 2 'x: there is no column "z" in points.tsv; the columns are x, y' "$attn" plot points.tsv -x z
 expect 2 'dots: there is no column "z"' "$attn" plot table.tsv --dots z
-expect 2 'there is no column "9" in five.npy; it has 0 to 3' "$attn" plot five.npy -y 0,9
+expect 2 'there is no column "9" in five.npy; the columns are 0 to 3' "$attn" plot five.npy -y 0,9
 expect 2 'there is no column "2-4"' "$attn" plot five.npy -y 2-4
 expect 2 'x of point 1 of "y" is 0; a logarithmic axis needs numbers above 0' "$attn" plot points.tsv --log-x
 expect 2 'names: "d" names no curve' "$attn" plot table.tsv --names a,b,d

@@ -19,9 +19,10 @@ static int64_t layer_at(const attn_msa *msa, const attn_msa_options *options, in
     layer += layer < 0 ? layers + 1 : 0;
     if (layer >= 0 && layer <= layers)
         return layer;
-    attn__fail(msa->context, ATTN_ERROR_ARGUMENT,
-               "the representation of layer %lld is requested; allowed: 0 to %lld, -%lld to -1",
-               (long long)options->layers[i], (long long)layers, (long long)layers + 1);
+    attn__fail(
+        msa->context, ATTN_ERROR_ARGUMENT,
+        "the representation of layer %lld is requested; allowed: 0 to %lld, or -%lld to -1, counted from the last",
+        (long long)options->layers[i], (long long)layers, (long long)layers + 1);
     return -1;
 }
 
