@@ -277,7 +277,7 @@ static int convert_known(const cli_call *cli, attn__identity *is)
     if (own || marianmt)
         return cli_fail(
             CLI_BAD,
-            "%s is in %s form already: attn's commands read it as it is; -o NAME.safetensors writes its tensors alone",
+            "%s is in %s form already, which attn's commands read; -o NAME.safetensors writes its tensors alone",
             cli->words[0], own ? "attn's own" : "MarianMT's");
     if (attn__checkpoint_kind(&kind, is) != ATTN_OK)
         return cli_failed(cli, NULL);

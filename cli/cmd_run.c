@@ -119,8 +119,10 @@ static int make_model(const cli_call *cli, attn_model **model)
         status =
             attn_model_load(model, cli->context, weights, &(attn_model_load_options){.architecture = foreign.arch});
     else if (status == ATTN_OK && !foreign.arch)
-        code = cli_fail(CLI_BAD,
-                        "give --arch NAME, or a names file with the line \"arch NAME\"; attn list prints the names");
+        code = cli_fail(
+            CLI_BAD,
+            "no architecture is given; give --arch NAME, or a names file with the line \"arch NAME\" (attn list prints "
+            "the names)");
     else if (status == ATTN_OK)
         status = attn_model_create(model, cli->context, foreign.arch, foreign.config, &options_of);
     if (status != ATTN_OK)

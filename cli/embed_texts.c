@@ -394,9 +394,7 @@ static int begin_array(const job *j, attn__output *out, const char *path)
     if (lseek(out->descriptor, 0, SEEK_CUR) < 0)
         return cli_fail(
             CLI_BAD,
-            "%s: a .npy file cannot be written to a pipe, because it begins with the number of rows; --json "
-            "can be written to a pipe",
-            path);
+            "%s: a .npy file cannot be written to a pipe, because it begins with the number of rows; use --json", path);
     npy_header(header, "<f4", 0, 0);
     attn__output_write(out, header, sizeof header);
     return CLI_OK;

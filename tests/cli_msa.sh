@@ -165,7 +165,7 @@ fi
 "$attn" contacts f1.a3m --model fitted -o less --least 0 --memory 100M --quiet >/dev/null
 paste out/f1.contacts.tsv less/f1.contacts.tsv | awk -F'\t' 'NR > 1 && ($7 - $16 > 1e-5 || $16 - $7 > 1e-5) && $1 == $10 && $2 == $11 { exit 1 }' ||
     fail "--memory changed the result"
-expect 2 "with the smallest max_tokens; the limit is 10240 bytes" "$attn" contacts f1.a3m --model fitted --memory 10K --quiet
+expect 2 "the limit of memory is 10240 bytes, but" "$attn" contacts f1.a3m --model fitted --memory 10K --quiet
 expect 2 "is not a size" "$attn" contacts f1.a3m --model fitted --memory much --quiet
 expect 2 "no chain 'Z'" "$attn" contacts f1.a3m --model fitted --chain Z --quiet
 # without a name the chain that fits best; residues absent from the file have no places, whatever their numbers

@@ -274,7 +274,7 @@ static const struct {
     {"{\"images\": [] 3}", "f: byte 14: images: expected ',' or '}', found '3'"},
     {"{\"images\": []} x", "f: byte 15: found text behind the end"},
     {"{\"images\": [[[[[[[[[[[[[[[[[[[[1", "nested too deep"},
-    {"{\"images\": [{\"id\": 1, \"width\": -1}]}", "f: images[0]: width must not be negative"},
+    {"{\"images\": [{\"id\": 1, \"width\": -1}]}", "f: images[0]: width is -1; it must not be negative"},
     {"{\"images\": [{\"id\": 1, \"file_name\": 0}]}", "f: images[0]: file_name must be text, not an integer"},
     {"{\"categories\": [{\"id\": 1}]}", "f: categories[0]: name is missing"},
     {"{\"images\": [{\"id\": 1}, {\"id\": 1}], \"annotations\": [], \"categories\": []}",

@@ -550,7 +550,7 @@ static void settings_that_contradict_the_tensors(void **state)
         {false, "{\"num_attention_heads\": 2, \"image_size\": 16}", 0,
          "2 x 2 patches of 4 pixels; expected square pictures of 8"},
         {false, "{\"num_attention_heads\": 2, \"image_size\": -8}", 0, "pictures of -8 x -8 pixels"},
-        {false, "{\"num_attention_heads\": 2, \"patch_size\": 2}", 0, "\"patch_size\" is 2, but the tensors have 4"},
+        {false, "{\"num_attention_heads\": 2, \"patch_size\": 2}", 0, "\"patch_size\" is 2, but the shapes of the tensors give 4"},
         {false, "{\"num_attention_heads\": 2, \"num_hidden_layers\": 3}", 0, "\"num_hidden_layers\" is 3"},
         {false, "{\"num_attention_heads\": 2, \"qkv_bias\": false}", 0, "\"qkv_bias\" is \"false\""},
         {false, "{\"num_attention_heads\": 2, \"hidden_size\": 64}", 0, "\"hidden_size\" is 64"},

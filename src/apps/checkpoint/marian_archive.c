@@ -333,8 +333,8 @@ static attn_status set_vocabularies(const reading *r, bool all)
     }
     if (status == ATTN_OK && all && n[0] != n[1])
         status = attn__fail(r->context, ATTN_ERROR_FORMAT,
-                            "%s: \"tied-embeddings-all\" needs vocabularies of one size, found %lld and %lld", r->file,
-                            (long long)n[0], (long long)n[1]);
+                            "%s: \"tied-embeddings-all\" needs vocabularies of the same size, found %lld and %lld",
+                            r->file, (long long)n[0], (long long)n[1]);
     /* <pad> gets the same id on both sides, because transformers requires it */
     int64_t pad = n[0] < n[1] ? n[0] : n[1];
     if (status == ATTN_OK)

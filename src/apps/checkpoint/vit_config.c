@@ -157,8 +157,8 @@ attn_status attn__vit_agrees(const attn__vit_config *v, const attn_config *model
         char a[48], b[48];
         bool both = attn__config_sides(model, same[i][1], found) && attn__config_sides(v->config, same[i][0], said);
         if (both && (said[0] != found[0] || said[1] != found[1]))
-            return attn__fail(v->context, ATTN_ERROR_SHAPE, "%s: \"%s\" is %s, but by the tensors it is %s", v->path,
-                              same[i][0], attn__sides_text(a, said), attn__sides_text(b, found));
+            return attn__fail(v->context, ATTN_ERROR_SHAPE, "%s: \"%s\" is %s, but the shapes of the tensors give %s",
+                              v->path, same[i][0], attn__sides_text(a, said), attn__sides_text(b, found));
     }
     if (!v->hugging_face)
         return timm_is_plain(v);

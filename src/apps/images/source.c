@@ -171,7 +171,7 @@ static attn_status read_folder(attn__image_source *source, const char *path, con
             wish->videos
                 ? "%s: there are no videos; expected folders of pictures, VIDEO/, or train/VIDEO/ and test/VIDEO/"
                 : "%s: there are no images: neither IDX files (train-images..., train-labels...), nor CIFAR's *.bin, "
-                  "nor folders of images, one a class",
+                  "nor folders of images, one for each class",
             path);
     attn_entries_free(source->context, &names);
     return status;

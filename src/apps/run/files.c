@@ -373,7 +373,7 @@ static attn_status restore_counters(attn__run *run, const attn_config *metadata,
 {
     const char *text = attn_config_text(metadata, "training", NULL);
     if (!text)
-        return attn__fail(run->context, ATTN_ERROR_FORMAT, "%s: its metadata have no \"training\"", path);
+        return attn__fail(run->context, ATTN_ERROR_FORMAT, "%s: the metadata have no \"training\"", path);
     attn_config *counters;
     attn_status status = attn_config_parse(&counters, run->context, text, strlen(text), path);
     if (status != ATTN_OK)

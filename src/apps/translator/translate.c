@@ -440,9 +440,10 @@ static attn_status divide_into_batches(attn_translator *t, const attn__sentence 
 static attn_status check_options(const attn_translator *t, const attn_translator_options *o)
 {
     if (o->nbest > o->beam)
-        return attn__fail(t->context, ATTN_ERROR_ARGUMENT,
-                          "nbest is %lld, more than the beam, %lld; the beam must be at least as large as nbest",
-                          (long long)o->nbest, (long long)o->beam);
+        return attn__fail(
+            t->context, ATTN_ERROR_ARGUMENT,
+            "%lld translations of a line are requested, but the beam is %lld; the beam must be at least as large",
+            (long long)o->nbest, (long long)o->beam);
     if (o->mbr && o->beam < 2)
         return attn__fail(t->context, ATTN_ERROR_ARGUMENT, "mbr needs a beam of 2 or more; the beam is %lld",
                           (long long)o->beam);

@@ -401,10 +401,10 @@ static attn_status check_packed_counts(attn_context *context, const attn_problem
             return attn__fail(context, ATTN_ERROR_SHAPE, "packed.%s is %lld; it must be 0 to 2^31 - 1", sides[i].name,
                               (long long)sides[i].positions);
         if (sides[i].longest > INT32_MAX)
-            return attn__fail(context, ATTN_ERROR_SHAPE,
-                              "dim %d (packed %s) has length %lld, that of the longest sequence; at most 2^31 - 1 is "
-                              "supported",
-                              i ? packed->key_dim : packed->query_dim, sides[i].name, (long long)sides[i].longest);
+            return attn__fail(
+                context, ATTN_ERROR_SHAPE,
+                "dim %d (packed %s): the longest sequence has %lld positions; at most 2^31 - 1 are supported",
+                i ? packed->key_dim : packed->query_dim, sides[i].name, (long long)sides[i].longest);
     }
     return ATTN_OK;
 }
@@ -651,8 +651,9 @@ static attn_status check_reach(attn_context *context, const attn_problem *p, att
         int64_t n = attn__operand_length(p, &p->dims[i], i, op), stride = attn__stride(&p->dims[i], op);
         if (!stretch(&reach, n, stride))
             return attn__fail(context, ATTN_ERROR_SHAPE,
-                              "dim %d (length %lld): with its stride %lld the size of %s overflows", i, (long long)n,
-                              (long long)stride, attn__operand_table[op].name);
+                              "dim %d (length %lld): the stride of %s is %lld, so the size of %s overflows", i,
+                              (long long)n, attn__operand_table[op].name, (long long)stride,
+                              attn__operand_table[op].name);
     }
     int64_t size = (int64_t)attn_dtype_size(attn__operand_dtype(p, op));
     if (reach > most / size)
@@ -861,10 +862,10 @@ static attn_status check_spans(attn_context *context, const attn_problem *p, con
             context, ATTN_ERROR_SHAPE,
             "%s: rows of the table overlap, because of their strides; rows of an output must not share elements", name);
     if (first == second)
-        return attn__fail(context, ATTN_ERROR_SHAPE,
-                          "%s: the stride of dim %d (%s, length %lld) is 0, so all indices of the dim share elements; "
-                          "indices of an output must not",
-                          name, first, attn__role_name(p->dims[first].role), (long long)p->dims[first].n);
+        return attn__fail(
+            context, ATTN_ERROR_SHAPE,
+            "%s: the stride of dim %d (%s, length %lld) is 0; indices of an output must not share elements", name,
+            first, attn__role_name(p->dims[first].role), (long long)p->dims[first].n);
     return attn__fail(
         context, ATTN_ERROR_SHAPE,
         "%s: dims %d (%s, length %lld) and %d (%s, length %lld) overlap, because of their strides; indices of an output "
