@@ -139,7 +139,7 @@ static int run(cli_call *cli)
     else
         code = data[0] || training
                    ? learn(cli, translator, data)
-                   : cli_fail(CLI_BAD, "%s does not record what it was trained on: align needs --data", cli->words[0]);
+                   : cli_fail(CLI_BAD, "%s does not record its training data; align needs --data", cli->words[0]);
     attn_translator_destroy(translator);
     attn_config_destroy(training);
     return code;

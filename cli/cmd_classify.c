@@ -131,7 +131,7 @@ static int load_and_answer(cli_call *cli)
     attn_classifier *classifier = NULL;
     int code = CLI_OK;
     if (cli_int(cli, "channels") == 2) /* All ranks make the same decision here, so they all return. */
-        return cli_fail(CLI_BAD, "--channels must be 0, 1 or 3");
+        return cli_fail(CLI_BAD, "--channels is 2; allowed: 0, 1, 3");
     if (attn_classifier_load(&classifier, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         code = cli_failed(cli, NULL);
     code = cli_ranks_agree(cli, code);

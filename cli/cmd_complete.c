@@ -77,7 +77,7 @@ static int choose(const cli_call *cli, attn_image_shape shape, int64_t n, kept_p
 {
     int64_t rows = cli_int(cli, "rows"), frames = cli_int(cli, "frames"), half = shape.frames / 2;
     if (shape.frames == 1 && cli_given(cli, "frames"))
-        return cli_fail(CLI_BAD, "--frames: the model draws pictures, not videos");
+        return cli_fail(CLI_BAD, "--frames applies to models of videos, but this model draws pictures");
     if (frames > n)
         return cli_fail(CLI_BAD, "--frames %lld: %s has only %lld frames", (long long)frames, cli->words[1],
                         (long long)n);

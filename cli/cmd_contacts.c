@@ -334,9 +334,9 @@ static int check_signal(const contacts *c)
         return CLI_OK;
     return cli_fail(
         CLI_BAD,
-        "%s: every pair has the same probability, %.4g: the model's contact regression uses no attention map "
-        "(fit it again: attn train contacts with a larger --strength or more structures) or the alignment has no "
-        "information",
+        "%s: every pair has the same probability, %.4g; either the model's contact regression uses no attention map "
+        "(then fit a new one: attn train contacts with a larger --strength or more structures), or the alignment has "
+        "no information",
         c->family.path, (double)most);
 }
 
@@ -423,8 +423,11 @@ static int predict_all(cli_call *cli)
     prediction p = {.cli = cli, .how = {.contacts = true}};
     /* All ranks make the same decision here, so they all return. */
     if (cli->nwords > 1 && cli_given(cli, "structure"))
-        return cli_fail(CLI_BAD,
-                        "--structure applies to one alignment; with several, put NAME.pdb in the folder of each");
+        return cli_fail(
+            CLI_BAD,
+            "--structure applies to one alignment, but %d are given; for several, put a file NAME.pdb beside "
+            "each NAME.a3m",
+            cli->nwords);
     int code = cli_family_claim(cli, endings);
     if (code == CLI_OK && cli_encoder_is(cli))
         code = cli_encoder_of_proteins(cli, &p.encoder);

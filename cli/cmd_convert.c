@@ -132,13 +132,14 @@ static int read_scale(const cli_call *cli, attn_pixel_scale *scale)
     static const char *const names[] = {"mean", "std"};
     float *const into[] = {scale->mean, scale->std};
     for (int i = 0; i < 2; i++) {
-        bool read = read_three(cli_text(cli, names[i]), into[i]);
-        for (int c = 0; c < 3 && read; c++)
+        if (!read_three(cli_text(cli, names[i]), into[i]))
+            return cli_fail(CLI_BAD, "--%s: \"%.60s\" is not three numbers with commas between, such as 0.5,0.5,0.5",
+                            names[i], cli_text(cli, names[i]));
+        for (int c = 0; c < 3; c++)
             /* Standard deviations must be above 0, because pixels are divided by them. */
-            read = into[i][c] >= (float)i * 1e-6f && into[i][c] <= 1;
-        if (!read)
-            return cli_fail(CLI_BAD, "--%s: \"%.60s\" is not three numbers from 0 to 1 with commas between", names[i],
-                            cli_text(cli, names[i]));
+            if (!(into[i][c] >= (float)i * 1e-6f && into[i][c] <= 1))
+                return cli_fail(CLI_BAD, "--%s: number %d is %g; it must be %s to 1", names[i], c + 1,
+                                (double)into[i][c], i ? "1e-06" : "0");
     }
     return CLI_OK;
 }
@@ -276,7 +277,7 @@ static int convert_known(const cli_call *cli, attn__identity *is)
     if (own || marianmt)
         return cli_fail(
             CLI_BAD,
-            "%s is in %s form already: attn's commands read it as it is; -o NAME.safetensors writes its tensors alone",
+            "%s is in %s form already, which attn's commands read; -o NAME.safetensors writes its tensors alone",
             cli->words[0], own ? "attn's own" : "MarianMT's");
     if (attn__checkpoint_kind(&kind, is) != ATTN_OK)
         return cli_failed(cli, NULL);
@@ -310,7 +311,7 @@ static int check_precision(const cli_call *cli, const cli_foreign *foreign, attn
         name = "msa-transformer";
     const attn_architecture *architecture = name ? attn_architecture_find(name) : NULL;
     if (architecture && !attn_architecture_quantizes(architecture, stored_precision(cli)))
-        return cli_fail(CLI_BAD, "not every linear layer of \"%s\" can be stored as int8; store it as bf16", name);
+        return cli_fail(CLI_BAD, "some linear layers of \"%s\" cannot be stored as int8; use --precision bf16", name);
     return CLI_OK;
 }
 
@@ -321,14 +322,15 @@ static int write_out(const cli_call *cli, const cli_foreign *foreign, attn__iden
     size_t n = strlen(out), m = sizeof ending - 1;
     bool tensors = n > m && strcmp(out + n - m, ending) == 0, named = *cli_text(cli, "arch") || foreign->names;
     if (!*out)
-        return cli_fail(CLI_BAD, "--out is needed: a directory, or NAME.safetensors; --dry-run writes nothing");
+        return cli_fail(CLI_BAD,
+                        "convert needs --out with a directory or NAME.safetensors, or --dry-run, which writes nothing");
     if (tensors && named)
-        return cli_fail(CLI_BAD, "%s requires a directory: -o %.*s", *cli_text(cli, "arch") ? "--arch" : "--names",
-                        (int)(n - m), out);
+        return cli_fail(CLI_BAD, "with %s the output must be a directory, such as -o %.*s",
+                        *cli_text(cli, "arch") ? "--arch" : "--names", (int)(n - m), out);
     if ((tensors || named) && refuse_unused(cli, false, false, named) != CLI_OK)
         return CLI_BAD;
     if (tensors && stored_precision(cli))
-        return cli_fail(CLI_BAD, "--precision requires a directory: -o %.*s", (int)(n - m), out);
+        return cli_fail(CLI_BAD, "with --precision the output must be a directory, such as -o %.*s", (int)(n - m), out);
     int code = stored_precision(cli) ? check_precision(cli, foreign, is) : CLI_OK;
     if (code == CLI_OK && !tensors)
         code = cli_claim_in(cli, out, (const char *const[]){"config.json", "model.safetensors", NULL});
@@ -350,7 +352,9 @@ static int run(cli_call *cli)
     cli_foreign foreign;
     attn_precision precision = stored_precision(cli);
     if (precision != ATTN_PRECISION_DEFAULT && precision != ATTN_PRECISION_BF16 && precision != ATTN_PRECISION_INT8)
-        return cli_fail(CLI_BAD, "--precision must be bf16 or int8; without it weights keep their type");
+        return cli_fail(CLI_BAD,
+                        "--precision is %s; it must be bf16 or int8 (without --precision, weights keep their type)",
+                        cli_text(cli, "precision"));
     attn__identity is = {0};
     attn_status status = cli_foreign_read(cli, &foreign);
     if (status == ATTN_OK)

@@ -59,7 +59,8 @@ static int clear_directory(const cli_call *cli, const char *directory)
                                         "attention.svg",  "attention.html",
                                         "low_score.json", NULL};
     if (strlen(directory) > ATTN__PATH - 64)
-        return cli_fail(CLI_BAD, "--out: the path is too long; at most %d bytes are supported", ATTN__PATH - 64);
+        return cli_fail(CLI_BAD, "--out: the path has %zu bytes; at most %d are supported", strlen(directory),
+                        ATTN__PATH - 64);
     bool ours = is_ours(cli, directory);
     if (attn_context_status(cli->context) != ATTN_OK)
         return cli_failed(cli, NULL);

@@ -295,8 +295,8 @@ static int known_id(const search *s, const char *path, int64_t *id)
         }
     }
     if (!found)
-        return cli_fail(CLI_BAD, "%s: %s has no picture of this name", path, cli_text(s->cli, "data"));
-    return second ? cli_fail(CLI_BAD, "%s: two pictures of %s match this path: %s and %s", path,
+        return cli_fail(CLI_BAD, "%s: the annotations %s list no picture of this name", path, cli_text(s->cli, "data"));
+    return second ? cli_fail(CLI_BAD, "%s: the annotations %s list two pictures that match this path: %s and %s", path,
                              cli_text(s->cli, "data"), found, second)
                   : CLI_OK;
 }
@@ -313,8 +313,8 @@ static int image_id(const search *s, const char *path, int64_t *id)
                ? CLI_OK
                : cli_fail(
                      CLI_BAD,
-                     "%s: COCO's results need an image id, and the file's name is not a number; give the annotations "
-                     "that list the image with --data",
+                     "%s: COCO's results need an image id, but the file's name is not a number; give --data with the "
+                     "annotations that list the image",
                      path);
 }
 
@@ -415,9 +415,9 @@ static int load_and_detect(cli_call *cli, const files *f)
     attn_detector *detector = NULL;
     attn__box_set *known = NULL;
     if (data[0] && !cli_given(cli, "coco"))
-        return cli_fail(CLI_BAD, "--data needs --coco FILE: it gives the ids of the pictures there");
+        return cli_fail(CLI_BAD, "--data gives the ids of the pictures in COCO's results, and needs --coco FILE");
     if (cli_given(cli, "format") && !out[0])
-        return cli_fail(CLI_BAD, "--format needs --out DIR: it is the format of the pictures there");
+        return cli_fail(CLI_BAD, "--format is the format of the pictures in --out DIR, and needs --out");
     const attn_detector_options how = {
         .names = cli_names(cli), .class_names = classes[0] ? classes : NULL, .size = cli_int(cli, "size")};
     attn_status status = attn_detector_load(&detector, cli->context, cli_text(cli, "model"), &how);

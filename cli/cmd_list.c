@@ -226,7 +226,7 @@ static int refuse(const char *name)
         attn_nearest_offer(&nearest, attn_architecture_at(i)->name);
     if (attn_nearest_found(&nearest))
         return cli_fail(CLI_BAD, "there is no architecture \"%.60s\"; did you mean \"%s\"?", name, nearest.best);
-    return cli_fail(CLI_BAD, "there is no architecture \"%.60s\"; attn list names them", name);
+    return cli_fail(CLI_BAD, "there is no architecture \"%.60s\"; attn list prints the names", name);
 }
 
 static int list_one(const cli_call *cli, const attn_architecture *a)

@@ -79,7 +79,7 @@ static int refuse_column(const cli_columns *file, const char *option, const char
         snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", file->columns[i].name);
     if (!file->named)
         snprintf(known, sizeof known, "0 to %lld", (long long)file->n - 1);
-    return cli_fail(CLI_BAD, "--%s: there is no column \"%.*s\" in %s; it has %s", option,
+    return cli_fail(CLI_BAD, "--%s: there is no column \"%.*s\" in %s; the columns are %s", option,
                     (int)(length < 80 ? length : 80), name, file->path, known);
 }
 
@@ -123,7 +123,9 @@ static int add_curve(plotting *p, cli_columns *file, int64_t column, int64_t x)
 {
     const cli_call *cli = p->cli;
     if (p->n == MOST_CURVES)
-        return cli_fail(CLI_BAD, "there are more than %d curves, the limit; -y selects columns", (int)MOST_CURVES);
+        return cli_fail(CLI_BAD,
+                        "more than %d columns would be drawn, the largest number of curves; -y selects columns",
+                        (int)MOST_CURVES);
     int code = check_numbers(file, "y", column);
     if (code != CLI_OK)
         return code;

@@ -119,8 +119,10 @@ static int make_model(const cli_call *cli, attn_model **model)
         status =
             attn_model_load(model, cli->context, weights, &(attn_model_load_options){.architecture = foreign.arch});
     else if (status == ATTN_OK && !foreign.arch)
-        code = cli_fail(CLI_BAD,
-                        "give --arch NAME, or a names file with the line \"arch NAME\"; attn list prints the names");
+        code = cli_fail(
+            CLI_BAD,
+            "no architecture is given; give --arch NAME, or a names file with the line \"arch NAME\" (attn list prints "
+            "the names)");
     else if (status == ATTN_OK)
         status = attn_model_create(model, cli->context, foreign.arch, foreign.config, &options_of);
     if (status != ATTN_OK)
@@ -174,7 +176,7 @@ static int write_outputs(const cli_call *cli, const attn_named_list *outputs)
         const char *path = split(requests->texts[i], name, sizeof name);
         const attn_tensor *tensor = attn_named_find(outputs, name);
         if (!tensor)
-            return cli_fail(CLI_BAD, "--output: there is no output \"%s\"; attn list %s names them", name,
+            return cli_fail(CLI_BAD, "--output: there is no output \"%s\"; attn list %s prints the names", name,
                             cli_text(cli, "arch"));
         if (attn_npy_write(tensor, cli->context, path) != ATTN_OK)
             return cli_failed(cli, NULL);

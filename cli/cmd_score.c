@@ -100,8 +100,8 @@ static int read_change(const scoring *s, const char *whole, const char **at, cha
     c->residue = number - 1 - cli_int(s->family.cli, "offset");
     *at = end + 1 + (end[1] == ':');
     if (c->residue < 0 || c->residue >= s->n)
-        return cli_fail(CLI_BAD, "%s%.60s: the query has residues %lld to %lld", s->place, whole,
-                        (long long)cli_int(s->family.cli, "offset") + 1,
+        return cli_fail(CLI_BAD, "%s%.60s: there is no residue %lld; the query has the residues %lld to %lld", s->place,
+                        whole, (long long)number, (long long)cli_int(s->family.cli, "offset") + 1,
                         (long long)s->n + (long long)cli_int(s->family.cli, "offset"));
     char there = s->query[c->residue];
     if (there != c->from)
@@ -293,7 +293,7 @@ static int take_line(scoring *s, const char *path, const char *line, size_t leng
     size_t n = 0;
     for (int i = 0; i <= (column < 0 ? 0 : column); i++) {
         if (!next_field(&line, &length, separator, &field, &n))
-            return cli_fail(CLI_BAD, "%s:%lld: the line has no field %d, which the header calls mutant", path,
+            return cli_fail(CLI_BAD, "%s:%lld: the line has no field %d, the column \"mutant\" of the first line", path,
                             (long long)number, column + 1);
     }
     if (column < 0 && line)
@@ -444,7 +444,7 @@ static int run(cli_call *cli)
     if (code == CLI_OK && !s.encoder)
         code = cli_family_model(cli, &s.msa);
     if (code == CLI_OK && s.encoder && !attn_encoder_about(s.encoder)->masked_head)
-        code = cli_fail(CLI_BAD, "%s: the model has no head of masked tokens", cli_text(cli, "model"));
+        code = cli_fail(CLI_BAD, "%s: the model has no head that predicts masked tokens", cli_text(cli, "model"));
     if (code == CLI_OK)
         code = s.encoder ? cli_family_read_query(&s.family, cli, cli->words[0])
                          : cli_family_read(&s.family, cli, cli->words[0]);

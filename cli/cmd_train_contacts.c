@@ -80,12 +80,12 @@ static int refuse(const cli_call *cli, const attn_contacts_fit_result *fitted)
 {
     if (fitted->contacts == 0)
         return cli_fail(CLI_BAD,
-                        "none of the %lld pairs touches (8 angstrom): there is nothing to learn; give larger "
-                        "structures or more of them",
+                        "none of the %lld pairs of residues is in contact (within 8 angstrom), so there is nothing to "
+                        "learn; give larger structures or more of them",
                         (long long)fitted->pairs);
     if (fitted->used == 0)
         return cli_fail(CLI_BAD,
-                        "the fit uses none of the %lld attention maps: it would give every pair the same probability; "
+                        "the fit uses none of the %lld attention maps, so every pair would have the same probability; "
                         "nothing was written. Weaken the penalty with --strength %g, or give more structures; a model "
                         "that has learnt little has no contacts in its maps",
                         (long long)fitted->features, 10 * cli_real(cli, "strength"));

@@ -334,8 +334,8 @@ static int begin_search(job *j)
     if (own.prefixed)
         cli_note(j->cli, "note: --prefix is on, as the model's files request (force-decode)");
     if (j->how.nbest > j->how.beam)
-        return cli_fail(CLI_BAD, "--nbest %lld needs a beam as wide: --beam %lld or more, not %lld",
-                        (long long)j->how.nbest, (long long)j->how.nbest, (long long)j->how.beam);
+        return cli_fail(CLI_BAD, "--nbest is %lld, more than the beam, %lld; give --beam %lld or more",
+                        (long long)j->how.nbest, (long long)j->how.beam, (long long)j->how.nbest);
     return suppress(j);
 }
 

@@ -3,6 +3,7 @@
 #include "number.h"
 
 #include "base/real.h"
+#include "tensor/tensor.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -166,7 +167,8 @@ static int read_table(cli_columns *c, const cli_call *cli)
     if (!c->text)
         return no_memory(c);
     if (!text)
-        return cli_fail(CLI_BAD, "%s: not a text table; attn plot reads .tsv, .npy and directories of trainings",
+        return cli_fail(CLI_BAD,
+                        "%s: the file is not a table in text; attn plot reads .tsv, .npy and directories of trainings",
                         c->path);
     size_t first = strcspn(c->text, "\n");
     if (!c->text[strspn(c->text, "\r\n")] || first == 0)
@@ -192,6 +194,7 @@ static int read_table(cli_columns *c, const cli_call *cli)
 /* Reads an array of shape [rows] or [rows, columns], after any leading axes of length 1. */
 static int fill_columns(cli_columns *c, const attn_tensor *t)
 {
+    char shape[ATTN__SHAPE_TEXT];
     int rank = attn_tensor_rank(t), first = 0;
     while (rank - first > 2 && attn_tensor_length(t, first) == 1)
         first++;
@@ -200,7 +203,7 @@ static int fill_columns(cli_columns *c, const attn_tensor *t)
                         "%s: the array has %d axes; expected [points] or [points, columns], a curve for each column",
                         c->path, rank);
     if (attn_tensor_size(t) == 0)
-        return cli_fail(CLI_BAD, "%s: the array is empty", c->path);
+        return cli_fail(CLI_BAD, "%s: the array is empty: its shape is %s", c->path, attn__shape_text(t, shape));
     c->rows = attn_tensor_length(t, first), c->n = rank - first == 2 ? attn_tensor_length(t, first + 1) : 1;
     if (c->n > MOST_COLUMNS)
         return cli_fail(CLI_BAD, "%s: the table has %lld columns; at most %d are supported", c->path, (long long)c->n,

@@ -30,7 +30,7 @@ int cli_command_refuse(const char *word)
 {
     char members[256];
     if (is_family(word, members, sizeof members))
-        return cli_fail(CLI_BAD, "%s needs one of: %s", word, members);
+        return cli_fail(CLI_BAD, "\"%s\" is only the first word of a command; the commands are: %s", word, members);
     attn_nearest nearest = {.word = word};
     for (int i = 0; cli_commands[i]; i++) {
         char first[64];
@@ -39,5 +39,5 @@ int cli_command_refuse(const char *word)
     }
     if (attn_nearest_found(&nearest))
         return cli_fail(CLI_BAD, "there is no command \"%.60s\"; did you mean \"%s\"?", word, nearest.best);
-    return cli_fail(CLI_BAD, "there is no command \"%.60s\"; attn --help lists them", word);
+    return cli_fail(CLI_BAD, "there is no command \"%.60s\"; attn --help lists the commands", word);
 }

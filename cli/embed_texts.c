@@ -238,9 +238,9 @@ static int take_ids(job *j, const char *path, const record *text, attn_encoder_t
         errno = 0;
         long long id = strtoll(at, &end, 10);
         if (end == at || (*end && *end != ' ' && *end != '\t') || errno || id < 0 || id >= j->encoder->info.vocabulary)
-            return cli_fail(CLI_BAD, "%s:%lld: \"%.*s\" is no id below %lld", path, (long long)text->line,
-                            (int)(strcspn(at, " \t") < 20 ? strcspn(at, " \t") : 20), at,
-                            (long long)j->encoder->info.vocabulary);
+            return cli_fail(CLI_BAD, "%s:%lld: \"%.*s\" is not a token's id; expected 0 to %lld", path,
+                            (long long)text->line, (int)(strcspn(at, " \t") < 20 ? strcspn(at, " \t") : 20), at,
+                            (long long)j->encoder->info.vocabulary - 1);
         to->ids[to->n++] = (int32_t)id;
         at = end;
     }
@@ -392,9 +392,9 @@ static int begin_array(const job *j, attn__output *out, const char *path)
     if (attn__output_begin(out, j->cli->context, path) != ATTN_OK)
         return cli_failed(j->cli, NULL);
     if (lseek(out->descriptor, 0, SEEK_CUR) < 0)
-        return cli_fail(CLI_BAD,
-                        "%s: an array's length stands at its beginning, so it cannot be written to a pipe; --json can",
-                        path);
+        return cli_fail(
+            CLI_BAD,
+            "%s: a .npy file cannot be written to a pipe, because it begins with the number of rows; use --json", path);
     npy_header(header, "<f4", 0, 0);
     attn__output_write(out, header, sizeof header);
     return CLI_OK;
@@ -560,7 +560,7 @@ static int read_query(job *j)
     if (!cli_given(j->cli, "similar"))
         return CLI_OK;
     if (j->how.pool == ATTN_POOL_NONE)
-        return cli_fail(CLI_BAD, "--similar needs one vector for each text; --pool none gives several");
+        return cli_fail(CLI_BAD, "--similar needs one vector for each text, but --pool none gives several");
     j->top = cli_int(j->cli, "top");
     j->best = calloc((size_t)j->top, sizeof *j->best);
     j->query = malloc((size_t)j->dim * sizeof *j->query);
@@ -682,9 +682,9 @@ int cli_embed_texts(const cli_call *cli)
     if (code != CLI_OK)
         return code;
     if (cli_flag(cli, "normalize") && cli_flag(cli, "unnormalized"))
-        return cli_fail(CLI_BAD, "--normalize and --unnormalized exclude each other");
+        return cli_fail(CLI_BAD, "--normalize and --unnormalized cannot be used together");
     if (cli_given(cli, "similar") && cli_given(cli, "out"))
-        return cli_fail(CLI_BAD, "--similar writes no file: leave --out away");
+        return cli_fail(CLI_BAD, "--similar writes no file; leave out --out");
     job *j = calloc(1, sizeof *j);
     if (!j)
         return cli_fail(CLI_FAILED, "out of memory");

@@ -356,8 +356,9 @@ int cli_family_path(const cli_family *family, const char *directory, const char 
     int n = snprintf(out, ATTN__PATH, "%s/%s.%s", directory, cli_family_stem(family->path, stem), ending);
     return n < ATTN__PATH
                ? CLI_OK
-               : cli_fail(CLI_BAD, "%s: the path of a file there is too long; at most %d bytes are supported",
-                          directory, ATTN__PATH - 1);
+               : cli_fail(CLI_BAD,
+                          "%s: the path of a file in this directory would have %d bytes; at most %d are supported",
+                          directory, n, ATTN__PATH - 1);
 }
 
 int cli_family_claim(const cli_call *cli, const char *const *endings)

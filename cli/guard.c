@@ -381,7 +381,7 @@ static int take_option(const cli_call *cli, const cli_option *option, bool claim
         path = path ? path + 1 : text;
         bool standard = claims && strcmp(path, "-") == 0;
         if (standard && (!option->key.default_text || strcmp(option->key.default_text, "-") != 0))
-            code = cli_fail(CLI_BAD, "--%s -: this output must be a file, not standard output", option->key.name);
+            code = cli_fail(CLI_BAD, "--%s: the output must be a file, not standard output (-)", option->key.name);
         else if (claims && *path && !standard)
             code = cli_claim(cli, path, NULL);
         else if (!claims)

@@ -154,7 +154,8 @@ static int refuse_unknown(const cli_command *command, const char *typed, size_t 
         attn_nearest_offer(&nearest, cli_option_spell(&option, spelled));
     if (attn_nearest_found(&nearest))
         return cli_fail(CLI_BAD, "%s has no option --%s; did you mean --%s?", command->name, word, nearest.best);
-    return cli_fail(CLI_BAD, "%s has no option --%s; attn %s --help lists them", command->name, word, command->name);
+    return cli_fail(CLI_BAD, "%s has no option --%s; attn %s --help lists the options", command->name, word,
+                    command->name);
 }
 
 /* -------------------------------------------------------------------------------------------- values */
@@ -290,9 +291,10 @@ static int parse_short(cli_call *cli, int argc, char **argv, int *i)
     for (const char *letter = argv[*i] + 1; *letter; letter++) {
         cli_option option;
         if (!find_letter(cli->command, *letter, &option))
-            return cli_fail(CLI_BAD,
-                            "%s has no option -%c; attn %s --help lists them (put words that start with - after --)",
-                            cli->command->name, *letter, cli->command->name);
+            return cli_fail(
+                CLI_BAD,
+                "%s has no option -%c; attn %s --help lists the options (put words that start with - after --)",
+                cli->command->name, *letter, cli->command->name);
         if (option.key.type == ATTN_CONFIG_TYPE_BOOL) {
             int code = set_option(cli, &option, NULL);
             if (code != CLI_PARSED)

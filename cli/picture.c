@@ -25,7 +25,9 @@ int cli_range(const cli_call *cli, double *low, double *high)
     if (!text[0])
         return CLI_OK;
     if (ending && strcasecmp(ending, ".html") == 0)
-        return cli_fail(CLI_BAD, "--range is for .png, .svg and .pdf: a page has a scale for each head or for all");
+        return cli_fail(
+            CLI_BAD,
+            "--range applies to .png, .svg and .pdf; a page (.html) has its own scales, for each head or for all");
     *low = strtod(text, &end);
     if (end != text && *end == ',') {
         const char *second = end + 1;
@@ -33,7 +35,7 @@ int cli_range(const cli_call *cli, double *low, double *high)
         if (end != second && !*end && isfinite(*low) && isfinite(*high) && *low < *high)
             return CLI_OK;
     }
-    return cli_fail(CLI_BAD, "--range: \"%.60s\" is not LOW,HIGH, two numbers with LOW below HIGH, as 0,1", text);
+    return cli_fail(CLI_BAD, "--range: \"%.60s\" is not LOW,HIGH with LOW below HIGH, such as 0,1", text);
 }
 
 bool cli_draws_pictures(const cli_call *cli)

@@ -33,7 +33,9 @@ static int make_context(attn_context **context, int threads, attn_precision prec
         return CLI_OK;
     const char *isa = getenv("ATTN_ISA");
     if ((status == ATTN_ERROR_NOT_FOUND || status == ATTN_ERROR_UNSUPPORTED) && isa)
-        return cli_fail(CLI_BAD, "ATTN_ISA=%s: unknown, or this machine lacks it; attn version lists what it has", isa);
+        return cli_fail(CLI_BAD, "ATTN_ISA=%s: %s; attn version lists the instruction sets that can be used", isa,
+                        status == ATTN_ERROR_NOT_FOUND ? "there is no such instruction set"
+                                                       : "this machine does not have this instruction set");
     const char *named = getenv("ATTN_PRECISION");
     if (status == ATTN_ERROR_ARGUMENT && precision == ATTN_PRECISION_DEFAULT && named)
         return cli_fail(CLI_BAD, "ATTN_PRECISION=%s: expected f32, fma, bf16 or int8", named);
@@ -122,7 +124,9 @@ static int dispatch(int argc, char **argv)
     if (strcmp(argv[1], "--version") == 0)
         argv[1] += 2;
     if (argv[1][0] == '-')
-        return cli_fail(CLI_BAD, "the command comes first: attn COMMAND [OPTION...]; attn --help lists them");
+        return cli_fail(
+            CLI_BAD,
+            "the command must come before its options: attn COMMAND [OPTION...]; attn --help lists the commands");
     int used;
     const cli_command *command = named(argc, argv, &used);
     return command ? run(command, argc - 1 - used, argv + 1 + used) : cli_command_refuse(argv[1]);

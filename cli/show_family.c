@@ -142,9 +142,9 @@ static int choose_layers(showing *s)
     s->heads = attn_config_int(config, "attention_heads", 0);
     s->first = layer ? layer - 1 : 0;
     s->end = layer ? layer : s->layers;
-    return layer <= s->layers
-               ? CLI_OK
-               : cli_fail(CLI_BAD, "--layer %lld: the model has %lld layers", (long long)layer, (long long)s->layers);
+    return layer <= s->layers ? CLI_OK
+                              : cli_fail(CLI_BAD, "--layer is %lld, but the model has only %lld layers",
+                                         (long long)layer, (long long)s->layers);
 }
 
 static int draw(showing *s)
@@ -180,7 +180,8 @@ int cli_show_family(cli_call *cli)
 {
     showing s = {.family = {.cli = cli}};
     if (!read_kinds(&s, cli_text(cli, "kinds")))
-        return cli_fail(CLI_BAD, "--kinds: expected rows or columns for an alignment");
+        return cli_fail(CLI_BAD, "--kinds is \"%.60s\"; expected rows or columns for an alignment",
+                        cli_text(cli, "kinds"));
     const char *names = cli_text(cli, "names");
     attn_msa_load_options how = {.names = *names ? names : NULL};
     if (attn_msa_load(&s.msa, cli->context, cli->words[0], &how) != ATTN_OK)

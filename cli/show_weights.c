@@ -7,6 +7,7 @@
 #include "show.h"
 
 #include "attn/io.h"
+#include "tensor/tensor.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -30,6 +31,7 @@ typedef struct drawing {
 static int read_shape(drawing *d, const char *path)
 {
     const attn_tensor *t = d->tensor;
+    char shape[ATTN__SHAPE_TEXT];
     int rank = attn_tensor_rank(t);
     attn_dtype dtype = attn_tensor_dtype(t);
     if (dtype != ATTN_F32 && dtype != ATTN_F64)
@@ -39,7 +41,7 @@ static int read_shape(drawing *d, const char *path)
                         "%s: the array has %d axes; weights need at least 2, queries and keys, as the last two", path,
                         rank);
     if (attn_tensor_size(t) == 0) /* The product of the other axes could overflow if one axis is empty. */
-        return cli_fail(CLI_BAD, "%s: the array is empty", path);
+        return cli_fail(CLI_BAD, "%s: the array is empty: its shape is %s", path, attn__shape_text(t, shape));
     d->rows = attn_tensor_length(t, rank - 2), d->cols = attn_tensor_length(t, rank - 1);
     d->heads = rank > 2 ? attn_tensor_length(t, rank - 3) : 1;
     d->groups = 1;

@@ -255,7 +255,7 @@ refused 'empty: there are no images' empty
 cp -r data lacking && rm -r lacking/test/lying
 refused 'lacking/test: the class folder "lying" is missing' lacking
 cp -r data more && cp -r more/test/blob more/test/crumb
-refused 'more/test/crumb: the training part has no such class' more
+refused 'more/test/crumb: the training part has no class folder of this name' more
 cp -r data damaged && head -c 40 data/train/blob/007.pgm > damaged/train/blob/007.pgm
 refused 'damaged/train/blob/007.pgm: .*cut off' damaged
 cp -r data noise && echo 'no picture' > noise/train/lying/x.png
@@ -302,7 +302,7 @@ for held in valid validation VAL Test; do
 done
 mkdir vehicles && cp -r data/train/blob vehicles/Train && cp -r data/train/lying vehicles/bus
 expect 0 'classifier is in' "$attn" train classify --data vehicles --out vehicles-out --epochs 1 --patch 4 --width 8 -q
-refused 'untaught: there is test/ with class folders, but no train/ beside it' untaught
+refused 'untaught: the folder has test/ with class folders, but no train/' untaught
 refused 'patch_size' data --patch 9
 refused 'heads' data --heads 5
 

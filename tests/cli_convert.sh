@@ -14,12 +14,12 @@ grep -q '"model.weight"' nested.safetensors || fail "a tensor's name changed"
 grep -q 'args.embed_dim' nested.safetensors || fail "the arguments beside the tensors are lost"
 
 # ---- tensors alone keep their numbers
-expect 2 "requires a directory: -o small" "$attn" convert "$data/nested.pt" --precision bf16 -o small.safetensors
-expect 2 "precision must be bf16 or int8" "$attn" convert "$data/nested.pt" --precision f32 -o small
+expect 2 "the output must be a directory, such as -o small" "$attn" convert "$data/nested.pt" --precision bf16 -o small.safetensors
+expect 2 "precision is f32; it must be bf16 or int8" "$attn" convert "$data/nested.pt" --precision f32 -o small
 [ ! -e small ] || fail "a refused precision leaves a directory"
 expect 0 kept "$attn" convert "$data/msa_tiny.pt" --precision bf16 -o kept
 cp kept/model.safetensors before
-expect 2 'can be stored as int8; store it as bf16' "$attn" convert "$data/msa_tiny.pt" --precision int8 -o kept
+expect 2 'cannot be stored as int8; use --precision bf16' "$attn" convert "$data/msa_tiny.pt" --precision int8 -o kept
 cmp kept/model.safetensors before || fail "a conversion that was refused wrote"
 
 # ---- a known architecture under its own names: the same output from both
@@ -147,9 +147,10 @@ cmp -s timm.json hf.json || fail "the two classifiers differ: $(diff timm.json h
 "$attn" convert hf -o scaled --mean 0.1,0.2,0.3 --std 1,1,0.25 --quiet >/dev/null
 "$attn" classify scaled dark.ppm light.ppm --json | sed 's/"cat"/"0"/; s/"dog"/"1"/; s/"tench"/"2"/' > scaled.json
 cmp -s scaled.json hf.json && fail "--mean and --std change nothing"
-for three in 0.1,0.2 0.1,0.2,0.3x 0.1,0.2,0.3,0.4 0.1,0.2,1.5; do
+for three in 0.1,0.2 0.1,0.2,0.3x 0.1,0.2,0.3,0.4; do
     expect 2 "--mean: \"$three\" is not three numbers" "$attn" convert hf -o unscaled --mean "$three"
 done
+expect 2 '--mean: number 3 is 1.5; it must be 0 to 1' "$attn" convert hf -o unscaled --mean 0.1,0.2,1.5
 # ---- classes without a name: how many, and they are named by their numbers
 mkdir few
 cp hf/model.safetensors few
@@ -185,7 +186,7 @@ mv config.tmp hub/config.json
 "$attn" classify vit-hub large.ppm --json > linear.json
 "$attn" classify vit-cubic large.ppm --json > cubic.json
 cmp -s linear.json cubic.json && fail "interpolation changes nothing"
-expect 2 'is not three numbers from 0 to 1' "$attn" convert hf -o none --std 1,0,1
+expect 2 '--std: number 2 is 0; it must be 1e-06 to 1' "$attn" convert hf -o none --std 1,0,1
 
 # ---- weights in fewer bytes: the same answers in that precision, from a checkpoint and from attn's own form
 for p in bf16 int8; do
@@ -202,13 +203,13 @@ size() { wc -c < "$1/model.safetensors"; }
 [ "$(size own-int8)" -lt "$(($(size own-bf16) * 8 / 10))" ] || fail "int8 takes $(size own-int8) of $(size own-bf16) bytes"
 expect 0 'W_q.weight  *\[64,64\]  *i8  *4.4 kB\|W_q.weight  *\[64,64\]  *i8  *4.2 KiB' "$attn" info own-int8/model.safetensors
 rm hf/config.json
-expect 2 'config.json is needed beside it' "$attn" convert hf -o none --quiet
+expect 2 'the config.json of the model is missing' "$attn" convert hf -o none --quiet
 
 # ---- what is refused, and why
 expect 2 "neither an MSA Transformer" "$attn" convert "$data/linear.pt" -o none
 expect 2 "architecture" "$attn" convert "$data/linear.pt" --arch selfattention -o none
 expect 2 "to_q.weight" "$attn" convert "$data/linear.pt" --arch self-attention --config '{"dim": 6, "heads": 2}' -o none
-expect 2 "requires a directory: -o x" "$attn" convert "$data/linear.pt" --arch linear -o x.safetensors
+expect 2 "with --arch the output must be a directory, such as -o x" "$attn" convert "$data/linear.pt" --arch linear -o x.safetensors
 expect 2 "there is no\|No such file" "$attn" convert missing.pt -o none
 head -c 700 "$data/linear.pt" > cut.pt
 expect 2 "cut.pt" "$attn" convert cut.pt -o none

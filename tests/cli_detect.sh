@@ -144,8 +144,8 @@ kept 'output own/1.png would overwrite the input own/1.png' show whole own/1.png
 kept 'output soft/1.png would overwrite the input own/1.png' show whole own/1.png -o soft/1.png
 kept 'output own/1.png would overwrite the input on standard input' show whole both/cam1/1.png -o own/1.png < own/1.png
 cp -r whole model
-expect 2 'data needs --coco FILE' "$attn" detect both/cam1/1.png --model model --data data
-expect 2 'format needs --out DIR' "$attn" detect both/cam1/1.png --model model --format svg
+expect 2 'results, and needs --coco FILE' "$attn" detect both/cam1/1.png --model model --data data
+expect 2 'pictures in --out DIR, and needs --out' "$attn" detect both/cam1/1.png --model model --format svg
 expect 2 'output model/config.json would overwrite the input model/config.json' \
     "$attn" detect both/cam1/1.png --model model --coco model/config.json
 expect 2 'output model/config.json would overwrite the input model/config.json' \
@@ -169,7 +169,7 @@ printf '{"images":[{"id":5,"file_name":"cam1/1.png"},{"id":6,"file_name":"cam2/1
 "$attn" detect both/cam2/1.png --model whole --coco cams.out --data cams.json || fail "ids of pictures in folders"
 expect 0 '"image_id": *6' cat cams.out
 cp both/cam1/1.png alone.png && mkdir -p other && cp alone.png other/1.png
-expect 2 'other/1.png: two pictures of cams.json match this path' "$attn" detect other/1.png --model whole --coco cams.out --data cams.json
+expect 2 'other/1.png: the annotations cams.json list two pictures that match this path' "$attn" detect other/1.png --model whole --coco cams.out --data cams.json
 expect 2 'both/cam2/1.png: another picture has the same id, 1' "$attn" detect both/cam1/1.png both/cam2/1.png --model whole \
     --coco cams.out --strict
 
@@ -235,7 +235,7 @@ expect 2 'match this path: cam1/1.pgm and cam2/1.pgm' "$attn" detect 1.pgm --mod
 "$attn" detect street.pgm --model whole --threshold 1 -o none > out.txt 2> err.txt || fail "no box: $(cat err.txt)"
 grep -q 'no box has a score of 1; the best is 0\.' err.txt || fail "no box is not told: $(cat err.txt)"
 grep -q 'the boxes are drawn in none/street.png' err.txt || fail "-o does not say what it wrote: $(cat err.txt)"
-expect 2 'has no picture of this name' "$attn" detect street.pgm --model whole --coco r.json --data data/annotations.json
+expect 2 'list no picture of this name' "$attn" detect street.pgm --model whole --coco r.json --data data/annotations.json
 expect 2 'the folder has no pictures' "$attn" detect data/labels --model whole
 expect 2 'cannot be opened' "$attn" detect nothing.png --model whole
 expect 2 'needs --model' "$attn" detect street.pgm

@@ -43,7 +43,7 @@ cmp -s prompted.npy w.npy || fail "--prompt is not what stands before each text"
 expect 0 'had more than 5 tokens and were cut' "$attn" embed faq.txt --model $model --max-length 5 -o w.npy
 expect 2 'no prompt has the name "title"' "$attn" embed faq.txt --model $model --prompt-name title
 expect 2 'positions for only 64' "$attn" embed faq.txt --model $model --max-length 65
-expect 2 'exclude each other' "$attn" embed faq.txt --model $model --normalize --unnormalized
+expect 2 'cannot be used together' "$attn" embed faq.txt --model $model --normalize --unnormalized
 expect 2 'models of alignments' "$attn" embed faq.txt --model $model --depth 3
 expect 2 'cannot be read' "$attn" embed missing.txt --model $model
 
@@ -51,7 +51,7 @@ expect 2 'cannot be read' "$attn" embed missing.txt --model $model
 printf '2 5 6 3\n2 9 3\n' > ids.txt
 expect 0 ': 2 x 8$' "$attn" embed ids.txt --ids --model $model -o w.npy
 printf '2 5\n2 999 3\n' > ids.txt
-expect 2 'ids.txt:2: "999" is no id below' "$attn" embed ids.txt --ids --model $model -o never.npy
+expect 2 "ids.txt:2: \"999\" is not a token's id; expected 0 to" "$attn" embed ids.txt --ids --model $model -o never.npy
 [ -e never.npy ] && fail "an array is left of a run that failed"
 printf '2 5\n\n' > ids.txt
 expect 2 'ids.txt:2: the line has no ids' "$attn" embed ids.txt --ids --model $model -o never.npy

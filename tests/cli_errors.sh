@@ -9,8 +9,8 @@ expect 2 'did you mean "train"' "$attn" trian
 expect 2 'there is no command "xyzzy"' "$attn" xyzzy
 expect 2 'did you mean "translate"' "$attn" help tranlate
 expect 2 'there is no solver "flsh"; did you mean "flash"' "$attn" bench attend --solver flsh b1h1q8k8d8
-expect 2 'train needs one of' "$attn" train
-expect 2 'the command comes first' "$attn" --frob
+expect 2 'first word of a command; the commands are: attn train' "$attn" train
+expect 2 'the command must come before its options' "$attn" --frob
 expect 2 'usage: attn translate DIR' "$attn" translate
 expect 2 'did you mean --beam' "$attn" translate dir --beem 3
 expect 2 'translate has no option -z' "$attn" translate dir -z
@@ -38,7 +38,7 @@ expect 2 'axial-attention: expected 3 axes, found 4' "$attn" run --arch axial-at
     --config '{"dim": 8, "heads": 2, "num_dimensions": 1}' --input x=x.npy -o out=y.npy
 expect 2 'json is a switch: it takes no value, or =true or =false' "$attn" list --json=maybe
 expect 2 'all cannot be used with a NAME' "$attn" list --all transformer
-expect 2 'channels must be 0, 1 or 3' "$attn" classify dir x.png --channels 2
+expect 2 'channels is 2; allowed: 0, 1, 3' "$attn" classify dir x.png --channels 2
 expect 2 'ATTN_ISA=mmx' env ATTN_ISA=mmx "$attn" version
 
 # ---- data
@@ -133,7 +133,7 @@ expect 2 'must end in .png' "$attn" show good hello -o picture.gif
 expect 2 '--kinds: "middle"' "$attn" show good hello --kinds encoder,middle
 expect 2 '--layer does not apply to a translator' "$attn" show good hello --layer 1
 expect 2 '--words does not apply to an array of weights' "$attn" show weights.npy --words
-expect 2 'g does not divide h' "$attn" bench attend b1h3q4k4d8g2
+expect 2 'kv_heads 2 does not divide heads 3' "$attn" bench attend b1h3q4k4d8g2
 
 # ---- nowhere to write
 expect 2 'standard output: No space left' sh -c "'$attn' list transformer > /dev/full"

@@ -58,7 +58,7 @@ right=$(tr ' ' '\n' < learned.align | paste - told.words | awk '$1 == $2 { n++ }
 expect 0 '"aligned_pairs": 600' "$attn" align plain --alignments again.align --lexicon again.s2t --json
 [ -s again.s2t ] || fail "no lexicon beside the alignments"
 expect 2 'the outputs both and both are the same file' "$attn" align plain --alignments both --lexicon both
-expect 2 "--lexicon -: this output must be a file, not standard output" "$attn" align plain --lexicon -
+expect 2 "--lexicon: the output must be a file, not standard output (-)" "$attn" align plain --lexicon -
 
 # ---- a training that read few pairs does not bound a request for all pairs of other data
 # shellcheck disable=SC2086

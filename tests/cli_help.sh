@@ -72,7 +72,7 @@ while read -r name; do
     # shellcheck disable=SC2086
     "$attn" help --man $name > "attn-$(echo "$name" | tr ' ' -).1" || fail "no man page of $name"
 done < names.txt
-expect 2 'train needs one of: attn train translate' "$attn" help --man train
+expect 2 'first word of a command; the commands are: attn train translate' "$attn" help --man train
 grep -q '^\.TH ATTN 1' attn.1 || fail "the man page lacks its title"
 for part in '.SH DESCRIPTION' '.SH OPTIONS' '.SH COMMON OPTIONS' '.SH EXAMPLES' '.SH EXIT STATUS'; do
     grep -q "^$part" attn-translate.1 || fail "attn-translate.1 lacks $part"

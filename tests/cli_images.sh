@@ -169,7 +169,7 @@ rm -r unlike/train/1 && mkdir unlike/train/1 && for f in 1 2 3; do cp half.pgm u
 refuse 'unlike/train/1 has 6 x 6 pixels, but unlike/train/0 has 4 x 4; --size' unlike
 clips single 3 1
 refuse 'single/0: found 1 frame; a video needs 2 or more' single
-refuse 'data/train: there are no folders of frames' data
+refuse 'data/train: the folder has no folders of frames' data
 refuse 'clips/train/0: there are no videos; expected folders of pictures' clips/train/0
 npy() { # FILE SHAPE BYTES
     head="{'descr': '|u1', 'fortran_order': False, 'shape': ($2), }"

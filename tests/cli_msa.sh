@@ -165,7 +165,7 @@ fi
 "$attn" contacts f1.a3m --model fitted -o less --least 0 --memory 100M --quiet >/dev/null
 paste out/f1.contacts.tsv less/f1.contacts.tsv | awk -F'\t' 'NR > 1 && ($7 - $16 > 1e-5 || $16 - $7 > 1e-5) && $1 == $10 && $2 == $11 { exit 1 }' ||
     fail "--memory changed the result"
-expect 2 "with the smallest max_tokens; the limit is 10240 bytes" "$attn" contacts f1.a3m --model fitted --memory 10K --quiet
+expect 2 "the limit of memory is 10240 bytes, but" "$attn" contacts f1.a3m --model fitted --memory 10K --quiet
 expect 2 "is not a size" "$attn" contacts f1.a3m --model fitted --memory much --quiet
 expect 2 "no chain 'Z'" "$attn" contacts f1.a3m --model fitted --chain Z --quiet
 # without a name the chain that fits best; residues absent from the file have no places, whatever their numbers
@@ -231,7 +231,7 @@ expect 0 "54,000 sequences of 14 columns, Neff not counted (attn weights counts 
 expect 2 "f1.a3m is not a model" "$attn" contacts f1.a3m --model f1.a3m
 expect 2 "empty is not a model" "$attn" contacts f1.a3m --model empty
 expect 2 "nowhere: no such file or directory" "$attn" contacts f1.a3m --model nowhere
-expect 2 "the contact regression alone; the model is the other file" \
+expect 2 "the contact regression alone; give the model's file" \
     "$attn" contacts f1.a3m --model "$root/tests/data/pt/msa_tiny-contact-regression.pt"
 printf '>a\nACDEFG\n>b\nACDE\n' > ragged.fasta
 expect 2 "ragged.fasta:3: sequence 'b' has 4 columns, the first one 6; in a3m" "$attn" contacts ragged.fasta --model fitted
@@ -311,7 +311,7 @@ for i, m in enumerate(maps):
             assert abs(sum(shares) * peak / 255 - 1) <= m["cols"] * peak / 510 + 1e-5, (i, layer, row, peak, list(shares))
 END
 fi
-expect 2 "the model has 2 layers" "$attn" show fitted f1.a3m --layer 3 --quiet
+expect 2 "the model has only 2 layers" "$attn" show fitted f1.a3m --layer 3 --quiet
 expect 2 "expected rows or columns for an alignment" "$attn" show fitted f1.a3m --kinds cross --quiet
 
 # ---- embeddings and scores
@@ -355,7 +355,7 @@ expect 2 "is not a mutation" "$attn" score f1.a3m "${residue}3$other:" --model f
 expect 2 '"S1Z": Z is not one of the 20 amino acids' "$attn" score f1.a3m S1Z --model fitted --quiet
 expect 2 'write capitals' "$attn" score f1.a3m a1S --model fitted --quiet
 expect 2 "is not a mutation" "$attn" score f1.a3m A3 --model fitted --quiet
-expect 2 "the query has residues 1 to 30" "$attn" score f1.a3m A31G --model fitted --quiet
+expect 2 "the query has the residues 1 to 30" "$attn" score f1.a3m A31G --model fitted --quiet
 expect 2 "residue 3 of the query is $residue" "$attn" score f1.a3m "${other}3$residue" --model fitted --quiet
 expect 2 "score needs a MUTATION" "$attn" score f1.a3m --model fitted --quiet
 [ "$("$attn" score f1.a3m --every --model fitted --quiet | wc -l)" -eq 571 ] || fail "--every is not 30 times 19 lines"
@@ -364,7 +364,7 @@ expect 2 "score needs a MUTATION" "$attn" score f1.a3m --model fitted --quiet
 "$attn" score f1.a3m --every --model fitted --quiet | cmp -s - moved || fail "--every --offset 100: $(head -2 moved)"
 same "a mutation by its number there" "$(sed -n '4p' scores | cut -f 2)" "$("$attn" score f1.a3m \
     "${residue}103$other:${fourth}104$second" --offset 100 --model fitted --quiet | sed -n '2s/.*	//p')"
-expect 2 "the query has residues 101 to 130" "$attn" score f1.a3m A131G --offset 100 --model fitted --quiet
+expect 2 "the query has the residues 101 to 130" "$attn" score f1.a3m A131G --offset 100 --model fitted --quiet
 wait $scoring
 grep -q '^attn: [0-9]* of 1023 residues, .* left$' left.txt || fail "score --every does not say how much is left: $(cat left.txt)"
 exit $failed

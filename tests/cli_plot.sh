@@ -75,30 +75,30 @@ printf '\000\001\002' > binary.tsv
 expect 2 'ragged.tsv: line 3 has 1 fields, but the first line has 2' "$attn" plot ragged.tsv
 expect 2 'column "b" of letters.tsv has "x" in line 2, which is not a number' "$attn" plot letters.tsv -y b
 expect 2 'letters.tsv: there is no column of numbers' "$attn" plot letters.tsv
-expect 2 'no point is finite' "$attn" plot nothing.tsv
+expect 2 'no curve has a point with finite x and y' "$attn" plot nothing.tsv
 expect 2 'rows.tsv: the table has no rows' "$attn" plot rows.tsv
 expect 2 'empty.tsv: the table is empty' "$attn" plot empty.tsv
-expect 2 'binary.tsv: not a text table' "$attn" plot binary.tsv
+expect 2 'binary.tsv: the file is not a table in text' "$attn" plot binary.tsv
 expect 2 'cube.npy: the array has 3 axes' "$attn" plot cube.npy
 expect 2 'none.npy: the array is empty' "$attn" plot none.npy
 expect 2 'there is no nothere.tsv' "$attn" plot nothere.tsv
 expect 2 'out is not the directory of a training' "$attn" plot out
-expect 2 'y: there is no column "z" in table.tsv; it has x, y, truth' "$attn" plot table.tsv -y y,z
-expect 2 'x: there is no column "z" in points.tsv; it has x, y' "$attn" plot points.tsv -x z
+expect 2 'y: there is no column "z" in table.tsv; the columns are x, y, truth' "$attn" plot table.tsv -y y,z
+expect 2 'x: there is no column "z" in points.tsv; the columns are x, y' "$attn" plot points.tsv -x z
 expect 2 'dots: there is no column "z"' "$attn" plot table.tsv --dots z
-expect 2 'there is no column "9" in five.npy; it has 0 to 3' "$attn" plot five.npy -y 0,9
+expect 2 'there is no column "9" in five.npy; the columns are 0 to 3' "$attn" plot five.npy -y 0,9
 expect 2 'there is no column "2-4"' "$attn" plot five.npy -y 2-4
 expect 2 'x of point 1 of "y" is 0; a logarithmic axis needs numbers above 0' "$attn" plot points.tsv --log-x
 expect 2 'names: "d" names no curve' "$attn" plot table.tsv --names a,b,d
 expect 2 'size: "5" is not WIDTHxHEIGHT' "$attn" plot table.tsv --size 5
-expect 2 'the picture has 5 x 7 points; each side must be 120 to 4096' "$attn" plot table.tsv --size 5x7
+expect 2 'width is 5 and height 7 points; each must be 120 to 4096' "$attn" plot table.tsv --size 5x7
 expect 2 'cannot be written as a page' "$attn" plot table.tsv -o a.html
 expect 2 'must end in .png' "$attn" plot table.tsv -o a.gif
 expect 2 'colours cannot be "green"; it must be one of heat|blues|reds|diverging' "$attn" show five.npy --colours green
 expect 2 'range: "1" is not LOW,HIGH' "$attn" show five.npy --range 1
 expect 2 'range: "1,1" is not LOW,HIGH' "$attn" show five.npy --range 1,1
 expect 2 'range: "0,1x" is not LOW,HIGH' "$attn" show five.npy --range 0,1x
-expect 2 'range is for .png, .svg and .pdf' "$attn" show five.npy --range 0,1 -o a.html
+expect 2 'range applies to .png, .svg and .pdf' "$attn" show five.npy --range 0,1 -o a.html
 [ ! -e curves.png ] || rm curves.png
 
 # ---- an output is not the input, also through a link, and a path is not cut

@@ -196,7 +196,7 @@ limit -1e9
 expect 0 '"doubtful":false' "$attn" translate limited --json 'Is the door open?'
 expect 0 '"doubtful":true' "$attn" translate limited --json 'The zyzzyva is here.'
 limit '"low"'
-expect 2 'limited/low_score.json: "score_per_token" is missing, or is not a number' "$attn" translate limited 'Go.'
+expect 2 'limited/low_score.json: "score_per_token" is missing' "$attn" translate limited 'Go.'
 
 # ---- a vocabulary of pieces: nothing is unknown, case is kept, a model goes on from its checkpoint
 # shellcheck disable=SC2086
@@ -252,9 +252,9 @@ head -c 5 attention.pdf | grep -q '%PDF-' || fail "attention.pdf is no PDF"
 # ---- at most so many tokens, and reading ahead keeps the order of more lines than a batch has
 "$attn" translate model --tokens --max-length 1 --quiet 'Is the door open?' > out.txt
 [ "$(wc -w < out.txt)" -le 1 ] || fail "--max-length 1 gave $(cat out.txt)"
-expect 2 'at least 3 tokens of a translation are requested, but it may have at most 2' \
+expect 2 'the minimum number of tokens is 3, but a translation can have at most 2' \
     "$attn" translate model --min-length 3 --max-length 2 'Is the door open?'
-expect 2 'at least 5000 tokens of a translation are requested, but it may have at most 1000' \
+expect 2 'the minimum number of tokens is 5000, but a translation can have at most 1000' \
     "$attn" translate model --min-length 5000 'Is the door open?'
 "$attn" translate model --quiet 'Is the door open?' 'Go.' '' > three.txt
 for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
@@ -292,7 +292,7 @@ for i in 0 1 2; do
 done
 expect 0 '"index":1' "$attn" translate model --json --beam 2 --nbest 2 'Go.' 'Wait.'
 same "objects of two sentences" 4 "$(wc -l < out.txt)"
-expect 2 '--nbest 3 needs a beam as wide' "$attn" translate model --beam 2 --nbest 3 'Go.'
+expect 2 '--nbest is 3, more than the beam, 2; give --beam 3 or more' "$attn" translate model --beam 2 --nbest 3 'Go.'
 for beam in 1 3; do
     "$attn" translate model --quiet --scores --beam $beam < many.txt > found.txt
     "$attn" translate model --quiet --scores --beam $beam --stream < many.txt > wanted.txt
@@ -387,7 +387,7 @@ expect 2 'cannot begin with "zyzzyva"' "$attn" translate model --prefix "$(print
 { printf 'Go.\tzyzzyva\n'; yes Go. | head -1100; } > strict.tsv
 expect 2 'line 1: .*cannot begin with "zyzzyva"' sh -c "'$attn' translate model --strict --prefix < strict.tsv"
 same "lines after a bad one" 0 "$(wc -l < out.txt)"
-expect 2 'cannot begin with more than 2 tokens' "$attn" translate model --max-length 3 --prefix "$(printf 'Go.\tva va va')"
+expect 2 'the translation has more than 2 tokens, the limit' "$attn" translate model --max-length 3 --prefix "$(printf 'Go.\tva va va')"
 
 # ---- unknown words of many sentences are summed up; empty lines cost nothing; bad lines are refused
 for i in 1 2 3 4 5 6 7 8 9 10 11 12 13; do echo 'The zyzzyva qqq.'; done | "$attn" translate model > out.txt 2> err.txt

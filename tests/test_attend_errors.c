@@ -59,25 +59,26 @@ static void fields_are_checked(void **state)
     WRONG(ERROR_UNSUPPORTED, "dtype f16", p.dtype = ATTN_F16);
     WRONG(ERROR_ARGUMENT, "scale nan", p.scale = (double)NAN);
     WRONG(ERROR_ARGUMENT, "width -1", p.width = -1);
-    WRONG(ERROR_ARGUMENT, "sinks and dlse need the softmax normalization", p.flags |= ATTN_WITH_SINKS;
+    WRONG(ERROR_ARGUMENT, "sinks need the softmax normalization, but the normalization is", p.flags |= ATTN_WITH_SINKS;
           p.normalization = ATTN_NORMALIZATION_MEAN);
     WRONG(ERROR_UNSUPPORTED, "sinks and mask_fill (-5) cannot be used together", p.flags |= ATTN_WITH_SINKS;
           p.mask_fill = -5);
     WRONG(OK, "", p.flags |= ATTN_WITH_BF16_KEYS);
-    WRONG(ERROR_UNSUPPORTED, "bf16 keys and values are supported only in f32 problems", p.flags |= ATTN_WITH_BF16_KEYS;
+    WRONG(ERROR_UNSUPPORTED, "(ATTN_WITH_BF16_KEYS) need a problem of dtype f32, not f64",
+          p.flags |= ATTN_WITH_BF16_KEYS;
           p.dtype = ATTN_F64);
-    WRONG(ERROR_UNSUPPORTED, "forward and without ATTN_WANT_WEIGHTS",
+    WRONG(ERROR_UNSUPPORTED, "(ATTN_WITH_BF16_KEYS) and ATTN_WANT_WEIGHTS cannot",
           p.flags |= ATTN_WITH_BF16_KEYS | ATTN_WANT_WEIGHTS);
-    WRONG(ERROR_UNSUPPORTED, "forward and without ATTN_WANT_WEIGHTS", p.flags |= ATTN_WITH_BF16_KEYS | ATTN_WANT_DQ;
+    WRONG(ERROR_UNSUPPORTED, "not supported in a backward problem", p.flags |= ATTN_WITH_BF16_KEYS | ATTN_WANT_DQ;
           p.direction = ATTN_DIRECTION_BACKWARD);
     WRONG(ERROR_ARGUMENT, "softcap -2 does not lie between", p.softcap = -2);
     WRONG(ERROR_ARGUMENT, "softcap 1e-40", p.softcap = 1e-40);
     WRONG(ERROR_ARGUMENT, "mask_fill -inf", p.mask_fill = (double)-INFINITY);
-    WRONG(ERROR_ARGUMENT, "mask_fill needs the softmax normalization", p.mask_fill = -5;
+    WRONG(ERROR_ARGUMENT, "mask_fill (-5) needs the softmax normalization", p.mask_fill = -5;
           p.normalization = ATTN_NORMALIZATION_MEAN);
-    WRONG(ERROR_ARGUMENT, "sinks and dlse need the softmax normalization", p.flags |= ATTN_WITH_SINKS;
+    WRONG(ERROR_ARGUMENT, "sinks need the softmax normalization, but the normalization is", p.flags |= ATTN_WITH_SINKS;
           p.normalization = ATTN_NORMALIZATION_HARDMAX);
-    WRONG(ERROR_ARGUMENT, "mask_fill needs the softmax normalization", p.mask_fill = -5;
+    WRONG(ERROR_ARGUMENT, "mask_fill (-5) needs the softmax normalization", p.mask_fill = -5;
           p.normalization = ATTN_NORMALIZATION_NONE);
     WRONG(ERROR_ARGUMENT, "top_k -1 is negative", p.top_k = -1);
     WRONG(ERROR_ARGUMENT, "top_k (3) needs the softmax normalization", p.top_k = 3;
@@ -89,9 +90,11 @@ static void fields_are_checked(void **state)
     WRONG(ERROR_ARGUMENT, "the weights of a sigmoid have no sum over the keys",
           p.normalization = ATTN_NORMALIZATION_SIGMOID;
           p.flags |= ATTN_WANT_LSE);
-    WRONG(ERROR_ARGUMENT, "sinks and dlse need the softmax normalization", p.normalization = ATTN_NORMALIZATION_SIGMOID;
+    WRONG(ERROR_ARGUMENT, "sinks need the softmax normalization, but the normalization is",
+          p.normalization = ATTN_NORMALIZATION_SIGMOID;
           p.flags |= ATTN_WITH_SINKS);
-    WRONG(ERROR_ARGUMENT, "mask_fill needs the softmax normalization", p.normalization = ATTN_NORMALIZATION_SIGMOID;
+    WRONG(ERROR_ARGUMENT, "mask_fill (-5) needs the softmax normalization",
+          p.normalization = ATTN_NORMALIZATION_SIGMOID;
           p.mask_fill = -5);
     WRONG(ERROR_ARGUMENT, "top_k (2) needs the softmax normalization", p.normalization = ATTN_NORMALIZATION_SIGMOID;
           p.top_k = 2);
@@ -143,23 +146,23 @@ static void dims_are_checked(void **state)
     WRONG(ERROR_ARGUMENT, "the problem: a reserved field", p.reserved[11] = 1);
     WRONG(ERROR_ARGUMENT, "dim 1: role is 0", p.dims[1].role = (attn_role)0);
     WRONG(ERROR_SHAPE, "dim 2 (QUERY): its length -4 is negative", p.dims[2].n = -4);
-    WRONG(ERROR_SHAPE, "dim 2 (QUERY, length 4): k has stride 7", p.dims[2].k = 7);
-    WRONG(ERROR_SHAPE, "v does not move along CONTRACT dims", p.dims[4].v = 1);
-    WRONG(ERROR_SHAPE, "o does not move along KEY dims", p.dims[3].o = 1);
-    WRONG(ERROR_SHAPE, "lse does not move along VALUE dims", p.dims[5].lse = 1);
-    WRONG(ERROR_SHAPE, "w does not move along QUERY dims", p.dims[2].w = 1);
+    WRONG(ERROR_SHAPE, "dim 2 (QUERY, length 4): the stride of k is 7; it must be 0", p.dims[2].k = 7);
+    WRONG(ERROR_SHAPE, "v has no CONTRACT dims", p.dims[4].v = 1);
+    WRONG(ERROR_SHAPE, "o has no KEY dims", p.dims[3].o = 1);
+    WRONG(ERROR_SHAPE, "lse has no VALUE dims", p.dims[5].lse = 1);
+    WRONG(ERROR_SHAPE, "w has no QUERY dims", p.dims[2].w = 1);
     WRONG(OK, "", p.dims[3].dq = 1);
-    WRONG(ERROR_SHAPE, "dq does not move along KEY dims", p.dims[3].dq = 1; p.own_grad_strides = true);
+    WRONG(ERROR_SHAPE, "dq has no KEY dims", p.dims[3].dq = 1; p.own_grad_strides = true);
 }
 
 static void sizes_may_not_overflow(void **state)
 {
     (void)state;
     const int64_t big = INT64_C(1) << 40;
-    WRONG(ERROR_SHAPE, "product of the BATCH dims overflows", p.dims[0].n = big; p.dims[1].n = big);
+    WRONG(ERROR_SHAPE, "product of the lengths of the BATCH dims overflows", p.dims[0].n = big; p.dims[1].n = big);
     WRONG(ERROR_SHAPE, "size of q overflows", p.dims[0].n = big; p.dims[0].q = big);
     WRONG(ERROR_SHAPE, "size of k overflows", p.dims[3].k = INT64_MIN);
-    WRONG(ERROR_SHAPE, "bytes of v overflow; at most 2^61", p.dims[3].v = INT64_MAX / 20);
+    WRONG(ERROR_SHAPE, "elements of 4 bytes; at most 2^61 bytes", p.dims[3].v = INT64_MAX / 20);
     WRONG(ERROR_SHAPE, "number of rows", p.dims[0].n = big; p.dims[2].n = big;
           p.dims[0].q = p.dims[0].k = p.dims[0].v = 0; p.dims[0].o = 0; p.dims[2].q = p.dims[2].o = 0);
 }
@@ -167,18 +170,18 @@ static void sizes_may_not_overflow(void **state)
 static void outputs_may_not_overlap(void **state)
 {
     (void)state;
-    WRONG(ERROR_SHAPE, "o: the indices of dim 1 (BATCH, length 3) share elements", p.dims[1].o = 0);
-    WRONG(ERROR_SHAPE, "dims 2 (QUERY, length 4) and 5 (VALUE, length 6) share", p.dims[2].o = 5);
-    WRONG(ERROR_SHAPE, "lse: the indices of dim 2", p.flags = ATTN_WANT_LSE; p.dims[2].lse = 0);
+    WRONG(ERROR_SHAPE, "o: the stride of dim 1 (BATCH, length 3) is 0", p.dims[1].o = 0);
+    WRONG(ERROR_SHAPE, "dims 2 (QUERY, length 4) and 5 (VALUE, length 6) overlap", p.dims[2].o = 5);
+    WRONG(ERROR_SHAPE, "lse: the stride of dim 2", p.flags = ATTN_WANT_LSE; p.dims[2].lse = 0);
     WRONG(OK, "", p.dims[2].lse = 0);
-    WRONG(ERROR_SHAPE, "weights: the indices of dim 3", p.flags = ATTN_WANT_WEIGHTS; p.dims[3].weights = 0);
+    WRONG(ERROR_SHAPE, "weights: the stride of dim 3", p.flags = ATTN_WANT_WEIGHTS; p.dims[3].weights = 0);
     WRONG(OK, "", p.dims[1].k = p.dims[1].v = 0);
     WRONG(OK, "", p.dims[2].o = -p.dims[2].o);
     /* Strides 2 and 3 may interleave, because no sum of {0,2,4} and {0,3} occurs twice. */
     WRONG(OK, "", p.dims[2].n = 3; p.dims[2].o = 2; p.dims[5].n = 2; p.dims[5].o = 3; p.dims[0].o = 100;
           p.dims[1].o = 20);
-    WRONG(ERROR_SHAPE, "share elements of this output", p.dims[2].n = 4; p.dims[2].o = 2; p.dims[5].n = 3;
-          p.dims[5].o = 3; p.dims[0].o = 100; p.dims[1].o = 20);
+    WRONG(ERROR_SHAPE, "indices of an output must not share elements", p.dims[2].n = 4; p.dims[2].o = 2;
+          p.dims[5].n = 3; p.dims[5].o = 3; p.dims[0].o = 100; p.dims[1].o = 20);
 }
 
 static void set_output(attn_problem *p, const int64_t s[4], const int64_t n[4])
@@ -217,7 +220,7 @@ static void overlap_is_decided_exactly(void **state)
         bool meet = meets(s, n);
         met += meet;
         if (meet)
-            WRONG(ERROR_SHAPE, "share elements of this output", set_output(&p, s, n));
+            WRONG(ERROR_SHAPE, "indices of an output must not share elements", set_output(&p, s, n));
         else
             WRONG(OK, "", set_output(&p, s, n));
     }
@@ -229,10 +232,9 @@ static void gradients_may_be_sums_but_not_overlap(void **state)
     (void)state;
     const unsigned with = ATTN_WANT_DQ | ATTN_WANT_DK;
     WRONG(OK, "", p.direction = ATTN_DIRECTION_BACKWARD; p.flags = with; p.dims[1].k = 0);
-    WRONG(ERROR_SHAPE, "dk: by their strides dims", p.direction = ATTN_DIRECTION_BACKWARD; p.flags = with;
-          p.dims[3].k = 1);
-    WRONG(ERROR_SHAPE, "dq: by their strides dims", p.direction = ATTN_DIRECTION_BACKWARD; p.flags = with;
-          p.own_grad_strides = true; p.dims[2].dq = 1; p.dims[4].dq = 1);
+    WRONG(ERROR_SHAPE, "dk: dims", p.direction = ATTN_DIRECTION_BACKWARD; p.flags = with; p.dims[3].k = 1);
+    WRONG(ERROR_SHAPE, "dq: dims", p.direction = ATTN_DIRECTION_BACKWARD; p.flags = with; p.own_grad_strides = true;
+          p.dims[2].dq = 1; p.dims[4].dq = 1);
 }
 
 static void add_window(attn_problem *p, attn_window w)
@@ -253,16 +255,16 @@ static void windows_are_checked(void **state)
     x = w, x.border = (attn_border)3;
     WRONG(ERROR_ARGUMENT, "border is 3; it must be between 0 and 2", add_window(&p, x));
     x = w, x.size = -1;
-    WRONG(ERROR_SHAPE, "must not be negative", add_window(&p, x));
+    WRONG(ERROR_SHAPE, "window 0: size is -1; it must not be negative", add_window(&p, x));
     x = w, x.dilation = -2;
-    WRONG(ERROR_SHAPE, "dilation -2", add_window(&p, x));
+    WRONG(ERROR_SHAPE, "dilation is -2", add_window(&p, x));
     x = w, x.step = INT64_MAX;
-    WRONG(ERROR_SHAPE, "positions overflow", add_window(&p, x));
+    WRONG(ERROR_SHAPE, "queries * step is too large", add_window(&p, x));
     x = w, x.border = ATTN_BORDER_SHIFT, x.dilation = 2;
-    WRONG(ERROR_SHAPE, "5 taps with dilation 2 do not fit inside 9 positions", add_window(&p, x));
+    WRONG(ERROR_SHAPE, "5 taps with dilation 2 need more than size = 9 positions", add_window(&p, x));
     x.size = 10;
     WRONG(OK, "", add_window(&p, x));
-    WRONG(ERROR_ARGUMENT, "windows 0 and 1 both place the taps of dim 3", add_window(&p, w); add_window(&p, w));
+    WRONG(ERROR_ARGUMENT, "windows 0 and 1 both have key_dim 3", add_window(&p, w); add_window(&p, w));
 }
 
 static void references_to_dims_are_checked(void **state)
@@ -271,11 +273,12 @@ static void references_to_dims_are_checked(void **state)
     static const int64_t bad[] = {0, 4}, good[] = {3, 1, 3};
     WRONG(ERROR_ARGUMENT, "band 0 names dim 0, which is a BATCH dim", p.nbands = 1; p.bands[0].key_dim = 3);
     WRONG(ERROR_ARGUMENT, "lens_dim names dim 2, which is a QUERY dim", p.flags = ATTN_WITH_LENS; p.lens_dim = 2);
-    WRONG(ERROR_ARGUMENT, "pick 0: dim 3 is not a BATCH or QUERY dim", p.npicks = 1; p.picks[0].dim = 3);
+    WRONG(ERROR_ARGUMENT, "pick 0 names dim 3, which is a KEY dim; expected a BATCH or QUERY dim", p.npicks = 1;
+          p.picks[0].dim = 3);
     WRONG(ERROR_ARGUMENT, "pick 0: index 4 lies outside dim 2 of length 4", p.npicks = 1;
           p.picks[0] = (attn_pick){2, 2, bad});
     WRONG(ERROR_ARGUMENT, "pick 0: n is 3, but index is NULL", p.npicks = 1; p.picks[0] = (attn_pick){2, 3, NULL});
-    WRONG(ERROR_ARGUMENT, "picks 0 and 1 both choose along dim 2", p.npicks = 2; p.picks[0] = (attn_pick){2, 3, good};
+    WRONG(ERROR_ARGUMENT, "picks 0 and 1 both name dim 2", p.npicks = 2; p.picks[0] = (attn_pick){2, 3, good};
           p.picks[1] = (attn_pick){2, 3, good});
     WRONG(OK, "", p.npicks = 1; p.picks[0] = (attn_pick){2, 3, good}; p.flags = ATTN_WANT_WEIGHTS);
 }
@@ -286,16 +289,18 @@ static void tables_are_checked(void **state)
     const attn_relative t = {
         .query_dim = 2, .key_dim = 3, .offset = 3, .rows = 8, .row_stride = 6, .stride = {[4] = 1}};
     WRONG(OK, "", p.nrelatives = 1; p.relatives[0] = t);
-    WRONG(ERROR_SHAPE, "relative table 0 has 7 rows, but the problem reads positions from -3 to 4", p.nrelatives = 1;
+    WRONG(ERROR_SHAPE, "has 7 rows, but the problem reads the rows distance + offset for the distances -3 to 4",
+          p.nrelatives = 1;
           p.relatives[0] = t; p.relatives[0].rows = 7);
-    WRONG(ERROR_SHAPE, "to 4 with offset 2", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].offset = 2);
+    WRONG(ERROR_SHAPE, "to 4 and the offset 2", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].offset = 2);
     WRONG(OK, "", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].rows = 4; p.nbands = 1;
           p.bands[0] = (attn_band){2, 3, INT64_MIN, 0});
-    WRONG(ERROR_SHAPE, "does not move along VALUE dims", p.nrelatives = 1; p.relatives[0] = t;
-          p.relatives[0].stride[5] = 1);
-    WRONG(ERROR_SHAPE, "serves channels 2 to 7", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].begin = 2;
+    WRONG(ERROR_SHAPE, "the stride along dim 5 is 1; it must be 0, because the table has no VALUE dims",
+          p.nrelatives = 1;
+          p.relatives[0] = t; p.relatives[0].stride[5] = 1);
+    WRONG(ERROR_SHAPE, "begin is 2 and end 7", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].begin = 2;
           p.relatives[0].end = 7);
-    WRONG(ERROR_SHAPE, "serves channels -9223372036854775808 to 1", p.nrelatives = 1; p.relatives[0] = t;
+    WRONG(ERROR_SHAPE, "begin is -9223372036854775808 and end 1", p.nrelatives = 1; p.relatives[0] = t;
           p.relatives[0].begin = INT64_MIN; p.relatives[0].end = 1);
     WRONG(ERROR_ARGUMENT, "kind is 3; it must be between 0 and 2", p.nrelatives = 1; p.relatives[0] = t;
           p.relatives[0].kind = (attn_relative_kind)3);
@@ -329,8 +334,9 @@ static void plan_options_are_checked(void **state)
 static void additive_scores_need_strides_of_w(void **state)
 {
     (void)state;
-    WRONG(ERROR_SHAPE, "dim 4 (CONTRACT, length 6): w has no stride", p.score = ATTN_SCORE_ADDITIVE);
-    WRONG(ERROR_SHAPE, "w has no stride", p.score = ATTN_SCORE_CONCAT);
+    WRONG(ERROR_SHAPE, "dim 4 (CONTRACT, length 6): w has stride 0 in this dim and in every other",
+          p.score = ATTN_SCORE_ADDITIVE);
+    WRONG(ERROR_SHAPE, "w has stride 0 in this dim and in every other", p.score = ATTN_SCORE_CONCAT);
     WRONG(OK, "", p.score = ATTN_SCORE_ADDITIVE; p.dims[4].w = 1);
     WRONG(OK, "", p.score = ATTN_SCORE_ADDITIVE; p.dims[4].n = 1);
 }
@@ -421,11 +427,13 @@ static void strides_may_not_be_forgotten(void **state)
     static const attn_relative table = {.query_dim = 2, .key_dim = 3, .offset = 3, .rows = 8, .stride = {[4] = 1}};
     const unsigned all = ATTN_WITH_BIAS | ATTN_WITH_MASK | ATTN_WITH_BLOCKS;
     const attn_blocks blocks = {.query_dim = 2, .key_dim = 3, .queries = 2, .keys = 3};
-    WRONG(ERROR_SHAPE, "bias has no stride", p.flags |= ATTN_WITH_BIAS);
-    WRONG(ERROR_SHAPE, "mask has no stride", p.flags |= ATTN_WITH_MASK);
-    WRONG(ERROR_SHAPE, "blocks has no stride", p.flags |= ATTN_WITH_BLOCKS; p.blocks = blocks);
-    WRONG(ERROR_SHAPE, "bias has no stride", p.flags |= ATTN_WITH_BIAS | ATTN_WITH_BIAS_INDEX; p.dims[1].bias = 1;
-          p.bias_index.rows = 2; p.bias_index.row_stride = 3);
+    WRONG(ERROR_SHAPE, "bias has stride 0 in this dim and in every other", p.flags |= ATTN_WITH_BIAS);
+    WRONG(ERROR_SHAPE, "mask has stride 0 in this dim and in every other", p.flags |= ATTN_WITH_MASK);
+    WRONG(ERROR_SHAPE, "blocks has stride 0 in this dim and in every other", p.flags |= ATTN_WITH_BLOCKS;
+          p.blocks = blocks);
+    WRONG(ERROR_SHAPE, "bias has stride 0 in this dim and in every other",
+          p.flags |= ATTN_WITH_BIAS | ATTN_WITH_BIAS_INDEX;
+          p.dims[1].bias = 1; p.bias_index.rows = 2; p.bias_index.row_stride = 3);
     WRONG(ERROR_SHAPE, "bias_index.row_stride is 0", p.flags |= ATTN_WITH_BIAS | ATTN_WITH_BIAS_INDEX;
           p.dims[3].bias = 1; p.bias_index.rows = 2);
     WRONG(ERROR_SHAPE, "relative table 0 has 8 rows, but row_stride is 0", p.nrelatives = 1; p.relatives[0] = table);
@@ -435,10 +443,10 @@ static void strides_may_not_be_forgotten(void **state)
     WRONG(ERROR_SHAPE, "dbias: ", p.direction = ATTN_DIRECTION_BACKWARD; p.flags |= ATTN_WITH_BIAS | ATTN_WANT_DBIAS;
           p.own_grad_strides = true; p.dims[0].dbias = 1; p.dims[3].dbias = 1; p.dims[3].bias = 1;
           for (int i = 0; i < 6; i++) p.dims[i].dout = p.dims[i].o);
-    WRONG(ERROR_SHAPE, "lse has no stride", p.direction = ATTN_DIRECTION_BACKWARD; p.flags |= ATTN_WANT_DQ;
-          p.dims[0].lse = p.dims[1].lse = p.dims[2].lse = 0);
-    WRONG(ERROR_SHAPE, "o has no stride", p.direction = ATTN_DIRECTION_BACKWARD; p.flags |= ATTN_WANT_DQ;
-          for (int i = 0; i < 6; i++) p.dims[i].o = 0);
+    WRONG(ERROR_SHAPE, "lse has stride 0 in this dim and in every other", p.direction = ATTN_DIRECTION_BACKWARD;
+          p.flags |= ATTN_WANT_DQ; p.dims[0].lse = p.dims[1].lse = p.dims[2].lse = 0);
+    WRONG(ERROR_SHAPE, "o has stride 0 in this dim and in every other", p.direction = ATTN_DIRECTION_BACKWARD;
+          p.flags |= ATTN_WANT_DQ; for (int i = 0; i < 6; i++) p.dims[i].o = 0);
     WRONG(ERROR_ARGUMENT, "the problem has no dims", p.ndims = 0);
 }
 

@@ -274,7 +274,7 @@ static const struct {
     {"{\"images\": [] 3}", "f: byte 14: images: expected ',' or '}', found '3'"},
     {"{\"images\": []} x", "f: byte 15: found text behind the end"},
     {"{\"images\": [[[[[[[[[[[[[[[[[[[[1", "nested too deep"},
-    {"{\"images\": [{\"id\": 1, \"width\": -1}]}", "f: images[0]: width must not be negative"},
+    {"{\"images\": [{\"id\": 1, \"width\": -1}]}", "f: images[0]: width is -1; it must not be negative"},
     {"{\"images\": [{\"id\": 1, \"file_name\": 0}]}", "f: images[0]: file_name must be text, not an integer"},
     {"{\"categories\": [{\"id\": 1}]}", "f: categories[0]: name is missing"},
     {"{\"images\": [{\"id\": 1}, {\"id\": 1}], \"annotations\": [], \"categories\": []}",
@@ -283,14 +283,14 @@ static const struct {
     {ANNOTATIONS("{\"id\": \"4\"}"), "f: annotations[0]: id must be an integer, not text"},
     {ANNOTATIONS("{\"id\": 4, \"image_id\": 3.5}"),
      "f: annotations[0]: image_id must be an integer, not a number that is not a 64-bit integer"},
-    {ANNOTATIONS(ANNOTATION(", \"iscrowd\": 2")), "f: annotations[0]: iscrowd must be 0 or 1"},
+    {ANNOTATIONS(ANNOTATION(", \"iscrowd\": 2")), "f: annotations[0]: iscrowd is 2; it must be 0 or 1"},
     {ANNOTATIONS(ANNOTATION(", \"area\": NaN")), "invalid token near 'NaN'"},
     {ANNOTATIONS(ANNOTATION(", \"id\": 5")), "duplicate object key"},
     {ANNOTATIONS(ANNOTATION("") ", " ANNOTATION("")), "f: two annotations have the id 4"},
     {ANNOTATIONS("{\"id\": 1, \"image_id\": 3, \"category_id\": 1, \"bbox\": [0, 0, 1, 1]}"),
      "f: annotation 1: there is no category with the id 1"},
     {ANNOTATIONS("{\"id\": 1, \"image_id\": 3, \"category_id\": 1, \"bbox\": [0, 0, 1]}"),
-     "f: annotations[0]: bbox must be a list of 4 numbers"},
+     "f: annotations[0]: bbox has 3 elements; expected 4 numbers"},
     {ANNOTATIONS("{\"id\": 1, \"image_id\": 3, \"category_id\": 1, \"caption\": \"a dog\"}"),
      "f: annotations[0]: bbox is missing"},
     {ANNOTATIONS("{\"id\": 100000000000000000000}"),
@@ -460,11 +460,12 @@ static void folders_of_yolo_are_read(void **state)
     assert_true(faults_try_all(read_folder, images) > 20);
     static const char *const bad[][2] = {
         {"1 0.5 0.5 0.25",
-         "b.txt:1: must be \"class cx cy width height\", or a class and the points of a polygon: \"1 0.5"},
-        {"0 1 1 1 1\n0 200 100 20 20", "b.txt:2: the box must be relative to the image"},
-        {"0.5 0 0 1 1", "b.txt:1: the class must be an integer from 0"},
-        {"0 nan 0 1 1", "b.txt:1: must be \"class"},
-        {"0 0 0 1 1\n2 0.5 0.5 1 1", "b.txt:2: the class must be less than 2, the number of classes"}};
+         "b.txt:1: \"1 0.5 0.5 0.25\": the line must be \"class cx cy width height\", or a class and the points of a polygon"},
+        {"0 1 1 1 1\n0 200 100 20 20", "b.txt:2: \"0 200 100 20 20\": the box must lie in the image"},
+        {"0.5 0 0 1 1", "b.txt:1: \"0.5 0 0 1 1\": the class must be an integer from 0"},
+        {"0 nan 0 1 1", "b.txt:1: \"0 nan 0 1 1\": the line must be \"class"},
+        {"0 0 0 1 1\n2 0.5 0.5 1 1",
+         "b.txt:2: \"2 0.5 0.5 1 1\": the class must be less than 2, the number of classes"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         put_file(c, labels, "b.txt", bad[i][0]);
         assert_refused(c, attn__boxes_read(&set, c, base, "train", NULL), ATTN_ERROR_FORMAT, bad[i][1]);

@@ -269,9 +269,8 @@ static void others_are_refused_as_what_they_are(void **state)
     static const char *const cases[][2] = {
         {"detr.mask_head.lay1.weight", "this is DETR for panoptic segmentation"},
         {"linear_class.weight", "notebook"},
-        {"transformer.encoder.layers.0.linear1.weight",
-         "the tensor names are not those of a DETR but those of the names file torch-"},
-        {"a.weight", "the tensor names are not those of a DETR; --names"},
+        {"transformer.encoder.layers.0.linear1.weight", "the tensors have the names of torch-"},
+        {"a.weight", "the tensors do not have the names of DETR; a DETR with other names needs --names"},
     };
     char path[128];
     scratch_open(folder);

@@ -380,9 +380,9 @@ static void check_completing(const world *w, attn_generator *g)
         attn_image_free(w->context, &done[f]);
     }
     assert_refused(w->context, attn_generator_complete(g, clip.frames, SIDE, NULL, done), ATTN_ERROR_ARGUMENT,
-                   "0 frames are given, but the model's videos have 2");
+                   "0 frames are given; expected 1 to 2");
     assert_refused(w->context, attn_generator_complete(g, clip.frames, SIDE, &three, done), ATTN_ERROR_ARGUMENT,
-                   "3 frames are given, but the model's videos have 2");
+                   "3 frames are given; expected 1 to 2");
     attn__clip_free(&clip);
 }
 

@@ -278,9 +278,9 @@ static void wrong_checkpoints_are_refused(void **state)
     static const struct {
         const char *vocab, *why;
     } cases[] = {
-        {"{\"</s>\": 0, \"<unk>\": 1, \"<pad>\": 2}", "pad_token_id 5"},
+        {"{\"</s>\": 0, \"<unk>\": 1, \"<pad>\": 2}", "pad_token_id in config.json is 5; expected 0 to 2"},
         {"{\"</s>\": 0, \"<unk>\": 0, \"a\": 2, \"b\": 3, \"c\": 4, \"<pad>\": 5}", "have the same id, 0"},
-        {"{\"</s>\": 0, \"<unk>\": 7, \"a\": 2, \"b\": 3, \"c\": 4, \"<pad>\": 5}", "an id from 0 to 5"},
+        {"{\"</s>\": 0, \"<unk>\": 7, \"a\": 2, \"b\": 3, \"c\": 4, \"<pad>\": 5}", "an integer from 0 to 5"},
         {"{\"</s>\": 0, \"x\": 1, \"a\": 2, \"b\": 3, \"c\": 4, \"<pad>\": 5}", "the vocabulary has no piece <unk>"},
         {"{\"</s>\": 0, \"<unk>\": 1, \"\\ud800\": 2}", "vocab.json"},
         {"{\"</s>\": 0, \"<unk>\": 1, \"a\": 2, \"b\": 3, \"c\": 4, \"<pad>\": 5, \"d\": 6}",
@@ -302,7 +302,8 @@ static void wrong_checkpoints_are_refused(void **state)
         {"{\"begin_suppress_tokens\": [2]}", "\"begin_suppress_tokens\""},
         {"{\"eos_token_id\": 3}", "\"eos_token_id\""},
         {"{\"decoder_start_token_id\": 2}", "\"decoder_start_token_id\""},
-        {"{\"bos_token_id\": 0}", "decoding starts with \"bos_token_id\", 0; only <pad>, 5, is supported"},
+        {"{\"bos_token_id\": 0}",
+         "decoding would start with \"bos_token_id\", 0; only a start with <pad>, 5, is supported"},
         {"{\"forced_eos_token_id\": [0, 3]}", "\"forced_eos_token_id\""},
         {"{\"eos_token_id\": [0, 1.5]}", "\"eos_token_id\""},
         {"{\"exponential_decay_length_penalty\": [2, 1.5]}", "\"exponential_decay_length_penalty\""},
@@ -426,7 +427,7 @@ static void embedding_tables_shared_and_separate_load(void **state)
     put_tensors(f, (entry[]){head, bias, {"~ model.encoder.embed_positions.weight", 8, D}}, 3);
     check_says(f, NULL, "b b b");
     put_tensors(f, (entry[]){head, bias, {"1 model.decoder.embed_positions.weight", 8, D}}, 3);
-    check_refused(f, ATTN_ERROR_UNSUPPORTED, "\"model.decoder.embed_positions.weight\" does not hold the 8 x 4 sines");
+    check_refused(f, ATTN_ERROR_UNSUPPORTED, "\"model.decoder.embed_positions.weight\" must have the 8 x 4 sines");
     put_tensors(f, (entry[]){head, bias, {"~ model.decoder.embed_positions.weight", 9, D}}, 3);
     check_refused(f, ATTN_ERROR_UNSUPPORTED, "embed_positions");
 
@@ -459,7 +460,7 @@ static void added_tokens_are_tokens(void **state)
         "\"7\": {\"content\": \"<tt>\", \"lstrip\": true, \"rstrip\": true, \"special\": true}}}";
     static const char *const wrong[][2] = {
         {"{\"added_tokens_decoder\": {\"6\": {\"content\": \"t u\"}}}",
-         "added token \"t u\" is empty, longer than 65535 bytes or has a space"},
+         "added token \"t u\" has a space, which is not supported"},
         {"{\"added_tokens_decoder\": {\"6\": {\"content\": \"t\", \"single_word\": true}}}", "single_word"},
         {"{\"added_tokens_decoder\": {\"7\": {\"content\": \"t\"}}}", "\"t\" has the id 7"},
         {"{\"added_tokens_decoder\": {\"3\": {\"content\": \"t\"}}}", "\"t\" has the id 3"},
@@ -767,9 +768,10 @@ static void translations_begin_with_their_prefix(void **state)
     assert_string_equal(said[0].text, "a a b");
     assert_string_equal(said[1].text, "b b b");
     attn_translations_free(f->c, said, 2);
-    static const char *const refused[][2] = {{"a a a a", "line 2: its translation cannot begin with more than 3"},
-                                             {"a</s>", "cannot begin with \"</s>\""},
-                                             {"zyx", "which is not a word of the target"}};
+    static const char *const refused[][2] = {
+        {"a a a a", "line 2: the given beginning of the translation has more than 3"},
+        {"a</s>", "cannot begin with \"</s>\""},
+        {"zyx", "which is not a word of the target"}};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         prefixes[1] = refused[i][0];
         assert_refused(f->c, attn_translator_translate(t, lines, 2, &options, said), ATTN_ERROR_ARGUMENT,

@@ -257,7 +257,7 @@ static bool store(const run *r, run *twin, attn_precision precision, bool *small
     snprintf(small, sizeof small, "%s/model.safetensors", folder);
     assert_int_equal(attn_model_save(r->model, folder), ATTN_OK);
     if (attn_model_quantize(r->context, folder, folder, precision) != ATTN_OK) {
-        if (precision != ATTN_PRECISION_INT8 || !strstr(attn_context_error(r->context), "store it as bf16"))
+        if (precision != ATTN_PRECISION_INT8 || !strstr(attn_context_error(r->context), "store the weights as bf16"))
             fail_msg("%s: %s", attn_model_architecture(r->model)->name, attn_context_error(r->context));
         assert_int_equal(scratch_close(folder), 2);
         return false;

@@ -522,7 +522,7 @@ static void memory_is_planned(void **state)
     assert_true(bound.bytes <= wanted.memory && bound.bytes == bound.smallest);
     wanted.memory = bound.smallest - 1;
     assert_refused(f->context, attn_msa_estimate(f->msa, 1, 512, 9, &wanted, &strict), ATTN_ERROR_ARGUMENT,
-                   "with the smallest max_tokens; the limit is");
+                   "the limit of memory is");
 }
 
 /* ---------------------------------------------------------------------------------------------- training */

@@ -280,7 +280,7 @@ static void explorer_page_holds_every_map(void **state)
     attn_bytes_free(context, &page);
     maps[0].cols = 8;
     assert_refused(context, attn_explorer_render(&page, context, &explorer), ATTN_ERROR_ARGUMENT,
-                   "a map has 12 x 8 weights; expected a row for each query on a grid of 3 x 4, and 9 keys");
+                   "a map has 8 columns; its grids need 9, one for each key");
 }
 
 /* The text has the largest weight, even of a map without positive weights. The query has a white and a blue frame. */
@@ -675,17 +675,17 @@ static void wrong_curves_are_refused(void **state)
         attn_curves curves;
         const char *says;
     } cases[] = {
-        {{.n = 0, .curves = many}, "curves: found 0"},
+        {{.n = 0, .curves = many}, "0 curves are given; 1 to"},
         {{.n = 9, .curves = many}, "found 9 different names; at most 8"},
-        {{.n = 1, .curves = &empty}, "no point is finite"},
-        {{.n = 1, .curves = &nothing}, "no point is finite"},
+        {{.n = 1, .curves = &empty}, "no curve has a point with finite x and y"},
+        {{.n = 1, .curves = &nothing}, "no curve has a point with finite x and y"},
         {{.n = 1, .curves = &style}, "the style of a curve"},
-        {{.n = 1, .curves = &panel, .panels = 2}, "in panel 2 (counted from 0), but there are 2"},
-        {{.n = 1, .curves = many, .panels = 33}, "33 panels"},
-        {{.n = 1, .curves = many, .width = 50}, "50 x 0 points"},
+        {{.n = 1, .curves = &panel, .panels = 2}, "is 2, counted from 0, but the picture has 2 panels"},
+        {{.n = 1, .curves = many, .panels = 33}, "panels is 33; 1 to"},
+        {{.n = 1, .curves = many, .width = 50}, "width is 50 and height 0 points"},
         {{.n = 1, .curves = many, .log_y = true}, "y of point 1 of \"c0\" is -1"},
         {{.n = 1, .curves = many, .log_x = true}, "x of point 1 of \"c0\" is 0"},
-        {{.n = 1, .curves = &wide}, "too far apart"},
+        {{.n = 1, .curves = &wide}, "is too large a range for an axis"},
         {{.n = 1, .curves = &text}, ""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -725,7 +725,7 @@ static void heatmaps_have_the_colours_chosen(void **state)
     attn_context_clear_error(context);
     wrong.colours = ATTN_COLOURS_BLUES;
     assert_refused(context, attn_heatmaps_render(&picture, context, &wrong, ATTN_PLOT_HTML), ATTN_ERROR_ARGUMENT,
-                   "the weight is -2; a page can only show finite weights from 0 up");
+                   "the weight is -2; a page shows only finite weights of at least 0");
     attn_context_clear_error(context);
     values[0] = NAN;
     assert_ok(context, attn_heatmaps_render(&picture, context, &wrong, ATTN_PLOT_HTML));

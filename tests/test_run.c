@@ -220,7 +220,7 @@ static void a_setting_that_was_changed(void **state)
     assert_int_equal(train(&newer, &jobs[0], "{\"label_smoothing\": 0.2}", NULL), ATTN_OK);
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         replace(&jobs[1], "training.json", changes[i][0], changes[i][1]);
-        assert_int_equal(train(&newer, &jobs[1], NULL, "its setting \""), ATTN_ERROR_FORMAT);
+        assert_int_equal(train(&newer, &jobs[1], NULL, "the setting \""), ATTN_ERROR_FORMAT);
         replace(&jobs[1], "training.json", changes[i][1], changes[i][0]);
     }
     jobs[1].stop_at = 0;

@@ -550,7 +550,7 @@ static void settings_that_contradict_the_tensors(void **state)
         {false, "{\"num_attention_heads\": 2, \"image_size\": 16}", 0,
          "2 x 2 patches of 4 pixels; expected square pictures of 8"},
         {false, "{\"num_attention_heads\": 2, \"image_size\": -8}", 0, "pictures of -8 x -8 pixels"},
-        {false, "{\"num_attention_heads\": 2, \"patch_size\": 2}", 0, "\"patch_size\" is 2, but the tensors have 4"},
+        {false, "{\"num_attention_heads\": 2, \"patch_size\": 2}", 0, "\"patch_size\" is 2, but the shapes of the tensors give 4"},
         {false, "{\"num_attention_heads\": 2, \"num_hidden_layers\": 3}", 0, "\"num_hidden_layers\" is 3"},
         {false, "{\"num_attention_heads\": 2, \"qkv_bias\": false}", 0, "\"qkv_bias\" is \"false\""},
         {false, "{\"num_attention_heads\": 2, \"hidden_size\": 64}", 0, "\"hidden_size\" is 64"},
@@ -657,9 +657,9 @@ static void oblong_checkpoints_load(void **state)
          NULL},
         {true, "{\"pretrained_cfg\": {\"input_size\": [3, 8, 12]}}", NULL},
         {true, "{\"model_args\": {\"img_size\": [8, 12]}}", NULL},
-        {true, "{\"model_args\": {\"img_size\": [8, 16]}}", "the patches have 4 x 2 pixels; a config.json must give"},
-        {true, "{}",
-         "the patches have 4 x 2 pixels; a config.json must give the size of the pictures, so that they have 12"},
+        {true, "{\"model_args\": {\"img_size\": [8, 16]}}",
+         "the patches are not square (4 x 2 pixels), so a config.json must give"},
+        {true, "{}", "so a config.json must give the height and width of pictures with 12"},
     };
     fixture *f = *state;
     char json[512];
@@ -770,7 +770,8 @@ static void pictures_are_prepared_as_the_files_say(void **state)
          "{\"do_rescale\": false, \"image_mean\": [127.5], \"image_std\": [127.5], \"resample\": 3}", 0.5, 0.5,
          "bicubic", "squash", 0},
         {false, "{\"num_attention_heads\": 2}", "{\"resample\": 1}", 0, 0, "lanczos interpolation", NULL, 0},
-        {false, "{\"num_attention_heads\": 2}", "{\"image_mean\": [123, 117, 104]}", 0, 0, "--mean and --std", NULL, 0},
+        {false, "{\"num_attention_heads\": 2}", "{\"image_mean\": [123, 117, 104]}", 0, 0,
+         "the mean that is subtracted from pixels is 123; it must be 0 to 1; give --mean", NULL, 0},
         {true,
          "{\"pretrained_cfg\": {\"mean\": [0.25, 0.5, 0.5], \"std\": [0.125, 1, 1], \"interpolation\": \"bilinear\"}}",
          NULL, 0.25, 0.125, "bilinear", "cover", 0},

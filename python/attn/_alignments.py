@@ -155,11 +155,11 @@ class _Read:
         for part in mutation.split(":"):
             match = re.fullmatch(rf"([{_LETTERS}])(-?\d+)([{_LETTERS}])", part)
             if not match:
-                raise ArgumentError(f"{mutation!r} is no mutation; expected one such as A42G or A42G:L50P, of the amino acids "
-                                    f"{_LETTERS}")
+                raise ArgumentError(f"{mutation!r} is not a mutation such as A42G or A42G:L50P; the amino acids are {_LETTERS}")
             old, number, new = match[1], int(match[2]) - offset, match[3]
             if not 1 <= number <= len(self._query):
-                raise ArgumentError(f"{mutation}: the query has residues {offset + 1} to {offset + len(self._query)}")
+                raise ArgumentError(f"{mutation}: there is no residue {match[2]}; the query has the residues {offset + 1} to "
+                                    f"{offset + len(self._query)}")
             if self._query[number - 1] != old:
                 raise ArgumentError(f"{mutation}: residue {match[2]} of the query is {self._query[number - 1]}, not {old}")
             if number not in self._numbers:

@@ -22,8 +22,8 @@ _CODES = {np.dtype(name): code for code, name in _DTYPES.items()}
 def as_array(x: Any, name: str = "an array") -> Array:
     """`x` as an array; no copy if it is an array or supports DLPack (as PyTorch's CPU tensors do)."""
     if isinstance(x, np.ma.MaskedArray):
-        raise ArgumentError(f"{name} is a masked array, and its mask would be lost: give its data, and mask= where a "
-                            "mask is meant")
+        raise ArgumentError(f"{name} is a masked array, whose mask would be ignored; give its data, and the mask as an argument "
+                            "mask where the call has one")
     if not isinstance(x, np.ndarray) and hasattr(x, "__dlpack__"):
         return _of_dlpack(x, name)
     try:
@@ -51,7 +51,7 @@ def _of_dlpack(x: Any, name: str) -> Array:
             return _of_bfloat16(x, name)
         array = np.from_dlpack(x)
         if array.size and array.flags.owndata:  # NumPy allocated memory because DLPack's address is null
-            raise BufferError("it has no memory")
+            raise BufferError("the tensor has no memory")
         return array
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         why = str(error)

@@ -250,12 +250,15 @@ class _Call:
         self.batch, self.queries, self.heads = self.q.shape[:3]
         self.keys, self.kv_heads = self.k.shape[1:3]
         shapes = f"q {self.given['q'].shape}, k {self.given['k'].shape}, v {self.given['v'].shape}"
-        if self.k.shape[0] != self.batch or self.v.shape[:3] != self.k.shape[:3]:
-            raise ShapeError(f"q, k and v must have the same batch, k and v the same keys and heads: {shapes}")
+        if self.k.shape[0] != self.batch:
+            raise ShapeError(f"q and k must have the same batch: {shapes}")
+        if self.v.shape[:3] != self.k.shape[:3]:
+            raise ShapeError(f"k and v must have the same batch, number of keys and number of heads: {shapes}")
         if self.k.shape[3] != self.q.shape[3]:
             raise ShapeError(f"the channels of q and k differ: {shapes}")
         if self.heads != self.kv_heads and (self.kv_heads == 0 or self.heads % self.kv_heads):
-            raise ShapeError(f"the heads of k and v do not divide those of q: {shapes}")
+            raise ShapeError(f"k and v have {self.kv_heads} heads, which must divide the {self.heads} heads of q: {shapes} "
+                             f"(layout={self.layout!r})")
         self.group = self.heads // self.kv_heads if self.kv_heads else 1
 
     # The field of the table of dims for each of NumPy's strides.
@@ -323,8 +326,8 @@ class _Call:
     def key_lengths(self, lens: Any) -> None:
         array = np.asarray(as_array(lens, "key_lengths"))
         if array.dtype.kind not in "iu" or array.shape not in ((self.batch,), (self.batch, self.queries)):
-            raise ShapeError(f"key_lengths is {array.dtype} {array.shape}; expected integers [B] or [B,Tq], B "
-                             f"{self.batch} and Tq {self.queries}")
+            raise ShapeError(f"key_lengths is {array.dtype} {array.shape}; expected integers [B] = [{self.batch}] or [B,Tq] = "
+                             f"[{self.batch},{self.queries}]")
         array = np.clip(array, -1, min(self.keys, 2**31 - 1)).astype(np.int32)
         steps = _steps(array)
         self._place("lens", [steps[0], 0, 0, steps[1] if array.ndim == 2 else 0, 0, 0, 0])
@@ -425,7 +428,8 @@ class _Call:
             raise ShapeError(f"sigmoid_bias has the shape {self.bias_of_heads.shape}; expected a number or [H] = "
                              f"[{self.heads}]")
         if self.table is not None:
-            raise ArgumentError("relative_bias and a sigmoid_bias of heads cannot be used together; add it to the table")
+            raise ArgumentError("relative_bias and a sigmoid_bias of shape [H] cannot be used together; add sigmoid_bias to the "
+                                "table of relative_bias")
         added = self.bias_of_heads[:, None, None]
         if self.problem.flags & c.WITH_BIAS:
             self.shape_of_bias = self.given_bias.shape
@@ -443,15 +447,21 @@ class _Call:
         found = []
         for name, x, n in zip("qk", _two(offsets, "offsets", "(of the queries, of the keys)"), (self.queries, self.keys)):
             array = np.asarray(as_array(x, f"the offsets of {name}"))
-            if array.dtype.kind not in "iu" or array.ndim != 1 or not len(array) or array[0] != 0 or array[-1] != n \
-                    or (array[1:] < array[:-1]).any() or n >= 2**31:
-                raise ArgumentError(f"the offsets of {name} are {array.dtype} {array.shape}; expected integers that rise "
-                                    f"from 0 to {n}")
+            if array.dtype.kind not in "iu" or array.ndim != 1 or not len(array):
+                raise ArgumentError(f"the offsets of {name} are {array.dtype} {array.shape}; expected integers of one axis")
+            if array[0] != 0 or array[-1] != n:
+                raise ArgumentError(f"the offsets of {name} go from {array[0]} to {array[-1]}; expected 0 to {n}, the number of "
+                                    f"positions of {name}")
+            if (array[1:] < array[:-1]).any():
+                at = int((array[1:] < array[:-1]).argmax())
+                raise ArgumentError(f"the offsets of {name} decrease from {array[at]} to {array[at + 1]}; they must not decrease")
+            if n >= 2**31:
+                raise ArgumentError(f"{name} has {n} packed positions; at most 2^31 - 1 are supported")
             found.append(np.ascontiguousarray(array.astype(np.int32)))
             self._point(f"{name}_offsets", found[-1])
         if len(found[0]) != len(found[1]):
-            raise ShapeError(f"offsets: {len(found[0])} of queries and {len(found[1])} of keys; there must be as many of "
-                                 "each")
+            raise ShapeError(f"offsets has {len(found[0])} offsets of queries and {len(found[1])} of keys; both must have the "
+                             "same number")
         self.problem.dims[0].n = len(found[0]) - 1
         for dim, array in zip((3, 4), found):
             self.problem.dims[dim].n = int(np.diff(array).max(initial=0))
@@ -497,9 +507,11 @@ class _Call:
             queries, keys = (operator.index(n) for n in sizes)
         except (TypeError, ValueError):
             queries = keys = 0
-        if array.dtype not in (np.bool_, np.uint8) or not (0 < queries < 2**31 and 0 < keys < 2**31):
-            raise ArgumentError(f"block_mask is ({array.dtype} {array.shape}, {shown(sizes)}); expected bool and the sizes of a "
-                                "block, from 1 up")
+        if array.dtype not in (np.bool_, np.uint8):
+            raise ArgumentError(f"the blocks of block_mask are of {array.dtype}; expected bool")
+        if not (0 < queries < 2**31 and 0 < keys < 2**31):
+            raise ArgumentError(f"the sizes of a block in block_mask are {shown(sizes)}; expected (queries, keys), two whole "
+                                "numbers from 1 to 2^31 - 1")
         wanted = (self.batch, self.heads, -(-self.queries // queries), -(-self.keys // keys))
         try:
             self.place_pairs("blocks", np.broadcast_to(array, wanted))
@@ -700,7 +712,8 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
             raise ShapeError(f"{name} has the shape {array.shape}; expected {shape}")
         call.place_query(name, _four_axes(array, name, layout), 6)
     if (lse is None) != (normalization == "sigmoid"):
-        raise ArgumentError("lse must be None with normalization=\"sigmoid\", and an array with every other")
+        raise ArgumentError(f"lse is None; normalization={normalization!r} needs the lse that attend returned" if lse is None
+                            else "lse is given, but normalization=\"sigmoid\" has none; expected None")
     log_sums = None if lse is None else _rows(call, lse, "lse")
     if dlse is not None and log_sums is not None:
         log_sums = np.ascontiguousarray(log_sums)  # dlse has the strides of lse

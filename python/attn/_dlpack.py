@@ -32,7 +32,7 @@ class Bfloat16:
         self._capsule = capsule
         tensor = _Tensor.from_address(_Capsule().pointer(capsule, b"dltensor") or 0)
         if tensor.device != CPU or (tensor.code, tensor.bits, tensor.lanes) != (BFLOAT, 16, 1):
-            raise BufferError("it is neither of a type that NumPy has nor bfloat16 on the CPU")
+            raise BufferError("the tensor is neither of a type that NumPy has nor bfloat16 on the CPU")
         shape = tuple(tensor.shape[:tensor.ndim])
         self.__array_interface__ = {
             "version": 3,

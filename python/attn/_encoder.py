@@ -97,7 +97,7 @@ class Encoder:
         try:
             for i, text in enumerate(texts):
                 if not isinstance(text, str):
-                    raise ArgumentError(f"sentence {i} is no text: {text!r}")
+                    raise ArgumentError(f"sentence {i} is not a text: {text!r}")
                 data = text.encode("utf-8", "replace")
                 self._context.check(lib.encoder_tokens(self._encoder, data, len(data), ctypes.byref(tokens[i])),
                                     f"sentence {i}" if len(texts) > 1 else "")
@@ -136,8 +136,8 @@ class Encoder:
         if device not in (None, "cpu"):
             raise UnsupportedError(f'device is {device!r}; only "cpu" is supported')
         if precision != "float32":
-            raise UnsupportedError(f"precision is {precision!r}; vectors can only be float32 (attn.Encoder's precision is that of "
-                                   "products)")
+            raise UnsupportedError(f"precision is {precision!r}; the vectors can only be float32 (the precision of products is an "
+                                   "argument of attn.Encoder)")
         if output_value not in ("sentence_embedding", "token_embeddings"):
             raise UnsupportedError(f'output_value is {output_value!r}; expected "sentence_embedding" or "token_embeddings"')
         if pool not in _POOLS or pool == "none":

@@ -104,7 +104,8 @@ def sizes_of(form: Form, shapes: Sequence[tuple[str, Axes, Sequence[Any]]], taps
         if len(unknown) == 1 and known != 0 and n % known == 0:
             sizes[unknown[0]] = n // known
         elif (unknown or known != n) and n != 1:
-            raise ShapeError(f"{name}: an axis of {n} is not a multiple of {known}: {_shown(shapes)}")
+            wanted = f"a multiple of {known}" if unknown else known
+            raise ShapeError(f"{name} has an axis of {n}; the other operands need {wanted}: {_shown(shapes)}")
     for letter in form.letters:
         sizes.setdefault(letter, 1)
     return sizes
@@ -119,7 +120,7 @@ def _learn(sizes: dict[str, Any], name: str, letter: str, n: Any, shapes: Any) -
     if known is None or known == 1:
         sizes[letter] = n
     elif n not in (1, known):
-        raise ShapeError(f"{name} has an axis of {n} where another operand has {known}: {_shown(shapes)}")
+        raise ShapeError(f"{name} has an axis of {n}, but another operand has {known} there: {_shown(shapes)}")
 
 
 def taps_of(relations: Sequence[int]) -> dict[str, int]:

@@ -40,7 +40,7 @@ def _texts(hypotheses: Iterable[str], references: Iterable[Any]) -> Tuple[Any, A
     given = list(references)
     streams: List[List[Optional[str]]] = [given] if all(isinstance(r, str) for r in given) else [list(r) for r in given]
     if not given or any(len(stream) != len(said) for stream in streams):
-        raise ArgumentError(f"{len(said)} hypotheses, but references for {', '.join(str(len(s)) for s in streams) or 'none'}: "
+        raise ArgumentError(f"{len(said)} hypotheses are given, but {', '.join(str(len(s)) for s in streams) or 'no'} references; "
                             "expected a list with one reference for each hypothesis, or several such lists")
     right, counts = [], []
     for i in range(len(said)):

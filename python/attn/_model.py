@@ -155,8 +155,8 @@ class Model:
 
     # A copy would be a second owner of the library's memory.
     def _refuse_copy(self, *_: Any) -> NoReturn:
-        raise TypeError("an attn.Model is neither copied nor pickled: save(directory) it and attn.load it again, or "
-                        "attn.build another and load_state_dict(model.state_dict())")
+        raise TypeError("an attn.Model is neither copied nor pickled; save it with model.save(directory) and load it again with "
+                        "attn.load, or build another with attn.build and call load_state_dict(model.state_dict())")
 
     __copy__ = __deepcopy__ = __reduce__ = _refuse_copy
 
@@ -395,7 +395,7 @@ class Model:
         """
         with self._context.lock:
             if self.precision == "int8":
-                raise ArgumentError("backward: int8 has no gradients: build or load the model in f32 or bf16")
+                raise ArgumentError("backward: the precision int8 has no gradients; build or load the model in f32 or bf16")
             if self._packed:
                 raise ArgumentError(f"backward: {self._no_gradients()}")
             if not self._outputs:
@@ -425,7 +425,7 @@ class Model:
         if array.shape != shape:
             array = array.reshape(shape) if array.size == 1 == int(np.prod(shape)) else array
         if array.shape != shape:
-            raise ShapeError(f"backward: the gradient of {name!r} has the shape {array.shape}, but the output {shape}")
+            raise ShapeError(f"backward: the gradient of {name!r} has the shape {array.shape}, but the output has {shape}")
         return array
 
     def _backward(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -480,7 +480,7 @@ def _known(config: Mapping[str, Any], architecture: Architecture) -> None:
     for key in config:
         if key not in keys:
             near = difflib.get_close_matches(str(key), keys, 1)
-            hint = f"; did you mean \"{near[0]}\"?" if near else f"; it has {', '.join(keys[:-1])}"
+            hint = f"; did you mean \"{near[0]}\"?" if near else f"; its keys: {', '.join(keys[:-1])}"
             raise ArgumentError(f"config: {architecture.name} has no key \"{key}\"{hint}")
 
 

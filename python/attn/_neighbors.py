@@ -95,9 +95,10 @@ def parts(query: Sequence[int], key: Sequence[int], value: Sequence[int], kernel
     axes = len(query) - 3
     if not 1 <= axes <= 3:
         raise ShapeError(f"query has the shape {tuple(query)}; expected [B,X,H,D] with one to three axes X")
-    if tuple(query) != tuple(key) or tuple(key[:-1]) != tuple(value[:-1]):
-        raise ShapeError(f"query {tuple(query)}, key {tuple(key)}, value {tuple(value)}: query and key must have the same shape, "
-                         "value the same but for the last axis")
+    if tuple(query) != tuple(key):
+        raise ShapeError(f"query {tuple(query)}, key {tuple(key)}: query and key must have the same shape")
+    if tuple(key[:-1]) != tuple(value[:-1]):
+        raise ShapeError(f"key {tuple(key)}, value {tuple(value)}: key and value must have the same shape but for the last axis")
     causal = (is_causal,) * axes if isinstance(is_causal, bool) else tuple(is_causal)
     if len(causal) != axes or not all(isinstance(one, bool) for one in causal):
         raise ArgumentError(f"is_causal is {is_causal!r}; expected True or False, or {axes} of them")
@@ -105,10 +106,11 @@ def parts(query: Sequence[int], key: Sequence[int], value: Sequence[int], kernel
     shares = per_axis(stride, axes, "stride")
     for i in range(axes):
         if query[1 + i] < taps[i] * steps[i]:
-            raise ShapeError(f"axis {i} has {query[1 + i]} positions; it must have at least kernel_size * dilation = "
+            raise ShapeError(f"axis {1 + i} of query has {query[1 + i]} positions; it must have at least kernel_size * dilation = "
                              f"{taps[i] * steps[i]}")
         if shares[i] > taps[i]:
-            raise ArgumentError(f"stride along axis {i} is {shares[i]}; it must be at most the kernel_size, {taps[i]}")
+            raise ArgumentError(f"the stride along axis {1 + i} of query is {shares[i]}; it must be at most the "
+                                f"kernel_size, {taps[i]}")
     each = [_axis(i, query[1 + i], taps[i], shares[i], steps[i], causal[i]) for i in range(axes)]
     return [Part(along) for along in itertools.product(*each)]
 

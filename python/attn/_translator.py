@@ -82,7 +82,7 @@ class Translator(Application):
         words the translations are limited."""
         lines, single = text_lines(source, "line")
         if single:
-            raise ArgumentError("translate_batch takes a list of lines; translate also takes one")
+            raise ArgumentError("source is a single text; translate_batch takes a list of lines (translate takes a single line too)")
         n, best = len(lines), max(num_hypotheses, 1)
         options = c.TranslatorOptions(
             beam=beam_size, batch=max_batch_size, nbest=num_hypotheses, length_penalty=length_penalty,

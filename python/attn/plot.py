@@ -138,7 +138,7 @@ def _table(path: str) -> Tuple[Dict[str, Any], str]:
         raise ArgumentError(f"{path}: the table has no rows")
     for number, row in enumerate(rows):
         if len(row) != len(rows[0]):
-            raise ShapeError(f"{path}: row {number + 1} has {len(row)} fields, but the first one has {len(rows[0])}")
+            raise ShapeError(f"{path}: row {number + 1} has {len(row)} fields, but the first row has {len(rows[0])}")
     found: Dict[str, Array] = {}
     for name, *fields in zip(*rows):
         try:
@@ -267,8 +267,10 @@ def explore(weights: Any, tokens: Labels = None, path: Optional[Path] = None, *,
     tokens name the queries, and also the keys if their number is equal and keys are not given. {name: weights} puts
     several attentions on one page; {name: (weights, tokens, keys)} gives each its own labels. NaN marks a masked key.
     """
-    if format != "html" or (path is not None and not os.fspath(path).lower().endswith(".html")):
-        raise ArgumentError("explore writes a page: its path must end in .html, and its format must be html")
+    if format != "html":
+        raise ArgumentError(f"format is {format!r}; explore writes a page, so the format must be html")
+    if path is not None and not os.fspath(path).lower().endswith(".html"):
+        raise ArgumentError(f"the path is {os.fspath(path)!r}; explore writes a page, so the path must end in .html")
     named = weights if isinstance(weights, _Mapping) else {"Attention": weights}
     kept: List[Any] = []
     maps = (c.ExplorerMap * max(1, len(named)))(*(_explorer_map(name, value, tokens, keys, kept)

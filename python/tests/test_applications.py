@@ -259,7 +259,7 @@ class Families(Folder):
         two = log_p(4)[i] - log_p(4)[l]
         np.testing.assert_allclose(self.model.score(self.sequences, ["K2R", "K2R:L4I"]), [one, one + two], atol=1e-5)
         self.assertAlmostEqual(self.model.score(self.sequences, "K12R", offset=10), one, places=5)
-        for bad, words in (("K3R", "is V, not K"), ("K2", "no mutation"), ("K2R:K2A", "twice"), ("K9R", "residues 1 to 5")):
+        for bad, words in (("K3R", "is V, not K"), ("K2", "not a mutation"), ("K2R:K2A", "twice"), ("K9R", "no residue 9; the query has the residues 1 to 5")):
             with self.assertRaisesRegex(attn.ArgumentError, words):
                 self.model.score(self.sequences, [bad])
         self.assertNotEqual(v, l)
@@ -304,7 +304,7 @@ class Measures(Folder):
         self.assertAlmostEqual(attn.chrf(iter(self.HYPOTHESES), [self.FIRST, self.SECOND]), 69.79848085752725, places=9)
 
     def test_references_that_do_not_fit_are_refused(self):
-        for references, words in ((self.FIRST[:2], "3 hypotheses"), ([self.FIRST, ["x"]], "3, 1"), ([], "references for 0"),
+        for references, words in ((self.FIRST[:2], "3 hypotheses"), ([self.FIRST, ["x"]], "3, 1"), ([], "no references|0 references"),
                                   ([[None, "a", "b"]], "hypothesis 0")):
             with self.assertRaisesRegex(attn.ArgumentError, words):
                 attn.bleu(self.HYPOTHESES, references)

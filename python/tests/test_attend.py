@@ -120,7 +120,7 @@ class Forward(unittest.TestCase):
         for error, text, call in (
                 (attn.ShapeError, "channels of q and k", lambda: attn.attend(q[..., :5], k, v)),
                 (attn.ShapeError, r"k \(2, 6, 2, 8\), v \(2, 7", lambda: attn.attend(q, k[:, :6], v)),
-                (attn.ShapeError, "do not divide", lambda: attn.attend(q[:, :, :3], k, v)),
+                (attn.ShapeError, "k and v have 2 heads, which must divide the 3 heads of q", lambda: attn.attend(q[:, :, :3], k, v)),
                 (attn.ShapeError, "the same number of axes", lambda: attn.attend(q, k[0], v)),
                 (attn.ShapeError, "expected", lambda: attn.attend(q[None], k[None], v[None])),
                 (attn.ShapeError, r"does not broadcast to \[B,H,Tq,Tk\] = \[2, 4, 5, 7\]",
@@ -539,7 +539,7 @@ class Newer(unittest.TestCase):
         q, k, v = arrays(np.random.default_rng(32), b=1, t=5, s=7)
         for text, offsets, options in (
                 ("offsets of q", ([0, 4], [0, 7]), {}), ("offsets of k", ([0, 5], [0.0, 7.0]), {}),
-                ("offsets of k", ([0, 2, 5], [0, 8, 7]), {}), ("3 of queries and 2 of keys", ([0, 2, 5], [0, 7]), {}),
+                ("offsets of k", ([0, 2, 5], [0, 8, 7]), {}), ("3 offsets of queries and 2 of keys", ([0, 2, 5], [0, 7]), {}),
                 ("offsets is of int", 3, {}), ("offsets and mask", ([0, 5], [0, 7]), {"mask": np.ones((5, 7), bool)}),
                 ("offsets and return_weights", ([0, 5], [0, 7]), {"return_weights": True})):
             with self.subTest(text), self.assertRaisesRegex((attn.ArgumentError, attn.ShapeError), text):

@@ -78,7 +78,7 @@ class Encoders(unittest.TestCase):
                 encoder.encode(self.proteins, **how)
         with self.assertRaisesRegex(attn.FormatError, "'1', is no residue"):
             encoder.encode(["MK", "MK1"])
-        with self.assertRaisesRegex(attn.ArgumentError, "sentence 1 is no text"):
+        with self.assertRaisesRegex(attn.ArgumentError, "sentence 1 is not a text"):
             encoder.encode(["MK", 7])
         for wrong in (None, 3, b"MK"):
             with self.assertRaisesRegex(attn.ArgumentError, "a text or several texts, not"):

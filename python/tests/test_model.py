@@ -100,7 +100,7 @@ class Calls(unittest.TestCase):
         with self.assertRaisesRegex(attn.ArgumentError, "no_grad"):
             self.model.backward(self.x)
         y = self.model(self.x)
-        with self.assertRaisesRegex(attn.ShapeError, r"\(2, 4, 5\), but the output \(2, 4, 6\)"):
+        with self.assertRaisesRegex(attn.ShapeError, r"\(2, 4, 5\), but the output has \(2, 4, 6\)"):
             self.model.backward(y[..., :5])
         with self.assertRaisesRegex(attn.ArgumentError, "give its gradient"):
             self.model.backward()

@@ -95,9 +95,9 @@ class Drawings(unittest.TestCase):
     def test_refusals(self):
         eye, plot = np.eye(3), attn.plot
         for call, kind, says in (
-                (lambda: plot.curves({}), attn.ArgumentError, "curves: found 0"),
+                (lambda: plot.curves({}), attn.ArgumentError, "0 curves are given"),
                 (lambda: plot.curves({"a": []}), attn.ArgumentError, "no point"),
-                (lambda: plot.curves({"a": [np.nan]}), attn.ArgumentError, "no point is finite"),
+                (lambda: plot.curves({"a": [np.nan]}), attn.ArgumentError, "no curve has a point with finite x and y"),
                 (lambda: plot.curves({"a": (X, X[:2])}), attn.ShapeError, r"curve 'a': x has the shape \(8,\), y \(2,\)"),
                 (lambda: plot.curves({"a": 1j * X}), attn.ArgumentError, "complex"),
                 (lambda: plot.curves(np.ones((2, 2, 2))), attn.ShapeError, "a curve for each column"),
@@ -151,7 +151,7 @@ class Pages(unittest.TestCase):
 
     def test_refusals(self):
         for call, kind, says in (
-                (lambda: attn.plot.explore({}), attn.ArgumentError, "nothing to show"),
+                (lambda: attn.plot.explore({}), attn.ArgumentError, "no maps to show"),
                 (lambda: attn.plot.explore(X), attn.ShapeError, "queries and keys"),
                 (lambda: attn.plot.explore(-np.eye(2)), attn.ArgumentError, "map 0, row 0, column 0: the weight is -1"),
                 (lambda: attn.plot.explore([[0, np.inf]]), attn.ArgumentError, "column 1: the weight is inf"),

@@ -383,7 +383,7 @@ class Caches(unittest.TestCase):
                 (attn.ArgumentError, "cache_batch_idx is", lambda: f(q, cache, cache, cache_batch_idx=torch.tensor([0, 2]))),
                 (attn.UnsupportedError, "cache_leftpad", lambda: f(q, cache, cache, block_table=table, cache_leftpad=table[:, 0])),
                 (attn.ArgumentError, "has the page 9", lambda: f(q, cache, cache, block_table=table * 9, cache_seqlens=2)),
-                (attn.ShapeError, "one of 2", lambda: f(q[:1], cache, cache)),
+                (attn.ShapeError, "k_cache has a batch of 2", lambda: f(q[:1], cache, cache)),
                 (attn.ShapeError, "k is torch.float64", lambda: f(q, cache, cache, q.double(), q, cache_seqlens=2))):
             with self.subTest(words=words), self.assertRaisesRegex(error, words):
                 call()

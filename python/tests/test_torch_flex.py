@@ -222,11 +222,11 @@ class Flex(unittest.TestCase):
     def test_other_score_mods_are_pytorchs_and_counted(self):
         factors = torch.rand(HEADS)
         for mod, words in ((lambda s, b, h, m, n: s * s, "computes mul of the score"),
-                           (lambda s, b, h, m, n: s * factors[h], "something that is no number"),
-                           (lambda s, b, h, m, n: torch.tanh(s + n), "tanh of more than a multiple"),
+                           (lambda s, b, h, m, n: s * factors[h], "something that is not a number"),
+                           (lambda s, b, h, m, n: torch.tanh(s + n), "tanh of something other than a multiple"),
                            (lambda s, b, h, m, n: torch.sigmoid(s), "computes sigmoid"),
-                           (lambda s, b, h, m, n: torch.where(m >= n, s, -5.0), "numbers that are not -inf"),
-                           (lambda s, b, h, m, n: torch.where(s > 0, s, -math.inf), "of the score|by the score"),
+                           (lambda s, b, h, m, n: torch.where(m >= n, s, -5.0), "numbers other than -inf"),
+                           (lambda s, b, h, m, n: torch.where(s > 0, s, -math.inf), "of the score|on the score"),
                            (lambda s, b, h, m, n: (m + n) * 0.5, "does not use the score")):
             with self.subTest(words=words):
                 torch._dynamo.reset()

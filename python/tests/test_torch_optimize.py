@@ -88,7 +88,7 @@ class Layers(unittest.TestCase):
     def test_bad_arguments(self):
         with self.assertRaisesRegex(ValueError, "dtype is 'int4'"):
             attn.torch.optimize(network(), "int4")
-        with self.assertRaisesRegex(ValueError, "a torch.nn.Module is wanted"):
+        with self.assertRaisesRegex(ValueError, "expected a torch.nn.Module"):
             attn.torch.optimize(torch.ones(3))
 
 

@@ -259,7 +259,7 @@ class Formula(unittest.TestCase):
         for name, weights in (("none", lambda x: x), ("hardmax", lambda x: torch.nn.functional.one_hot(x.argmax(-1), 5).double())):
             o = attn.torch.flex_attention(q, q, q, normalization=name)
             self.assertLess(float((o - weights(q @ q.mT / 8**0.5) @ q).abs().max()), 1e-12)
-        for words, options in (("are known", {"normalization": "sparsemax"}), ("sigmoid_bias needs", {"sigmoid_bias": -1.0}),
+        for words, options in (("expected one of softmax", {"normalization": "sparsemax"}), ("sigmoid_bias needs", {"sigmoid_bias": -1.0}),
                                ("log-sum-exp", {"normalization": "sigmoid", "return_lse": True}),
                                (r"\[H\]", {"normalization": "sigmoid", "sigmoid_bias": random(3)}),
                                ("finite", {"normalization": "sigmoid", "sigmoid_bias": math.inf}),
@@ -523,7 +523,7 @@ class Formula(unittest.TestCase):
                              "by distance or"),
                             (lambda: attn.torch.flex_attention(q, q, q, relative_bias=(
                                 torch.ones(3, q.shape[1]), torch.full((q.shape[2], q.shape[2]), 2**32))), "the rows 0 to 2"),
-                            (lambda: attn.torch.t5_buckets(3, 3, True, 2), "two buckets"),
+                            (lambda: attn.torch.t5_buckets(3, 3, True, 2), "at least 4, two for each direction"),
                             (lambda: attn.torch.flex_attention(q, q, q, mask=q), "bool"),
                             (lambda: attn.torch.flex_attention(q, q, q, bias=q), "broadcast"),
                             (lambda: attn.torch.na2d(image, image, image, 7), "7"),
@@ -535,11 +535,11 @@ class Formula(unittest.TestCase):
                             (lambda: attn.torch.na2d(image, image, image, 3, key_mask=image[..., 0, 0] > 0, rpb=random(2, 5, 5).int()),
                              "int32"),
                             (lambda: attn.torch.varlen_attention(q[0].mT, q[0, :, :1], q[0, :, :1], *2 * [torch.zeros(
-                                1, dtype=torch.int32)], 1, 1), "1 and value 1; all must have one number"),
+                                1, dtype=torch.int32)], 1, 1), "1 and value 1; all must have the same number of heads"),
                             (lambda: attn.torch.varlen_attention(q[0], q[0], q[0], *(torch.tensor([0, n], dtype=torch.int32) for n in (
                                 1, 2)), 2, 2, window=(1, 1)), "or a window"),
-                            (lambda: attn.torch.shifted_window_attention(image, image, image, 4), "divide the axis"),
-                            (lambda: attn.torch.shifted_window_attention(image, image, image, 3, 3), "exceed the shift"),
+                            (lambda: attn.torch.shifted_window_attention(image, image, image, 4), "the window of . must divide them"),
+                            (lambda: attn.torch.shifted_window_attention(image, image, image, 3, 3), "it must be less than the window"),
                             (lambda: attn.torch.shifted_window_attention(image, image, image, 3, 1, image[0, 0, 0]), "25,2"),
                             (lambda: attn.torch.na1d(image, image, image, 3), "axes"),
                             (lambda: attn.torch.axial_attention(image, image, image, 4), "axis"),
@@ -798,7 +798,7 @@ class Functions(unittest.TestCase):
             with self.assertRaisesRegex(attn.ArgumentError, "two whole numbers"):
                 at.flex_attention(q, q, q, window=window)
         self.assertTrue(torch.equal(at.flex_attention(q, q, q, window=(np.int64(3), 0)), at.flex_attention(q, q, q, window=(3, 0))))
-        with self.assertRaisesRegex(attn.ArgumentError, "a table and an index"):
+        with self.assertRaisesRegex(attn.ArgumentError, r"\(table, index\), two tensors"):
             at.flex_attention(q, q, q, relative_bias=3)
         for call, words in (
                 (lambda: at.flex_attention(q, q, q, scale="x"), "scale is of type str"),

@@ -155,7 +155,7 @@ attn_status attn__canvas_render(attn_bytes *picture, attn_context *context, attn
         return known;
     if (format == ATTN_PLOT_HTML)
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                          "this picture cannot be written as a page: use .png, .svg or .pdf");
+                          "this picture cannot be written as a page (.html); use .png, .svg or .pdf");
     attn__sink out = {.context = context, .picture = picture};
     cairo_surface_t *surface = make_surface(&out, format, width, height);
     cairo_status_t status = draw_on(surface, &out, format, draw, user);

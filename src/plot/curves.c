@@ -62,7 +62,7 @@ static attn_status check_curve(attn_context *context, const frame *f, const attn
         return known;
     if (curve->panel < 0 || curve->panel >= f->panels)
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "curves: \"%s\" is in panel %lld (counted from 0), but there are %lld",
+                          "curves: the panel of \"%s\" is %lld, counted from 0, but the picture has %lld panels",
                           curve->name ? curve->name : "", (long long)curve->panel, (long long)f->panels);
     for (int64_t i = 0; i < curve->n; i++) {
         if (!is_drawn(curve, i))
@@ -82,7 +82,8 @@ static attn_status check_size(attn_context *context, const attn_curves *curves)
     if ((width == 0 || (width >= 120 && width <= 4096)) && (height == 0 || (height >= 120 && height <= 4096)))
         return ATTN_OK;
     return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                      "curves: the picture has %g x %g points; each side must be 120 to 4096", width, height);
+                      "curves: width is %g and height %g points; each must be 120 to 4096, or 0 for the default", width,
+                      height);
 }
 
 static attn_status check(attn_context *context, const frame *f)
@@ -90,16 +91,16 @@ static attn_status check(attn_context *context, const frame *f)
     const attn_curves *curves = f->curves;
     int64_t points = 0;
     if (curves->n < 1 || curves->n > MOST_CURVES)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: found %lld; 1 to %d can be drawn",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: %lld curves are given; 1 to %d can be drawn",
                           (long long)curves->n, MOST_CURVES);
     if (f->panels < 1 || f->panels > MOST_PANELS)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: found %lld panels; 1 to %d can be drawn",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: panels is %lld; 1 to %d can be drawn",
                           (long long)f->panels, MOST_PANELS);
     attn_status status = check_size(context, curves);
     for (int64_t c = 0; c < curves->n && status == ATTN_OK; c++)
         status = check_curve(context, f, &curves->curves[c], &points);
     if (status == ATTN_OK && points == 0)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: no point is finite");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: no curve has a point with finite x and y");
     return status;
 }
 
@@ -475,9 +476,12 @@ attn_status attn_curves_render(attn_bytes *picture, attn_context *context, const
     if (status != ATTN_OK)
         return status;
     find_range(&f);
-    if (!isfinite(f.x.high - f.x.low) || !isfinite(f.y.high - f.y.low))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: numbers from %g to %g are too far apart for an axis",
-                          fmin(f.x.low, f.y.low), fmax(f.x.high, f.y.high));
+    if (!isfinite(f.x.high - f.x.low))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: x from %g to %g is too large a range for an axis",
+                          f.x.low, f.x.high);
+    if (!isfinite(f.y.high - f.y.low))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: y from %g to %g is too large a range for an axis",
+                          f.y.low, f.y.high);
     cairo_t *measuring = attn__measuring();
     measure(&f, measuring);
     cairo_destroy(measuring);

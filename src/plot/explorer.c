@@ -41,12 +41,14 @@ static attn_status check_labels(attn_context *context, const char *const *labels
 
 static attn_status check_map(attn_context *context, const attn_explorer_map *m)
 {
-    if (m->layers < 1 || m->heads < 1 || m->rows < 1 || m->cols < 1 || m->rows > MOST || m->cols > MOST)
-        return attn__fail(
-            context, ATTN_ERROR_ARGUMENT,
-            "explorer: a map has %lld layers of %lld heads of %lld x %lld weights; each number must be at least 1, and "
-            "the last two at most %d",
-            (long long)m->layers, (long long)m->heads, (long long)m->rows, (long long)m->cols, MOST);
+    if (m->layers < 1 || m->heads < 1)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "explorer: a map has %lld layers of %lld heads; a map needs at least one of each",
+                          (long long)m->layers, (long long)m->heads);
+    if (m->rows < 1 || m->cols < 1 || m->rows > MOST || m->cols > MOST)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "explorer: a map has %lld x %lld weights; each side must be 1 to %d", (long long)m->rows,
+                          (long long)m->cols, MOST);
     attn_status status = check_text(context, "a map's name", m->name);
     if (status == ATTN_OK)
         status = check_text(context, "what tokens are called", m->before);
@@ -64,8 +66,8 @@ static attn_status check_weights(attn_context *context, const attn_explorer_map 
             float weight = m->weights[i][j];
             if (weight < 0 || isinf(weight))
                 return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                                  "explorer: \"%.60s\": map %lld, row %lld, column %lld: the weight is %g; a page can "
-                                  "only show finite weights from 0 up (use a picture)",
+                                  "explorer: \"%.60s\": map %lld, row %lld, column %lld: the weight is %g; a page "
+                                  "shows only finite weights of at least 0",
                                   m->name ? m->name : "Attention", (long long)i, (long long)(j / m->cols),
                                   (long long)(j % m->cols), (double)weight);
         }
@@ -95,22 +97,34 @@ static attn_status check_grid(attn_context *context, const attn_explorer *e, con
     bool fits = g.query_rows <= MOST && g.query_cols <= MOST && g.key_rows <= MOST && g.key_cols <= MOST;
     if (m->where == ATTN_KEYS_PLACES || (fits && m->cols == keys && m->rows >= g.query_rows * g.query_cols))
         return ATTN_OK;
-    return attn__fail(
-        context, ATTN_ERROR_ARGUMENT,
-        "explorer: a map has %lld x %lld weights; expected a row for each query on a grid of %lld x %lld, and %lld "
-        "keys in a row",
-        (long long)m->rows, (long long)m->cols, (long long)g.query_rows, (long long)g.query_cols, (long long)keys);
+    if (!fits)
+        return attn__fail(
+            context, ATTN_ERROR_ARGUMENT,
+            "explorer: the grid of queries is %lld x %lld and the grid of keys %lld x %lld; each side must "
+            "be at most %d",
+            (long long)g.query_rows, (long long)g.query_cols, (long long)g.key_rows, (long long)g.key_cols, MOST);
+    if (m->cols != keys)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "explorer: a map has %lld columns; its grids need %lld, one for each key", (long long)m->cols,
+                          (long long)keys);
+    return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                      "explorer: a map has %lld rows; expected at least one for each query of a grid of %lld x %lld",
+                      (long long)m->rows, (long long)g.query_rows, (long long)g.query_cols);
 }
 
 static attn_status check(attn_context *context, const attn_explorer *e)
 {
     if (e->n < 1)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "explorer: there is nothing to show");
-    if (e->png && (e->width < 1 || e->height < 1 || e->grid_rows < 1 || e->grid_cols < 1))
-        return attn__fail(
-            context, ATTN_ERROR_ARGUMENT,
-            "explorer: the picture has %lld x %lld pixels and a grid of %lld x %lld; each must be at least 1",
-            (long long)e->width, (long long)e->height, (long long)e->grid_rows, (long long)e->grid_cols);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "explorer: there are no maps to show: n is %lld; it must be at least 1", (long long)e->n);
+    if (e->png && (e->width < 1 || e->height < 1))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "explorer: the picture has %lld x %lld pixels; each side must be at least 1",
+                          (long long)e->width, (long long)e->height);
+    if (e->png && (e->grid_rows < 1 || e->grid_cols < 1))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "explorer: the picture's grid is %lld x %lld; each side must be at least 1",
+                          (long long)e->grid_rows, (long long)e->grid_cols);
     attn_status status = attn__check_choice(context, "the colours of a page", (int)e->colours, ATTN_COLOURS_DIVERGING);
     if (status == ATTN_OK)
         status = check_text(context, "the title", e->title);

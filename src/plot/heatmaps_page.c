@@ -19,7 +19,7 @@ static attn_status check_row(attn_context *context, const attn_panel_row *row, i
         int64_t rows = row->panels[p].rows, cols = row->panels[p].cols;
         if (rows < 1 || cols < 1 || rows > MOST || cols > MOST)
             return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                              "heatmaps: row %lld, panel %lld is %lld x %lld; each side must be 1 to %d",
+                              "heatmaps: row %lld, panel %lld has %lld x %lld weights; each side must be 1 to %d",
                               (long long)index, (long long)p, (long long)rows, (long long)cols, MOST);
     }
     return ATTN_OK;
@@ -28,7 +28,9 @@ static attn_status check_row(attn_context *context, const attn_panel_row *row, i
 attn_status attn__heatmaps_check(attn_context *context, const attn_heatmaps *maps)
 {
     if (maps->n < 1)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "heatmaps: there is nothing to draw");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "heatmaps: there are no rows of panels to draw: n is %lld; it must be at least 1",
+                          (long long)maps->n);
     attn_status status =
         attn__check_choice(context, "the colours of heatmaps", (int)maps->colours, ATTN_COLOURS_DIVERGING);
     for (int64_t i = 0; i < maps->n && status == ATTN_OK; i++)

@@ -190,17 +190,22 @@ static void draw(void *user, cairo_t *cr)
 static attn_status check(attn_context *context, const attn_overlays *overlays)
 {
     if (overlays->n < 1)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "overlays: there is nothing to draw");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "overlays: there are no pictures to draw: n is %lld; it must be at least 1",
+                          (long long)overlays->n);
     for (int64_t i = 0; i < overlays->n; i++) {
         const attn_overlay *o = &overlays->items[i];
-        if (o->width < 1 || o->height < 1 || o->width > MOST || o->height > MOST || o->rows < 1 || o->cols < 1 ||
-            o->rows > MOST || o->cols > MOST || (o->channels != 1 && o->channels != 3))
-            return attn__fail(
-                context, ATTN_ERROR_ARGUMENT,
-                "overlays: the picture has %lld x %lld pixels and %d channels, and the map %lld x %lld weights; "
-                "sides must be 1 to %d, and channels 1 or 3",
-                (long long)o->width, (long long)o->height, o->channels, (long long)o->rows, (long long)o->cols,
-                (int)MOST);
+        if (o->width < 1 || o->height < 1 || o->width > MOST || o->height > MOST)
+            return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                              "overlays: picture %lld has %lld x %lld pixels; each side must be 1 to %d", (long long)i,
+                              (long long)o->width, (long long)o->height, (int)MOST);
+        if (o->rows < 1 || o->cols < 1 || o->rows > MOST || o->cols > MOST)
+            return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                              "overlays: the map of picture %lld has %lld x %lld weights; each side must be 1 to %d",
+                              (long long)i, (long long)o->rows, (long long)o->cols, (int)MOST);
+        if (o->channels != 1 && o->channels != 3)
+            return attn__fail(context, ATTN_ERROR_ARGUMENT, "overlays: picture %lld has %d channels; expected 1 or 3",
+                              (long long)i, o->channels);
     }
     return ATTN_OK;
 }

@@ -112,7 +112,7 @@ class _Beneath:
                     raise
             if self.operator is not _sdpa_operator:
                 raise UnsupportedError(f"attn: the kernel of {self.operator} that attn calls was removed by the package that made "
-                                       "it; attn.torch.disable() and then enable() find PyTorch's")
+                                       "it; call attn.torch.disable() and then enable(), which find PyTorch's kernel")
             self.kernel = None
         return self.operator._op_dk(_composite, *inputs, **named)
 

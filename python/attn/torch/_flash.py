@@ -55,21 +55,21 @@ def _whole(name: str, x: Any) -> Any:
     try:
         return operator.index(cast(int, x.item()) if isinstance(x, Tensor) else x)
     except (TypeError, RuntimeError, AttributeError):
-        raise TypeError(f"{name} is of type {type(x).__name__}; a whole number is wanted") from None
+        raise TypeError(f"{name} is of type {type(x).__name__}; expected a whole number") from None
 
 
 def _how(scale: Optional[float], causal: bool, window_size: Sequence[int], softcap: float, slopes: Optional[Tensor],
          dropout_p: float = 0.0) -> _How:
     if not isinstance(causal, (bool, int)):
-        raise TypeError(f"causal is of type {type(causal).__name__}; a bool is wanted")
+        raise TypeError(f"causal is of type {type(causal).__name__}; expected a bool")
     try:
         left, right = (_whole("window_size", side) for side in window_size)
     except (TypeError, ValueError):
-        raise ArgumentError(f"window_size is {window_size!r}; two whole numbers, -1 for no limit, are wanted") from None
+        raise ArgumentError(f"window_size is {window_size!r}; expected two whole numbers, -1 for no limit") from None
     if not isinstance(softcap, (int, float)) or not softcap <= 1e30:
-        raise ArgumentError(f"softcap is {softcap!r}; a number up to 1e30, 0 for none, is wanted")
+        raise ArgumentError(f"softcap is {softcap!r}; expected a number up to 1e30, or 0 for none")
     if not isinstance(dropout_p, (int, float)) or not 0 <= dropout_p <= 1:
-        raise ArgumentError(f"dropout_p is {dropout_p!r}; a probability from 0 to 1 is wanted")
+        raise ArgumentError(f"dropout_p is {dropout_p!r}; expected a probability from 0 to 1")
     return _How(scale, None if left < 0 else left, 0 if causal else None if right < 0 else right,
                 float(softcap) if softcap > 0 else 0.0, slopes, float(dropout_p))
 
@@ -82,16 +82,17 @@ def _tensors(axes: int, shape: str, kv_shape: str, q: Tensor, k: Tensor, v: Tens
         if x.device.type not in ("cpu", "meta"):
             raise ArgumentError(f"{name} is on {x.device}; attn computes on the CPU")
         if x.dim() != axes:
-            raise ShapeError(f"{name} has the shape {tuple(x.shape)}; {wanted} is wanted")
+            raise ShapeError(f"{name} has the shape {tuple(x.shape)}; expected {wanted}")
         if x.dtype not in _engine.TYPES and x.dtype != torch.float16:
-            raise ArgumentError(f"{name} is of {x.dtype}; float32, bfloat16, float16 and float64 are taken")
+            raise ArgumentError(f"{name} is of {x.dtype}; expected float32, bfloat16, float16 or float64")
         if x.dtype != q.dtype:
             raise ArgumentError(f"{name} is of {x.dtype}, q of {q.dtype}; they must have one type")
-    if k.shape[:-1] != v.shape[:-1] or q.shape[-1] != k.shape[-1]:
-        raise ShapeError(f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}: q and k must have the same last axis, "
-                         "k and v the same other axes")
+    if k.shape[:-1] != v.shape[:-1]:
+        raise ShapeError(f"k {tuple(k.shape)}, v {tuple(v.shape)}: k and v must have the same shape but for the last axis")
+    if q.shape[-1] != k.shape[-1]:
+        raise ShapeError(f"q {tuple(q.shape)}, k {tuple(k.shape)}: q and k must have the same last axis")
     if axes == 4 and q.shape[0] != k.shape[0]:
-        raise ShapeError(f"q has a batch of {q.shape[0]}, k and v one of {k.shape[0]}; they must be equal")
+        raise ShapeError(f"q has a batch of {q.shape[0]}, but k and v have a batch of {k.shape[0]}")
     if k.shape[-2] == 0 or q.shape[-2] % k.shape[-2]:
         raise ShapeError(f"q has {q.shape[-2]} heads, k and v {k.shape[-2]}; the heads of k and v must divide those of q")
     return q, k, v
@@ -103,7 +104,7 @@ def _slopes(given: Optional[Tensor], batch: Any, heads: int) -> Optional[Tensor]
     if not isinstance(given, Tensor) or not given.is_floating_point() \
             or tuple(given.shape) not in ((heads,), (batch, heads)):
         found = f"{given.dtype} {tuple(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
-        raise ShapeError(f"alibi_slopes is {found}; numbers [{heads}] or [{batch},{heads}] are wanted")
+        raise ShapeError(f"alibi_slopes is {found}; expected floating-point numbers [{heads}] or [{batch},{heads}]")
     return given
 
 
@@ -111,7 +112,7 @@ def _offsets(name: str, x: Tensor) -> Tensor:
     if not isinstance(x, Tensor) or x.dtype not in (torch.int32, torch.int64) or x.dim() != 1 or x.shape[0] < 1 \
             or x.device.type not in ("cpu", "meta"):
         found = f"{x.dtype} {tuple(x.shape)} on {x.device}" if isinstance(x, Tensor) else type(x).__name__
-        raise ArgumentError(f"{name} is {found}; int32 [batch + 1] on the CPU is wanted")
+        raise ArgumentError(f"{name} is {found}; expected int32 [batch + 1] on the CPU")
     return x.to(torch.int32).contiguous()
 
 
@@ -238,9 +239,13 @@ def _check_offsets(name: str, offsets: Sequence[int], tokens: int, longest: int)
     """As the engine checks those of a call."""
     before = 0
     for i, at in enumerate(offsets):
-        if not before <= at <= tokens or (i and at - before > longest):
-            raise ArgumentError(f"{name}[{i}] is {at}: offsets must not fall, nor pass the end of the {tokens} tokens, nor grow by "
-                                f"more than the longest sequence, {longest}")
+        if not 0 <= at <= tokens:
+            raise ArgumentError(f"{name}[{i}] is {at}; offsets must be 0 to {tokens}, the number of tokens")
+        if at < before:
+            raise ArgumentError(f"{name}[{i}] is {at}, less than the offset before it, {before}; offsets must not decrease")
+        if i and at - before > longest:
+            raise ArgumentError(f"{name}[{i}] is {at} and the offset before it {before}, so the sequence between them has "
+                                f"{at - before} tokens; the longest sequence is given as {longest}")
         before = at
 
 
@@ -364,9 +369,9 @@ def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens: Tensor, max_seqlen
 
 def _unpacked(name: str, x: Tensor, n: int, axes: int, shape: str) -> tuple[Tensor, ...]:
     if not isinstance(x, Tensor):
-        raise TypeError(f"{name} is of type {type(x).__name__}; a tensor is wanted")
+        raise TypeError(f"{name} is of type {type(x).__name__}; expected a tensor")
     if x.dim() != axes or x.shape[-3] != n:
-        raise ShapeError(f"{name} has the shape {tuple(x.shape)}; {shape} is wanted")
+        raise ShapeError(f"{name} has the shape {tuple(x.shape)}; expected {shape}")
     return x.unbind(-3)
 
 
@@ -377,9 +382,9 @@ def _pages(name: str, x: Tensor, table: Tensor) -> int:
     """The positions of a page."""
     if not isinstance(table, Tensor) or table.dim() != 2 or table.dtype not in (torch.int32, torch.int64):
         found = f"{table.dtype} {tuple(table.shape)}" if isinstance(table, Tensor) else type(table).__name__
-        raise ArgumentError(f"block_table is {found}; int32 [B,blocks] is wanted")
+        raise ArgumentError(f"block_table is {found}; expected int32 [B,blocks]")
     if x.dim() != 4:
-        raise ShapeError(f"{name} has the shape {tuple(x.shape)}; with a block_table [pages,positions,Hkv,D] is wanted")
+        raise ShapeError(f"{name} has the shape {tuple(x.shape)}; expected [pages,positions,Hkv,D] with a block_table")
     return x.shape[1]
 
 
@@ -424,7 +429,7 @@ def _lengths(name: str, given: Any, batch: int, most: int) -> list[int]:
     found = [given] * batch if isinstance(given, int) else given.tolist() if isinstance(given, Tensor) and given.dim() == 1 \
         and not given.is_floating_point() else None
     if found is None or len(found) != batch or any(not 0 <= n <= most for n in found):
-        raise ArgumentError(f"{name} is {given!r}; {batch} whole numbers from 0 to {most} are wanted")
+        raise ArgumentError(f"{name} is {given!r}; expected {batch} whole numbers from 0 to {most}")
     return found
 
 
@@ -450,13 +455,16 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
     how = _how(softmax_scale, causal, window_size, softcap, alibi_slopes)
     _sdpa.check_types(q=q, k=k_cache, v=v_cache)
     if q.dim() != 4 or k_cache.dim() != 4:
-        raise ShapeError(f"q has the shape {tuple(q.shape)}, k_cache {tuple(k_cache.shape)}; [B,L,H,D] and [B,S,Hkv,D] are "
-                         "wanted")
+        raise ShapeError(f"q has the shape {tuple(q.shape)}, k_cache {tuple(k_cache.shape)}; expected [B,L,H,D] and "
+                         "[B,S,Hkv,D]")
     if k_cache.shape[:3] != v_cache.shape[:3]:
         raise ShapeError(f"k_cache has the shape {tuple(k_cache.shape)}, v_cache {tuple(v_cache.shape)}; the first three axes must be "
                          "equal")
-    if (k is None) != (v is None) or (rotary_cos is None) != (rotary_sin is None):
-        raise ArgumentError("k and v must be given together, and so must rotary_cos and rotary_sin")
+    if (k is None) != (v is None):
+        raise ArgumentError(f"{'k' if k is None else 'v'} is None; k and v must be given together")
+    if (rotary_cos is None) != (rotary_sin is None):
+        raise ArgumentError(f"{'rotary_cos' if rotary_cos is None else 'rotary_sin'} is None; rotary_cos and rotary_sin must be "
+                            "given together")
     if k is not None and cache_seqlens is None:
         raise ArgumentError("k and v need cache_seqlens, the number of positions before them")
     if block_table is not None and (cache_batch_idx is not None or cache_leftpad is not None):
@@ -468,7 +476,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
     rows = list(range(batch)) if cache_batch_idx is None else \
         _lengths("cache_batch_idx", cache_batch_idx, batch, k_cache.shape[0] - 1)
     if block_table is None and cache_batch_idx is None and k_cache.shape[0] != batch:
-        raise ShapeError(f"q has a batch of {batch}, k_cache one of {k_cache.shape[0]}; they must be equal")
+        raise ShapeError(f"q has a batch of {batch}, but k_cache has a batch of {k_cache.shape[0]}")
     if rotary_cos is not None and rotary_sin is not None:
         at = torch.tensor(before, device="cpu").unsqueeze(1)
         moving = torch.arange(q.shape[1], device="cpu") * how.banded
@@ -480,7 +488,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Opti
     ends = [n + fresh for n in before]
     starts = [0] * batch if cache_leftpad is None else _lengths("cache_leftpad", cache_leftpad, batch, room)
     if any(start > end for start, end in zip(starts, ends)):
-        raise ArgumentError(f"cache_leftpad is {starts}, but the sequences end at {ends}; none may begin behind its end")
+        raise ArgumentError(f"cache_leftpad is {starts}, but the sequences end at {ends}; a sequence must not begin after its end")
     o, lse = _of_cache(q, k_cache, v_cache, how, starts, ends, rows, cache_batch_idx, block_table)
     _enable.count()
     return (o, lse) if return_softmax_lse else o
@@ -492,7 +500,7 @@ def _append(k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Any, before: list[in
     for name, cache, x in (("k", k_cache, k), ("v", v_cache, v)):
         wanted = (len(before), fresh, *cache.shape[2:])
         if x.shape != wanted or x.dtype != cache.dtype:
-            raise ShapeError(f"{name} is {x.dtype} {tuple(x.shape)}; {cache.dtype} {wanted} is wanted")
+            raise ShapeError(f"{name} is {x.dtype} {tuple(x.shape)}; expected {cache.dtype} {wanted}")
         if table is None:
             for i, (row, first) in enumerate(zip(rows, before)):
                 cache[row, first:first + fresh] = x[i]

@@ -118,7 +118,7 @@ def install_flash_attn() -> None:
     with _lock:
         other = _others()
         if other is not None:
-            raise UnsupportedError(f"another flash_attn is installed, {other}; call attn.torch.flash_attn_func and its like, "
+            raise UnsupportedError(f"another flash_attn is installed, {other}; call attn.torch.flash_attn_func and the like, "
                                    "which need no installation")
         if _finder not in sys.meta_path:
             sys.meta_path.append(_finder)

@@ -43,7 +43,7 @@ def _refuse_tensors(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) ->
         if x.device.type != "cpu" or x.dtype not in _TAKEN:
             raise Refused(f"{name} is of {x.dtype} on {x.device}; expected float32, float64, bfloat16 or float16 on the CPU")
         if x.dtype != q.dtype:
-            raise Refused("the types of query, key and value differ")
+            raise Refused(f"{name} is of {x.dtype}, query of {q.dtype}; they must have one type")
     if options.get("OUTPUT_MAX"):
         raise Refused("max_scores is requested; attn does not return the largest scores")
 
@@ -51,7 +51,7 @@ def _refuse_tensors(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) ->
 def _blocks(given: Sequence[Any], shape: Sequence[Any]) -> tuple[tuple[Any, ...], Optional[Tensor]]:
     """The relation and the blocks [B or 1, H or 1, ...] of a BlockMask's parts."""
     if len(given) < 7 or isinstance(given[0], Tensor) or not isinstance(given[2], Tensor):
-        raise Refused("the BlockMask is that of another version of PyTorch")
+        raise Refused("the BlockMask has the form of another version of PyTorch, which is not supported")
     queries, keys = given[-3], given[-2]
     if queries >= _NO_BLOCKS and keys >= _NO_BLOCKS:
         return (), None
@@ -142,8 +142,8 @@ def _attended(q: Tensor, k: Tensor, v: Tensor, score_mod: Any, block_mask: Seque
     factor = scale * _score_mods.number(score.factor, graph.env((), of_scores)) * times
     softcap = 0.0 if score.times is None else abs(times)
     if not math.isfinite(factor) or softcap and not 1e-30 <= softcap <= 1e30 or score.times is not None and not softcap:
-        raise Refused(f"the factor of scores is {factor}, their softcap {softcap}; the factor must be finite, a softcap 1e-30 "
-                      "to 1e30")
+        raise Refused(f"the factor of scores is {factor}; it must be finite" if not math.isfinite(factor)
+                      else f"the softcap of scores is {softcap}; it must be 1e-30 to 1e30")
     score_kind, factor = _sdpa._scale_of(factor, q.shape[-1])
     memory = "Aq(XY)v" if q.stride(1) < q.stride(2) and heads > 1 else "A(XY)qv"
     form = f"A(XY)qc,AXkc,AXkv->A(XY)qv;{memory};{letters};{'' if mask is None else 'A(XY)qk'}"

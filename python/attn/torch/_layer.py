@@ -63,8 +63,8 @@ class Layer(torch.nn.Module):
         for _, tensor in self.state_dict(keep_vars=True).items():
             moved = fn(tensor.detach())
             if moved.dtype != tensor.dtype or moved.device != tensor.device or moved.data_ptr() != tensor.data_ptr():
-                raise UnsupportedError("an attn.torch.Layer cannot change its device, type or memory; make another with dtype= "
-                                       "of the constructor")
+                raise UnsupportedError("an attn.torch.Layer cannot change its device, type or memory; for another type, make "
+                                       "another Layer with dtype=...")
         return self
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -81,8 +81,8 @@ class Layer(torch.nn.Module):
     @_disable_dynamo  # for torch.compile: there are no operations of PyTorch to trace
     def forward(self, *inputs: Any, outputs: Optional[Sequence[str]] = None, **named: Any) -> Any:
         if _ops.in_transform() or _ops.in_forward_mode() or _ops.tracing():
-            raise UnsupportedError("an attn.torch.Layer does not support torch.func (vmap, grad, jvp, functionalize), forward mode and "
-                                   "torch.jit.trace; supported are backward(), torch.autograd.grad, and torch.compile of code that calls it")
+            raise UnsupportedError("an attn.torch.Layer does not support torch.func (vmap, grad, jvp, functionalize), forward mode "
+                                   "or torch.jit.trace; supported are backward(), torch.autograd.grad, and torch.compile of code that calls it")
         model = self.attn_model
         given = model._by_name(inputs, named)
         for name, x in given.items():
@@ -169,7 +169,8 @@ class _Run(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *douts: Any) -> Any:
         if any(dout is not None and _ops.batched_before(dout) for dout in douts):
-            raise UnsupportedError("an attn.torch.Layer takes the gradients of one output at a time, not is_grads_batched")
+            raise UnsupportedError("an attn.torch.Layer does not support is_grads_batched=True; take the gradients of one output at "
+                                   "a time")
         saved = ctx.saved_tensors  # complains where a parameter was changed since the call
         return (None, *_RunBack.apply(ctx, len(douts), *douts, *saved))
 
@@ -217,10 +218,10 @@ def _come_back_to(ctx: Any, given: Mapping[str, Any]) -> None:
         return
     if asked.training and ctx.passes > 1:
         raise UnsupportedError("a second backward pass through one call of a Layer in train() is not supported: the call would run again, "
-                               "with other dropout and batch statistics; go back once after each call, or use eval()")
+                               "with other dropout and batch statistics; call backward only once after each call, or use eval()")
     if asked.training:
         raise UnsupportedError("a Layer was called again before the backward pass of an earlier call in train(); "
-                               "dropout and batch statistics would differ; go back after each call, or use eval()")
+                               "dropout and batch statistics would differ; call backward after each call, or use eval()")
     asked.layer._run(given, asked.outputs, False, True)
 
 

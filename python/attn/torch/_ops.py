@@ -111,7 +111,7 @@ def _back(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor]) -> tuple[Opt
 
 
 def refuse_twice(ctx: Any, *grads: Any) -> Any:
-    raise UnsupportedError("attn: attention has no second derivative here; PyTorch's has one, under "
+    raise UnsupportedError("attn: second derivatives of attention are not supported; PyTorch computes them under "
                            "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)")
 
 
@@ -294,7 +294,8 @@ def _way(operator: Any = None) -> Callable[..., Any]:
         return functools.partial(_functionalized, _op_backward if back else _op)
     keys = [outer.key() for outer in _transforms()]  # the outermost one first
     if _FUNCTIONALIZE in keys and _GRAD in keys[keys.index(_FUNCTIONALIZE):]:
-        raise UnsupportedError("attn: torch.func.functionalize around grad or vjp is not supported; inside of them it is")
+        raise UnsupportedError("attn: torch.func.functionalize around grad or vjp is not supported; functionalize inside of grad or "
+                               "vjp is")
     return cast(Callable[..., Any], _TransformedBack.apply if back else _Transformed.apply)
 
 
@@ -325,7 +326,7 @@ def attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Ten
     """o and the log-sum-exp, through the operator.  Dropout's seed, unless given, is from PyTorch's generator:
     torch.manual_seed fixes what is dropped."""
     if in_forward_mode():
-        raise UnsupportedError("attn: attention has no forward-mode derivative here; PyTorch's has one, under "
+        raise UnsupportedError("attn: forward-mode derivatives of attention are not supported; PyTorch computes them under "
                                "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)")
     for name, x in zip(("query", "key", "value", "the bias", "the mask", "sinks"), (q, k, v, bias, mask, sinks)):
         if x is not None and _has_own_rules(x):

@@ -145,7 +145,7 @@ def _named_form(dtype: Union[None, str, torch.dtype]) -> Optional[str]:
         return dtype  # type: ignore[return-value]
     if dtype is torch.bfloat16:
         return None
-    raise ArgumentError(f'optimize: dtype is {dtype!r}; None, "bf16", torch.bfloat16 and "int8" are taken')
+    raise ArgumentError(f'optimize: dtype is {dtype!r}; expected None, "bf16", torch.bfloat16 or "int8"')
 
 
 def optimize(model: nn.Module, dtype: Union[None, str, torch.dtype] = None, inplace: bool = False) -> nn.Module:
@@ -161,7 +161,7 @@ def optimize(model: nn.Module, dtype: Union[None, str, torch.dtype] = None, inpl
     it.  A write to a weight packs it again, or is refused.  state_dict() has the original tensors; with "bf16" and "int8", which
     have rounded them, it is refused.  report() tells what was packed and what was not, and why."""
     if not isinstance(model, nn.Module):
-        raise ArgumentError(f"optimize: the model is a {type(model).__name__}; a torch.nn.Module is wanted")
+        raise ArgumentError(f"optimize: the model is a {type(model).__name__}; expected a torch.nn.Module")
     form = _named_form(dtype)
     found = model if inplace else copy.deepcopy(model)
     if dtype is torch.bfloat16:

@@ -178,12 +178,12 @@ def normalize(x: Any, weight: Any, eps: float) -> Any:
 
 def _check(x: Tensor, bias: Optional[Tensor], n: int, factor: Optional[Tensor], residual: Optional[Tensor]) -> None:
     if x.dtype not in _READ:
-        raise ArgumentError(f"linear_packed: x is of {x.dtype}; float32, bfloat16 and float16 are taken")
+        raise ArgumentError(f"linear_packed: x is of {x.dtype}; expected float32, bfloat16 or float16")
     if x.dim() == 0:
-        raise ArgumentError("linear_packed: x has no axis")
+        raise ArgumentError("linear_packed: x has no axes; expected at least one")
     for name, t, shape in (("bias", bias, (n,)), ("factor", factor, (*x.shape[:-1], n)), ("residual", residual, (*x.shape[:-1], n))):
         if t is not None and (tuple(t.shape) != shape or t.dtype != x.dtype):
-            raise ArgumentError(f"linear_packed: {name} is {tuple(t.shape)} of {t.dtype}; {shape} of {x.dtype} is wanted")
+            raise ArgumentError(f"linear_packed: {name} is {tuple(t.shape)} of {t.dtype}; expected {shape} of {x.dtype}")
 
 
 def _linear_packed_cpu(x: Tensor, packed: Tensor, bias: Optional[Tensor], n: int, form: str, activation: str,
@@ -351,7 +351,8 @@ class PackedWeight(Tensor):
                                    "equal")
         weight = weight.detach().to(self.dtype)
         if not _fits(weight, self.form):
-            raise UnsupportedError(f"attn: numbers that are not finite cannot be packed as {self.form}")
+            raise UnsupportedError(f"attn: a weight {tuple(self.shape)} has numbers that are not finite, which cannot be packed as "
+                                   f"{self.form}")
         self._state.rows.clear()
         _pack(weight, self.form, self.turned, self._packed)
         if not self._packed.is_inference():
@@ -677,8 +678,8 @@ def _share(self: Any) -> Any:
 
 
 def _no_memory(*_: Any, **__: Any) -> NoReturn:
-    raise UnsupportedError("attn: a packed weight has no memory of numbers in the weight's order; weight.dense() is a tensor with "
-                           "the numbers")
+    raise UnsupportedError("attn: a packed weight has no memory of plain numbers; weight.dense() returns a tensor with the "
+                           "numbers")
 
 
 _RULES: dict[Any, Callable[..., Any]] = {

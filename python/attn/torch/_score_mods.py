@@ -66,11 +66,15 @@ def number(parts: Sequence[Any], env: dict[Any, Any]) -> float:
         value = part.of if inverse else part
         value = env[value] if isinstance(value, fx.Node) else value
         if isinstance(value, Tensor):
-            if type(value) is not Tensor or value.requires_grad or value.dim():
-                raise Refused("score_mod multiplies the score by a tensor that has axes, needs a gradient or is not a plain one")
+            if type(value) is not Tensor:
+                raise Refused(f"score_mod multiplies the score by a {type(value).__name__}; expected a plain tensor or a number")
+            if value.requires_grad:
+                raise Refused("score_mod multiplies the score by a tensor that needs a gradient")
+            if value.dim():
+                raise Refused(f"score_mod multiplies the score by a tensor {tuple(value.shape)}; expected a tensor without axes")
             value = value.item()
         if not isinstance(value, (int, float)):
-            raise Refused("score_mod multiplies the score by something that is no number")
+            raise Refused("score_mod multiplies the score by something that is not a number")
         if inverse and value == 0:
             raise Refused("score_mod divides by zero")
         found = found / value if inverse else found * value
@@ -226,7 +230,7 @@ class Graph:
     def _value(self, x: Any) -> Expression:
         if isinstance(x, fx.Node):
             if x in self.scores:
-                raise Refused("score_mod uses the score where attn has no form for it")
+                raise Refused("score_mod uses the score in a way that attn does not support")
             return self.values[x]
         return Expression(FREE, frozenset(), lambda env: x)
 
@@ -259,7 +263,7 @@ class Graph:
             return self._times(score, -1.0)
         if name in ("tanh", "tanh_"):
             if score.bias is not None or score.times is not None or score.mask is not None or score.bands:
-                raise Refused("score_mod computes tanh of more than a multiple of the score")
+                raise Refused("score_mod computes tanh of something other than a multiple of the score")
             return score._replace(times=())
         if name == "where" and scored and scored[0] > 0 and len(args) == 3:
             return self._where(args)
@@ -282,7 +286,7 @@ class Graph:
             return x
         if isinstance(x, fx.Node) and x.op == "placeholder" and self.values[x].kind == FREE and not self.values[x].used:
             return x
-        raise Refused("score_mod multiplies the score by something that is no number")
+        raise Refused("score_mod multiplies the score by something that is not a number")
 
     @staticmethod
     def _times(score: Score, by: Any) -> Score:
@@ -303,7 +307,7 @@ class Graph:
     def _where(self, args: Sequence[Any]) -> Score:
         condition, one, other = args
         if isinstance(condition, fx.Node) and condition in self.scores:
-            raise Refused("score_mod chooses by the score")
+            raise Refused("score_mod has a condition on the score")
         first, second = (self.scores.get(x) if isinstance(x, fx.Node) else None for x in (one, other))
         if first is not None and second is not None:
             if first._replace(bias=None) != second._replace(bias=None):
@@ -313,7 +317,7 @@ class Graph:
         score = second if first is None else first
         constant = self._constant(other if first is not None else one)
         if score is None or constant != -math.inf:
-            raise Refused("score_mod replaces scores by numbers that are not -inf")
+            raise Refused("score_mod replaces scores by numbers other than -inf")
         bands, mask = self.condition(condition) if first is not None else \
             ((), self._made(torch.logical_not, self._value(condition)))
         if mask is not None and score.mask is not None:

@@ -94,9 +94,10 @@ def _nested(query: Any, key: Any, value: Any, mask: Optional[Tensor], dropout_p:
         if not x.is_nested or x.layout != torch.jagged or x.dim() not in (3, 4):
             kind = f"is nested, {x.layout} of {x.dim()} axes" if x.is_nested else f"is a tensor {tuple(x.shape)}"
             raise ArgumentError(f"{name} {kind}; expected nested tensors of the jagged layout, [B,H,j,E] or [B,j,E]")
-        if x._ragged_idx != x.dim() - 2 or x.lengths() is not None:
-            raise UnsupportedError(f"{name} is a nested tensor with gaps between its sequences, or its axis of sequences is "
-                                   "not -2; x.contiguous() has no gaps")
+        if x._ragged_idx != x.dim() - 2:
+            raise UnsupportedError(f"{name} is a nested tensor whose axis of sequences is {x._ragged_idx - x.dim()}; it must be -2")
+        if x.lengths() is not None:
+            raise UnsupportedError(f"{name} is a nested tensor with gaps between its sequences; x.contiguous() has no gaps")
         ends.append(x.offsets().to(torch.int32))
         packed.append(x.values().transpose(0, 1) if x.dim() == 4 else x.values().unsqueeze(1))
     if ends[1] is not ends[2] and not torch.equal(ends[1], ends[2]):
@@ -235,8 +236,8 @@ def is_causal_bias(x: Tensor) -> bool:
 def band_of(bias: Any, queries: int, keys: int) -> tuple[int, ...]:
     """The relation that a CausalBias stands for; the numbers in its memory mean nothing."""
     if (bias.seq_len_q, bias.seq_len_kv) != (queries, keys):
-        raise ShapeError(f"the CausalBias is for {bias.seq_len_q} queries and {bias.seq_len_kv} keys; there are {queries} queries "
-                         f"and {keys} keys")
+        raise ShapeError(f"the CausalBias is for {bias.seq_len_q} queries and {bias.seq_len_kv} keys, but the call has {queries} "
+                         f"queries and {keys} keys")
     return (*CAUSAL[:-1], keys - queries if bias.variant.name == "LOWER_RIGHT" else 0)
 
 
@@ -318,9 +319,10 @@ def _check(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], dr
             raise ArgumentError(f"{name} is of {x.dtype}, query of {query.dtype}; they must have one type")
     if not 0 <= dropout_p <= 1:
         raise ArgumentError(f"dropout_p is {dropout_p}; expected a probability from 0 to 1")
-    if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
-        raise ShapeError(f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}: query and key "
-                         "must have the same last axis, key and value the same length")
+    if query.shape[-1] != key.shape[-1]:
+        raise ShapeError(f"query {tuple(query.shape)}, key {tuple(key.shape)}: query and key must have the same last axis")
+    if key.shape[-2] != value.shape[-2]:
+        raise ShapeError(f"key {tuple(key.shape)}, value {tuple(value.shape)}: key and value must have the same length, axis -2")
     if mask is None:
         return
     if not mask_fits(query, key, value, mask):
@@ -343,7 +345,7 @@ def mask_fits(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> bool:
 def _form_of(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], grouped: bool) -> str:
     n = max(query.dim(), key.dim(), value.dim()) - 2
     if n > len(_LEADING):
-        raise ShapeError(f"{n + 2} axes are not supported; at most {len(_LEADING) + 2} are")
+        raise ShapeError(f"tensors of {n + 2} axes are not supported; at most {len(_LEADING) + 2} axes are")
     leading = list(_LEADING[:n])
     heads = {"q": leading, "k": leading, "v": leading}
     if grouped:
@@ -358,7 +360,7 @@ def _form_of(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], 
     if mask is None:
         return text + ";"
     if mask.dim() > n + 2:
-        raise ShapeError(f"attn_mask has the shape {tuple(mask.shape)}, but the scores have {n + 2} axes")
+        raise ShapeError(f"attn_mask has the shape {tuple(mask.shape)}, but the scores have only {n + 2} axes")
     pairs = ("".join(heads["q"][n - (mask.dim() - 2):]) + "qk") if mask.dim() >= 2 else "qk"[2 - mask.dim():]
     return text + (";" + pairs if mask.dtype == torch.bool else pairs + ";")
 
@@ -370,7 +372,8 @@ def _grouped(leading: list[str], query: Tensor, key: Tensor, value: Tensor) -> d
     hq, hk, hv = (x.shape[-3] for x in (query, key, value))
     fewer, more = min(hk, hv), max(hk, hv)
     if fewer == 0 or more % fewer or hq % more:
-        raise ShapeError(f"enable_gqa: query has {hq} heads, key {hk} and value {hv}; both must divide query's, and one the other")
+        raise ShapeError(f"enable_gqa: query has {hq} heads, key {hk} and value {hv}; the heads of key and value must "
+                         "divide those of query, and one of the two numbers must divide the other")
     first = leading[:-1]
     if hk == hv:
         return {"q": [*first, "(XY)"], "k": [*first, "X"], "v": [*first, "X"]}

@@ -217,14 +217,17 @@ def shifted_window_attention(query: Tensor, key: Tensor, value: Tensor, window_s
     if not 1 <= axes <= 3:
         raise ShapeError(f"query has the shape {tuple(query.shape)}; expected [B,X,H,D] with one to three axes X")
     _check({"key": key, "value": value}, query.dim(), f"query's {tuple(query.shape)}")
-    if query.shape != key.shape or key.shape[:-1] != value.shape[:-1]:
-        raise ShapeError(f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}: query and key must have the "
-                         "same shape, value the same but for the last axis")
+    if query.shape != key.shape:
+        raise ShapeError(f"query {tuple(query.shape)}, key {tuple(key.shape)}: query and key must have the same shape")
+    if key.shape[:-1] != value.shape[:-1]:
+        raise ShapeError(f"key {tuple(key.shape)}, value {tuple(value.shape)}: key and value must have the same shape but for the "
+                         "last axis")
     windows, shifts = _neighbors.per_axis(window_size, axes, "window_size"), _neighbors.per_axis(shift, axes, "shift", 0)
     for i, (n, window, moved) in enumerate(zip(query.shape[1:], windows, shifts)):
-        if n % window or moved >= window:
-            raise ShapeError(f"axis {i} has {n} positions, window_size={window}, shift={moved}; the window must divide the axis "
-                             "and exceed the shift")
+        if n % window:
+            raise ShapeError(f"axis {1 + i} of query has {n} positions; the window of {window} must divide them")
+        if moved >= window:
+            raise ShapeError(f"the shift along axis {1 + i} of query is {moved}; it must be less than the window, {window}")
     named = ["FqGrIs"[2 * i:2 * i + 2] for i in range(axes)], ["FkGlIm"[2 * i:2 * i + 2] for i in range(axes)]
     queries, keys = ("".join(letters) for letters in named)
     pairs = "" if relative_bias is None else "B" + queries[1::2] + keys[1::2]
@@ -411,7 +414,8 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, *, bias: Optional[
     kind, sigmoid_bias = _normalization(normalization, sigmoid_bias, query, return_lse)
     if isinstance(sigmoid_bias, Tensor):
         if relative_bias is not None:
-            raise UnsupportedError("relative_bias and a sigmoid_bias of heads at once are not supported; add it to the table")
+            raise UnsupportedError("relative_bias and a sigmoid_bias of shape [H] cannot be used together; add sigmoid_bias to the "
+                                   "table of relative_bias")
         added, sigmoid_bias = sigmoid_bias[:, None, None], 0.0
         bias = added if bias is None else _sdpa.as_sums(bias, query.dtype) + added
     bias = None if bias is None else _pairs(_sdpa.as_sums(bias, query.dtype), shape, "bias")
@@ -439,7 +443,7 @@ def _indexed(given: Sequence[Tensor], heads: int, queries: int, keys: int,
              dtype: torch.dtype) -> tuple[Tensor, Tensor, tuple[int, ...]]:
     """The table, the index and the relation of a relative bias."""
     if not isinstance(given, (tuple, list)) or len(given) != 2 or not all(isinstance(x, Tensor) for x in given):
-        raise ArgumentError("relative_bias must be a table and an index, two tensors, or None")
+        raise ArgumentError(f"relative_bias is of {type(given).__name__}; expected None or (table, index), two tensors")
     table, index = given
     if table.dim() != 2 or table.shape[1] != heads or table.shape[0] < 1 or not table.is_floating_point():
         raise ShapeError(f"the table of relative_bias is {table.dtype} {tuple(table.shape)}; expected real numbers "
@@ -465,9 +469,13 @@ def t5_buckets(queries: int, keys: int, bidirectional: bool = True, num_buckets:
     each, the others ranges that grow up to max_distance; bidirectional: half of them serve keys behind the query."""
     _sdpa.check_types(queries=queries, keys=keys, num_buckets=num_buckets, max_distance=max_distance)
     each = num_buckets // 2 if bidirectional else num_buckets
-    if queries < 1 or keys < 1 or each < 2 or max_distance <= each // 2:
-        raise ArgumentError(f"t5_buckets({queries}, {keys}, {bidirectional}, {num_buckets}, {max_distance}): the lengths must be "
-                            "at least 1, each direction needs two buckets or more, and max_distance must exceed half of them")
+    if queries < 1 or keys < 1:
+        raise ArgumentError(f"queries is {queries} and keys {keys}; both must be at least 1")
+    if each < 2:
+        raise ArgumentError(f"num_buckets is {num_buckets}; it must be at least {4 if bidirectional else 2}, two for each "
+                            "direction")
+    if max_distance <= each // 2:
+        raise ArgumentError(f"max_distance is {max_distance}; it must be above {each // 2}, half of the buckets of a direction")
     ahead = torch.arange(1 - queries, keys, device="cpu")
     distance = ahead.abs() if bidirectional else (-ahead).clamp(min=0)
     single = each // 2
@@ -480,7 +488,7 @@ def t5_buckets(queries: int, keys: int, bidirectional: bool = True, num_buckets:
 def _normalization(name: Any, sigmoid_bias: Any, query: Tensor, return_lse: bool) -> tuple[int, Any]:
     """The number of the normalization, and sigmoid_bias as a number, a tensor [H] or None."""
     if not isinstance(name, str) or name not in c.NORMALIZATIONS:
-        raise ArgumentError(f"normalization is {name!r}; {', '.join(c.NORMALIZATIONS)} are known")
+        raise ArgumentError(f"normalization is {name!r}; expected one of {', '.join(c.NORMALIZATIONS)}")
     if name != "sigmoid":
         if sigmoid_bias is not None:
             raise ArgumentError(f"sigmoid_bias needs normalization=\"sigmoid\"; the normalization is {name!r}")
@@ -489,12 +497,12 @@ def _normalization(name: Any, sigmoid_bias: Any, query: Tensor, return_lse: bool
     elif isinstance(sigmoid_bias, Tensor):
         heads = query.shape[1]
         if sigmoid_bias.shape != (heads,) or not sigmoid_bias.is_floating_point():
-            raise ShapeError(f"sigmoid_bias is {sigmoid_bias.dtype} {tuple(sigmoid_bias.shape)}; a number, or floating-point "
-                             f"numbers [H] = [{heads}], is wanted")
+            raise ShapeError(f"sigmoid_bias is {sigmoid_bias.dtype} {tuple(sigmoid_bias.shape)}; expected a number, or "
+                             f"floating-point numbers [H] = [{heads}]")
         sigmoid_bias = _sdpa.as_sums(sigmoid_bias, query.dtype)
     elif sigmoid_bias is not None:
         if not isinstance(sigmoid_bias, (int, float)) or not math.isfinite(sigmoid_bias):
-            raise ArgumentError(f"sigmoid_bias is {sigmoid_bias!r}; a finite number, a tensor [H] or None is wanted")
+            raise ArgumentError(f"sigmoid_bias is {sigmoid_bias!r}; expected a finite number, a tensor [H] or None")
         sigmoid_bias = float(sigmoid_bias)
     return c.NORMALIZATIONS[name], sigmoid_bias
 
@@ -570,8 +578,8 @@ def _corner(is_causal: Union[bool, str], queries: Tensor, keys: Tensor, banded: 
         return is_causal
     known = queries is keys or "meta" in (queries.device.type, keys.device.type)
     if banded and not known and (torch.compiler.is_compiling() or not torch.equal(queries, keys)):
-        raise ArgumentError("with is_causal=True or a window, different cu_seqlens_q and cu_seqlens_k need "
-                            "is_causal=\"top-left\" or \"bottom-right\" (flash-attn's)")
+        raise ArgumentError("cu_seqlens_q and cu_seqlens_k differ, so with is_causal=True or a window is_causal must be "
+                            "\"top-left\" or \"bottom-right\" (as in flash-attn)")
     return "top-left"
 
 
@@ -595,8 +603,8 @@ def varlen_attention(query: Tensor, key: Tensor, value: Tensor, cu_seqlens_q: Te
     heads, kv, divides = query.shape[1], key.shape[1], enable_gqa and key.shape[1] > 0 and query.shape[1] % key.shape[1] == 0
     if value.shape[1] != kv or (kv != heads and not divides):
         raise ShapeError(f"query has {heads} heads, key {kv} and value {value.shape[1]}; " + (
-            "key and value must have one number that divides that of query" if enable_gqa
-            else "all must have one number, or enable_gqa=True"))
+            "key and value must have the same number of heads, which must divide that of query" if enable_gqa
+            else "all must have the same number of heads, or enable_gqa=True"))
     q, k, v = [_engine.own_positions(x).transpose(0, 1).unsqueeze(0) for x in (query, key, value)]
     _sdpa._check(q, k, v, None, 0.0, False)
     offsets = []

@@ -40,8 +40,8 @@ _outside_graphs = _disable(_weighted_now)
 
 def refuse_watched(tensors: Sequence[Tensor]) -> None:
     if watched() or not all(map(_ops.plain, tensors)):
-        raise UnsupportedError("attn: weights are not supported in a graph, a mode or a transform, which would not see how they are "
-                               "computed; request them outside of it")
+        raise UnsupportedError("attn: attention weights cannot be requested in a graph, a mode or a transform of PyTorch; request them "
+                               "outside of it")
 
 
 def watched() -> bool:

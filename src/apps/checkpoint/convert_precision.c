@@ -163,8 +163,8 @@ static attn_status read(store *s, attn_model **model, const char *directory)
     attn_status status = attn__model_of_directory(model, s->context, directory);
     if (status == ATTN_OK && !attn_architecture_quantizes(attn_model_architecture(*model), s->precision))
         status = attn__fail(s->context, ATTN_ERROR_UNSUPPORTED,
-                            "%s: not every linear layer of \"%s\" can be stored as int8; store it as bf16", directory,
-                            attn_model_architecture(*model)->name);
+                            "%s: some linear layers of \"%s\" cannot be stored as int8; store the weights as bf16",
+                            directory, attn_model_architecture(*model)->name);
     return status == ATTN_OK ? attn_weights_read(&s->from, directory, &how, NULL, NULL) : status;
 }
 

@@ -200,8 +200,8 @@ static attn_status compare_sizes(attn_context *context, const attn_config *given
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
         int64_t found = attn_config_int(model, same[i][1], -1), said = attn_config_int(given, same[i][0], found);
         if (found >= 0 && said != found)
-            return attn__fail(context, ATTN_ERROR_SHAPE, "%s: \"%s\" is %lld, but the tensors have %lld", settings,
-                              same[i][0], (long long)said, (long long)found);
+            return attn__fail(context, ATTN_ERROR_SHAPE, "%s: \"%s\" is %lld, but the shapes of the tensors give %lld",
+                              settings, same[i][0], (long long)said, (long long)found);
     }
     const char *backbone = attn_config_text(model, "backbone", "");
     if (*backbone && !backbone_agrees(given, backbone, &key))

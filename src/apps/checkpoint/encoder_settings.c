@@ -157,8 +157,8 @@ static attn_status convert_modernbert(const conversion *c)
     attn_status status = CHECK(c, plain);
     if (status == ATTN_OK && period < 0)
         status = attn__fail(c->context, ATTN_ERROR_UNSUPPORTED,
-                            "%s: \"layer_types\" do not repeat; supported: the first block attends to all tokens, "
-                            "and every n-th after it",
+                            "%s: \"layer_types\" has no period; supported: full_attention in the first block and in "
+                            "every n-th block after it, and sliding_attention in the others",
                             c->settings);
     if (status == ATTN_OK && strcmp(hidden, head) != 0)
         status = attn__fail(

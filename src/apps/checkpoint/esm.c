@@ -76,8 +76,8 @@ static attn_status check_architecture(attn_context *context, const char *path, c
     if (!name && length > ending && strcmp(path + length - ending, regression_ending) == 0)
         return attn__fail(
             context, ATTN_ERROR_FORMAT,
-            "%s: the file has no args.arch: it holds the contact regression alone; the model is the other file, "
-            "without %s in its name",
+            "%s: the file has no args.arch, so it is the contact regression alone; give the model's file, whose name "
+            "has no %s",
             path, regression_ending);
     if (!name)
         return attn__fail(context, ATTN_ERROR_FORMAT, "%s: the file has no args.arch: it is not a checkpoint of ESM",

@@ -50,8 +50,8 @@ attn_status attn__product_check(attn_context *context, const char *settings, con
         return ATTN_OK;
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         use = strcmp(name, families[i].architecture) == 0 ? families[i].use : use;
-    return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: \"%.60s\" is not %s%s%s", settings, name, nouns[product],
-                      use ? "; it " : "", use ? use : "");
+    return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: the architecture \"%.60s\" is not %s%s%s", settings, name,
+                      nouns[product], use ? "; it " : "", use ? use : "");
 }
 
 /* A classifier of pictures has names of classes, or the settings of a model of pictures that counts them. */

@@ -174,7 +174,7 @@ static attn_status check_equal(const attn_translator *t, const attn_checkpoint *
         status = attn__fail(
             t->context, ATTN_ERROR_FORMAT,
             "%s: \"tie_word_embeddings\" is on, but the output layer's table and the decoder's embedding differ; "
-            "leave one of the two out",
+            "remove one of the two tensors",
             attn_checkpoint_path(weights));
     attn_tensor_destroy(a);
     attn_tensor_destroy(b);
@@ -226,7 +226,7 @@ static attn_status check_sines(const attn_translator *t, const attn_checkpoint *
     if (status == ATTN_OK && !same)
         return attn__fail(
             t->context, ATTN_ERROR_UNSUPPORTED,
-            "%s: \"%s\" does not hold the %lld x %lld sines and cosines of a MarianMT model's positions; other "
+            "%s: the tensor \"%s\" must have the %lld x %lld sines and cosines of MarianMT's positions; other "
             "positions are not supported",
             attn_checkpoint_path(weights), entry->name, (long long)t->max_tokens, (long long)width);
     return status;

@@ -87,8 +87,8 @@ static attn_status read_size(const reading *r, const char *key, int64_t *size)
     *size = json_integer_value(value);
     return json_is_integer(value) && *size >= 0 && *size <= INT32_MAX
                ? ATTN_OK
-               : attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"%s\" is missing or not a positive integer", r->file,
-                            key);
+               : attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"%s\" is %s", r->file, key,
+                            value ? "not an integer from 0 to 2147483647" : "missing");
 }
 
 static bool is_on(const json_t *from, const char *key)
@@ -104,7 +104,8 @@ static attn_status find_file(const reading *r, const char *key, size_t i, char *
 {
     const char *name = json_string_value(json_array_get(json_object_get(r->decoder, key), i));
     if (!name || !*name)
-        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"%s\" has no file number %zu", r->file, key, i + 1);
+        return attn__fail(r->context, ATTN_ERROR_FORMAT,
+                          "%s: element %zu of \"%s\" is missing, or not the name of a file", r->file, i + 1, key);
     return attn__path(r->context, path, r->directory, attn__path_last(name));
 }
 
@@ -118,7 +119,7 @@ static attn_status find_shortlist(reading *r)
         return ATTN_OK;
     if ((first && json_integer_value(first) < 1) || (best && json_integer_value(best) < 1))
         return attn__fail(r->context, ATTN_ERROR_FORMAT,
-                          "%s: \"shortlist\" must be a file and two numbers of at least 1", r->file);
+                          "%s: \"shortlist\" must be a list of a file and two integers of at least 1", r->file);
     r->archive->shortlist_first = json_integer_value(first);
     r->archive->shortlist_best = json_integer_value(best);
     return find_file(r, "shortlist", 0, r->archive->shortlist);
@@ -243,9 +244,10 @@ static attn_status read_model(reading *r)
     while (attn_checkpoint_at(weights, i, &entry) && strcmp(entry.name, "special:model.yml") != 0)
         i++;
     if (!attn_checkpoint_at(weights, i, &entry))
-        status = attn__fail(r->context, ATTN_ERROR_FORMAT,
-                            "%s: \"special:model.yml\" is missing, where Marian keeps a model's settings",
-                            r->archive->weights);
+        status =
+            attn__fail(r->context, ATTN_ERROR_FORMAT,
+                       "%s: the tensor \"special:model.yml\" is missing, in which Marian stores a model's settings",
+                       r->archive->weights);
     else if (entry.count > MOST_BYTES)
         status =
             attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: special:model.yml has %lld bytes; at most %d are supported",
@@ -331,8 +333,8 @@ static attn_status set_vocabularies(const reading *r, bool all)
     }
     if (status == ATTN_OK && all && n[0] != n[1])
         status = attn__fail(r->context, ATTN_ERROR_FORMAT,
-                            "%s: \"tied-embeddings-all\" needs vocabularies of one size, found %lld and %lld", r->file,
-                            (long long)n[0], (long long)n[1]);
+                            "%s: \"tied-embeddings-all\" needs vocabularies of the same size, found %lld and %lld",
+                            r->file, (long long)n[0], (long long)n[1]);
     /* <pad> gets the same id on both sides, because transformers requires it */
     int64_t pad = n[0] < n[1] ? n[0] : n[1];
     if (status == ATTN_OK)
@@ -350,7 +352,9 @@ static attn_status set_activation(const reading *r)
     for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
         if (strcmp(name, names[i][0]) == 0)
             return attn_config_set_text(r->config, "activation_function", names[i][1]);
-    return refuse(r, "transformer-ffn-activation", "expected swish, relu or gelu");
+    return attn__fail(r->context, ATTN_ERROR_UNSUPPORTED,
+                      "%s: \"transformer-ffn-activation\" is %.40s; expected swish, relu or gelu", r->file,
+                      name ? name : "not a text");
 }
 
 /* Sets the settings that have the same value for all models in this form. */

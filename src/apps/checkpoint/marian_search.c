@@ -163,8 +163,8 @@ static attn_status check_start(const attn_translator *t, const attn_config *how,
         return ATTN_OK;
     return attn__fail(
         t->context, ATTN_ERROR_UNSUPPORTED,
-        "%s: \"decoder_start_token_id\" is missing, so that decoding starts with \"bos_token_id\", %g; only <pad>, "
-        "%d, is supported",
+        "%s: \"decoder_start_token_id\" is missing, so decoding would start with \"bos_token_id\", %g; only a start "
+        "with <pad>, %d, is supported",
         path, bos, (int)start);
 }
 

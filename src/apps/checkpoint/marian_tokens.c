@@ -96,10 +96,15 @@ const char *attn__marian_named_token(const attn__marian_tokenizer *tokenizer, co
 /* Appends a token. If the list already has it, it only becomes special if it is `special`. */
 static attn_status add(adding *a, const char *text, int64_t id, const json_t *flags, bool special)
 {
-    if (!text || !*text || strlen(text) > UINT16_MAX || strpbrk(text, " \t\r\n"))
+    if (!text || !*text)
+        return attn__fail(a->context, ATTN_ERROR_UNSUPPORTED, "%s: an added token is empty", a->path);
+    if (strlen(text) > UINT16_MAX)
         return attn__fail(a->context, ATTN_ERROR_UNSUPPORTED,
-                          "%s: the added token \"%.60s\" is empty, longer than 65535 bytes or has a space", a->path,
-                          text ? text : "");
+                          "%s: the added token \"%.60s\" has %zu bytes; at most 65535 are supported", a->path, text,
+                          strlen(text));
+    if (strpbrk(text, " \t\r\n"))
+        return attn__fail(a->context, ATTN_ERROR_UNSUPPORTED,
+                          "%s: the added token \"%.60s\" has a space, which is not supported", a->path, text);
     if (is_set(flags, "single_word"))
         return attn__fail(a->context, ATTN_ERROR_UNSUPPORTED,
                           "%s: the added token \"%.60s\" has \"single_word\", which is not supported", a->path, text);
@@ -109,10 +114,14 @@ static attn_status add(adding *a, const char *text, int64_t id, const json_t *fl
             a->list[i].how.special = a->list[i].how.special || special;
             return ATTN_OK;
         }
-        if (same || (id >= 0 && a->list[i].id == id))
+        if (same)
             return attn__fail(a->context, ATTN_ERROR_FORMAT,
-                              "%s: the added token \"%.60s\" %" PRId64 " contradicts \"%.60s\" %" PRId64, a->path, text,
-                              id, a->list[i].text, a->list[i].id);
+                              "%s: the added token \"%.60s\" has two ids, %" PRId64 " and %" PRId64, a->path, text,
+                              a->list[i].id, id);
+        if (id >= 0 && a->list[i].id == id)
+            return attn__fail(a->context, ATTN_ERROR_FORMAT,
+                              "%s: the added tokens \"%.60s\" and \"%.60s\" have the same id, %" PRId64, a->path,
+                              a->list[i].text, text, id);
     }
     attn__marian_added *more = attn__grow(a->context, a->list, a->n, sizeof *more);
     if (!more)

@@ -56,23 +56,32 @@ static attn_status read_file(reading *r)
     return ATTN_OK;
 }
 
-static attn_status fail_piece(const reading *r, int64_t id)
+static attn_status fail_piece(const reading *r, int64_t id, const char *what)
 {
-    return attn__fail(r->context, ATTN_ERROR_FORMAT,
-                      "%s: id %" PRId64 ": the piece is empty, longer than 65535 bytes or a duplicate", r->path, id);
+    return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: the piece of id %" PRId64 " %s", r->path, id, what);
+}
+
+/* Checks that a piece is neither empty nor too long, and is text. */
+static attn_status check_piece(const reading *r, int64_t id, const char *piece, size_t length)
+{
+    const char *what = length == 0                ? "is empty"
+                       : length > UINT16_MAX      ? "is longer than 65535 bytes"
+                       : memchr(piece, 0, length) ? "has a zero byte"
+                                                  : NULL;
+    return what ? fail_piece(r, id, what) : ATTN_OK;
 }
 
 static attn_status place_piece(reading *r, const char *piece, const json_t *value)
 {
     json_int_t id = json_integer_value(value);
     if (!json_is_integer(value) || id < 0 || id >= r->n)
-        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"%.60s\": expected an id from 0 to %" PRId64, r->path,
-                          piece, r->n - 1);
+        return attn__fail(r->context, ATTN_ERROR_FORMAT,
+                          "%s: the id of \"%.60s\" must be an integer from 0 to %" PRId64, r->path, piece, r->n - 1);
     if (r->words[id].text)
         return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"%.60s\" and \"%.60s\" have the same id, %" PRId64,
                           r->path, r->words[id].text, piece, (int64_t)id);
-    if (!*piece || strlen(piece) > UINT16_MAX)
-        return fail_piece(r, id);
+    if (check_piece(r, id, piece, strlen(piece)) != ATTN_OK)
+        return ATTN_ERROR_FORMAT;
     r->words[id] = (attn__word){piece, (uint32_t)strlen(piece), 0};
     return ATTN_OK;
 }
@@ -83,8 +92,8 @@ static attn_status place_pieces(reading *r)
         size_t length;
         char kind;
         const char *piece = attn__subword_piece(r->pieces, i, &length, &kind);
-        if (length == 0 || length > UINT16_MAX || memchr(piece, 0, length))
-            return fail_piece(r, i);
+        if (check_piece(r, i, piece, length) != ATTN_OK)
+            return ATTN_ERROR_FORMAT;
         r->words[i] = (attn__word){piece, (uint32_t)length, 0};
     }
     return ATTN_OK;
@@ -96,8 +105,8 @@ static attn_status place_lines(reading *r)
     const char *line;
     size_t at = 0, length;
     for (int64_t i = 0; attn__next_line(r->bytes.data, r->bytes.size, &at, &line, &length); i++) {
-        if (length == 0 || length > UINT16_MAX || memchr(line, 0, length))
-            return fail_piece(r, i);
+        if (check_piece(r, i, line, length) != ATTN_OK)
+            return ATTN_ERROR_FORMAT;
         r->words[i] = (attn__word){line, (uint32_t)length, 0};
     }
     return ATTN_OK;
@@ -108,7 +117,7 @@ static attn_status check_twice(const reading *r, const attn_vocab *vocab)
 {
     for (int64_t i = 0; i < r->n; i++)
         if (attn__words_find(&vocab->words, r->words[i].text, r->words[i].length) != i)
-            return fail_piece(r, i);
+            return fail_piece(r, i, "is also that of another id");
     return ATTN_OK;
 }
 
@@ -157,11 +166,15 @@ static attn_status set_specials(const reading *r, attn_vocab *vocab, const attn_
     int32_t eos = attn__words_find(&vocab->words, last, strlen(last));
     if (unknown < 0)
         return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: the vocabulary has no piece %.60s", r->path, name);
-    if (pad < 0 || pad >= r->n || start < 0 || start >= r->n || end < 0 || end >= r->n)
-        return attn__fail(r->context, ATTN_ERROR_FORMAT,
-                          "%s: config.json gives pad_token_id %" PRId64 ", decoder_start_token_id %" PRId64
-                          " and eos_token_id %" PRId64 "; expected 0 to %" PRId64,
-                          r->path, pad, start, end, r->n - 1);
+    const struct {
+        const char *key;
+        int64_t id;
+    } special[] = {{"pad_token_id", pad}, {"decoder_start_token_id", start}, {"eos_token_id", end}};
+    for (size_t i = 0; i < sizeof special / sizeof *special; i++)
+        if (special[i].id < 0 || special[i].id >= r->n)
+            return attn__fail(r->context, ATTN_ERROR_FORMAT,
+                              "%s: %s in config.json is %" PRId64 "; expected 0 to %" PRId64, r->path, special[i].key,
+                              special[i].id, r->n - 1);
     if (eos >= 0 && eos != end)
         return attn__fail(r->context, ATTN_ERROR_UNSUPPORTED,
                           "%s: the tokenizer ends sentences with %.60s, id %" PRId32
@@ -227,12 +240,16 @@ static attn_status add_tokens(reading *r)
         }
         if (token->id == r->n)
             r->words[r->n++] = word;
-        const attn__word *there = &r->words[token->id < r->n ? token->id : 0];
+        if (token->id > r->n)
+            return attn__fail(r->context, ATTN_ERROR_FORMAT,
+                              "%s: the added token \"%.60s\" has the id %" PRId64 "; the next free id is %" PRId64,
+                              r->path, token->text, token->id, r->n);
+        const attn__word *there = &r->words[token->id];
         if (there->length != word.length || memcmp(there->text, word.text, word.length) != 0)
             return attn__fail(r->context, ATTN_ERROR_FORMAT,
-                              "%s: the added token \"%.60s\" has the id %" PRId64
-                              ", which another token has, or which is beyond the %" PRId64 " pieces",
-                              r->path, token->text, token->id, r->n);
+                              "%s: the added token \"%.60s\" has the id %" PRId64 ", which the token \"%.*s\" has",
+                              r->path, token->text, token->id, there->length < 60 ? (int)there->length : 60,
+                              there->text);
         r->added[kept++] = *token;
     }
     r->nadded = kept;

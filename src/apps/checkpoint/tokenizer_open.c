@@ -94,7 +94,7 @@ static attn_status add_special(attn__tokenizer *t, const char *name, const json_
         text = text ? text : usual[i];
         ids[i] = attn__trie_find(&t->model.trie, text, strlen(text));
         if (ids[i] < 0)
-            return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: the vocabulary has no \"%.60s\"", name, text);
+            return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: the vocabulary has no token \"%.60s\"", name, text);
         attn__added added = {.content = (char *)(uintptr_t)text, .size = strlen(text), .special = true};
         status = attn__tokenizer_add_added(t, name, &added);
     }

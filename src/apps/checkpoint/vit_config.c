@@ -82,9 +82,10 @@ attn_status attn__vit_heads(const attn__vit_config *v, int64_t width, int64_t *h
                ? ATTN_OK
                : attn__fail(
                      v->context, ATTN_ERROR_ARGUMENT,
-                     "%s: no tensor shows the number of heads, and no config.json beside it gives it: set --heads "
-                     "(num_heads). timm's own models have 3 for 192 channels, 6 for 384, 12 for 768 and 16 for more; "
-                     "these are %" PRId64 " channels",
+                     "%s: neither the tensors nor a config.json give the number of heads; set --heads (num_heads). The "
+                     "model has %" PRId64
+                     " channels; timm's own models have 3 heads for 192 channels, 6 for 384, 12 for "
+                     "768 and 16 for more",
                      v->is.path, width);
 }
 
@@ -105,9 +106,10 @@ static attn_status check_architecture(const attn__vit_config *v, const char *pat
 {
     for (size_t i = 0; i < sizeof named_forms / sizeof *named_forms; i++)
         if (strstr(name, named_forms[i][0]))
-            return attn__fail(v->context, ATTN_ERROR_UNSUPPORTED,
-                              "%s: the architecture \"%.80s\" has %s; only gelu and the class token are supported",
-                              path, name, named_forms[i][1]);
+            return attn__fail(
+                v->context, ATTN_ERROR_UNSUPPORTED,
+                "%s: the architecture \"%.80s\" has %s, which is not supported; gelu and a class token are", path, name,
+                named_forms[i][1]);
     return ATTN_OK;
 }
 
@@ -155,8 +157,8 @@ attn_status attn__vit_agrees(const attn__vit_config *v, const attn_config *model
         char a[48], b[48];
         bool both = attn__config_sides(model, same[i][1], found) && attn__config_sides(v->config, same[i][0], said);
         if (both && (said[0] != found[0] || said[1] != found[1]))
-            return attn__fail(v->context, ATTN_ERROR_SHAPE, "%s: \"%s\" is %s, but the tensors have %s", v->path,
-                              same[i][0], attn__sides_text(a, said), attn__sides_text(b, found));
+            return attn__fail(v->context, ATTN_ERROR_SHAPE, "%s: \"%s\" is %s, but the shapes of the tensors give %s",
+                              v->path, same[i][0], attn__sides_text(a, said), attn__sides_text(b, found));
     }
     if (!v->hugging_face)
         return timm_is_plain(v);
@@ -209,13 +211,18 @@ attn_status attn__vit_picture(const attn__vit_config *v, int64_t grid, int64_t s
 
 static attn_status check_pixels(const attn__vit_config *v, const attn__pixels *pixels)
 {
-    for (int i = 0; i < 3; i++)
-        if (!(pixels->mean[i] >= 0 && pixels->mean[i] <= 1 && pixels->std[i] >= 1e-6f && pixels->std[i] <= 1))
+    for (int i = 0; i < 3; i++) {
+        if (!(pixels->mean[i] >= 0 && pixels->mean[i] <= 1))
+            return attn__fail(v->context, ATTN_ERROR_UNSUPPORTED,
+                              "%s: the mean that is subtracted from pixels is %g; it must be 0 to 1; give --mean",
+                              v->is.path, (double)pixels->mean[i]);
+        if (!(pixels->std[i] >= 1e-6f && pixels->std[i] <= 1))
             return attn__fail(
                 v->context, ATTN_ERROR_UNSUPPORTED,
-                "%s: its pixels are scaled by (x - %g) / %g for x from 0 to 1; the mean must be from 0 to 1 and the "
-                "deviation above 0 and at most 1; give --mean and --std",
-                v->is.path, (double)pixels->mean[i], (double)pixels->std[i]);
+                "%s: the standard deviation by which pixels are divided is %g; it must be 1e-06 to 1; give "
+                "--std",
+                v->is.path, (double)pixels->std[i]);
+    }
     return ATTN_OK;
 }
 
@@ -255,10 +262,13 @@ static attn_status read_fitting(const attn__vit_config *v, const int64_t sides[2
     int64_t width = in_proportion ? shortest : length_of(p, "size", "width", 1);
     int64_t cut_height = length_of(p, "crop_size", "height", 0), cut_width = length_of(p, "crop_size", "width", 1);
     if (!attn_config_bool(p, "do_resize", true))
-        return cut ? refuse_fitting(v, "cuts the middle out of pictures that it does not resize") : ATTN_OK;
-    if (attn_config_real(p, "crop_pct", 0) > 0 || attn_config_real(p, "size.longest_edge", 0) > 0 ||
-        attn_config_bool(p, "do_pad", false))
-        return refuse_fitting(v, "has \"crop_pct\", \"longest_edge\" or \"do_pad\"");
+        return cut ? refuse_fitting(v, "crops pictures that it does not resize") : ATTN_OK;
+    if (attn_config_real(p, "crop_pct", 0) > 0)
+        return refuse_fitting(v, "has \"crop_pct\"");
+    if (attn_config_real(p, "size.longest_edge", 0) > 0)
+        return refuse_fitting(v, "has \"longest_edge\"");
+    if (attn_config_bool(p, "do_pad", false))
+        return refuse_fitting(v, "has \"do_pad\"");
     f->squash = !in_proportion;
     height = height ? height : sides[0];
     width = width ? width : sides[1];
@@ -299,8 +309,8 @@ attn_status attn__vit_pixels(const attn__vit_config *v, const int64_t sides[2], 
     if (strcmp(filter, "bilinear") != 0 && strcmp(filter, "bicubic") != 0)
         return attn__fail(
             v->context, ATTN_ERROR_UNSUPPORTED,
-            "%s: its pictures are resized by %.40s interpolation; only bilinear and bicubic are supported", v->is.path,
-            filter);
+            "%s: the model's pictures are resized by %.40s interpolation; only bilinear and bicubic are supported",
+            v->is.path, filter);
     attn_status status = prepared ? read_fitting(v, sides, &pixels->fitting) : ATTN_OK;
     return status == ATTN_OK ? check_pixels(v, pixels) : status;
 }

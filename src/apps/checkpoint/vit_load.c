@@ -52,8 +52,8 @@ static attn_status read_files(checkpoint *c)
         status = choose_names(c);
     if (status == ATTN_OK && c->beside->hugging_face && !attn_file_exists(c->beside->path))
         status = attn__fail(c->context, ATTN_ERROR_NOT_FOUND,
-                            "%s: config.json is needed beside it, for the number of heads, "
-                            "the norms' eps and the activation",
+                            "%s: the config.json of the model is missing, which gives the number of heads, the norms' "
+                            "eps and the activation",
                             c->path);
     return status == ATTN_OK
                ? attn_weights_read(&c->tensors, c->path, &(attn_weights_options){.names = c->names}, NULL, NULL)
@@ -64,6 +64,15 @@ static attn_status read_files(checkpoint *c)
 static attn_tensor *tensor_for(const checkpoint *c, const char *own)
 {
     return attn_named_find(&c->tensors, own);
+}
+
+static attn_status fail_axes(const checkpoint *c, const char *name, int axes)
+{
+    const attn_tensor *tensor = tensor_for(c, name);
+    if (!tensor)
+        return attn__fail(c->context, ATTN_ERROR_SHAPE, "%s: tensor %s is missing", c->path, name);
+    return attn__fail(c->context, ATTN_ERROR_SHAPE, "%s: tensor %s has %d axes; expected %d", c->path, name,
+                      attn_tensor_rank(tensor), axes);
 }
 
 /* --------------------------------------------------------------------------------------------- settings */
@@ -95,8 +104,7 @@ static attn_status measure(checkpoint *c, attn_config *config)
     attn_checkpoint_close(weights);
     for (int i = 0; status == ATTN_OK && needed[i].setting; i++)
         if (attn_config_int(config, needed[i].setting, 0) < 1)
-            status = attn__fail(c->context, ATTN_ERROR_SHAPE, "%s: tensor %s is missing, or does not have %d axes",
-                                c->path, needed[i].tensor, needed[i].axes);
+            status = fail_axes(c, needed[i].tensor, needed[i].axes);
     return status;
 }
 
@@ -104,8 +112,7 @@ static attn_status measure_patch(checkpoint *c)
 {
     const attn_tensor *weight = tensor_for(c, "patch_embedding.conv.weight");
     if (!weight || attn_tensor_rank(weight) != 4)
-        return attn__fail(c->context, ATTN_ERROR_SHAPE,
-                          "%s: tensor patch_embedding.conv.weight is missing, or does not have 4 axes", c->path);
+        return fail_axes(c, "patch_embedding.conv.weight", 4);
     for (int i = 0; i < 2; i++)
         c->patch[i] = attn_tensor_length(weight, 2 + i);
     return ATTN_OK;
@@ -129,22 +136,22 @@ static attn_status measure_grid(checkpoint *c, attn_config *config)
         return status;
     const attn_tensor *places = tensor_for(c, "pos_embedding");
     if (!places || attn_tensor_rank(places) != 3)
-        return attn__fail(c->context, ATTN_ERROR_SHAPE, "%s: tensor pos_embedding is missing, or does not have 3 axes",
-                          c->path);
+        return fail_axes(c, "pos_embedding", 3);
     int64_t patches = attn_tensor_length(places, 1) - 1;
     if (is_oblong(c, patches))
         return attn__config_set_sides(config, "patch_size", c->patch);
     if (c->patch[0] != c->patch[1])
         return attn__fail(c->context, ATTN_ERROR_SHAPE,
-                          "%s: the patches have %" PRId64 " x %" PRId64
-                          " pixels; a config.json must give the size of the pictures, so that they have %" PRId64
+                          "%s: the patches are not square (%" PRId64 " x %" PRId64
+                          " pixels), so a config.json must give the height and width of pictures with %" PRId64
                           " patches",
                           c->path, c->patch[0], c->patch[1], patches);
     c->grid[0] = c->grid[1] = (int64_t)sqrt((double)patches + 0.5);
     if (c->grid[0] < 1 || c->grid[0] * c->grid[1] != patches)
         return attn__fail(c->context, ATTN_ERROR_UNSUPPORTED,
                           "%s: the tensors have positions for %" PRId64
-                          " patches, which do not form a square; a config.json must give the sides of the pictures",
+                          " patches, which is not a square number, so a config.json must give the height and width of "
+                          "the pictures",
                           c->path, patches);
     return ATTN_OK;
 }
@@ -169,7 +176,8 @@ static attn_status choose(checkpoint *c, const attn_vit_options *o, attn_config 
     int64_t classes = attn_config_int(config, "num_classes", 0), heads = o->num_heads;
     c->has_head = classes > 0 && (!o->num_classes || o->num_classes == classes);
     if (classes < 1 && !o->num_classes)
-        return attn__fail(c->context, ATTN_ERROR_ARGUMENT, "%s has no classifier; num_classes adds a new one", c->path);
+        return attn__fail(c->context, ATTN_ERROR_ARGUMENT, "%s has no classifier; set num_classes to add a new one",
+                          c->path);
     attn_status status = attn__vit_agrees(c->beside, config);
     if (status == ATTN_OK && heads == 0)
         status = attn__vit_heads(c->beside, width, &heads);

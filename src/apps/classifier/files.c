@@ -130,12 +130,14 @@ static attn_status read_inputs(attn_classifier *c, const char *path)
     c->nclasses = names->n;
     int64_t side = c->pixels.fitting.side;
     if (side > 0 && (side < c->shape.width || side < c->shape.height))
-        return attn__fail(c->context, ATTN_ERROR_FORMAT, "%s: \"resize_to\" is %lld, less than the input's %lld x %lld",
-                          path, (long long)side, (long long)c->shape.width, (long long)c->shape.height);
-    if (c->shape.channels == 2 || c->nclasses < 1)
         return attn__fail(c->context, ATTN_ERROR_FORMAT,
-                          "%s: found %lld channels and %lld classes; expected 1 or 3 channels, and at least 1 class",
-                          path, (long long)c->shape.channels, (long long)c->nclasses);
+                          "%s: \"resize_to\" is %lld, less than a side of the input, %lld x %lld pixels", path,
+                          (long long)side, (long long)c->shape.width, (long long)c->shape.height);
+    if (c->shape.channels == 2)
+        return attn__fail(c->context, ATTN_ERROR_FORMAT, "%s: the input has 2 channels; expected 1 or 3", path);
+    if (c->nclasses < 1)
+        return attn__fail(c->context, ATTN_ERROR_FORMAT, "%s: \"class_names\" is empty; expected at least 1 class",
+                          path);
     return ATTN_OK;
 }
 

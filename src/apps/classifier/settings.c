@@ -122,9 +122,10 @@ static attn_status set_image_size(attn_config *config, attn_context *context, co
 {
     const attn_setting *key = key_of(a, "img_size");
     if (key && key->type == ATTN_CONFIG_TYPE_INT && shape.width != shape.height)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                          "images of %lld x %lld pixels are not square, which %s needs; --size resizes them",
-                          (long long)shape.width, (long long)shape.height, a->name);
+        return attn__fail(
+            context, ATTN_ERROR_UNSUPPORTED,
+            "images of %lld x %lld pixels are not square, but %s needs square images; --size resizes them",
+            (long long)shape.width, (long long)shape.height, a->name);
     return key ? attn__config_set_sides(config, key->name, (int64_t[]){shape.height, shape.width}) : ATTN_OK;
 }
 

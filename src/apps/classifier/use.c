@@ -125,12 +125,16 @@ static attn_status measure_set(attn_classifier *c, const attn_image_set *set, at
 
 static attn_status choose(attn_classifier *c, const attn__image_source *source, attn_split part, attn_image_set **set)
 {
+    static const char *const names[] = {[ATTN_SPLIT_ALL] = "all",
+                                        [ATTN_SPLIT_TRAIN] = "train",
+                                        [ATTN_SPLIT_VALID] = "valid",
+                                        [ATTN_SPLIT_TEST] = "test"};
     attn_image_set **train = part == ATTN_SPLIT_TRAIN ? set : NULL, **valid = part == ATTN_SPLIT_VALID ? set : NULL;
     attn_image_set **test = part == ATTN_SPLIT_TEST ? set : NULL;
     attn_status status = part == ATTN_SPLIT_ALL ? attn__image_source_whole(source, set)
                                                 : attn__image_source_split(source, c->config, train, valid, test);
     if (status == ATTN_OK && attn_image_set_size(*set) == 0)
-        status = attn__fail(c->context, ATTN_ERROR_ARGUMENT, "this part of the data has no images");
+        status = attn__fail(c->context, ATTN_ERROR_ARGUMENT, "the part \"%s\" of the data has no images", names[part]);
     return status;
 }
 
@@ -233,8 +237,9 @@ attn_status attn_classifier_classify(attn_classifier *c, const attn_image *image
 {
     ATTN__CALL(c->context);
     if (top < 1 || top > c->nclasses)
-        return attn__fail(c->context, ATTN_ERROR_ARGUMENT, "%lld classes are requested, but the model has %lld",
-                          (long long)top, (long long)c->nclasses);
+        return attn__fail(c->context, ATTN_ERROR_ARGUMENT,
+                          "top is %lld; it must be 1 to %lld, the number of the model's classes", (long long)top,
+                          (long long)c->nclasses);
     size_t size = (size_t)(c->shape.width * c->shape.height * c->shape.channels);
     attn_tape *tape;
     attn_status status = attn_tape_create(&tape, c->context);

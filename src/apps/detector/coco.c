@@ -84,10 +84,15 @@ static attn_status get_box(const place *at, attn__box *box)
     double sides[4];
     if (!value || !json_is_array(value))
         return fail_member(at, "bbox", "a list of 4 numbers", value);
+    char what[64];
+    snprintf(what, sizeof what, "bbox has %zu elements; expected 4 numbers", json_array_size(value));
+    if (json_array_size(value) != 4)
+        return fail_at(at, what, "");
     for (size_t i = 0; i < 4; i++) {
         const json_t *side = json_array_get(value, i);
-        if (!side || !json_is_number(side) || json_array_size(value) != 4)
-            return fail_at(at, "bbox must be a list of 4 numbers", "");
+        snprintf(what, sizeof what, "bbox[%zu] must be a number, not ", i);
+        if (!json_is_number(side))
+            return fail_at(at, what, kind_of(side));
         sides[i] = json_number_value(side);
     }
     *box = (attn__box){sides[0], sides[1], sides[2], sides[3]};
@@ -117,7 +122,9 @@ static attn_status get_side(const place *at, const char *key, int64_t *side)
     if (!json_object_get(at->object, key))
         return ATTN_OK;
     attn_status status = get_int(at, key, side);
-    return status != ATTN_OK || *side >= 0 ? status : fail_at(at, key, " must not be negative");
+    char what[64];
+    snprintf(what, sizeof what, "%s is %lld; it must not be negative", key, (long long)*side);
+    return status != ATTN_OK || *side >= 0 ? status : fail_at(at, what, "");
 }
 
 static attn_status add_image(attn__box_set *set, const place *at)
@@ -157,7 +164,9 @@ static attn_status get_crowd(const place *at, bool *crowd)
     attn_status status =
         !value || json_is_boolean(value) || json_is_null(value) ? ATTN_OK : get_int(at, "iscrowd", &number);
     *crowd = number == 1;
-    return status != ATTN_OK || number == 0 || number == 1 ? status : fail_at(at, "iscrowd must be 0 or 1", "");
+    char what[64];
+    snprintf(what, sizeof what, "iscrowd is %lld; it must be 0 or 1", (long long)number);
+    return status != ATTN_OK || number == 0 || number == 1 ? status : fail_at(at, what, "");
 }
 
 static attn_status add_annotation(attn__box_set *set, const place *at)

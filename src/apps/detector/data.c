@@ -83,7 +83,7 @@ static attn_status check_classes(const attn__boxed_data *data, const char *path)
         int64_t at = attn__box_set_category(set, its->id);
         if (at >= 0 && strcmp(set->categories[at].name, its->name) != 0)
             return attn__fail(data->context, ATTN_ERROR_FORMAT,
-                              "%s: class %lld is \"%.60s\", but \"%.60s\" in the training data", path,
+                              "%s: class %lld is named \"%.60s\", but the training data name it \"%.60s\"", path,
                               (long long)its->id, its->name, set->categories[at].name);
     }
     return ATTN_OK;
@@ -246,7 +246,7 @@ static char *path_of(const attn__boxed_data *data, const attn__boxed_part *part,
     if (image->file && part->folder)
         return path_in(data->context, part->folder, image->file);
     attn__fail(data->context, ATTN_ERROR_FORMAT, "the picture of id %lld has no %s", (long long)image->id,
-               image->file ? "folder; the setting images names it" : "file_name");
+               image->file ? "folder; set images to the folder of the pictures" : "file_name");
     return NULL;
 }
 
@@ -432,7 +432,7 @@ static attn_status check_image(attn__boxed_data *data, const attn__boxed_part *p
     attn_status status = attn__result_status(data->context, path);
     if (status == ATTN_OK && !attn_file_exists(path))
         status = attn__fail(data->context, ATTN_ERROR_NOT_FOUND,
-                            "%s: there is no such file; the setting images names the folder", path);
+                            "%s: there is no such file; set images to the folder of the pictures", path);
     if (status == ATTN_OK)
         status = complete_size(data, image, path);
     int64_t n = status == ATTN_OK ? count_objects(data, part, index) : 0;

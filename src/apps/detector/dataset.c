@@ -63,10 +63,11 @@ static attn_status find_in_yaml(char **found, attn_context *context, const char 
     if (status == ATTN_OK && text && *text) {
         *found = folder_of_entry(context, folder, json_string_value(json_object_get(root, "path")), text, &status);
         if (status == ATTN_OK && !*found)
-            status = attn__fail(context, ATTN_ERROR_NOT_FOUND, "%s: \"%s\": there is no %s", file, part, text);
+            status =
+                attn__fail(context, ATTN_ERROR_NOT_FOUND, "%s: \"%s\" is %s, which does not exist", file, part, text);
         else if (status == ATTN_OK && !attn__is_directory(*found))
             status = attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                                "%s: \"%s\": %s is not a folder; lists are not supported", file, part, text);
+                                "%s: \"%s\" is %s, which is not a folder; lists are not supported", file, part, text);
     }
     attn__free(context, folder);
     json_decref(root);

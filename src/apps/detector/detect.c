@@ -81,7 +81,10 @@ attn_status attn__found_of(attn_context *context, const attn_tensor *logits, con
         found[q].right = ((double)b[0] + (double)b[2] / 2) * w;
         found[q].bottom = ((double)b[1] + (double)b[3] / 2) * h;
         if (!isfinite(found[q].score + found[q].left + found[q].top + found[q].right + found[q].bottom))
-            return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "the model's outputs for this picture are not finite");
+            return attn__fail(
+                context, ATTN_ERROR_UNSUPPORTED,
+                "the model's outputs for this picture are not finite: the weights hold NaN, infinity or numbers "
+                "that are too large");
     }
     sort(found, queries);
     return ATTN_OK;

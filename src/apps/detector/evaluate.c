@@ -35,7 +35,7 @@ static attn_status find_all(attn__detections *found, const attn__box_set *set, c
         int64_t image = attn__box_set_image(set, d->image), category = attn__box_set_category(set, d->category);
         if (image < 0)
             return attn__fail(set->context, ATTN_ERROR_ARGUMENT,
-                              "detection %lld is of image %lld, which the annotations lack", (long long)i,
+                              "detection %lld is of image %lld, which is not in the annotations", (long long)i,
                               (long long)d->image);
         if (category < 0) {
             found->unknown = found->left_out++ ? found->unknown : d->category;
@@ -88,9 +88,14 @@ attn_status attn_coco_evaluate(attn_coco_result *result, attn_context *context, 
     attn__box_set *set = NULL;
     attn__detections found = {0};
     *result = (attn_coco_result){0};
-    if (n < 0 || (results && (n > 0 || detections)) || (!results && !detections && n > 0))
+    if (n < 0)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "n is %lld; the number of detections must not be negative",
+                          (long long)n);
+    if (results && (n > 0 || detections))
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "detections must be given either by a file of results or by an array");
+                          "a file of results and an array of detections are both given; give one of them");
+    if (!results && !detections && n > 0)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "n is %lld, but the array of detections is NULL", (long long)n);
     attn_status status = attn__boxes_read(&set, context, annotations, "val", NULL);
     if (status == ATTN_OK)
         status = results ? attn__coco_results_read(&found, set, results) : find_all(&found, set, detections, n);

@@ -78,7 +78,7 @@ attn_status attn__detector_read(const attn_config *config, attn_context *context
     *classes = (attn__classes){ids->n, ids->integers, names->texts};
     if (ids->n != outputs || names->n != outputs)
         return attn__fail(context, ATTN_ERROR_FORMAT,
-                          "%s: found %lld class_ids and %lld class_names; expected one of each for the %lld classes",
+                          "%s: found %lld class_ids and %lld class_names; expected %lld of each, one for each class",
                           path, (long long)ids->n, (long long)names->n, (long long)outputs);
     return ATTN_OK;
 }
@@ -136,8 +136,9 @@ static attn_status name_by_lines(naming *m, const char *path)
         n++;
     }
     if (status == ATTN_OK && n != m->n)
-        status = attn__fail(m->context, ATTN_ERROR_FORMAT, "%s: the file has %lld names, but the model %lld classes",
-                            path, (long long)n, (long long)m->n);
+        status =
+            attn__fail(m->context, ATTN_ERROR_FORMAT, "%s: the file has %lld names, but the model has %lld classes",
+                       path, (long long)n, (long long)m->n);
     return status;
 }
 
@@ -222,9 +223,14 @@ static attn_status detect_names(attn__identity *is, const char **names)
     *names = is->tensor_names;
     if (*names && strncmp(*names, "detr-", strlen("detr-")) == 0)
         return ATTN_OK;
+    if (*names)
+        return attn__fail(is->context, ATTN_ERROR_UNSUPPORTED,
+                          "%s: the tensors have the names of %s, and not those of DETR; a DETR with other names needs "
+                          "--names FILE",
+                          is->path, *names);
     return attn__fail(is->context, ATTN_ERROR_UNSUPPORTED,
-                      "%s: the tensor names are not those of a DETR%s%s; --names FILE renames tensors", is->path,
-                      *names ? " but those of the names file " : "", *names ? *names : "");
+                      "%s: the tensors do not have the names of DETR; a DETR with other names needs --names FILE",
+                      is->path);
 }
 
 /* Reads the classes and the view. A config.json of attn contains both. In other configs they may be missing. */
@@ -286,7 +292,7 @@ attn_status attn_detector_load(attn_detector **detector, attn_context *context, 
         return ATTN_ERROR_ARGUMENT;
     options = options ? options : &defaults;
     if (options->size < 0)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "a picture's short side of %lld pixels is negative",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "attn_detector_options: size is %lld; it must not be negative",
                           (long long)options->size);
     attn_detector *made = attn__alloc_zero(context, sizeof *made);
     if (!made)

@@ -38,7 +38,8 @@ static attn_status find_grid(drawing *w, int64_t places, const attn_image *prepa
         if (w->rows * w->cols == places)
             return ATTN_OK;
     }
-    return attn__fail(w->d->context, ATTN_ERROR_UNSUPPORTED, "%lld places do not form a grid over %lld x %lld pixels",
+    return attn__fail(w->d->context, ATTN_ERROR_UNSUPPORTED,
+                      "the attention maps have %lld positions, which do not form a grid over %lld x %lld pixels",
                       (long long)places, (long long)prepared->width, (long long)prepared->height);
 }
 
@@ -93,11 +94,14 @@ static attn_status draw_places(drawing *w, attn_plot_format format, attn_bytes *
 static attn_status choose(const drawing *w, int64_t blocks, int64_t heads, int64_t *block)
 {
     const attn_classifier_view *v = &w->view->view;
-    if (v->layer > blocks || v->head > heads)
-        return attn__fail(
-            w->d->context, ATTN_ERROR_ARGUMENT,
-            "block %lld or head %lld of the decoder does not exist: it has %lld blocks of %lld heads, counted from 1",
-            (long long)v->layer, (long long)v->head, (long long)blocks, (long long)heads);
+    if (v->layer > blocks)
+        return attn__fail(w->d->context, ATTN_ERROR_ARGUMENT,
+                          "block %lld of the decoder does not exist: there are %lld, counted from 1",
+                          (long long)v->layer, (long long)blocks);
+    if (v->head > heads)
+        return attn__fail(w->d->context, ATTN_ERROR_ARGUMENT,
+                          "head %lld of the decoder does not exist: there are %lld, counted from 1", (long long)v->head,
+                          (long long)heads);
     *block = v->layer > 0 ? v->layer - 1 : blocks - 1;
     return ATTN_OK;
 }
@@ -158,9 +162,10 @@ static attn_status draw_boxes(drawing *w, const attn_image *image, attn_plot_for
     attn_status status = choose(w, attn_tensor_length(weights, 0), heads, &block);
     most = most < MOST ? most : MOST;
     if (status == ATTN_OK && w->found[0].score < w->view->threshold)
-        status = attn__fail(w->d->context, ATTN_ERROR_ARGUMENT,
-                            "no box has a score of %g; the best is \"%.60s\" with %.3f: a lower --threshold shows it",
-                            w->view->threshold, w->d->classes.names[w->found[0].label], w->found[0].score);
+        status = attn__fail(
+            w->d->context, ATTN_ERROR_ARGUMENT,
+            "no box has a score of %g or more; the best box, \"%.60s\", has %.3f; lower --threshold to show it",
+            w->view->threshold, w->d->classes.names[w->found[0].label], w->found[0].score);
     if (status != ATTN_OK)
         return status;
     w->maps = attn__alloc_zero(w->d->context, attn__size_mul((size_t)(most * w->rows * w->cols), sizeof *w->maps));

@@ -198,7 +198,8 @@ static attn_status prepare_data(training *t)
     status = attn__run_check_data(run);
     if (status == ATTN_OK && attn_config_real(s, "label_smoothing", 0) > 0)
         status = attn__fail(run->context, ATTN_ERROR_ARGUMENT,
-                            "label_smoothing must be 0: the loss of boxes does not support it");
+                            "label_smoothing is %g; it must be 0, because the loss of boxes does not support smoothing",
+                            attn_config_real(s, "label_smoothing", 0));
     return status;
 }
 

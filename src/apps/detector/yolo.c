@@ -50,8 +50,8 @@ static bool parse_line(const char *line, values *v)
 
 static attn_status fail_line(const attn__input *text, int64_t number, const char *what, const char *line)
 {
-    return attn__fail(text->context, ATTN_ERROR_FORMAT, "%s:%lld: %s: \"%.60s\"", text->name, (long long)number, what,
-                      line);
+    return attn__fail(text->context, ATTN_ERROR_FORMAT, "%s:%lld: \"%.60s\": %s", text->name, (long long)number, line,
+                      what);
 }
 
 static attn_status add_line(attn__box_set *set, const attn__input *text, int64_t number, const char *line,
@@ -60,8 +60,8 @@ static attn_status add_line(attn__box_set *set, const attn__input *text, int64_t
     const double edge = 0.01; /* what rounding may add to the values, as in Ultralytics' reader */
     values v;
     if (!parse_line(line, &v))
-        return fail_line(text, number, "must be \"class cx cy width height\", or a class and the points of a polygon",
-                         line);
+        return fail_line(text, number,
+                         "the line must be \"class cx cy width height\", or a class and the points of a polygon", line);
     if (v.first[0] < 0 || v.first[0] >= MOST_CLASSES || v.first[0] != floor(v.first[0]))
         return fail_line(text, number, "the class must be an integer from 0", line);
     if (set->ncategories > 0 && v.first[0] >= (double)set->ncategories) {
@@ -73,8 +73,10 @@ static attn_status add_line(attn__box_set *set, const attn__input *text, int64_t
     bool polygon = v.n > 5;
     double width = v.first[3], height = v.first[4], x = v.first[1] - width / 2, y = v.first[2] - height / 2;
     bool inside = v.low[0] >= -edge && v.low[1] >= -edge && v.high[0] <= 1 + edge && v.high[1] <= 1 + edge;
-    if (!inside || (!polygon && (width < 0 || height < 0)))
-        return fail_line(text, number, "the box must be relative to the image, 0 to 1", line);
+    if (!inside)
+        return fail_line(text, number, "the box must lie in the image, from 0 to 1 of its width and height", line);
+    if (!polygon && (width < 0 || height < 0))
+        return fail_line(text, number, "the width and height of a box must not be negative", line);
     if (polygon) {
         x = v.low[0];
         y = v.low[1];
@@ -194,8 +196,11 @@ static attn_status find_folders(folders *f, attn_context *context, const char *p
 static attn_status add_name(attn__box_set *set, const char *path, const json_t *value)
 {
     if (!json_is_string(value))
-        return attn__fail(set->context, ATTN_ERROR_FORMAT, "%s: names[%lld] must be text", path,
-                          (long long)set->ncategories);
+        return attn__fail(set->context, ATTN_ERROR_FORMAT, "%s: names[%lld] must be text, not %s", path,
+                          (long long)set->ncategories,
+                          json_is_number(value)                           ? "a number"
+                          : json_is_array(value) || json_is_object(value) ? "a list or a mapping"
+                                                                          : "true, false or null");
     return attn__box_set_add_category(set, set->ncategories, json_string_value(value));
 }
 
@@ -205,13 +210,14 @@ static attn_status add_names(attn__box_set *set, const char *path, const json_t 
     attn_status status = ATTN_OK;
     size_t n = json_is_array(names) ? json_array_size(names) : json_object_size(names);
     if (n == 0)
-        return attn__fail(set->context, ATTN_ERROR_FORMAT, "%s: \"names\" must be the names of the classes", path);
+        return attn__fail(set->context, ATTN_ERROR_FORMAT,
+                          "%s: \"names\" must be a list or a mapping of the names of the classes", path);
     for (size_t i = 0; status == ATTN_OK && i < n; i++) {
         char key[24];
         snprintf(key, sizeof key, "%zu", i);
         const json_t *name = json_is_array(names) ? json_array_get(names, i) : json_object_get(names, key);
         status = name ? add_name(set, path, name)
-                      : attn__fail(set->context, ATTN_ERROR_FORMAT, "%s: \"names\" lacks class %zu", path, i);
+                      : attn__fail(set->context, ATTN_ERROR_FORMAT, "%s: \"names\" has no name for class %zu", path, i);
     }
     return status;
 }
@@ -381,8 +387,8 @@ static attn_status check_part(attn_context *context, const folders *f, const cha
         if (strcmp(folder, parts[i]) == 0)
             return attn__fail(
                 context, ATTN_ERROR_FORMAT,
-                "%s: the folder %s in it looks like a part of a data set; give the folder of one part, or "
-                "a data.yaml that names the parts",
+                "%s: the folder has a subfolder %s, which looks like a part of a data set; give the folder of one part, "
+                "or a data.yaml that names the parts",
                 f->images, folder);
     return ATTN_OK;
 }

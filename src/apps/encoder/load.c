@@ -137,7 +137,7 @@ static attn_status keep_directory(attn_encoder *encoder, const char *path)
     size_t size = strlen(path) + 1;
     if (size > sizeof encoder->directory)
         return attn__fail(encoder->context, ATTN_ERROR_ARGUMENT,
-                          "the path %.60s... has %zu bytes; at most %zu are supported", path, size - 1,
+                          "the path \"%.60s...\" has %zu bytes; at most %zu are supported", path, size - 1,
                           sizeof encoder->directory - 1);
     if (!attn_file_exists(path))
         return attn__fail(encoder->context, ATTN_ERROR_NOT_FOUND, "%s: there is no such file or directory", path);

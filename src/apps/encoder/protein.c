@@ -38,11 +38,10 @@ attn_status attn_encoder_contacts(attn_encoder *encoder, const attn_encoder_text
     attn__encoder_piece *pieces = NULL;
     int64_t n = 0, pairs = (protein->n - 2) * (protein->n - 2);
     if (!encoder->info.contacts)
-        return attn__fail(
-            context, ATTN_ERROR_UNSUPPORTED,
-            "%s: the model has no contact regression; of ESM-2's .pt it is a second file, whose name ends in "
-            "-contact-regression.pt",
-            encoder->directory);
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                          "%s: the model has no contact regression; ESM-2 has it in a second file, whose name ends in "
+                          "-contact-regression.pt",
+                          encoder->directory);
     attn_status status = attn__encoder_pieces(encoder, protein, 1, &pieces, &n);
     int32_t *ids = attn__alloc(context, attn__size_mul((size_t)protein->n, sizeof *ids));
     float *counts = n > 1 ? attn__alloc_zero(context, attn__size_mul((size_t)pairs, sizeof *counts)) : NULL;
@@ -106,8 +105,8 @@ attn_status attn_encoder_logits(attn_encoder *encoder, const attn_encoder_text *
     enum { TOGETHER = 2048 };
     ATTN__CALL(encoder->context);
     if (!encoder->info.masked_head || encoder->mask < 0)
-        return attn__fail(encoder->context, ATTN_ERROR_UNSUPPORTED, "%s: the model has no head of masked tokens",
-                          encoder->directory);
+        return attn__fail(encoder->context, ATTN_ERROR_UNSUPPORTED,
+                          "%s: the model has no head that predicts masked tokens", encoder->directory);
     for (int64_t i = 0; i < n; i++)
         if (places[i] < 0 || places[i] >= text->n)
             return attn__fail(encoder->context, ATTN_ERROR_ARGUMENT,

@@ -60,7 +60,7 @@ static attn_status read_pooling(attn_encoder *encoder, const char *folder)
     attn_status status = attn__settings_beside(&config, encoder->context, encoder->directory, name, path);
     if (status == ATTN_OK && !config)
         status = attn__fail(encoder->context, ATTN_ERROR_NOT_FOUND,
-                            "%s: modules.json names it, but there is no such file", path);
+                            "%s: there is no such file, but modules.json names it", path);
     if (status == ATTN_OK)
         status = take_pooling(encoder, config, path);
     attn_config_destroy(config);
@@ -80,12 +80,13 @@ static attn_status take_module(attn_encoder *encoder, const json_t *module, cons
     const char *type = json_string_value(json_object_get(module, "type"));
     const char *folder = json_string_value(json_object_get(module, "path"));
     if (!type || !folder)
-        return attn__fail(encoder->context, ATTN_ERROR_FORMAT, "%s: a module has no \"type\" or no \"path\"", path);
+        return attn__fail(encoder->context, ATTN_ERROR_FORMAT, "%s: a module has no \"%s\", a text", path,
+                          type ? "path" : "type");
     if (is_module(type, "Transformer"))
-        return !*folder
-                   ? ATTN_OK
-                   : attn__fail(encoder->context, ATTN_ERROR_UNSUPPORTED,
-                                "%s: the transformer is in the folder \"%.60s\": give that directory", path, folder);
+        return !*folder ? ATTN_OK
+                        : attn__fail(encoder->context, ATTN_ERROR_UNSUPPORTED,
+                                     "%s: the transformer is in the folder \"%.60s\"; give the path of this folder",
+                                     path, folder);
     if (is_module(type, "Pooling"))
         return read_pooling(encoder, folder);
     if (is_module(type, "Normalize")) {
@@ -132,7 +133,9 @@ attn_status attn__encoder_published(attn_encoder *encoder)
         if (encoder->lower_case)
             status = attn__fail(
                 encoder->context, ATTN_ERROR_UNSUPPORTED,
-                "%s: \"do_lower_case\" is true, which is not supported; the tokenizer must change the letters", path);
+                "%s: \"do_lower_case\" is true, which is not supported; only a tokenizer that changes letters to lower "
+                "case is supported",
+                path);
     }
     attn_config_destroy(config);
     return status == ATTN_OK ? attn__settings_beside(&encoder->prompts, encoder->context, encoder->directory,

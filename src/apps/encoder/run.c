@@ -315,10 +315,10 @@ attn_status attn_encoder_run(attn_encoder *encoder, const attn_encoder_text *tex
              .dim = encoder->info.dim,
              .pool = pool_of(encoder, &o),
              .vectors = vectors};
-    if ((unsigned)o.pool > ATTN_POOL_NONE || (unsigned)o.normalize > ATTN_NORMALIZE_NO)
-        return attn__fail(encoder->context, ATTN_ERROR_ARGUMENT,
-                          "attn_encoder_options: pool is %d and normalize %d; they must be 0 to %d and 0 to %d",
-                          (int)o.pool, (int)o.normalize, (int)ATTN_POOL_NONE, (int)ATTN_NORMALIZE_NO);
+    if (attn__check_choice(encoder->context, "attn_encoder_options: pool", (int)o.pool, ATTN_POOL_NONE) != ATTN_OK ||
+        attn__check_choice(encoder->context, "attn_encoder_options: normalize", (int)o.normalize, ATTN_NORMALIZE_NO) !=
+            ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     if (o.normalize == ATTN_NORMALIZE_OWN)
         o.normalize = encoder->info.normalize && r.pool != ATTN_POOL_NONE ? ATTN_NORMALIZE_YES : ATTN_NORMALIZE_NO;
     int64_t most = o.max_tokens > 0 ? attn__min(o.max_tokens, INT32_MAX / 2) : TOGETHER;

@@ -117,6 +117,10 @@ static attn_status measure_baseline(attn_generator *g, const attn_image_set *tra
 static attn_status measure_part(attn_generator *g, const attn__image_source *source, attn_split part,
                                 attn_generator_score *score)
 {
+    static const char *const names[] = {[ATTN_SPLIT_ALL] = "all",
+                                        [ATTN_SPLIT_TRAIN] = "train",
+                                        [ATTN_SPLIT_VALID] = "valid",
+                                        [ATTN_SPLIT_TEST] = "test"};
     attn_image_set *train = NULL, *valid = NULL, *test = NULL, *all = NULL;
     attn_status status = attn__image_source_split(source, g->config, &train, &valid, &test);
     if (status == ATTN_OK)
@@ -128,7 +132,8 @@ static attn_status measure_part(attn_generator *g, const attn__image_source *sou
                                                                : all;
         score->images = attn_image_set_size(set);
         if (score->images == 0)
-            status = attn__fail(g->context, ATTN_ERROR_ARGUMENT, "this part of the data has no images");
+            status =
+                attn__fail(g->context, ATTN_ERROR_ARGUMENT, "the part \"%s\" of the data has no images", names[part]);
         if (status == ATTN_OK)
             status = measure_baseline(g, train, set, score);
         if (status == ATTN_OK)

@@ -154,7 +154,8 @@ static attn_status draw_rest(attn_generator *g, attn_image *images, given_part g
 static attn_status check_given(const attn_generator *g, int64_t frames, int64_t rows)
 {
     if (frames < 1 || frames > g->shape.frames)
-        return attn__fail(g->context, ATTN_ERROR_ARGUMENT, "%lld frames are given, but the model's videos have %lld",
+        return attn__fail(g->context, ATTN_ERROR_ARGUMENT,
+                          "%lld frames are given; expected 1 to %lld, the frames of the model's videos",
                           (long long)frames, (long long)g->shape.frames);
     if (rows < 0 || rows > g->shape.height)
         return attn__fail(g->context, ATTN_ERROR_ARGUMENT,

@@ -92,14 +92,17 @@ static attn_status run_from(attn__run *run, const char *path)
     if (own.frames != shape.frames)
         status = attn__fail(run->context, ATTN_ERROR_SHAPE, "%s: the model has %lld frames, but the data have %lld",
                             path, (long long)own.frames, (long long)shape.frames);
-    else if (own.height != shape.height || own.width != shape.width || own.channels != shape.channels ||
-             levels != asked)
-        status = attn__fail(
-            run->context, ATTN_ERROR_SHAPE,
-            "%s: the model draws pictures of %lld x %lld pixels with %lld channels and %lld levels, but the data "
-            "have %lld x %lld, %lld and %lld",
-            path, (long long)own.height, (long long)own.width, (long long)own.channels, (long long)levels,
-            (long long)shape.height, (long long)shape.width, (long long)shape.channels, (long long)asked);
+    else if (own.height != shape.height || own.width != shape.width)
+        status =
+            attn__fail(run->context, ATTN_ERROR_SHAPE,
+                       "%s: the model draws pictures of %lld x %lld pixels, but the data have %lld x %lld", path,
+                       (long long)own.height, (long long)own.width, (long long)shape.height, (long long)shape.width);
+    else if (own.channels != shape.channels)
+        status = attn__fail(run->context, ATTN_ERROR_SHAPE, "%s: the model has %lld channels, but the data have %lld",
+                            path, (long long)own.channels, (long long)shape.channels);
+    else if (levels != asked)
+        status = attn__fail(run->context, ATTN_ERROR_SHAPE, "%s: the model has %lld levels, but levels is %lld", path,
+                            (long long)levels, (long long)asked);
     if (status == ATTN_OK)
         status = attn__run_copy_model(run, model, NULL, NULL);
     attn_generator_destroy(generator);

@@ -6,6 +6,7 @@
 
 #include "base/context.h"
 #include "base/rng.h"
+#include "tensor/tensor.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -151,6 +152,7 @@ static attn_status read_sample(const attn__clip *clip, const char *name, const a
 
 static attn_status check_array(const attn__clip *clip, const attn_tensor *array, const char *name, int64_t number)
 {
+    char shape[ATTN__SHAPE_TEXT];
     int rank = attn_tensor_rank(array);
     attn_dtype dtype = attn_tensor_dtype(array);
     if (rank != 4 && rank != 5)
@@ -167,10 +169,11 @@ static attn_status check_array(const attn__clip *clip, const attn_tensor *array,
             "%s: the array has %lld channels on axis %d; expected 1 or 3 in (videos, frames, channels, height, width)",
             name, (long long)channels, rank - 3);
     if (attn_tensor_size(array) == 0)
-        return attn__fail(clip->context, ATTN_ERROR_FORMAT, "%s: the array is empty", name);
+        return attn__fail(clip->context, ATTN_ERROR_FORMAT, "%s: the array is empty: its shape is %s", name,
+                          attn__shape_text(array, shape));
     if (number >= videos)
-        return attn__fail(clip->context, ATTN_ERROR_ARGUMENT, "%s: video %lld is requested, but there are %lld", name,
-                          (long long)number + 1, (long long)videos);
+        return attn__fail(clip->context, ATTN_ERROR_ARGUMENT, "%s: video %lld is requested, but the array has %lld",
+                          name, (long long)number + 1, (long long)videos);
     return ATTN_OK;
 }
 

@@ -164,10 +164,10 @@ static attn_status compare_classes(attn__image_source *s, const attn_entries *cl
         int order = !known ? 1 : !here ? -1 : strcmp(known, here);
         if (order < 0)
             return attn__fail(s->context, ATTN_ERROR_FORMAT,
-                              "%s: the class folder \"%.80s\" is missing, which the training part has", folder, known);
+                              "%s: the class folder \"%.80s\" of the training part is missing here", folder, known);
         if (order > 0)
-            return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s/%s: the training part has no such class", folder,
-                              here);
+            return attn__fail(s->context, ATTN_ERROR_FORMAT,
+                              "%s/%s: the training part has no class folder of this name", folder, here);
     }
     return ATTN_OK;
 }
@@ -180,8 +180,8 @@ static attn_status read_part(attn__image_source *s, const char *folder, const at
     attn_status status = classes_of(&classes, s->context, folder, wish->unlabelled && !wish->videos);
     if (status == ATTN_OK && classes.n == 0)
         status = attn__fail(s->context, ATTN_ERROR_FORMAT,
-                            wish->videos ? "%s: there are no folders of frames"
-                                         : "%s: there are no class folders; " KNOWN_FOLDERS,
+                            wish->videos ? "%s: the folder has no folders of frames"
+                                         : "%s: the folder has no class folders; " KNOWN_FOLDERS,
                             folder);
     if (status == ATTN_OK && s->nclasses > 0 && !wish->unlabelled)
         status = compare_classes(s, &classes, folder);
@@ -253,9 +253,8 @@ static attn_status refuse_alone(const attn__image_source *s, const char *path, c
     attn_entries inside = {0};
     attn_status status = classes_of(&inside, s->context, held, false);
     if (status == ATTN_OK && inside.n > 0)
-        status =
-            attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: there is %s/ with class folders, but no train/ beside it",
-                       path, attn__path_last(held));
+        status = attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: the folder has %s/ with class folders, but no train/",
+                            path, attn__path_last(held));
     attn_entries_free(s->context, &inside);
     return status;
 }

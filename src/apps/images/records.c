@@ -69,8 +69,9 @@ static attn_status name_classes(attn__image_source *s, const char *folder, const
     classes = classes > most ? classes : most;
     classes = classes > wish->nclasses ? classes : wish->nclasses;
     if (status == ATTN_OK && s->nclasses > 0 && s->nclasses < classes)
-        return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: there are %lld class names, but labels up to %lld",
-                          folder, (long long)s->nclasses, (long long)classes - 1);
+        return attn__fail(s->context, ATTN_ERROR_FORMAT,
+                          "%s: the data have %lld class names, but labels from 0 to %lld", folder,
+                          (long long)s->nclasses, (long long)classes - 1);
     for (int64_t i = 0; status == ATTN_OK && s->nclasses < classes; i++) {
         char text[24];
         int length = snprintf(text, sizeof text, "%lld", (long long)i);
@@ -143,7 +144,8 @@ static attn_status read_pair(attn__image_source *s, const char *path, const attn
     if (!image_name && !label_name)
         return ATTN_OK;
     if (!image_name || !label_name)
-        return attn__fail(s->context, ATTN_ERROR_NOT_FOUND, "%s: there is %s but no %s...", path,
+        return attn__fail(s->context, ATTN_ERROR_NOT_FOUND,
+                          "%s: the folder has %s, but no file whose name begins with %s", path,
                           image_name ? image_name : label_name, image_name ? labels : images);
     attn_status status = read_file(&i, s->context, path, image_name);
     if (status == ATTN_OK)

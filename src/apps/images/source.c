@@ -112,21 +112,24 @@ attn_status attn__image_source_add(attn__image_source *source, attn_image_set **
 static attn_status check_parts(const attn__image_source *s, const char *path)
 {
     if (!s->train || attn_image_set_size(s->train) == 0)
-        return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: no images to train on", path);
+        return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: the data have no images to train on", path);
     attn_image_shape a = attn_image_set_shape(s->train);
     if (!s->test)
         return ATTN_OK;
     attn_image_shape b = attn_image_set_shape(s->test);
     if (a.frames != b.frames)
         return attn__fail(s->context, ATTN_ERROR_FORMAT,
-                          "%s: videos for training have %lld frames, but those for testing have %lld", path,
+                          "%s: the videos for training have %lld frames, but the videos for testing have %lld", path,
                           (long long)a.frames, (long long)b.frames);
-    if (a.width != b.width || a.height != b.height || a.channels != b.channels)
+    if (a.width != b.width || a.height != b.height)
         return attn__fail(s->context, ATTN_ERROR_FORMAT,
-                          "%s: images for training have %lld x %lld pixels in %lld channels, those for testing "
-                          "%lld x %lld in %lld",
-                          path, (long long)a.width, (long long)a.height, (long long)a.channels, (long long)b.width,
-                          (long long)b.height, (long long)b.channels);
+                          "%s: the images for training have %lld x %lld pixels, but the images for testing have %lld x "
+                          "%lld",
+                          path, (long long)a.width, (long long)a.height, (long long)b.width, (long long)b.height);
+    if (a.channels != b.channels)
+        return attn__fail(s->context, ATTN_ERROR_FORMAT,
+                          "%s: the images for training have %lld channels, but the images for testing have %lld", path,
+                          (long long)a.channels, (long long)b.channels);
     return ATTN_OK;
 }
 
@@ -168,7 +171,7 @@ static attn_status read_folder(attn__image_source *source, const char *path, con
             wish->videos
                 ? "%s: there are no videos; expected folders of pictures, VIDEO/, or train/VIDEO/ and test/VIDEO/"
                 : "%s: there are no images: neither IDX files (train-images..., train-labels...), nor CIFAR's *.bin, "
-                  "nor folders of images, one a class",
+                  "nor folders of images, one for each class",
             path);
     attn_entries_free(source->context, &names);
     return status;

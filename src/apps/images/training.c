@@ -18,7 +18,8 @@ static attn_status read_size(const attn__run *run, int64_t sides[2])
 {
     attn_status status = attn__config_need_sides(sides, run->context, run->settings, "size", "");
     if (status == ATTN_OK && (sides[0] == 0) != (sides[1] == 0))
-        status = attn__fail(run->context, ATTN_ERROR_ARGUMENT, "size is %lld x %lld; allowed: 0, or both above 0",
+        status = attn__fail(run->context, ATTN_ERROR_ARGUMENT,
+                            "size is %lld x %lld; both sides must be above 0, or both 0 (the images keep their size)",
                             (long long)sides[0], (long long)sides[1]);
     return status;
 }
@@ -49,7 +50,7 @@ attn_status attn__image_training_read(attn__image_training *t, bool unlabelled, 
     if (status == ATTN_OK)
         status = attn__image_source_split(&t->source, run->settings, &t->train, &t->valid, &t->test);
     if (status == ATTN_OK && attn_image_set_size(t->train) == 0)
-        status = attn__fail(run->context, ATTN_ERROR_ARGUMENT, "no images are left for training out of %lld",
+        status = attn__fail(run->context, ATTN_ERROR_ARGUMENT, "none of the %lld images is left for training",
                             (long long)attn_image_set_size(t->source.train));
     if (status == ATTN_OK)
         t->shape = attn_image_set_shape(t->train);

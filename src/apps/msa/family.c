@@ -49,11 +49,11 @@ attn_status attn_msa_family_parse(attn_msa_family *family, attn_context *context
     if (ATTN__CHECK_RESERVED(context, options, attn_msa_family_options) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
     attn_msa_family_options o = options ? *options : (attn_msa_family_options){0};
-    if (o.depth < 0 || (int)o.choice < 0 || o.choice > ATTN_MSA_WEIGHTED)
-        return attn__fail(
-            context, ATTN_ERROR_ARGUMENT,
-            "attn_msa_family_options: depth is %lld and choice %d; depth must not be negative, and choice 0 to %d",
-            (long long)o.depth, (int)o.choice, (int)ATTN_MSA_WEIGHTED);
+    if (o.depth < 0)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "attn_msa_family_options: depth is %lld; it must not be negative", (long long)o.depth);
+    if (attn__check_choice(context, "attn_msa_family_options: choice", (int)o.choice, ATTN_MSA_WEIGHTED) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     const attn_alignment_options how = {.query_columns = o.query_columns};
     const attn_selection selection = {.depth = o.depth ? o.depth : DEPTH, .how = (attn_select)o.choice, .seed = o.seed};
     attn_status status = attn_alignment_parse(&all, context, text, size, name, &how);

@@ -19,9 +19,10 @@ static int64_t layer_at(const attn_msa *msa, const attn_msa_options *options, in
     layer += layer < 0 ? layers + 1 : 0;
     if (layer >= 0 && layer <= layers)
         return layer;
-    attn__fail(msa->context, ATTN_ERROR_ARGUMENT,
-               "the representation of layer %lld is requested; allowed: 0 to %lld, -%lld to -1",
-               (long long)options->layers[i], (long long)layers, (long long)layers + 1);
+    attn__fail(
+        msa->context, ATTN_ERROR_ARGUMENT,
+        "the representation of layer %lld is requested; allowed: 0 to %lld, or -%lld to -1, counted from the last",
+        (long long)options->layers[i], (long long)layers, (long long)layers + 1);
     return -1;
 }
 
@@ -127,9 +128,9 @@ static attn_status choose(const attn_msa *msa, const needs *n, attn_msa_cost *pl
     if (n->o->memory && plan->bytes > n->o->memory)
         return attn__fail(
             msa->context, ATTN_ERROR_ARGUMENT,
-            "%.0f x %.0f x %.0f tokens need %zu bytes of memory with max_tokens %lld, and %zu bytes with the smallest "
-            "max_tokens; the limit is %zu bytes",
-            n->batch, n->rows, n->cols, plan->bytes, (long long)plan->max_tokens, plan->smallest, n->o->memory);
+            "the limit of memory is %zu bytes, but %.0f x %.0f x %.0f tokens need %zu bytes with max_tokens %lld, and %zu "
+            "bytes with the smallest max_tokens",
+            n->o->memory, n->batch, n->rows, n->cols, plan->bytes, (long long)plan->max_tokens, plan->smallest);
     return ATTN_OK;
 }
 

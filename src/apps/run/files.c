@@ -314,7 +314,8 @@ attn_status attn__run_read_settings(attn__run *run)
         return status;
     const char *data = attn_config_text(run->stored, "data", NULL);
     if (!data || !attn_config_text(run->stored, "fingerprint", NULL))
-        return attn__fail(run->context, ATTN_ERROR_FORMAT, "%s: \"data\" or \"fingerprint\" is missing", path);
+        return attn__fail(run->context, ATTN_ERROR_FORMAT, "%s: \"%s\" is missing", path,
+                          data ? "fingerprint" : "data");
     bool in_memory = false;
     for (const char *const *name = run->kind->in_memory; name && *name; name++)
         in_memory = in_memory || strcmp(data, *name) == 0;
@@ -372,7 +373,7 @@ static attn_status restore_counters(attn__run *run, const attn_config *metadata,
 {
     const char *text = attn_config_text(metadata, "training", NULL);
     if (!text)
-        return attn__fail(run->context, ATTN_ERROR_FORMAT, "%s: its metadata have no \"training\"", path);
+        return attn__fail(run->context, ATTN_ERROR_FORMAT, "%s: the metadata have no \"training\"", path);
     attn_config *counters;
     attn_status status = attn_config_parse(&counters, run->context, text, strlen(text), path);
     if (status != ATTN_OK)
@@ -396,7 +397,7 @@ static attn_status check_settings(const attn__run *run, const attn_config *then,
                 path, key);
         if (!attn_config_value_equal(attn_config_get(then, key), now))
             return attn__fail(run->context, ATTN_ERROR_FORMAT,
-                              "%s: its setting \"%.60s\" differs from that of training.json", path, key);
+                              "%s: the setting \"%.60s\" differs from the same setting in training.json", path, key);
     }
     return ATTN_OK;
 }

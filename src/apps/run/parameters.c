@@ -114,7 +114,7 @@ attn_status attn__run_set_rates(const attn__run *run)
             r.factor = attn__real_of_text(equals + 1, &end);
         if (!(r.factor >= 0 && r.factor <= 1e6) || end != at + size)
             return attn__fail(run->context, ATTN_ERROR_ARGUMENT,
-                              "rates: \"%.*s\" is not PATTERN=X, X from 0 to a million times the rate",
+                              "rates: \"%.*s\" is not PATTERN=FACTOR with a factor from 0 to 1000000",
                               (int)(size < 200 ? size : 200), at);
         status = for_matching(run, "rates", at, (size_t)(equals - at), whole_name, set_rate, &r);
         at += size;
@@ -253,7 +253,8 @@ static attn_status make_adapters(attn__run *run)
                                 "lora_on: \"%s\" is not the weight of a linear layer", p->name);
         else if (!attn__run_lora_is_base(run, run->lora->items[i].parameter))
             status = attn__fail(run->context, ATTN_ERROR_ARGUMENT,
-                                "lora_on: \"%s\" is initialized anew or trained whole: it needs no adapter", p->name);
+                                "lora_on: \"%s\" needs no adapter, because it is initialized anew or trained whole",
+                                p->name);
     }
     for (int64_t i = 0; status == ATTN_OK && i < run->lora->n; i++)
         status = make_factors(run, &run->lora->items[i]);
@@ -266,13 +267,16 @@ attn_status attn__run_lora_begin(attn__run *run)
     bool asked = attn_config_get(run->settings, "lora") != NULL;
     for (int i = 0; !asked && i < 3; i++)
         if (attn_config_get(run->settings, with[i]))
-            return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "%s needs lora, the rank of the adapters", with[i]);
+            return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "the setting %s needs lora, the rank of the adapters",
+                              with[i]);
     if (!asked)
         return ATTN_OK;
     if (!attn_config_get(run->settings, "from"))
-        return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "lora needs from, the checkpoint to adapt");
+        return attn__fail(run->context, ATTN_ERROR_ARGUMENT,
+                          "the setting lora needs the setting from, the checkpoint to adapt");
     if (!attn_config_get(run->settings, "lora_on"))
-        return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "lora needs lora_on, the linear layers that get adapters");
+        return attn__fail(run->context, ATTN_ERROR_ARGUMENT,
+                          "the setting lora needs lora_on, the linear layers that get adapters");
     size_t n = (size_t)attn_model_parameters(run->model)->n;
     run->lora = attn__alloc_zero(run->context, sizeof *run->lora);
     if (!run->lora)

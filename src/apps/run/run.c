@@ -172,7 +172,8 @@ static attn_status choose_precision(attn__run *run)
     if (!attn_precision_find(&precision, attn_config_text(run->settings, "precision", "")))
         precision = run->resume ? ATTN_PRECISION_F32 : run->context->precision;
     if (precision == ATTN_PRECISION_INT8)
-        return attn__fail(run->context, ATTN_ERROR_UNSUPPORTED, "int8 has no gradients: train in f32 or bf16");
+        return attn__fail(run->context, ATTN_ERROR_UNSUPPORTED,
+                          "the precision int8 has no gradients; train in f32 or bf16");
     run->model->precision = precision;
     if (precision == ATTN_PRECISION_FMA)
         run->context->isa = attn__isa_without_amx(run->context->isa);
@@ -202,8 +203,8 @@ attn_status attn__run_refuse(const attn__run *run, const char *setting, const at
     const attn_config_value *given = run->given ? attn_config_get(run->given, setting) : NULL;
     if (!given || (its && attn_config_value_equal(given, its)))
         return ATTN_OK;
-    return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "%s: %s %s, so leave this setting out", setting,
-                      attn_config_text(run->settings, "from", ""), why);
+    return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "the setting %s is given, but %s %s; leave the setting out",
+                      setting, attn_config_text(run->settings, "from", ""), why);
 }
 
 /* Checks the settings that the caller gave, if the training starts from a checkpoint. A setting of the model must
@@ -285,7 +286,8 @@ static attn_status prepare(attn__run *run)
                              ? attn__run_read_settings(run)
                              : attn__keys_resolve(&run->settings, run->context, run->kind->keys, run->given, NULL);
     if (status == ATTN_OK && attn_config_get(run->settings, "names") && !attn_config_get(run->settings, "from"))
-        status = attn__fail(run->context, ATTN_ERROR_ARGUMENT, "names needs from, which gives a checkpoint");
+        status = attn__fail(run->context, ATTN_ERROR_ARGUMENT,
+                            "the setting names needs the setting from, which gives a checkpoint");
     if (status == ATTN_OK)
         status = check_needs(run);
     if (status == ATTN_OK)

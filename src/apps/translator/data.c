@@ -39,7 +39,7 @@ static attn_status split_pairs(training *t)
     if (status == ATTN_OK)
         status = filter(t);
     if (status == ATTN_OK && attn_pairs_size(t->train) == 0)
-        return attn__fail(t->run.context, ATTN_ERROR_ARGUMENT, "no pairs are left for training out of %lld",
+        return attn__fail(t->run.context, ATTN_ERROR_ARGUMENT, "none of the %lld pairs is left for training",
                           (long long)attn_pairs_size(t->all));
     return status;
 }
@@ -100,7 +100,7 @@ static attn_status parse_mix(const training *t, char **path, double *share)
     *share = equals ? attn__real_of_text(equals + 1, &end) : NAN;
     if (!equals || equals == text || !(*share > 0 && *share < 1) || *end)
         return attn__fail(t->run.context, ATTN_ERROR_ARGUMENT,
-                          "mix: \"%.200s\" is not FILE=SHARE, the share between 0 and 1 as 0.5", text);
+                          "mix: \"%.200s\" is not FILE=SHARE with a share between 0 and 1, such as 0.5", text);
     *path = attn__strdup(t->run.context, text);
     if (*path)
         (*path)[equals - text] = '\0';

@@ -125,7 +125,7 @@ static attn_status check_vocabularies(const attn_translator *t, const char *dire
     int64_t target = attn_config_int(t->config, "tgt_vocab_size", -1);
     if (source != attn_vocab_size(t->source) || target != attn_vocab_size(t->target))
         return attn__fail(t->context, ATTN_ERROR_FORMAT,
-                          "%s: its vocabularies have %lld and %lld tokens, but config.json gives %lld and %lld",
+                          "%s: the vocabularies have %lld and %lld tokens, but config.json gives %lld and %lld",
                           directory, (long long)attn_vocab_size(t->source), (long long)attn_vocab_size(t->target),
                           (long long)source, (long long)target);
     if (attn_vocab_special(t->target, ATTN_SPECIAL_BOS) < 0)

@@ -30,9 +30,9 @@ static attn_status take_vocabulary(const attn__translator_training *t, const cha
     for (size_t i = 0; i < sizeof making / sizeof *making && status == ATTN_OK; i++)
         status = attn__run_refuse(&t->run, making[i], NULL, why);
     if (status == ATTN_OK && attn__setting_compat(t->run.settings) != t->from->compat)
-        status = attn__fail(t->run.context, ATTN_ERROR_ARGUMENT, "%s: its compat is %s, but --compat is %s", path,
-                            t->from->compat == ATTN_COMPAT_D2L ? "d2l" : "none",
-                            attn_config_text(t->run.settings, "compat", "none"));
+        status = attn__fail(
+            t->run.context, ATTN_ERROR_ARGUMENT, "%s: the translator's compat is %s, but --compat is %s", path,
+            t->from->compat == ATTN_COMPAT_D2L ? "d2l" : "none", attn_config_text(t->run.settings, "compat", "none"));
     return status == ATTN_OK ? attn_config_set_text(t->run.settings, "vocabulary", its) : status;
 }
 
@@ -71,8 +71,8 @@ static attn_status take_settings(const attn__translator_training *t, const char 
         status = take_vocabulary(t, path);
     if (status == ATTN_OK && attn_config_int(settings, "max_tokens", 64) > longest)
         status = attn__fail(t->run.context, ATTN_ERROR_ARGUMENT,
-                            "%s takes %" PRId64 " tokens at most, not --max-tokens %" PRId64, path, longest,
-                            attn_config_int(settings, "max_tokens", 64));
+                            "--max-tokens is %" PRId64 ", but %s takes at most %" PRId64 " tokens",
+                            attn_config_int(settings, "max_tokens", 64), path, longest);
     if (status == ATTN_OK)
         status = take_kind(t);
     if (status == ATTN_OK)

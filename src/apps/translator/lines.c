@@ -125,11 +125,11 @@ static void take_forced(void *user, const char *token, size_t length)
         id == attn_vocab_special(vocab, ATTN_SPECIAL_EOS))
         b->status = attn__fail(
             b->t->context, ATTN_ERROR_ARGUMENT,
-            "line %lld: its translation cannot begin with \"%.*s\", which is not a word of the target vocabulary",
+            "line %lld: the translation cannot begin with \"%.*s\", which is not a word of the target vocabulary",
             (long long)s->line + 1, (int)(length < 64 ? length : 64), token);
     else if (s->nprefix == b->room)
         b->status = attn__fail(b->t->context, ATTN_ERROR_ARGUMENT,
-                               "line %lld: its translation cannot begin with more than %lld tokens",
+                               "line %lld: the given beginning of the translation has more than %lld tokens, the limit",
                                (long long)s->line + 1, (long long)b->room);
     else
         s->prefix[s->nprefix++] = id;

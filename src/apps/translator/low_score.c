@@ -100,7 +100,8 @@ attn_status attn__low_score_read(double *limit, attn_context *context, const cha
     if (value && (value->type == ATTN_CONFIG_TYPE_REAL || value->type == ATTN_CONFIG_TYPE_INT))
         *limit = value->real;
     else if (status == ATTN_OK)
-        status = attn__fail(context, ATTN_ERROR_FORMAT, "%s: \"%s\" is missing, or is not a number", path, key);
+        status =
+            attn__fail(context, ATTN_ERROR_FORMAT, "%s: \"%s\" is %s", path, key, value ? "not a number" : "missing");
     attn_config_destroy(config);
     return status;
 }

@@ -64,7 +64,7 @@ static attn_status check_given(const attn_translator *t, const attn_translator_o
     int64_t most = o->max_len > 0 && o->max_len < t->max_output ? o->max_len : t->max_output;
     if (o->min_len > most)
         return attn__fail(t->context, ATTN_ERROR_ARGUMENT,
-                          "at least %lld tokens of a translation are requested, but it may have at most %lld",
+                          "the minimum number of tokens is %lld, but a translation can have at most %lld",
                           (long long)o->min_len, (long long)most);
     return ATTN_OK;
 }

@@ -240,6 +240,22 @@ static attn_status add_kind(picture *p, const attn_named_list *weights, const ch
     return status;
 }
 
+static attn_status refuse_kinds(const picture *p, const attn_named_list *weights, unsigned kinds)
+{
+    static const char *const names[] = {"encoder", "decoder", "cross"};
+    static const unsigned bits[] = {ATTN_SHOW_ENCODER, ATTN_SHOW_DECODER, ATTN_SHOW_CROSS};
+    char asked[40] = "", has[40] = "", name[32];
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "%s.0", names[i]);
+        char *list = kinds & bits[i] ? asked : attn_named_find(weights, name) ? has : NULL;
+        if (list)
+            snprintf(list + strlen(list), sizeof asked - strlen(list), "%s%s", *list ? ", " : "", names[i]);
+    }
+    return attn__fail(p->t->context, ATTN_ERROR_ARGUMENT,
+                      "this model has no attention of the requested kinds (%s); it has: %s", asked,
+                      *has ? has : "none");
+}
+
 static attn_status add_all(picture *p, const attn_named_list *weights, unsigned kinds)
 {
     attn_status status = ATTN_OK;
@@ -249,9 +265,7 @@ static attn_status add_all(picture *p, const attn_named_list *weights, unsigned 
         status = add_kind(p, weights, "decoder", "Decoder self-attention", &p->said, &p->read, true);
     if (status == ATTN_OK && kinds & ATTN_SHOW_CROSS)
         status = add_kind(p, weights, "cross", "Encoder-decoder attention", &p->said, &p->source, false);
-    if (status == ATTN_OK && p->n == 0)
-        return attn__fail(p->t->context, ATTN_ERROR_ARGUMENT, "this model has no attention of the requested kinds");
-    return status;
+    return status == ATTN_OK && p->n == 0 ? refuse_kinds(p, weights, kinds) : status;
 }
 
 /* Makes the labels of the m tokens that the decoder produces, and of the m tokens that it reads for them. */

@@ -442,7 +442,7 @@ static attn_status check_options(const attn_translator *t, const attn_translator
     if (o->nbest > o->beam)
         return attn__fail(
             t->context, ATTN_ERROR_ARGUMENT,
-            "%lld translations of a line are requested, but the beam is %lld; it must be at least as large",
+            "%lld translations of a line are requested, but the beam is %lld; the beam must be at least as large",
             (long long)o->nbest, (long long)o->beam);
     if (o->mbr && o->beam < 2)
         return attn__fail(t->context, ATTN_ERROR_ARGUMENT, "mbr needs a beam of 2 or more; the beam is %lld",

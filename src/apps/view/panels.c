@@ -29,7 +29,8 @@ static attn_overlay *add_panel(drawing *d, const attn_image *picture, int64_t ro
 {
     if (d->n >= MOST_PANELS) {
         attn__fail(d->context, ATTN_ERROR_ARGUMENT,
-                   "there are more than %d panels, the limit; --layer and --head choose some", (int)MOST_PANELS);
+                   "the picture would have more than %d panels, the limit; --layer and --head choose some",
+                   (int)MOST_PANELS);
         return NULL;
     }
     float *map = attn__alloc_zero(d->context, attn__size_mul((size_t)(rows * cols), sizeof *map));
@@ -75,7 +76,8 @@ attn_status attn__view_check(const attn__attention *a, const attn_classifier_vie
     if (v->query_col < 0 || v->query_col > b->cols || (v->query_col == 0) != (v->query_row == 0))
         return refuse(a, "the query's column", v->query_col, b->cols);
     if (v->layer == 0 && v->head > 0 && b->before > 0)
-        return attn__fail(a->context, ATTN_ERROR_ARGUMENT, "a head belongs to one layer: give --layer, from 1 to %lld",
+        return attn__fail(a->context, ATTN_ERROR_ARGUMENT,
+                          "head %lld is given without a layer; give --layer, from 1 to %lld", (long long)v->head,
                           (long long)a->n);
     if (v->layer > 0 && b->blind)
         return attn__fail(a->context, ATTN_ERROR_ARGUMENT, "layer %lld: %s", (long long)v->layer, b->blind);

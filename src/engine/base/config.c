@@ -176,11 +176,13 @@ attn_status attn_config_set(attn_config *config, const char *key, const attn_con
     ATTN__CALL(config->context);
     if (!key || !*key)
         return attn__fail(config->context, ATTN_ERROR_ARGUMENT, "a setting has no name");
-    if (value->n < 0 || value->type < ATTN_CONFIG_TYPE_NULL || value->type > ATTN_CONFIG_TYPE_REALS)
-        return attn__fail(
-            config->context, ATTN_ERROR_ARGUMENT,
-            "setting \"%.80s\": type is %d and n %lld; type must be between %d and %d, and n not negative", key,
-            (int)value->type, (long long)value->n, (int)ATTN_CONFIG_TYPE_NULL, (int)ATTN_CONFIG_TYPE_REALS);
+    if (value->type < ATTN_CONFIG_TYPE_NULL || value->type > ATTN_CONFIG_TYPE_REALS)
+        return attn__fail(config->context, ATTN_ERROR_ARGUMENT,
+                          "setting \"%.80s\": type is %d; it must be between %d and %d", key, (int)value->type,
+                          (int)ATTN_CONFIG_TYPE_NULL, (int)ATTN_CONFIG_TYPE_REALS);
+    if (value->n < 0)
+        return attn__fail(config->context, ATTN_ERROR_ARGUMENT, "setting \"%.80s\": n is %lld; it must not be negative",
+                          key, (long long)value->n);
     attn_config_value copy;
     if (!copy_value(config->context, &copy, value))
         return ATTN_ERROR_MEMORY;

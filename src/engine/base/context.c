@@ -378,7 +378,8 @@ static attn_status check_options(const attn_context_options *o)
     /* Both functions must be given or none, because memory must be freed by the allocator that allocated it. */
     if (!o->allocator.alloc != !o->allocator.release)
         return attn__fail(NULL, ATTN_ERROR_ARGUMENT,
-                          "attn_context_create: the allocator must have both alloc and release");
+                          "attn_context_create: the allocator has %s, but %s is NULL; give both functions or none",
+                          o->allocator.alloc ? "alloc" : "release", o->allocator.alloc ? "release" : "alloc");
     if (o->threads < 0 || o->threads > ATTN__MAX_THREADS)
         return attn__fail(NULL, ATTN_ERROR_ARGUMENT, "attn_context_create: threads is %d; it must be 0 to %d",
                           o->threads, ATTN__MAX_THREADS);

@@ -225,9 +225,14 @@ static attn_status collect_members(const work *w, const attn_setting *key, attn_
         char name[128];
         snprintf(name, sizeof name, "%s.%lld", key->name, (long long)list.n);
         const attn_config_value *value = attn_config_get(w->given, name);
-        if (list.n == MOST || !value || !takes(ATTN_CONFIG_TYPE_REAL, value->type))
-            return attn__fail(w->context, w->options.refusal, "%s%s must be a number or a list of at most %d numbers",
-                              w->prefix, key->name, MOST);
+        if (list.n == MOST)
+            return attn__fail(w->context, w->options.refusal,
+                              "%s%s is a list of %lld; at most %d numbers are supported", w->prefix, key->name,
+                              (long long)members, MOST);
+        if (!value || !takes(ATTN_CONFIG_TYPE_REAL, value->type))
+            return attn__fail(w->context, w->options.refusal, "%s%s[%lld] %s; %s must be a number or a list of numbers",
+                              w->prefix, key->name, (long long)list.n, value ? "is not a number" : "is missing",
+                              key->name);
         numbers[list.n] = value->real;
     }
     attn_status status = *found ? check_value(w, key, &list) : ATTN_OK;

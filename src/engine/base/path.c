@@ -43,7 +43,8 @@ static attn_status check(attn_context *context, int length, const char *folder)
     return length >= 0 && length < ATTN__PATH
                ? ATTN_OK
                : attn__fail(context, ATTN_ERROR_ARGUMENT,
-                            "the path %.60s... is too long; at most %d bytes are supported", folder, ATTN__PATH - 1);
+                            "the path \"%.60s...\" has %d bytes; at most %d are supported", folder, length,
+                            ATTN__PATH - 1);
 }
 
 attn_status attn__path(attn_context *context, char *path, const char *folder, const char *name)

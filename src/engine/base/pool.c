@@ -261,7 +261,7 @@ attn_status attn_set_openmp(const attn_openmp *runtime)
                           : !runtime->max_threads ? "max_threads"
                                                   : "thread_number");
     if (!heed_forks())
-        return attn__fail(NULL, ATTN_ERROR_MEMORY, "out of memory: cannot register a handler of forks");
+        return attn__fail(NULL, ATTN_ERROR_MEMORY, "out of memory: cannot register a function to call after fork()");
     pthread_mutex_lock(&setting);
     const attn_openmp *kept = atomic_load(&forked) ? NULL : keep_runtime(runtime);
     if (kept)
@@ -272,7 +272,7 @@ attn_status attn_set_openmp(const attn_openmp *runtime)
                           atomic_load(&forked)
                               ? "this process was forked from one that used the runtime's threads, and so "
                                 "cannot use the runtime"
-                              : "at most 8 runtimes are supported");
+                              : "8 other runtimes were given before; at most 8 are supported");
     return ATTN_OK;
 }
 

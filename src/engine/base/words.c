@@ -68,9 +68,12 @@ attn_status attn__words_count(attn__words *words, const char *text, size_t lengt
         return ATTN_OK;
     }
     if (words->n == words->capacity) {
-        if (words->n > INT32_MAX / 4 || length > UINT32_MAX)
+        if (words->n > INT32_MAX / 4)
             return attn__fail(words->context, ATTN_ERROR_UNSUPPORTED,
-                              "at most %d different words of at most 2^32 - 1 bytes are supported", INT32_MAX / 4);
+                              "the text has too many different words; at most %d are supported", INT32_MAX / 4);
+        if (length > UINT32_MAX)
+            return attn__fail(words->context, ATTN_ERROR_UNSUPPORTED,
+                              "a word has %zu bytes; at most 2^32 - 1 are supported", length);
         attn_status status = resize(words, 2 * words->capacity);
         if (status != ATTN_OK)
             return status;

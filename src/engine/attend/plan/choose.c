@@ -291,7 +291,9 @@ static attn_status read_line(attn_context *context, const char *line, size_t len
             return attn__fail(context, ATTN_ERROR_FORMAT, "wisdom line %d: there is no solver '%s'", number, name);
         }
     }
-    return attn__fail(context, ATTN_ERROR_FORMAT, "wisdom line %d is not a signature and a solver", number);
+    return attn__fail(context, ATTN_ERROR_FORMAT,
+                      "wisdom line %d is \"%.*s\"; expected 16 hexadecimal digits and the name of a solver", number,
+                      length < sizeof copy ? (int)length : (int)sizeof copy, line);
 }
 
 attn_status attn_wisdom_import(attn_context *context, const char *text)
@@ -299,7 +301,8 @@ attn_status attn_wisdom_import(attn_context *context, const char *text)
     ATTN__CALL(context);
     size_t head = sizeof header - 1;
     if (strncmp(text, header, head) != 0)
-        return attn__fail(context, ATTN_ERROR_FORMAT, "wisdom line 1 is not 'attn-wisdom 2'");
+        return attn__fail(context, ATTN_ERROR_FORMAT, "wisdom line 1 is \"%.*s\"; expected \"attn-wisdom 2\"",
+                          (int)strcspn(text, "\n") < 60 ? (int)strcspn(text, "\n") : 60, text);
     attn_status status = ATTN_OK;
     int number = 2;
     for (const char *line = text + head; status == ATTN_OK && *line; number++) {
@@ -425,12 +428,21 @@ static const attn__solver *fastest(attn_context *context, const attn__canonical 
 
 /* --------------------------------------------------------------------------------------------- choice */
 
+static attn_status refuse_name(attn_context *context, const char *name)
+{
+    char known[400];
+    int used = 0;
+    for (int i = 0; i < SOLVERS && used < (int)sizeof known; i++)
+        used += snprintf(known + used, sizeof known - (size_t)used, "%s%s", i ? ", " : "", solvers[i]->name);
+    return attn__fail(context, ATTN_ERROR_ARGUMENT, "there is no solver '%.60s'; the solvers are: %s", name, known);
+}
+
 static attn_status choose_by_name(attn_plan *plan, const char *name)
 {
     plan->solver = solver_by_name(name);
     plan->how = "asked for";
     if (!plan->solver)
-        return attn__fail(plan->context, ATTN_ERROR_ARGUMENT, "there is no solver '%s'", name);
+        return refuse_name(plan->context, name);
     const char *refusal = refusal_of(plan->solver, &plan->canonical);
     if (refusal)
         return attn__fail(plan->context, ATTN_ERROR_UNSUPPORTED, "solver %s: %s", name, refusal);

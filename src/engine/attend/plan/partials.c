@@ -109,17 +109,21 @@ static void run_block(void *user, int64_t item, int thread)
 
 static attn_status check(attn_context *context, const attn_partials *s, int64_t *rows)
 {
+    static const char *const names[] = {"batch", "heads", "queries", "dim"};
     const int64_t sizes[] = {s->batch, s->heads, s->queries, s->dim};
     int64_t product = 1;
     bool fits = true;
     for (int i = 0; i < 4; i++) {
+        if (sizes[i] < 0)
+            return attn__fail(context, ATTN_ERROR_SHAPE, "partials: %s is %lld; it must not be negative", names[i],
+                              (long long)sizes[i]);
         *rows = product;
-        fits = fits && sizes[i] >= 0 && !__builtin_mul_overflow(product, sizes[i], &product);
+        fits = fits && !__builtin_mul_overflow(product, sizes[i], &product);
     }
     if (!fits || product > INT64_MAX / 8)
         return attn__fail(context, ATTN_ERROR_SHAPE,
-                          "partials: batch %lld, heads %lld, queries %lld and dim %lld must not be negative, "
-                          "and their product must be below 2^60",
+                          "partials: batch %lld * heads %lld * queries %lld * dim %lld is too large; the product must "
+                          "be below 2^60",
                           (long long)s->batch, (long long)s->heads, (long long)s->queries, (long long)s->dim);
     if (s->dtype != ATTN_F32 && s->dtype != ATTN_BF16 && s->dtype != ATTN_F64)
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
@@ -136,10 +140,10 @@ static attn_status check(attn_context *context, const attn_partials *s, int64_t 
     if (s->normalization == ATTN_NORMALIZATION_SIGMOID)
         return attn__fail(
             context, ATTN_ERROR_UNSUPPORTED,
-            "partials of sigmoid are not supported: they have no log-sum-exp; add the outputs of parts that have the same "
-            "sigmoid_bias");
+            "partials of sigmoid are not supported, because they have no log-sum-exp; compute each part with the same "
+            "sigmoid_bias and add the outputs");
     if ((unsigned)s->layout > ATTN_LAYOUT_BHTD)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "layout %d is neither BTHD nor BHTD", (int)s->layout);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "partials: layout %d is neither BTHD nor BHTD", (int)s->layout);
     return ATTN_OK;
 }
 

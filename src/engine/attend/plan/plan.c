@@ -215,13 +215,21 @@ static attn_status check_offsets_of(attn_context *context, const char *name, con
                                     int64_t longest, int64_t positions)
 {
     for (int64_t s = 0; s <= sequences; s++) {
-        int64_t length = s ? (int64_t)offsets[s] - offsets[s - 1] : 0;
-        if (offsets[s] < 0 || offsets[s] > positions || length < 0 || length > longest)
-            return attn__fail(
-                context, ATTN_ERROR_ARGUMENT,
-                "%s[%lld] is %d: offsets must not fall, nor pass the end of the %lld packed positions, nor grow "
-                "by more than the longest sequence, %lld",
-                name, (long long)s, (int)offsets[s], (long long)positions, (long long)longest);
+        int32_t before = s ? offsets[s - 1] : offsets[0];
+        int64_t length = (int64_t)offsets[s] - before;
+        if (offsets[s] < 0 || offsets[s] > positions)
+            return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                              "%s[%lld] is %d; offsets must be 0 to %lld, the number of packed positions", name,
+                              (long long)s, (int)offsets[s], (long long)positions);
+        if (length < 0)
+            return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                              "%s[%lld] is %d, less than the offset before it, %d; offsets must not decrease", name,
+                              (long long)s, (int)offsets[s], (int)before);
+        if (length > longest)
+            return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                              "%s[%lld] is %d and the offset before it %d, so the sequence between them has %lld "
+                              "positions; the problem allows at most %lld in a sequence",
+                              name, (long long)s, (int)offsets[s], (int)before, (long long)length, (long long)longest);
     }
     return ATTN_OK;
 }

@@ -56,8 +56,23 @@ static attn_status check_counts(attn_context *context, const attn_problem *p)
     return ATTN_OK;
 }
 
+static const char *normalization_name(const attn_problem *p)
+{
+    static const char *const names[] = {"softmax", "mean", "sum", "hardmax", "none", "sigmoid"};
+    return names[p->normalization];
+}
+
+static attn_status check_softmax(attn_context *context, const attn_problem *p, const char *needs)
+{
+    return p->normalization == ATTN_NORMALIZATION_SOFTMAX
+               ? ATTN_OK
+               : attn__fail(context, ATTN_ERROR_ARGUMENT, "%s the softmax normalization, but the normalization is %s",
+                            needs, normalization_name(p));
+}
+
 static attn_status check_numbers(attn_context *context, const attn_problem *p)
 {
+    char needs[48];
     if (!isfinite(p->scale))
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "scale %g is not finite", p->scale);
     if (!isfinite(p->width) || p->width < 0)
@@ -68,15 +83,15 @@ static attn_status check_numbers(attn_context *context, const attn_problem *p)
     if (!isfinite(p->mask_fill))
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "mask_fill %g is not finite (0 leaves masked keys out)",
                           p->mask_fill);
-    if (p->mask_fill != 0 && p->normalization != ATTN_NORMALIZATION_SOFTMAX)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "mask_fill needs the softmax normalization; the others leave masked keys out");
+    snprintf(needs, sizeof needs, "mask_fill (%g) needs", p->mask_fill);
+    if (p->mask_fill != 0 && check_softmax(context, p, needs) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     if (p->top_k < 0)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "top_k %lld is negative (0 keeps all keys)",
                           (long long)p->top_k);
-    if (p->top_k > 0 && p->normalization != ATTN_NORMALIZATION_SOFTMAX)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "top_k (%lld) needs the softmax normalization",
-                          (long long)p->top_k);
+    snprintf(needs, sizeof needs, "top_k (%lld) needs", (long long)p->top_k);
+    if (p->top_k > 0 && check_softmax(context, p, needs) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     if (!(p->dropout >= 0 && p->dropout < 1))
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "dropout %g: the probability must lie in [0, 1)", p->dropout);
     return ATTN_OK;
@@ -91,7 +106,9 @@ static attn_status check_sigmoid(attn_context *context, const attn_problem *p)
                           "sigmoid_bias is %g, but own_sigmoid_bias is false, so it would not be used",
                           p->sigmoid_bias);
     if (p->normalization != ATTN_NORMALIZATION_SIGMOID && p->own_sigmoid_bias)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "sigmoid_bias needs the sigmoid normalization");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "sigmoid_bias needs the sigmoid normalization, but the normalization is %s",
+                          normalization_name(p));
     if (p->normalization == ATTN_NORMALIZATION_SIGMOID && (p->flags & ATTN_WANT_LSE))
         return attn__fail(
             context, ATTN_ERROR_ARGUMENT,
@@ -108,16 +125,23 @@ static attn_status check_wishes(attn_context *context, const attn_problem *p)
                            ATTN_WITH_BF16_KEYS | ATTN_WANT_LSE | ATTN_WANT_WEIGHTS;
     if (p->flags & ~known)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "flags has unknown bits 0x%x", p->flags & ~known);
-    if ((p->flags & (ATTN_WITH_SINKS | ATTN_WITH_DLSE)) && p->normalization != ATTN_NORMALIZATION_SOFTMAX)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "sinks and dlse need the softmax normalization");
+    if ((p->flags & ATTN_WITH_SINKS) && check_softmax(context, p, "sinks need") != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
+    if ((p->flags & ATTN_WITH_DLSE) && check_softmax(context, p, "dlse needs") != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     if ((p->flags & ATTN_WITH_SINKS) && p->mask_fill != 0)
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "sinks and mask_fill (%g) cannot be used together",
                           p->mask_fill);
-    if ((p->flags & ATTN_WITH_BF16_KEYS) &&
-        (p->dtype != ATTN_F32 || p->direction != ATTN_DIRECTION_FORWARD || (p->flags & ATTN_WANT_WEIGHTS)))
-        return attn__fail(
-            context, ATTN_ERROR_UNSUPPORTED,
-            "bf16 keys and values are supported only in f32 problems, forward and without ATTN_WANT_WEIGHTS");
+    if ((p->flags & ATTN_WITH_BF16_KEYS) && p->dtype != ATTN_F32)
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                          "bf16 keys and values (ATTN_WITH_BF16_KEYS) need a problem of dtype f32, not %s",
+                          attn_dtype_name(p->dtype));
+    if ((p->flags & ATTN_WITH_BF16_KEYS) && p->direction != ATTN_DIRECTION_FORWARD)
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                          "bf16 keys and values (ATTN_WITH_BF16_KEYS) are not supported in a backward problem");
+    if ((p->flags & ATTN_WITH_BF16_KEYS) && (p->flags & ATTN_WANT_WEIGHTS))
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                          "bf16 keys and values (ATTN_WITH_BF16_KEYS) and ATTN_WANT_WEIGHTS cannot be used together");
     if (p->direction != ATTN_DIRECTION_BACKWARD && (p->flags & gradients))
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
                           "flags has ATTN_WANT_D... (0x%x), but the direction is ATTN_DIRECTION_FORWARD",
@@ -157,8 +181,8 @@ static attn_status check_moves(attn_context *context, const attn_problem *p, att
     if (still < 0 || single || !attn__operand_used(p, op))
         return ATTN_OK;
     return attn__fail(context, ATTN_ERROR_SHAPE,
-                      "dim %d (%s, length %lld): %s has no stride in this or another dim, so only its first element is "
-                      "read; set attn_dim.%s%s",
+                      "dim %d (%s, length %lld): %s has stride 0 in this dim and in every other, so only its first "
+                      "element is read; set attn_dim.%s%s",
                       still, attn__role_name(p->dims[still].role), (long long)p->dims[still].n,
                       attn__operand_table[op].name, attn__operand_table[op].name,
                       op == ATTN__OP_BIAS || op == ATTN__OP_MASK || op == ATTN__OP_BLOCKS
@@ -203,8 +227,7 @@ static attn_status check_dim(attn_context *context, const attn_problem *p, int i
         if (op >= ATTN__OP_DQ && !p->own_grad_strides)
             continue;
         return attn__fail(context, ATTN_ERROR_SHAPE,
-                          "dim %d (%s, length %lld): %s has stride %lld, but %s does not move "
-                          "along %s dims",
+                          "dim %d (%s, length %lld): the stride of %s is %lld; it must be 0, because %s has no %s dims",
                           i, attn__role_name(dim->role), (long long)dim->n, attn__operand_table[op].name,
                           (long long)stride, attn__operand_table[op].name, attn__role_name(dim->role));
     }
@@ -228,14 +251,19 @@ static int64_t or_one(int64_t x)
     return x ? x : 1;
 }
 
-static bool window_fits(const attn_problem *p, const attn_window *w)
+/* Returns what is too large in a window, or NULL. The limit keeps positions inside and outside of the axis far from
+ * overflow. */
+static const char *too_large(const attn_problem *p, const attn_window *w)
 {
-    /* The limit keeps positions inside and outside of the axis far from overflow. */
     const int64_t limit = INT64_MAX / 4;
     int64_t span, reach;
-    return !__builtin_mul_overflow(p->dims[w->query_dim].n, or_one(w->step), &span) && span < limit &&
-           !__builtin_mul_overflow(p->dims[w->key_dim].n, or_one(w->dilation), &reach) && reach < limit &&
-           w->offset > -limit && w->offset < limit && w->size < limit;
+    if (__builtin_mul_overflow(p->dims[w->query_dim].n, or_one(w->step), &span) || span >= limit)
+        return "queries * step";
+    if (__builtin_mul_overflow(p->dims[w->key_dim].n, or_one(w->dilation), &reach) || reach >= limit)
+        return "keys * dilation";
+    if (w->offset <= -limit || w->offset >= limit)
+        return "the magnitude of offset";
+    return w->size >= limit ? "size" : NULL;
 }
 
 static attn_status check_window(attn_context *context, const attn_problem *p, int i)
@@ -251,24 +279,25 @@ static attn_status check_window(attn_context *context, const attn_problem *p, in
     if ((unsigned)w->border > ATTN_BORDER_SHIFT)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "window %d: border is %d; it must be between 0 and %d", i,
                           (int)w->border, (int)ATTN_BORDER_SHIFT);
-    if (w->size < 0 || w->step < 0 || w->dilation < 0)
-        return attn__fail(context, ATTN_ERROR_SHAPE,
-                          "window %d: size %lld, step %lld and dilation %lld must not be negative", i,
-                          (long long)w->size, (long long)w->step, (long long)w->dilation);
-    if (!window_fits(p, w))
-        return attn__fail(
-            context, ATTN_ERROR_SHAPE,
-            "window %d: its positions overflow: queries * step, keys * dilation, offset and size must be below 2^61",
-            i);
+    const char *negative = w->size < 0 ? "size" : w->step < 0 ? "step" : w->dilation < 0 ? "dilation" : NULL;
+    if (negative)
+        return attn__fail(context, ATTN_ERROR_SHAPE, "window %d: %s is %lld; it must not be negative", i, negative,
+                          (long long)(w->size < 0   ? w->size
+                                      : w->step < 0 ? w->step
+                                                    : w->dilation));
+    const char *large = too_large(p, w);
+    if (large)
+        return attn__fail(context, ATTN_ERROR_SHAPE, "window %d: %s is too large; it must be below 2^61", i, large);
     int64_t taps = p->dims[w->key_dim].n, dilation = or_one(w->dilation);
     if (w->border == ATTN_BORDER_SHIFT && p->dims[w->query_dim].n > 0 && w->size < taps * dilation)
         return attn__fail(context, ATTN_ERROR_SHAPE,
-                          "window %d: %lld taps with dilation %lld do not fit inside %lld "
-                          "positions, so it cannot be shifted inwards (dim %d)",
-                          i, (long long)taps, (long long)dilation, (long long)w->size, w->key_dim);
+                          "window %d (key dim %d): %lld taps with dilation %lld need more than size = %lld positions; "
+                          "ATTN_BORDER_SHIFT needs taps * dilation <= size",
+                          i, w->key_dim, (long long)taps, (long long)dilation, (long long)w->size);
     for (int other = 0; other < i; other++)
         if (p->windows[other].key_dim == w->key_dim)
-            return attn__fail(context, ATTN_ERROR_ARGUMENT, "windows %d and %d both place the taps of dim %d", other, i,
+            return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                              "windows %d and %d both have key_dim %d; a KEY dim can have only one window", other, i,
                               w->key_dim);
     return ATTN_OK;
 }
@@ -291,22 +320,26 @@ static attn_status check_pair(attn_context *context, const attn_problem *p, int 
     const attn_window *w = attn__window_of(p, key_dim);
     if (w && w->query_dim != query_dim)
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "%s pairs key dim %d with query dim %d, but its window slides along "
-                          "query dim %d",
-                          what, key_dim, query_dim, w->query_dim);
+                          "%s pairs query dim %d with key dim %d, but the window of key dim %d slides along query "
+                          "dim %d",
+                          what, query_dim, key_dim, key_dim, w->query_dim);
     return ATTN_OK;
 }
 
 static attn_status check_pick(attn_context *context, const attn_problem *p, int i)
 {
     const attn_pick *pick = &p->picks[i];
-    if (pick->dim < 0 || pick->dim >= p->ndims ||
-        (p->dims[pick->dim].role != ATTN_ROLE_BATCH && p->dims[pick->dim].role != ATTN_ROLE_QUERY))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "pick %d: dim %d is not a BATCH or QUERY dim", i, pick->dim);
+    if (pick->dim < 0 || pick->dim >= p->ndims)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "pick %d names dim %d, but the problem has %d dims", i,
+                          pick->dim, p->ndims);
+    if (p->dims[pick->dim].role != ATTN_ROLE_BATCH && p->dims[pick->dim].role != ATTN_ROLE_QUERY)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "pick %d names dim %d, which is a %s dim; expected a BATCH or QUERY dim", i, pick->dim,
+                          attn__role_name(p->dims[pick->dim].role));
     for (int other = 0; other < i; other++)
         if (p->picks[other].dim == pick->dim)
-            return attn__fail(context, ATTN_ERROR_ARGUMENT, "picks %d and %d both choose along dim %d", other, i,
-                              pick->dim);
+            return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                              "picks %d and %d both name dim %d; a dim can have only one pick", other, i, pick->dim);
     if (pick->n < 0)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "pick %d: n is %lld; it must not be negative", i,
                           (long long)pick->n);
@@ -363,11 +396,16 @@ static attn_status check_packed_counts(attn_context *context, const attn_problem
         int64_t positions, longest;
     } sides[] = {{"queries", packed->queries, p->dims[packed->query_dim].n},
                  {"keys", packed->keys, p->dims[packed->key_dim].n}};
-    for (int i = 0; i < 2; i++)
-        if (sides[i].positions < 0 || sides[i].positions > INT32_MAX || sides[i].longest > INT32_MAX)
-            return attn__fail(context, ATTN_ERROR_SHAPE,
-                              "packed.%s is %lld and the longest sequence %lld: both must lie between 0 and 2^31 - 1",
-                              sides[i].name, (long long)sides[i].positions, (long long)sides[i].longest);
+    for (int i = 0; i < 2; i++) {
+        if (sides[i].positions < 0 || sides[i].positions > INT32_MAX)
+            return attn__fail(context, ATTN_ERROR_SHAPE, "packed.%s is %lld; it must be 0 to 2^31 - 1", sides[i].name,
+                              (long long)sides[i].positions);
+        if (sides[i].longest > INT32_MAX)
+            return attn__fail(
+                context, ATTN_ERROR_SHAPE,
+                "dim %d (packed %s): the longest sequence has %lld positions; at most 2^31 - 1 are supported",
+                i ? packed->key_dim : packed->query_dim, sides[i].name, (long long)sides[i].longest);
+    }
     return ATTN_OK;
 }
 
@@ -379,12 +417,12 @@ static attn_status check_packed_strides(attn_context *context, const attn_proble
     int64_t stride = attn__stride(&p->dims[packed->batch_dim], op);
     if (stride != 0)
         return attn__fail(context, ATTN_ERROR_SHAPE,
-                          "dim %d counts packed sequences: %s has stride %lld along it, but the offsets say where a "
-                          "sequence starts, and the stride must be 0",
+                          "dim %d (packed.batch_dim): the stride of %s is %lld; it must be 0, because the offsets say "
+                          "where each packed sequence starts",
                           packed->batch_dim, attn__operand_table[op].name, (long long)stride);
     if (attn__stride(&p->dims[along], op) == 0 && attn__operand_length(p, &p->dims[along], along, op) > 1)
         return attn__fail(context, ATTN_ERROR_SHAPE,
-                          "dim %d holds packed positions: %s must not have stride 0 along it", along,
+                          "dim %d (packed positions): the stride of %s is 0; it must be another number", along,
                           attn__operand_table[op].name);
     return ATTN_OK;
 }
@@ -467,13 +505,19 @@ static attn_status check_bias_index(attn_context *context, const attn_problem *p
         return attn__fail(context, ATTN_ERROR_SHAPE,
                           "bias_index.rows is %lld, but bias_index.row_stride is 0, so only the first row is read",
                           (long long)p->bias_index.rows);
-    if (!reach_fits(&p->bias_index) || !spread_fits(p))
-        return attn__fail(
-            context, ATTN_ERROR_SHAPE,
-            "the size of the bias that bias_index spreads out overflows: table and bias must have at most 2^57 elements");
+    if (!reach_fits(&p->bias_index))
+        return attn__fail(context, ATTN_ERROR_SHAPE,
+                          "bias_index: rows %lld * row_stride %lld is too large; a table of at most 2^57 elements is "
+                          "supported",
+                          (long long)p->bias_index.rows, (long long)p->bias_index.row_stride);
+    if (!spread_fits(p))
+        return attn__fail(context, ATTN_ERROR_SHAPE,
+                          "bias_index: the bias that is made from the table is too large; at most 2^57 elements are "
+                          "supported");
     if (p->direction == ATTN_DIRECTION_BACKWARD && (p->flags & ATTN_WANT_DBIAS) && p->accumulate)
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                          "dbias: accumulate is not supported where pairs share the rows of a table");
+                          "dbias: accumulate is not supported with bias_index, because pairs of a query and a key "
+                          "share rows of the table");
     return ATTN_OK;
 }
 
@@ -497,14 +541,16 @@ static attn_status check_table(attn_context *context, const attn_problem *p, int
     bool all = r->begin == 0 && r->end == 0;
     if (!all && (r->begin < 0 || r->begin > r->end || r->end > n))
         return attn__fail(context, ATTN_ERROR_SHAPE,
-                          "relative table %d serves channels %lld to %lld, which do not lie in a dim of length %lld", i,
-                          (long long)r->begin, (long long)r->end, (long long)n);
+                          "relative table %d: begin is %lld and end %lld; they must satisfy 0 <= begin <= end <= %lld, "
+                          "the number of channels",
+                          i, (long long)r->begin, (long long)r->end, (long long)n);
     for (int d = 0; d < p->ndims; d++) {
         attn_role role = p->dims[d].role;
         if (r->stride[d] != 0 && role != ATTN_ROLE_BATCH && role != attn__table_role(r))
             return attn__fail(context, ATTN_ERROR_SHAPE,
-                              "relative table %d has stride %lld along dim %d, but it does not move along %s dims", i,
-                              (long long)r->stride[d], d, attn__role_name(role));
+                              "relative table %d: the stride along dim %d is %lld; it must be 0, because the table has "
+                              "no %s dims",
+                              i, d, (long long)r->stride[d], attn__role_name(role));
     }
     return ATTN_OK;
 }
@@ -553,8 +599,8 @@ static attn_status check_reached_rows(attn_context *context, const attn_problem 
         low < 0 || high >= r->rows)
         return attn__fail(
             context, ATTN_ERROR_SHAPE,
-            "relative table %d has %lld rows, but the problem reads positions from %lld to %lld with offset %lld "
-            "(query dim %d, key dim %d)",
+            "relative table %d has %lld rows, but the problem reads the rows distance + offset for the distances %lld "
+            "to %lld and the offset %lld (query dim %d, key dim %d)",
             i, (long long)r->rows, (long long)reach.low, (long long)reach.high, (long long)r->offset, r->query_dim,
             r->key_dim);
     return ATTN_OK;
@@ -605,13 +651,15 @@ static attn_status check_reach(attn_context *context, const attn_problem *p, att
         int64_t n = attn__operand_length(p, &p->dims[i], i, op), stride = attn__stride(&p->dims[i], op);
         if (!stretch(&reach, n, stride))
             return attn__fail(context, ATTN_ERROR_SHAPE,
-                              "dim %d (length %lld): with its stride %lld the size of %s overflows", i, (long long)n,
-                              (long long)stride, attn__operand_table[op].name);
+                              "dim %d (length %lld): the stride of %s is %lld, so the size of %s overflows", i,
+                              (long long)n, attn__operand_table[op].name, (long long)stride,
+                              attn__operand_table[op].name);
     }
     int64_t size = (int64_t)attn_dtype_size(attn__operand_dtype(p, op));
     if (reach > most / size)
-        return attn__fail(context, ATTN_ERROR_SHAPE, "the bytes of %s overflow; at most 2^61 are supported",
-                          attn__operand_table[op].name);
+        return attn__fail(context, ATTN_ERROR_SHAPE,
+                          "%s spans %lld elements of %lld bytes; at most 2^61 bytes are supported",
+                          attn__operand_table[op].name, (long long)reach + 1, (long long)size);
     return ATTN_OK;
 }
 
@@ -642,9 +690,9 @@ static attn_status check_sizes(attn_context *context, const attn_problem *p)
     attn_status status = ATTN_OK;
     for (attn_role role = ATTN_ROLE_BATCH; status == ATTN_OK && role <= ATTN_ROLE_VALUE; role++)
         if (!product_fits(p, role, role))
-            status =
-                attn__fail(context, ATTN_ERROR_SHAPE, "the product of the %s dims overflows; at most 2^61 is supported",
-                           attn__role_name(role));
+            status = attn__fail(context, ATTN_ERROR_SHAPE,
+                                "the product of the lengths of the %s dims overflows; at most 2^61 is supported",
+                                attn__role_name(role));
     for (attn__operand op = 0; status == ATTN_OK && op < ATTN__OPERANDS; op++)
         /* If gradients have no strides of their own, their stride fields are not read, so they are not checked. */
         if (attn__operand_used(p, op) && (op < ATTN__OP_DQ || p->own_grad_strides))
@@ -810,16 +858,19 @@ static attn_status check_spans(attn_context *context, const attn_problem *p, con
         return ATTN_OK;
     int first = s->first, second = s->second;
     if (first < 0 || second < 0)
-        return attn__fail(context, ATTN_ERROR_SHAPE,
-                          "%s: by their strides rows of the table share elements of this output", name);
+        return attn__fail(
+            context, ATTN_ERROR_SHAPE,
+            "%s: rows of the table overlap, because of their strides; rows of an output must not share elements", name);
     if (first == second)
-        return attn__fail(context, ATTN_ERROR_SHAPE,
-                          "%s: the indices of dim %d (%s, length %lld) share elements of this output; its stride is 0",
-                          name, first, attn__role_name(p->dims[first].role), (long long)p->dims[first].n);
+        return attn__fail(
+            context, ATTN_ERROR_SHAPE,
+            "%s: the stride of dim %d (%s, length %lld) is 0; indices of an output must not share elements", name,
+            first, attn__role_name(p->dims[first].role), (long long)p->dims[first].n);
     return attn__fail(
         context, ATTN_ERROR_SHAPE,
-        "%s: by their strides dims %d (%s, length %lld) and %d (%s, length %lld) share elements of this output", name,
-        first, attn__role_name(p->dims[first].role), (long long)p->dims[first].n, second,
+        "%s: dims %d (%s, length %lld) and %d (%s, length %lld) overlap, because of their strides; indices of an output "
+        "must not share elements",
+        name, first, attn__role_name(p->dims[first].role), (long long)p->dims[first].n, second,
         attn__role_name(p->dims[second].role), (long long)p->dims[second].n);
 }
 
@@ -887,7 +938,8 @@ static attn_status check_bias_gradient(attn_context *context, const attn_problem
         return check_output(context, p, op, "dbias", true);
     if (p->accumulate)
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                          "dbias: accumulate is not supported where pairs of a query and a key share its elements");
+                          "dbias: accumulate is not supported where pairs of a query and a key share elements of "
+                          "dbias");
     for (int i = 0; i < p->ndims; i++) {
         int64_t stride = attn__stride(&p->dims[i], op);
         if (p->dims[i].role == ATTN_ROLE_BATCH && stride != 0)

@@ -124,7 +124,7 @@ static attn_status fill_axis(attn_problem *problem, const grammar_phrase *s)
     if (has(s, FEATURE_COL))
         along = 0;
     if (has(s, FEATURE_AXIS))
-        along = s->axis < s->nlengths ? s->axis : axis.rank; /* axis.rank is no axis, so the problem is refused */
+        along = s->axis;
     axis.axis = (int)along + first;
     return attn_problem_axis(problem, &axis);
 }
@@ -161,15 +161,11 @@ static attn_status phrase_form(attn_problem *problem, attn_context *context, con
         [FORM_HEADS] = fill_heads, [FORM_ADDITIVE] = fill_heads, [FORM_AXIS] = fill_axis,
         [FORM_TIED] = fill_tied,   [FORM_WINDOW] = fill_window,
     };
-    static const char *const reasons[FORM_FORMS] = {
-        [FORM_HEADS] = "the sizes are too large, or g does not divide h",
-        [FORM_ADDITIVE] = "the sizes are too large, or g does not divide h",
-        [FORM_AXIS] = "the sizes are too large, h does not divide c, or there is no such axis",
-        [FORM_TIED] = "the sizes are too large",
-        [FORM_WINDOW] = "the sizes are too large",
-    };
-    if (fillers[phrase->form](problem, phrase) != ATTN_OK)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s", reasons[phrase->form]);
+    if (phrase->form == FORM_AXIS && has(phrase, FEATURE_AXIS) && phrase->axis >= phrase->nlengths)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "axis=%lld: there is no such axis; the axes are 0 to %d",
+                          (long long)phrase->axis, phrase->nlengths - 1);
+    if (fillers[phrase->form](problem, phrase) != ATTN_OK) /* without a context */
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s", attn_context_error(NULL));
     if (phrase->form == FORM_ADDITIVE)
         problem->score = ATTN_SCORE_ADDITIVE;
     return ATTN_OK;
@@ -235,39 +231,45 @@ static void add_blocks(attn_problem *p, int64_t size)
     p->dims[query].blocks = attn__operand_length(p, &p->dims[key], key, ATTN__OP_BLOCKS);
 }
 
-static bool add_operands(attn_problem *p, const grammar_phrase *s)
+/* Returns the name of an operand that would be too large, or NULL. */
+static const char *add_operands(attn_problem *p, const grammar_phrase *s)
 {
     const int rows = ATTN__IN_BATCH | ATTN__IN_QUERY;
-    bool fits = true;
+    const char *large = NULL;
     if (has(s, FEATURE_BIAS) || has(s, FEATURE_BIASK)) {
-        fits = fits && lay(p, ATTN__OP_BIAS, ATTN__IN_KEY | (has(s, FEATURE_BIAS) ? rows : 0), false);
+        if (!lay(p, ATTN__OP_BIAS, ATTN__IN_KEY | (has(s, FEATURE_BIAS) ? rows : 0), false))
+            large = "bias";
         p->flags |= ATTN_WITH_BIAS;
     }
     bool buckets = has(s, FEATURE_BUCKETS);
     if (has(s, FEATURE_BIASD) || buckets) {
-        fits = fits && lay_distances(p, buckets ? s->buckets : 0);
+        if (!lay_distances(p, buckets ? s->buckets : 0))
+            large = "bias";
         p->flags |= ATTN_WITH_BIAS | (buckets ? ATTN_WITH_BIAS_INDEX : 0u);
     }
     if (has(s, FEATURE_MASK) || has(s, FEATURE_PAD)) {
         bool mask = has(s, FEATURE_MASK);
-        fits = fits && lay(p, ATTN__OP_MASK, ATTN__IN_KEY | (mask ? ATTN__IN_QUERY : 0), !mask);
+        if (!lay(p, ATTN__OP_MASK, ATTN__IN_KEY | (mask ? ATTN__IN_QUERY : 0), !mask))
+            large = "mask";
         p->flags |= ATTN_WITH_MASK;
     }
     if (has(s, FEATURE_BLOCKS))
         add_blocks(p, s->blocks);
     if (has(s, FEATURE_LENS) || has(s, FEATURE_LENSQ)) {
-        fits = fits && lay(p, ATTN__OP_LENS, has(s, FEATURE_LENSQ) ? ATTN__IN_QUERY : 0, true);
+        if (!lay(p, ATTN__OP_LENS, has(s, FEATURE_LENSQ) ? ATTN__IN_QUERY : 0, true))
+            large = "array of lengths";
         p->flags |= ATTN_WITH_LENS;
         p->lens_dim = attn__last_dim(p, ATTN_ROLE_KEY);
     }
     if (has(s, FEATURE_SINKS)) {
-        fits = fits && lay(p, ATTN__OP_SINKS, ATTN__IN_BATCH, false);
+        if (!lay(p, ATTN__OP_SINKS, ATTN__IN_BATCH, false))
+            large = "array of sinks";
         p->dims[0].sinks = 0;
         p->flags |= ATTN_WITH_SINKS;
     }
-    if (attn__score_of(p)->vectors > 0)
-        fits = fits && lay(p, ATTN__OP_W, ATTN__IN_CONTRACT, false);
-    return fits;
+    if (attn__score_of(p)->vectors > 0 && !lay(p, ATTN__OP_W, ATTN__IN_CONTRACT, false))
+        large = "vector w";
+    return large;
 }
 
 static void add_band(attn_problem *p, int64_t lo, int64_t hi)
@@ -371,8 +373,9 @@ static void want_gradients(attn_problem *p)
 static attn_status phrase_features(attn_problem *problem, attn_context *context, const grammar_phrase *phrase)
 {
     choose_kinds(problem, phrase);
-    if (!add_operands(problem, phrase))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the bias, mask or lengths of the problem would be too large");
+    const char *large = add_operands(problem, phrase);
+    if (large)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the size of the problem's %s overflows", large);
     add_bands(problem, phrase);
     if (has(phrase, FEATURE_REL) && add_relative(problem, context) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
@@ -495,7 +498,7 @@ static attn_status read_lengths(reader *r)
         s->nlengths++;
     } while (status == ATTN_OK && *r->at == 'x');
     if (status == ATTN_OK && s->nlengths < forms[s->form].lengths)
-        return refuse(r, "expected x and another length");
+        return refuse(r, "expected 'x' and another length");
     return status;
 }
 
@@ -507,8 +510,10 @@ static attn_status read_letter(reader *r)
         snprintf(why, sizeof why, "expected one of the letters %s, ':' or the end", forms[s->form].letters);
         return refuse(r, why);
     }
-    if (s->letter[letter - 'a'] >= 0)
-        return refuse(r, "this letter is given twice");
+    if (s->letter[letter - 'a'] >= 0) {
+        snprintf(why, sizeof why, "the letter %c is given twice", letter);
+        return refuse(r, why);
+    }
     r->at++;
     attn_status status = read_size(r, &s->letter[letter - 'a']);
     if (status != ATTN_OK || s->form != FORM_WINDOW || letter != 'w' || *r->at != 'x')
@@ -564,7 +569,7 @@ static attn_status read_range(reader *r)
     if (status != ATTN_OK)
         return status;
     if (strncmp(r->at, "..", 2) != 0)
-        return refuse(r, "expected a range, LO..HI");
+        return refuse(r, "expected a range such as -128..0");
     r->at += 2;
     return read_end(r, INT64_MAX, &r->phrase->hi);
 }
@@ -574,8 +579,11 @@ static attn_status read_value(reader *r, grammar_feature feature)
     grammar_phrase *s = r->phrase;
     if (!features[feature].value)
         return ATTN_OK;
-    if (*r->at != '=')
-        return refuse(r, "this feature needs a value: expected '='");
+    char why[80];
+    if (*r->at != '=') {
+        snprintf(why, sizeof why, "expected '=' and a value after %s", features[feature].name);
+        return refuse(r, why);
+    }
     r->at++;
     void *value = (char *)s + features[feature].at;
     if (features[feature].value == 'R')
@@ -587,7 +595,8 @@ static attn_status read_value(reader *r, grammar_feature feature)
     if (status != ATTN_OK || feature != FEATURE_DROPOUT || (s->dropout >= 0 && s->dropout < 1))
         return status;
     r->at = begin;
-    return refuse(r, "dropout must be at least 0 and less than 1");
+    snprintf(why, sizeof why, "dropout is %g; it must be at least 0 and less than 1", s->dropout);
+    return refuse(r, why);
 }
 
 static attn_status refuse_feature(const reader *r, size_t length)
@@ -606,8 +615,10 @@ static attn_status check_rivals(const reader *r, grammar_feature feature)
 {
     uint64_t bit = UINT64_C(1) << feature;
     char why[80];
-    if (r->phrase->features & bit)
-        return refuse(r, "this feature is given twice");
+    if (r->phrase->features & bit) {
+        snprintf(why, sizeof why, "%s is given twice", features[feature].name);
+        return refuse(r, why);
+    }
     for (size_t i = 0; i < sizeof rivals / sizeof *rivals; i++) {
         uint64_t other = r->phrase->features & rivals[i];
         if (!(rivals[i] & bit) || !other)
