@@ -84,8 +84,8 @@ static attn_status check_packed_size(attn_context *context, attn_precision preci
             attn_precision_name(precision));
     if (precision == ATTN_PRECISION_INT8 && !attn__int8_sums(k))
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                          "product: sums of %lld products of int8 do not fit in 32 bits; at most %d do", (long long)k,
-                          (int)ATTN__INT8_MOST_SUMMANDS);
+                          "product: k is %lld; in int8 it must be at most %d, so that the sums fit in 32 bits",
+                          (long long)k, (int)ATTN__INT8_MOST_SUMMANDS);
     return ATTN_OK;
 }
 
@@ -359,8 +359,8 @@ static attn_status check_packed(attn_context *context, const attn_product *p, in
                           "product: a packed matrix cannot be used for a batch of %lld", (long long)batch);
     if (w->k != p->k || w->n != p->n)
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "product: b is %lld x %lld, and the packed matrix %lld x %lld; they must be equal",
-                          (long long)p->k, (long long)p->n, (long long)w->k, (long long)w->n);
+                          "product: k x n is %lld x %lld, but the packed matrix is %lld x %lld", (long long)p->k,
+                          (long long)p->n, (long long)w->k, (long long)w->n);
     if (w->dtype != type_of(p->precision, p->c.dtype))
         return attn__fail(
             context, ATTN_ERROR_ARGUMENT,

@@ -47,11 +47,12 @@ attn_status attn_training_create(attn_training **training, attn_context *context
 {
     ATTN__CALL(context);
     *training = NULL;
-    if (options->epochs < 0 || !(options->schedule.peak > 0))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "training: %lld epochs at rate %g; epochs must not be negative and "
-                          "the rate must be positive",
-                          (long long)options->epochs, options->schedule.peak);
+    if (options->epochs < 0)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "training: epochs is %lld; it must not be negative",
+                          (long long)options->epochs);
+    if (!(options->schedule.peak > 0))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "training: the rate is %g; it must be above 0",
+                          options->schedule.peak);
     attn_status status =
         attn__check_choice(context, "the kind of schedule", (int)options->schedule.kind, ATTN_SCHEDULE_STEP);
     if (status != ATTN_OK)
