@@ -186,7 +186,7 @@ static void wrong_prefixes_are_refused(void **state)
     } cases[] = {{1, 3, "its given beginning has 3 tokens"},
                  {1, -1, "its given beginning has -1 tokens"},
                  {V, 1, "its given beginning has the token 4, which"},
-                 {EOS, 1, "its given beginning has the end token, 0"},
+                 {EOS, 1, "its given beginning contains the end token, 0"},
                  {-1, 1, "its given beginning has the token -1, which"}};
     attn_context *context = *state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -438,7 +438,7 @@ static void wrong_inputs_are_refused_in_words(void **state)
         {{"vit",
           "{\"img_size\": [8, 16], \"patch_size\": 4, \"num_hiddens\": 4, \"num_heads\": 2, \"num_blks\": 1}",
           {{"x", {1, 3, 16, 8}, NULL}}},
-         "vit: the images have 16 x 8 pixels, but img_size is [8, 16] (interpolate_positions=true would fit them)"},
+         "vit: the images have 16 x 8 pixels, but img_size is [8, 16]; interpolate_positions=true would fit the positions"},
         {{"sine-position-encoding", "{}", {{"x", {2, 3, 4}, NULL}}}, "positions: expected x (b,c,h,w), found 3 axes"},
         {{"nadaraya-watson", "{}", {{"x_train", {5, 3, 1}, NULL}, {"y_train", {5}, NULL}, {"x_val", {4, 3}, NULL}}},
          "x_train: expected a vector or a matrix, found 3 axes"},

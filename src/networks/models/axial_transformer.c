@@ -289,7 +289,8 @@ const attn__axial_transformer *attn__axial_transformer_of(const attn_model *mode
     extern const attn__kind attn__kind_axial_transformer;
     if (model->kind == &attn__kind_axial_transformer)
         return model->self;
-    attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s is not a distribution over images; expected axial-transformer",
+    attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+               "the architecture %s gives no distribution of images; expected axial-transformer",
                model->kind->about.name);
     return NULL;
 }

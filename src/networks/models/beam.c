@@ -61,7 +61,7 @@ static attn_status check_prefixes(const attn__beam *beam, int64_t vocabulary)
             }
             if (token == o->eos) {
                 return attn__fail(beam->context, ATTN_ERROR_ARGUMENT,
-                                  "sentence %lld: its given beginning has the end token, %d", number(beam, i),
+                                  "sentence %lld: its given beginning contains the end token, %d", number(beam, i),
                                   (int)token);
             }
         }

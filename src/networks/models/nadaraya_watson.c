@@ -122,7 +122,7 @@ static attn_tensor *treat_empty(const attn__call *call, const regression *r, att
         if (strcmp(empties[r->empty], "error") == 0) {
             attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT,
                        "no training point is within reach of x_val[%" PRId64 "] (kernel %s, sigma %s); set a larger "
-                       "sigma, or empty to nan or zero",
+                       "sigma, or set empty=nan or empty=zero",
                        i, kernels[r->kernel], width);
             return NULL;
         }

@@ -141,8 +141,8 @@ static int stages_of(stage stages[ATTN__RESNET_STAGES], attn_nn_builder *builder
     }
     if (list && width->n != n) {
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
-                   "%swidth has %lld numbers, but stage_blocks has %lld; each stage needs one of both", builder->prefix,
-                   (long long)width->n, (long long)n);
+                   "%swidth has %lld numbers, but stage_blocks has %lld; both need one number for each stage",
+                   builder->prefix, (long long)width->n, (long long)n);
         return 0;
     }
     for (int i = 0; i < n; i++) {

@@ -280,8 +280,8 @@ attn_status attn_product_unpack(attn_context *context, const void *packed, const
     for (int64_t j = 0; columns && j < count; j++)
         if (columns[j] < 0 || columns[j] >= w.n)
             return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                              "product: column %lld, at place %lld, does not exist: the packed matrix has %lld columns",
-                              (long long)columns[j], (long long)j, (long long)w.n);
+                              "product: columns[%lld] is %lld; the packed matrix has the columns 0 to %lld",
+                              (long long)j, (long long)columns[j], (long long)w.n - 1);
     int64_t part = attn__ceil_div(count, context->threads), size = is_double ? sizeof(double) : sizeof(float);
     unpacking u = {&w, context->isa, columns, *to, NULL, attn__round_up(w.k * size, ALIGN), part};
     u.rows = attn__context_scratch(context, attn__size_mul((size_t)u.row_bytes, (size_t)context->threads));
@@ -339,7 +339,7 @@ static attn_status check_after(attn_context *context, const attn_product *p, boo
         if (!after[i]->data || empty)
             continue;
         if (after[i]->dtype != p->c.dtype)
-            return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "product: %s is %s and c is %s; they must be equal",
+            return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "product: %s is %s and c is %s; the types must be equal",
                               names[i], attn_dtype_name(after[i]->dtype), attn_dtype_name(p->c.dtype));
         if (after[i]->column != 1)
             return attn__fail(context, ATTN_ERROR_ARGUMENT,

@@ -67,7 +67,7 @@ static attn_status use_rule(work *w, const attn__rule *rule, const attn__array *
     made item = {.target = target, .array = *array, .rule = rule, .join = attn__rule_gathers(rule)};
     const char *wrong = attn__rule_target(rule, name, groups, target);
     if (wrong)
-        return fail(w, rule->line, "the rule makes no name of \"%.200s\": %s", array->name, wrong);
+        return fail(w, rule->line, "the rule cannot make a name from \"%.200s\": %s", array->name, wrong);
     attn_status status = attn__rule_operate(rule, w->findings, &item.array);
     return status == ATTN_OK ? add_made(w, &item) : status;
 }

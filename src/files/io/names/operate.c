@@ -161,7 +161,7 @@ static attn_status append_zero_row(attn__findings *findings, const attn__rule *r
 {
     attn__array from = *array;
     if (array->rank < 1)
-        return fail(findings, rule, array, "the tensor has no axes, and so no rows to append one to");
+        return fail(findings, rule, array, "the tensor has no axes, so no row can be appended");
     if (!attn__array_is_real(array))
         return fail(findings, rule, array, "a row can be appended only to a tensor of real numbers");
     array->shape[0]++;

@@ -138,7 +138,8 @@ attn_status attn__pt_find(attn__findings *findings, const attn__input *input)
     if (attn__zip_matches(input))
         return find_in_zip(findings, input);
     if (!attn__pt_legacy_matches(input))
-        return attn__input_fail(input, ATTN_ERROR_FORMAT, 0, "not a PyTorch file: neither a zip nor the older form");
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, 0,
+                                "not a PyTorch file: neither a zip archive nor the form before PyTorch 1.6");
     attn_status status = attn__pt_legacy_find(findings, input);
     return status == ATTN_OK ? attn__arrays_check_names(&findings->arrays) : status;
 }

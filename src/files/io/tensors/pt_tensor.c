@@ -210,7 +210,7 @@ static attn_status read_lengths(const attn__pt *pt, const attn__pickle_node *tup
         const attn__pickle_node *length = attn__pickle_item(pt->pickle, tuple, i);
         if (length->type != ATTN__NODE_INT || length->integer < 0)
             return attn__fail(pt->input->context, ATTN_ERROR_FORMAT,
-                              "%s: tensor \"%.100s\": the %s must be integers of at least 0", pt->input->name, name,
+                              "%s: tensor \"%.100s\": the %s must hold integers of at least 0", pt->input->name, name,
                               what);
         lengths[i] = length->integer;
     }
@@ -269,7 +269,7 @@ attn_status attn__pt_tensor(const attn__pt *pt, const attn__pickle_node *argumen
     const attn__pickle_node *dtype = attn__pickle_item(p, arguments, 6);
     status = find_storage(pt, storage, dtype, name, array, &bytes);
     if (status == ATTN_OK)
-        status = read_lengths(pt, attn__pickle_item(p, arguments, 2), name, "lengths", array->shape, &rank);
+        status = read_lengths(pt, attn__pickle_item(p, arguments, 2), name, "shape", array->shape, &rank);
     if (status == ATTN_OK)
         status = read_lengths(pt, attn__pickle_item(p, arguments, 3), name, "strides", array->stride, &strides);
     if (status != ATTN_OK)

@@ -526,9 +526,13 @@ static attn_tensor *attend(attn_tape *tape, const attn_attention *a, attn_tensor
     attn__hold lse = {0};
     if (node && problem.normalization != ATTN_NORMALIZATION_SIGMOID) {
         int64_t size = array_size(&problem, offsetof(attn_dim, lse));
+        for (int i = 0; i < problem.ndims && size < 0; i++)
+            if (problem.dims[i].lse < 0)
+                return attn__op_shape_error(tape,
+                                            "attend: the stride of lse along dim %d is %lld; it must not be negative",
+                                            i, (long long)problem.dims[i].lse);
         if (size < 0)
-            return attn__op_shape_error(
-                tape, "attend: the strides of lse must not be negative, and its size must not overflow");
+            return attn__op_shape_error(tape, "attend: the strides of lse make its size overflow");
         lse = attn__scratch(tape, attn__size_mul((size_t)size, attn_dtype_size(y->dtype)));
         if (!lse.data)
             return NULL;
