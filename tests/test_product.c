@@ -576,7 +576,7 @@ static void bad_packed_matrices_are_refused_in_words(void **state)
     REFUSED(p.packed = other, ATTN_ERROR_UNSUPPORTED, "pack it again");
     int64_t column = 6;
     attn_matrix to = t.c.x;
-    expect(attn_product_unpack(context, packed, &column, 1, &to), ATTN_ERROR_ARGUMENT, "column 6");
+    expect(attn_product_unpack(context, packed, &column, 1, &to), ATTN_ERROR_ARGUMENT, "columns[0] is 6");
     expect(attn_product_unpack(context, packed, NULL, 7, &to), ATTN_ERROR_ARGUMENT, "7 columns");
     to.dtype = ATTN_F64;
     expect(attn_product_unpack(context, packed, NULL, 1, &to), ATTN_ERROR_UNSUPPORTED, "f64");
