@@ -250,7 +250,7 @@ refused() {
     [ ! -e new ] || fail "a directory was made although the training could not begin"
 }
 mkdir empty
-refused 'nowhere: cannot be opened as a folder' nowhere
+refused 'nowhere: the directory cannot be opened' nowhere
 refused 'empty: there are no images' empty
 cp -r data lacking && rm -r lacking/test/lying
 refused 'lacking/test: the class folder "lying" is missing' lacking
@@ -324,13 +324,13 @@ grep -q '"in_channels": 3' idx-colours/config.json || fail "grey pictures do not
 expect 2 'channels is 2; allowed: 0, 1, 3' "$attn" train classify --data idx --out idx-two $tiny_idx --channels 2
 expect 2 'idx: class 0 is "0", but the classifier calls it "blob"' "$attn" eval whole --data idx
 cp -r idx wrong && printf '\000\000\010\001\000\000\000\003\000\001\003' > wrong/t10k-labels-idx1-ubyte
-refused 'wrong/t10k-labels-idx1-ubyte: byte 10: the label is 3, but there are 3 classes' wrong
+refused 'wrong/t10k-labels-idx1-ubyte: byte 10: the label is 3; it must be less than 3, the number of classes' wrong
 printf '\000\000\010\001\000\000\000\002\000\001' > wrong/t10k-labels-idx1-ubyte
 refused 'has 3 images, .*has 2 labels' wrong
 printf '\000\000\015\001\000\000\000\002\000\001' > wrong/t10k-labels-idx1-ubyte
-refused 'byte 2: the elements are of type 13; expected 8' wrong
+refused 'byte 2: elements of type 13 (32-bit floats) are not supported; expected type 8' wrong
 head -c 20 idx/train-images-idx3-ubyte > wrong/train-images-idx3-ubyte
-refused 'wrong/train-images-idx3-ubyte: byte 16: the header gives 12 elements, but 4 bytes follow' wrong
+refused 'wrong/train-images-idx3-ubyte: byte 16: the header gives 12 elements of one byte, but 4 bytes follow' wrong
 rm wrong/train-images-idx3-ubyte
 refused 'wrong: there is train-labels-idx1-ubyte but no train-images' wrong
 mkdir cifar && head -c 3072 /dev/zero > cifar/data_batch_1.bin

@@ -86,11 +86,11 @@ expect 2 'learned.align' "$attn" train translate --out parts --resume --epochs 3
 # ---- what is wrong is told
 head -3 told.align > short.align
 # shellcheck disable=SC2086
-expect 2 'short.align: found 3 lines of word alignments for 600 sentence pairs; expected one for each' \
+expect 2 'short.align: found 3 lines of word alignments for 600 sentence pairs; expected one line for each pair' \
     "$attn" train translate $small --out wrong --guided-alignment short.align
 sed '7s/$/ 9-9/' told.align > far.align
 # shellcheck disable=SC2086
-expect 2 'far.align:7: 9-9: the source sentence has 7 words' "$attn" train translate $small --out wrong --guided-alignment far.align
+expect 2 'far.align:7: "9-9" names a word that the source sentence does not have; the 7 words' "$attn" train translate $small --out wrong --guided-alignment far.align
 # shellcheck disable=SC2086
 expect 2 'guided_alignment_weight is given without' "$attn" train translate $small --out wrong --guided-alignment-weight 1
 # shellcheck disable=SC2086

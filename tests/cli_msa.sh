@@ -234,7 +234,7 @@ expect 2 "nowhere: no such file or directory" "$attn" contacts f1.a3m --model no
 expect 2 "the contact regression alone; give the model's file" \
     "$attn" contacts f1.a3m --model "$root/tests/data/pt/msa_tiny-contact-regression.pt"
 printf '>a\nACDEFG\n>b\nACDE\n' > ragged.fasta
-expect 2 "ragged.fasta:3: sequence 'b' has 4 columns, the first one 6; in a3m" "$attn" contacts ragged.fasta --model fitted
+expect 2 "ragged.fasta:3: sequence 'b' has 4 columns, but the first sequence has 6; in a3m" "$attn" contacts ragged.fasta --model fitted
 # one bad file of several: the others are done, and the end names it; --strict stops there
 for command in weights "contacts --model fitted" "embed --model fitted"; do
     for strict in "" --strict; do

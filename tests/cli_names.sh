@@ -36,7 +36,7 @@ expect 2 'no rule of short.names matches "to_out' "$attn" convert "$data/self_at
 sed 's/(to_out.*/(to_out\\..*) to_q.weight/' same.names > twice.names
 expect 2 'is filled twice' "$attn" convert "$data/self_attention.pt" --names twice.names -o none
 sed 's/part 1/part 0/; s/join 1/join 0/' same.names > slice.names
-expect 2 'has a slice twice' "$attn" convert "$data/self_attention.pt" --names slice.names -o none
+expect 2 'slice [0-9]* of "[^"]*" is given twice' "$attn" convert "$data/self_attention.pt" --names slice.names -o none
 sed 's/transpose transpose/part 0\/2/' same.names > shape.names
 expect 2 'expected \[6,6\], found \[3,6\] (of to_q.weight)' "$attn" convert "$data/self_attention.pt" --names shape.names -o none
 expect 2 'none.names' "$attn" convert "$data/self_attention.pt" --names none.names -o none

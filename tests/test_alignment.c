@@ -219,27 +219,29 @@ static void errors_say_where(void **state)
     check_error("", ATTN_ALIGNMENT_ANY, "f: the file has no sequences");
     check_error("ACD\n", ATTN_ALIGNMENT_ANY, "f:1: expected '>'");
     check_error(">a\n\n>b\nA\n", ATTN_ALIGNMENT_ANY, "f:1: sequence 'a' is empty");
-    check_error(">a\nACD\n>b\nAC\n", ATTN_ALIGNMENT_ANY, "f:3: sequence 'b' has 2 columns, the first one 3; in a3m");
+    check_error(">a\nACD\n>b\nAC\n", ATTN_ALIGNMENT_ANY,
+                "f:3: sequence 'b' has 2 columns, but the first sequence has 3; in a3m");
     check_error(">a\nACD\n>b\nAC\n", ATTN_ALIGNMENT_FASTA,
-                "f:3: sequence 'b' has 2 columns, the first one 3; the sequences must be aligned");
+                "f:3: sequence 'b' has 2 columns, but the first sequence has 3; the sequences must be aligned");
     check_error(">a\nAC\n>b\nA1\n", ATTN_ALIGNMENT_ANY, "f:4: '1' at column 2 is not a residue");
-    check_error(">P1;a\nACD\n>P1;b\nACE\n", ATTN_ALIGNMENT_ANY, "f:3: the sequence has a header of PIR");
-    check_error(">P1;a\nACD\nACD", ATTN_ALIGNMENT_ANY, "f:3: the sequence has a header of PIR");
+    check_error(">P1;a\nACD\n>P1;b\nACE\n", ATTN_ALIGNMENT_ANY,
+                "f:3: a PIR header (such as >P1;name) precedes the sequence");
+    check_error(">P1;a\nACD\nACD", ATTN_ALIGNMENT_ANY, "f:3: a PIR header (such as >P1;name) precedes the sequence");
     check_error(">a\nA\xff\n", ATTN_ALIGNMENT_ANY, "f:2: byte 0xff at column 2");
     check_error(">a\nabc\n", ATTN_ALIGNMENT_A3M, "f:1: sequence 'a' has only lower-case residues");
     check_error("# STOCKHOLM 1.0\nq AC\n\nz AC\n//\n", ATTN_ALIGNMENT_ANY,
                 "f:4: the sequence 'z' is missing in the first block");
     check_error("# STOCKHOLM 1.0\nq A\n//\n\n# STOCKHOLM 1.0\nz A\n//\n", ATTN_ALIGNMENT_ANY,
-                "f:5: a second alignment begins");
+                "f:5: found a second alignment");
     check_error("# STOCKHOLM 1.0\nq A\n//\nz A\n", ATTN_ALIGNMENT_ANY,
-                "f:4: found text behind the end of the alignment");
+                "f:4: found text after the line //, which ends the alignment");
     check_error("# STOCKHOLM 1.0\nq A\nb C\nq D\n//\n", ATTN_ALIGNMENT_ANY,
                 "f:4: found a second sequence of the name 'q'; the first is in line 2");
     check_error("CLUSTAL W\n\nq AC\nb AC\n\nz AC\n", ATTN_ALIGNMENT_ANY,
                 "f:6: the sequence 'z' is missing in the first block");
     check_error("CLUSTAL W\n\nq AC\nq AC\n", ATTN_ALIGNMENT_ANY, "f:4: found a second sequence of the name 'q'");
     check_error("CLUSTAL W\n\nq AC 2 x\n", ATTN_ALIGNMENT_ANY, "f:3: '2' at column");
-    check_error("# STOCKHOLM 1.0\nq\n", ATTN_ALIGNMENT_ANY, "f:2: this name has no sequence");
+    check_error("# STOCKHOLM 1.0\nq\n", ATTN_ALIGNMENT_ANY, "f:2: no sequence follows the name 'q'");
     check_error("# STOCKHOLM 1.0\nq AC\n#=GC RF x\n", ATTN_ALIGNMENT_ANY,
                 "#=GC RF has 1 columns, but the sequences have 2");
 }

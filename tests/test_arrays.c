@@ -259,7 +259,7 @@ static void good_files_are_read(void **state)
 #define OBJECT(object) PT, BYTES("\x80\x02" object), NULL, 0
 #define BAD            ATTN_ERROR_FORMAT
 #define OTHER          ATTN_ERROR_UNSUPPORTED
-#define HELP           " and no tensors by name; save them with torch.save("
+#define HELP           ", but no tensors by name; save the tensors with torch.save("
 
 /* By the question that is asked of all formats, then what only one of them can ask. */
 static const struct {
@@ -282,9 +282,9 @@ static const struct {
     WRONG(HEADER(ONE("F32", "[1,1,1,1,1,1,1,1,1]", "[0,4]")), OTHER, "more than 8 axes"),
     WRONG(A_DICT(DICT("<f4", "False", "(-1,)")), BAD, "expected a length"),
     WRONG(PT_OF(PICKLED("Float", "K\x01", "(J\xff\xff\xff\xfft", "(K\x01t", ""), STORAGE("\x01", "1234")), BAD,
-          "a length or stride is negative"),
+          "the shape must hold integers of at least 0"),
     WRONG(PT_OF(PICKLED("Float", "K\x01", "(K\x01t", "(J\xff\xff\xff\xfft", ""), STORAGE("\x01", "1234")), BAD,
-          "a length or stride is negative"),
+          "the strides must hold integers of at least 0"),
     WRONG(HEADER(ONE("F32", "[-1]", "[0,4]")), BAD, "must hold integers"),
     WRONG(HEADER(ONE("F32", "[1.5]", "[0,4]")), BAD, "must hold integers"),
     WRONG(A_DICT(DICT("<f4", "False", "(99999999999999999999,)")), BAD, "overflows"),
@@ -300,49 +300,50 @@ static const struct {
           BAD, "its size overflows"),
     WRONG(HEADER(ONE("F32", "[0,9223372036854775807,9]", "[0,0]")), BAD, "overflows"),
     /* too few bytes for the shape, or too many */
-    WRONG(A_DICT(DICT("<f4", "False", "(2,)")), BAD, "need 8 bytes, but the file ends after 4"),
+    WRONG(A_DICT(DICT("<f4", "False", "(2,)")), BAD, "need 8 bytes of data, but the file has 4"),
     WRONG(NPZ_("huge.npz"), BAD,
-          "f(huge.npy): byte 128: shape and type need 4398046511104 bytes, but the file ends after 0"),
+          "f(huge.npy): byte 128: the shape and the type need 4398046511104 bytes of data, but the file has 0"),
     WRONG(PT_OF(PICKLED("Float", "K\x01", "(K\x02t", "(K\x01t", ""), STORAGE("\x01", "1234")), BAD,
-          "reach element 1 of a storage of 1"),
+          "reach element 1, counted from 0, but the storage has 1 elements"),
     WRONG(PT_OF(PICKLED("Float", "K\x02", ")", ")", ""), STORAGE("\x01", "1234")), BAD, "should have 2 elements"),
     WRONG(PT_OF(PICKLED("Float", "K\x02", ")", ")", ""), STORAGE("\x02", "1234")), BAD, "the file ends after 4"),
     WRONG(PT_OF(PICKLED("Float", "K\1(X\1\0\0\0vK\5K\1t", ")", ")", ""), STORAGE("\x01", "1234")), BAD,
           "its view reaches past the end of its storage"),
-    WRONG(HEADER(ONE("F32", "[2]", "[0,4]")), BAD, "need 8 bytes, the offsets give 4"),
+    WRONG(HEADER(ONE("F32", "[2]", "[0,4]")), BAD, "need 8 bytes, but the offsets give 4 bytes"),
     WRONG(HEADER(ONE("F32", "[9]", "[0,36]")), BAD, "offsets 0 to 36 do not lie in the 8 bytes"),
     WRONG(A_DICT(DICT("|u1", "False", "(2,)")), BAD, "2 bytes follow the last element"),
-    WRONG(GOOD_("1234"), BAD, "4 bytes more than the tensors of the header need"),
+    WRONG(GOOD_("1234"), BAD, "4 bytes follow the last tensor; expected the end of the file"),
     /* headers */
     WRONG(A_DICT(""), BAD, "expected {"),
     WRONG(A_DICT("{'descr: '<f4'"), BAD, "expected"),
-    WRONG(A_DICT("{'descr': '<f4', 'shape': (1,)}"), BAD, "descr, fortran_order or shape is missing"),
+    WRONG(A_DICT("{'descr': '<f4', 'shape': (1,)}"), BAD, "the key fortran_order is missing"),
     WRONG(A_DICT("{'descr': '<f4', 'fortran_order': False, 'shape': (1,)} x"), BAD, "found text behind the dict"),
     WRONG(A_DICT(DICT("<f4", "Maybe", "()")), BAD, "True or False"),
     WRONG(HEADER(""), BAD, "header does not begin with {"),
     WRONG(HEADER(" {}"), BAD, "header does not begin with {"),
-    WRONG(HEADER("{\"a\":1}"), BAD, "must have \"dtype\""),
+    WRONG(HEADER("{\"a\":1}"), BAD, "expected an object with \"dtype\""),
     WRONG(HEADER("{\"a\":[[[[[1]]]]]}"), BAD, "nested too deep"),
     WRONG(HEADER("{" TENSOR("a", "F32", "[1]", "[0,4]")), BAD, "'}' expected"),
-    WRONG(HEADER("{\"__metadata__\":{\"a\":1}}"), BAD, "__metadata__ \"a\" is not a text"),
+    WRONG(HEADER("{\"__metadata__\":{\"a\":1}}"), BAD, "the value of \"a\" in __metadata__ is not a text"),
     /* offsets */
     WRONG(HEADER("{" TENSOR("a", "F32", "[1]", "[0,4]") "," TENSOR("a", "F32", "[1]", "[4,8]") "}"), BAD,
           "duplicate object key"),
-    WRONG(HEADER(ONE("F32", "[1]", "[4,8]")), BAD, "begins at 4 of the data, not at 0"),
+    WRONG(HEADER(ONE("F32", "[1]", "[4,8]")), BAD, "begins at byte 4 of the data; expected byte 0"),
     WRONG(HEADER("{" TENSOR("a", "F32", "[1]", "[0,4]") "," TENSOR("b", "F32", "[1]", "[0,4]") "}"), BAD,
-          "begins at 0 of the data, not at 4"),
+          "begins at byte 0 of the data; expected byte 4"),
     WRONG(HEADER(ONE("F32", "[1]", "[4,0]")), BAD, "offsets 4 to 0"),
     /* archives */
-    WRONG(PATCHED("\x08\x01"), OTHER, "zip: encrypted entries are not supported"),
-    WRONG(PATCHED("\x0a\x09"), OTHER, "zip: compression method 9 is not supported"),
+    WRONG(PATCHED("\x08\x01"), OTHER, "is encrypted, which is not supported"),
+    WRONG(PATCHED("\x0a\x09"), OTHER, "has compression method 9, which is not supported"),
     WRONG(PATCHED("\x18\x07"), BAD, "is stored as it is, but its two sizes differ"),
     /* pickles */
     WRONG(OBJECT("]q\0h\0a."), BAD, "contains itself"),
     WRONG(OBJECT("}q\0X\1\0\0\0ah\0s."), BAD, "contains itself"),
     WRONG(OBJECT("\xff."), BAD, "f: byte 27: pickle: unknown opcode 0xff"),
-    WRONG(OBJECT("0."), BAD, "f: byte 27: pickle: takes from an empty stack"),
-    WRONG(OBJECT("(."), BAD, "f: byte 28: pickle: stops within a mark"),
-    WRONG(OBJECT("h\x05."), BAD, "f: byte 27: pickle: looks up an object that was not kept"),
+    WRONG(OBJECT("0."), BAD, "f: byte 27: pickle: the opcode takes an object from an empty stack"),
+    WRONG(OBJECT("(."), BAD, "f: byte 28: pickle: the opcode ends the pickle while a mark is on the stack"),
+    WRONG(OBJECT("h\x05."), BAD,
+          "f: byte 27: pickle: the opcode takes an object from the memo that was never put there"),
     WRONG(OBJECT("Nr\xff\xff\xff\x7f."), BAD, "too large a number"),
     WRONG(OBJECT("X\377\377\377\377a."), BAD, "cut off"),
     WRONG(OBJECT("\x8d\377\377\377\377\377\377\377\377a."), BAD, "cut off"),
@@ -353,8 +354,9 @@ static const struct {
     WRONG(OBJECT("ccollections\nOrderedDict\n]K\1a\x85R."), BAD, "not a pair"),
     WRONG(OBJECT("(K\1d."), BAD, "key without a value"),
     WRONG(OBJECT("K\x01K\x02\x93."), BAD, "name of a class"),
-    WRONG(OBJECT("t."), BAD, "a mark that is not there"),
-    WRONG(OBJECT("ctorch._utils\n_rebuild_tensor_v2\n)R."), BAD, "is not rebuilt as PyTorch does"),
+    WRONG(OBJECT("t."), BAD, "needs a mark on the stack, but there is none"),
+    WRONG(OBJECT("ctorch._utils\n_rebuild_tensor_v2\n)R."), BAD,
+          "the call that rebuilds the tensor is not in the form that PyTorch writes"),
     WRONG(OBJECT(CALLED "NK\x00))\x89NtR."), BAD, "has no storage"),
     WRONG(OBJECT(CALLED STORED("Float", "K\x09") "))\x89NtR."), BAD, "the storage \"0\" is missing"),
     /* torch.save stores x.conj().imag as x's storage with {"neg": True}. */
@@ -413,7 +415,7 @@ static void other_files_are_refused(void **state)
         {PT, BYTES("nothing of PyTorch"), BAD, "not a PyTorch file"},
         {SAFETENSORS, BYTES("1234567"), BAD, "shorter than 8 bytes"},
         {SAFETENSORS, BYTES("\x01\xe1\xf5\x05\0\0\0\0"), BAD, "has at most 100000000 bytes"},
-        {SAFETENSORS, BYTES("\x02\0\0\0\0\0\0\0{"), BAD, "should have 2 bytes, the file ends after 1"},
+        {SAFETENSORS, BYTES("\x02\0\0\0\0\0\0\0{"), BAD, "should have 2 bytes, but the file ends after 1"},
     };
     for (size_t i = 0; i < LENGTH(cases); i++) {
         array_file f = {.size = cases[i].size};

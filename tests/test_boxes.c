@@ -181,7 +181,7 @@ static void detections_are_checked(void **state)
                    "detection 0: its box is not finite");
     d = (attn__detection){.category = 1};
     assert_refused(c, attn__average_precision(c, set, &d, 1, measures, NULL), ATTN_ERROR_ARGUMENT,
-                   "detection 0 has the image 0 and the category 1; there are 1 images and 1 categories");
+                   "detection 0: its category is 1; it must be at least 0 and less than 1, the number of categories");
     attn__box_set_destroy(set);
     set = one_object(c, 0); /* An object with id 0 is never found, as in pycocotools. */
     d = (attn__detection){.box = {0, 0, 10, 10}, .score = 1};
@@ -264,7 +264,7 @@ static const struct {
 } refused[] = {
     {"", "f: byte 0: the file is empty"},
     {"[]", "f: found a list, as COCO's results are"},
-    {"7", "f: byte 0: neither an object, { ... }, nor a list, [ ... ]"},
+    {"7", "f: byte 0: expected an object, { ... }, or a list, [ ... ]"},
     {"{\"images\": [], \"annotations\": []}", "f: not COCO's annotations: \"categories\" is missing"},
     {"{", "f: byte 1: expected a name in quotes"},
     {"{\"images\": 3}", "f: \"images\" must be a list, not an integer"},
@@ -272,7 +272,7 @@ static const struct {
     {"{\"images\": [", "f: byte 12: images: "},
     {"{\"images\": [{\"id\": 1} {\"id\": 2}]}", "f: byte 23: images: end of file expected near '{'"},
     {"{\"images\": [] 3}", "f: byte 14: images: expected ',' or '}', found '3'"},
-    {"{\"images\": []} x", "f: byte 15: found text behind the end"},
+    {"{\"images\": []} x", "f: byte 15: found text behind the end of the JSON"},
     {"{\"images\": [[[[[[[[[[[[[[[[[[[[1", "nested too deep"},
     {"{\"images\": [{\"id\": 1, \"width\": -1}]}", "f: images[0]: width is -1; it must not be negative"},
     {"{\"images\": [{\"id\": 1, \"file_name\": 0}]}", "f: images[0]: file_name must be text, not an integer"},

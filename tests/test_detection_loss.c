@@ -259,7 +259,7 @@ static void bad_targets_are_refused(void **state)
     assert_says(f->context, "image 2 of the batch has 7 objects, more than the model's 6 queries");
     s.classes[3] = CLASSES;
     assert_null(attn__detection_loss(f->tape, logits, boxes, &s.targets, NULL, NULL));
-    assert_says(f->context, "class 4 is not in [0, 4)");
+    assert_says(f->context, "is 4; it must be 0 to 3");
     s.classes[3] = 0;
     s.wanted[6] = 0;
     assert_null(attn__detection_loss(f->tape, logits, boxes, &s.targets, NULL, NULL));

@@ -458,7 +458,7 @@ static void bad_json_is_placed(void **state)
         {"{\"a\": 1,\n \"a\": 2}", "c.json:2:4: duplicate object key", ATTN_ERROR_FORMAT},
         {"{\"a\": }", "c.json:1:7: unexpected token", ATTN_ERROR_FORMAT},
         {"{\"a\": 1", "c.json:1:7: '}' expected", ATTN_ERROR_FORMAT},
-        {"[1]", "c.json:1:1: must be an object", ATTN_ERROR_FORMAT},
+        {"[1]", "c.json:1:1: the JSON must be an object", ATTN_ERROR_FORMAT},
         {"", "c.json:1:0: '[' or '{' expected", ATTN_ERROR_FORMAT},
         {"{\"a\": [[1]], \"a.0\": 2}", "c.json: key \"a.0\" is given twice", ATTN_ERROR_FORMAT},
         {"{\"a.b\": 1, \"a\": {\"b\": 2}}", "c.json: key \"a.b\" is given twice", ATTN_ERROR_FORMAT},
@@ -532,7 +532,7 @@ static void long_keys_are_refused_with_the_names_around_them(void **state)
     n = snprintf(text, sizeof text, "{\"a\": {\"b\": {\"%01019d\": 1}}}", 0);
     attn_context_clear_error(c);
     assert_refused(c, attn_config_parse(&config, c, text, (size_t)n, "c.json"), ATTN_ERROR_FORMAT,
-                   " in \"a.b\": the two names and a dot have 1023 bytes; at most 1022 are supported");
+                   "\", joined by a dot, have 1023 bytes; at most 1022 are supported");
 }
 
 /* A text of 256 MB is read, and one of a byte more is refused. */

@@ -57,7 +57,8 @@ static void idx_files_are_read(void **state)
     assert_memory_equal(attn_image_set_pixels(set, 1), "\4\5\6", 3);
     attn_image_set_destroy(set);
     assert_int_equal(attn_image_set_of_idx(&set, c, &a, &b, 7), ATTN_ERROR_FORMAT);
-    assert_string_equal(attn_context_error(c), "l: byte 8: the label is 7, but there are 7 classes, counted from 0");
+    assert_string_equal(attn_context_error(c),
+                        "l: byte 8: the label is 7; it must be less than 7, the number of classes");
     assert_null(set);
     for (size_t size = 0; size < sizeof images; size++) {
         attn_context_clear_error(c);
@@ -85,11 +86,13 @@ static void cifar_records_are_read(void **state)
     assert_int_equal(attn_image_set_add_cifar(set, c, &cut, 10), ATTN_ERROR_FORMAT);
     attn_context_clear_error(c);
     assert_int_equal(attn_image_set_add_cifar(set, c, &whole, 9), ATTN_ERROR_FORMAT);
-    assert_string_equal(attn_context_error(c), "f: byte 3073: the label is 9, but there are 9 classes, counted from 0");
+    assert_string_equal(attn_context_error(c),
+                        "f: byte 3073: the label is 9; it must be less than 9, the number of classes");
     attn_context_clear_error(c);
     file[0] = 255;
     assert_int_equal(attn_image_set_add_cifar(set, c, &whole, 0), ATTN_ERROR_FORMAT);
-    assert_string_equal(attn_context_error(c), "f: byte 0: the label is 255, but there are 10 classes, counted from 0");
+    assert_string_equal(attn_context_error(c),
+                        "f: byte 0: the label is 255; it must be less than 10, the number of classes");
     attn_image_set_destroy(set);
 }
 

@@ -446,9 +446,9 @@ static void wrong_sampling_requests_are_refused(void **state)
     assert_said(&w, attn_axial_transformer_sample(w.model, w.x, &(attn_axial_transformer_options){.temperature = -1}),
                 ATTN_ERROR_ARGUMENT, "temperature is -1");
     assert_said(&w, attn_axial_transformer_sample(w.model, w.x, &(attn_axial_transformer_options){.noise = w.x}),
-                ATTN_ERROR_SHAPE, "expected 840 of f32 or f64");
+                ATTN_ERROR_SHAPE, "noise is of type i32; expected f32 or f64");
     assert_said(&w, attn_axial_transformer_sample(w.model, w.x, &(attn_axial_transformer_options){.known = w.x}),
-                ATTN_ERROR_SHAPE, "expected 120 of u8 or bool");
+                ATTN_ERROR_SHAPE, "known is of type i32; expected u8 or bool");
     attn_context_set_progress(w.context, stop, &rows);
     assert_said(&w, attn_axial_transformer_sample(w.model, w.x, NULL), ATTN_ERROR_INTERRUPTED,
                 "stopped after 5 of 12 rows");
@@ -458,13 +458,14 @@ static void wrong_sampling_requests_are_refused(void **state)
     numbers(&w)[3] = 7;
     assert_null(attn_axial_transformer_bits(w.model, w.tape, w.x, NULL));
     assert_said(&w, attn_context_status(w.context), ATTN_ERROR_ARGUMENT,
-                "number 3 of the images is 7; allowed: 0 to 6");
+                "element 3 of the images is 7; it must be 0 to 6");
     numbers(&w)[3] = 0;
     attn_tensor *slices = attn_tape_tensor(w.tape, ATTN_I32, 1, (int64_t[]){2}, (int32_t[]){0, 3});
     assert_null(attn_axial_transformer_logits(w.model, w.tape, w.x, slices));
     assert_said(&w, attn_context_status(w.context), ATTN_ERROR_ARGUMENT, "slices[1] is 3; allowed: 0 to 2");
     assert_null(attn_axial_transformer_logits(w.model, w.tape, slices, NULL));
-    assert_said(&w, attn_context_status(w.context), ATTN_ERROR_SHAPE, "expected images of integers [b,3,4,5]");
+    assert_said(&w, attn_context_status(w.context), ATTN_ERROR_SHAPE,
+                "the images have the shape [2]; expected [b,3,4,5]");
     end(&w);
 }
 
@@ -480,7 +481,7 @@ static void not_finite_logits_are_refused_by_the_sampler(void **state)
             test_set(bias, 2, i ? (double)INFINITY : (double)NAN);
             assert_said(&w,
                         attn_axial_transformer_sample(w.model, w.x, &(attn_axial_transformer_options){.slow = slow}),
-                        ATTN_ERROR_UNSUPPORTED, "the probabilities of number 0 of the images are not finite");
+                        ATTN_ERROR_UNSUPPORTED, "the probabilities of element 0 of the images are not finite");
         }
     }
     test_set(bias, 2, (double)-INFINITY);

@@ -99,15 +99,19 @@ static void prepared_words_get_the_links_of_theirs(void **state)
 static void wrong_alignments_are_refused(void **state)
 {
     static const char *const cases[][2] = {
-        {"0-0\n\n", "x.align: found 2 lines of word alignments for 3 sentence pairs; expected one for each"},
-        {"0-0\n\n\n\n", "x.align: found 4 lines of word alignments for 3 sentence pairs; expected one for each"},
+        {"0-0\n\n", "x.align: found 2 lines of word alignments for 3 sentence pairs; expected one line for each pair"},
+        {"0-0\n\n\n\n",
+         "x.align: found 4 lines of word alignments for 3 sentence pairs; expected one line for each pair"},
         {"0-0\n1-\n\n", "x.align:2: \"1-\" is not a pair of word numbers, source-target, such as 0-0"},
         {"0-0\n1-1 0:0\n\n", "x.align:2: \"0:0\" is not a pair"},
         {"\n\n-1-0\n", "x.align:3: \"-1-0\" is not a pair"},
         {"\n0-0-0\n\n", "x.align:2: \"0-0-0\" is not a pair"},
-        {"3-0\n\n\n", "x.align:1: 3-0: the source sentence has 3 words, numbered from 0"},
-        {"\n0-0 1-2\n\n", "x.align:2: 1-2: the target sentence has 2 words, numbered from 0"},
-        {"\n\n99999999999999999999-0\n", "x.align:3: 99999999999999999999-0: the source sentence has 1 words"},
+        {"3-0\n\n\n",
+         "x.align:1: \"3-0\" names a word that the source sentence does not have; the 3 words of the sentence are numbered from 0"},
+        {"\n0-0 1-2\n\n",
+         "x.align:2: \"1-2\" names a word that the target sentence does not have; the 2 words of the sentence are numbered from 0"},
+        {"\n\n99999999999999999999-0\n",
+         "x.align:3: \"99999999999999999999-0\" names a word that the source sentence does not have; the 1 words"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         attn_pairs *pairs = read_pairs(true, 0);

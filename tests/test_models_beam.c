@@ -183,11 +183,11 @@ static void wrong_prefixes_are_refused(void **state)
         int32_t token;
         int64_t n;
         const char *why;
-    } cases[] = {{1, 3, "begins with 3 tokens"},
-                 {1, -1, "begins with -1 tokens"},
-                 {V, 1, "begins with token 4"},
-                 {EOS, 1, "begins with token 0"},
-                 {-1, 1, "begins with token -1"}};
+    } cases[] = {{1, 3, "its given beginning has 3 tokens"},
+                 {1, -1, "its given beginning has -1 tokens"},
+                 {V, 1, "its given beginning has the token 4, which"},
+                 {EOS, 1, "its given beginning contains the end token, 0"},
+                 {-1, 1, "its given beginning has the token -1, which"}};
     attn_context *context = *state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         attn__beam beam;

@@ -119,12 +119,15 @@ static void a_cache_of_another_type_or_width_is_refused(void **state)
     static const struct {
         attn_dtype dtype;
         int64_t dim;
-    } wrong[] = {{ATTN_F32, D}, {ATTN_BF16, D}, {ATTN_F64, D - 1}};
+        const char *said;
+    } wrong[] = {{ATTN_F32, D, "tokens of type f64 cannot be appended to a cache of type f32"},
+                 {ATTN_BF16, D, "tokens of type f64 cannot be appended to a cache of type bf16"},
+                 {ATTN_F64, D - 1, "the layer has 6 channels, but the cache has 5"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         attn_nn_kv_cache cache;
         assert_int_equal(attn_nn_kv_cache_init(&cache, f->context, wrong[i].dtype, B, TK, wrong[i].dim), ATTN_OK);
         assert_refused(f->context, attn_nn_multi_head_append(&layer, f->tape, random3(f, B, 1, D, 1), &cache),
-                       ATTN_ERROR_SHAPE, "6 channels of f64 do not fit a cache of");
+                       ATTN_ERROR_SHAPE, wrong[i].said);
         attn_nn_kv_cache_free(&cache);
     }
 }

@@ -321,7 +321,7 @@ static void bad_sizes_are_errors(void **state)
     attn_nn_conv conv;
     attn_nn_conv_init(&conv, &f->builder,
                       &(attn_nn_conv_options){.spatial = 2, .in_channels = 3, .out_channels = 4, .groups = 2});
-    expect_error(f, ATTN_ERROR_ARGUMENT, "2 groups do not divide 3 and 4");
+    expect_error(f, ATTN_ERROR_ARGUMENT, "2 groups must divide the 3 input channels and the 4 output channels");
     attn_nn_conv_init(
         &conv, &f->builder,
         &(attn_nn_conv_options){.spatial = 2, .in_channels = 3, .out_channels = 4, .activation = (attn_activation)99});

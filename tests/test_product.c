@@ -622,7 +622,7 @@ static void bad_packed_matrices_are_refused_in_words(void **state)
     char *packed = pack(&t, ATTN_PRECISION_F32, &bytes), *other = aligned_alloc(64, (bytes + 127) / 64 * 64);
     t.p.packed = packed;
     REFUSED(p.packed = packed + 4, ATTN_ERROR_ARGUMENT, "not aligned");
-    REFUSED(p.n = 5, ATTN_ERROR_ARGUMENT, "b is 8 x 5, and the packed matrix 8 x 6");
+    REFUSED(p.n = 5, ATTN_ERROR_ARGUMENT, "k x n is 8 x 5, but the packed matrix is 8 x 6");
     REFUSED(p.precision = ATTN_PRECISION_BF16, ATTN_ERROR_ARGUMENT, "packed as f32, but the precision is bf16");
     REFUSED(p.batch = 3, ATTN_ERROR_UNSUPPORTED, "a batch of 3");
     memset(other, 0, bytes);
@@ -632,7 +632,7 @@ static void bad_packed_matrices_are_refused_in_words(void **state)
     REFUSED(p.packed = other, ATTN_ERROR_UNSUPPORTED, "pack it again");
     int64_t column = 6;
     attn_matrix to = t.c.x;
-    expect(attn_product_unpack(context, packed, &column, 1, &to), ATTN_ERROR_ARGUMENT, "column 6");
+    expect(attn_product_unpack(context, packed, &column, 1, &to), ATTN_ERROR_ARGUMENT, "columns[0] is 6");
     expect(attn_product_unpack(context, packed, NULL, 7, &to), ATTN_ERROR_ARGUMENT, "7 columns");
     to.dtype = ATTN_F64;
     expect(attn_product_unpack(context, packed, NULL, 1, &to), ATTN_ERROR_UNSUPPORTED, "f64");

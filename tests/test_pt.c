@@ -155,7 +155,7 @@ static void exponentially_shared_lists_are_refused(void **state)
     attn_context *c = *state;
     attn_named_list list = {.context = c, .owns = true};
     assert_refused(c, attn_pt_parse(&list, file.bytes, file.size, "f", NULL, NULL, NULL), ATTN_ERROR_FORMAT,
-                   "more than a million values");
+                   "the file has more than a million values, the limit");
     attn_config *plain;
     attn_context_clear_error(c);
     assert_int_equal(attn_config_create(&plain, c), ATTN_OK);

@@ -56,7 +56,7 @@ static void int8_weights_have_scales(void **state)
         "{\"w\":{\"dtype\":\"I8\",\"shape\":[2,2],\"data_offsets\":[8,12]},"
         "\"v.int8_scale\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
     };
-    static const char *const said[] = {NULL, "must be I8 of two axes", "one for each row", "one for each row",
+    static const char *const said[] = {NULL, "must have 2 axes", "one scale for each row", "scales must be of type F32",
                                        "w is int8 without its scales"};
     static const float bad[] = {NAN, -1, INFINITY, 3e38f};
     uint8_t data[12] = {[4] = 0, [8] = 0x7f, 0x81, 0xff, 3};

@@ -88,7 +88,8 @@ static void a_chain_without_a_name_is_named_in_words(void **state)
     attn_context *c = *state;
     attn_structure *s;
     assert_int_equal(attn_structure_parse(&s, c, text, sizeof text - 1, "f", "B"), ATTN_ERROR_NOT_FOUND);
-    assert_string_equal(attn_context_error(c), "f: there is no chain 'B'; its only chain has no name: give no chain");
+    assert_string_equal(attn_context_error(c),
+                        "f: there is no chain 'B'; the only chain of the file has no name, so leave the chain out");
     assert_int_equal(attn_structure_parse(&s, c, text, sizeof text - 1, "f", NULL), ATTN_OK);
     attn_structure_destroy(s);
 }
@@ -307,12 +308,12 @@ static void errors_say_where(void **state)
     check_error(HEAD "CA ALA A 1 0 y 0\n", ATTN_ERROR_FORMAT,
                 "f: _atom_site: an atom's coordinate is not a number: 'y'");
     check_error(HEAD "CA ALA A 1 0 0 0\nCA GLY A 1 3 0 0\n", ATTN_ERROR_FORMAT,
-                "f: residue 1 of chain 'A' begins again (ALA, then GLY): numbers repeat; each residue needs a number "
+                "f: chain 'A' has two residues with the number 1 (ALA and GLY); each residue needs a number "
                 "or an insertion code of its own");
     check_error("ATOM      1  CA  ALA A   7B      1.000   0.000   0.000\n"
                 "ATOM      2  CA  ALA A   7B      4.000   0.000   0.000\n",
                 ATTN_ERROR_FORMAT,
-                "f: residue 7B of chain 'A' begins again (ALA, then ALA): numbers repeat; each residue needs a number "
+                "f: chain 'A' has two residues with the number 7B (ALA and ALA); each residue needs a number "
                 "or an insertion code of its own");
     check_error("data_X\nloop_\n_atom_site.id\n_atom_site.Cartn_x\n1 2\n", ATTN_ERROR_FORMAT,
                 "f: _atom_site lacks a column (atom, residue, chain, number, x, y or z)");

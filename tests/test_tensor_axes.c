@@ -289,12 +289,12 @@ static void wrong_shapes_are_refused(void **state)
         attn_tensor *result;
         const char *said;
     } cases[] = {
-        {attn_channel_norm(w.t, x, 1, v, v, 0, ATTN_NORM_VARIANCE), "channel_norm: x [2,3,4], axis 1"},
+        {attn_channel_norm(w.t, x, 1, v, v, 0, ATTN_NORM_VARIANCE), "channel_norm: axis 1 of x [2,3,4] has 3 channels"},
         {(attn_context_clear_error(w.c), attn_linear_axis(w.t, x, 1, v, NULL)),
-         "linear_axis: x [2,3,4] with axis 1, w [4]"},
+         "linear_axis: axis 1 of x [2,3,4], w [4]"},
         {(attn_context_clear_error(w.c), attn_linear_between(w.t, x, 0, 1, v, NULL)), "linear_axis: from axis 0 to 1"},
         {(attn_context_clear_error(w.c), attn_interpolate(w.t, x, 1, 0, ATTN_INTERPOLATE_LINEAR)),
-         "resize: axis 1 of length 3"},
+         "resize: axis 1 cannot get the length"},
         {(attn_context_clear_error(w.c), attn_interpolate(w.t, x, 3, 2, ATTN_INTERPOLATE_LINEAR)),
          "resize: axis 3 does not exist in a tensor of rank 3"},
     };
@@ -456,12 +456,12 @@ static void layers_refuse_wrong_shapes(void **state)
         {axial, "heads", 3, 0, {0}, {0}, "3 heads do not divide 8"},
         {axial, NULL, 0, 0, {0}, {1, 5, 4, 7}, "expected 8 channels in axis 3 (counted from 0), found 7"},
         {axial, "num_dimensions", 3, 0, {0}, {1, 5, 4, 8}, "axial-attention: expected 5 axes, found 4"},
-        {image, "dim_index", 3, 0, {0}, {0}, "its convolutions need the channels at axis 1"},
+        {image, "dim_index", 3, 0, {0}, {0}, "since convolutions need the channels at axis 1"},
         {image, "depth", 65, 0, {0}, {0}, "depth is 65; allowed: 1 to 64"},
         {image, "heads", 3, 0, {0}, {0}, "3 heads do not divide 8 channels"},
         {image, NULL, 0, 1, {4}, {0}, "axial_pos_emb_shape has 1 numbers; expected 2, height and width"},
         {image, NULL, 0, 2, {4, 4}, {1, 8, 5, 4}, "axis 2 of the input is 5 long, but there are positions for 4"},
-        {image, NULL, 0, 0, {0}, {1, 6, 4, 4}, "channel_norm: x [1,6,4,4], axis 1"},
+        {image, NULL, 0, 0, {0}, {1, 6, 4, 4}, "channel_norm: axis 1 of x [1,6,4,4] has 6 channels"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_layer_refuses(&cases[i]);

@@ -65,7 +65,7 @@ static void shapes_that_do_not_fit_are_named(void **state)
     assert_said(w, attn_concat(w.t, (attn_tensor *[]){x, y}, 2, 0), ATTN_ERROR_SHAPE, "concat");
     assert_said(w, attn_slice(w.t, x, 1, 2, 5), ATTN_ERROR_SHAPE, "[2, 5) does not lie in axis 1");
     assert_said(w, attn_sum(w.t, x, 2), ATTN_ERROR_ARGUMENT, "axis 2");
-    assert_said(w, attn_index_select(w.t, x, ids), ATTN_ERROR_ARGUMENT, "index 3, the 1-th");
+    assert_said(w, attn_index_select(w.t, x, ids), ATTN_ERROR_ARGUMENT, "indices[1] is 3");
     assert_said(w, attn_embedding(w.t, y, attn_slice(w.t, ids, 0, 0, 1), 1, x, 0), ATTN_ERROR_SHAPE, "positions");
     assert_said(w, attn_layer_norm(w.t, y, v, v, 1e-5), ATTN_ERROR_SHAPE, "g [4]");
     assert_said(w, attn_softmax(w.t, x, v, 0), ATTN_ERROR_SHAPE, "lens [4] of f32");
@@ -83,7 +83,8 @@ static void shapes_that_do_not_fit_are_named(void **state)
     assert_said(w, attn_max_pool(w.t, empty, 1, (int64_t[]){2}, NULL, (int64_t[]){1}), ATTN_ERROR_SHAPE, "x [1,2,0]");
     assert_said(w, attn_dropout(w.t, x, 1), ATTN_ERROR_ARGUMENT, "dropout 1");
     assert_said(w, attn_add(w.t, x, attn_cast(w.t, x, ATTN_F64)), ATTN_ERROR_ARGUMENT, "f64");
-    assert_said(w, attn_tape_tensor(w.t, ATTN_F32, 9, NULL, NULL), ATTN_ERROR_ARGUMENT, "8 axes");
+    assert_said(w, attn_tape_tensor(w.t, ATTN_F32, 9, NULL, NULL), ATTN_ERROR_ARGUMENT,
+                "a tensor of 9 axes is requested; it must have 0 to 8");
     end_world(w);
 }
 
@@ -106,12 +107,12 @@ static void attention_stays_within_its_tensors(void **state)
     attn_problem_heads(&a.problem, &(attn_heads){.batch = 2, .heads = 2, .queries = 3, .keys = 3, .dim = 4});
     assert_non_null(attn_attend(w.t, &a));
     a.k.offset = 1;
-    assert_said(w, attn_attend(w.t, &a), ATTN_ERROR_SHAPE, "k begins at element 1 ");
+    assert_said(w, attn_attend(w.t, &a), ATTN_ERROR_SHAPE, "k reaches outside of its tensor ");
     a.k.offset = -1;
-    assert_said(w, attn_attend(w.t, &a), ATTN_ERROR_SHAPE, "k begins at element -1 ");
+    assert_said(w, attn_attend(w.t, &a), ATTN_ERROR_SHAPE, "k reaches outside of its tensor ");
     a.k.offset = 0;
     a.shape[1] = 2;
-    assert_said(w, attn_attend(w.t, &a), ATTN_ERROR_SHAPE, "o begins at element 0 ");
+    assert_said(w, attn_attend(w.t, &a), ATTN_ERROR_SHAPE, "o reaches outside of its tensor ");
     a.shape[1] = 3;
     a.mask = x;
     assert_said(w, attn_attend(w.t, &a), ATTN_ERROR_ARGUMENT, "mask is f32; it must be u8 or bool");

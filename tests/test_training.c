@@ -221,8 +221,8 @@ static void wrong_optimizers_are_refused(void **state)
         attn_status status;
         const char *text;
     } wrong[] = {
-        {{.beta1 = 1}, ATTN_F32, ATTN_ERROR_ARGUMENT, "beta1 1 and beta2 0.999 must lie in [0, 1)"},
-        {{.beta2 = -0.5}, ATTN_F32, ATTN_ERROR_ARGUMENT, "and beta2 -0.5 must"},
+        {{.beta1 = 1}, ATTN_F32, ATTN_ERROR_ARGUMENT, "beta1 is 1; it must lie in [0, 1)"},
+        {{.beta2 = -0.5}, ATTN_F32, ATTN_ERROR_ARGUMENT, "beta2 is -0.5; it must lie in [0, 1)"},
         {{.eps = -1}, ATTN_F32, ATTN_ERROR_ARGUMENT, "eps is -1; it must be positive"},
         {{.momentum = 1}, ATTN_F32, ATTN_ERROR_ARGUMENT, "momentum is 1; it must lie in [0, 1)"},
         {{.weight_decay = -2}, ATTN_F32, ATTN_ERROR_ARGUMENT, "weight_decay is -2; it must be at least 0"},

@@ -118,7 +118,7 @@ static void damaged_vocabularies_are_refused(void **state)
         {"", "v: the vocabulary is empty"},
         {"<pad>\n\n", "v:2: the line is empty; expected a token"},
         {"<pad>\na b\n", "v:2: the token has a space or a control character"},
-        {"<pad>\nx\nx\n", "v:3: \"x\" is on line 2 too"},
+        {"<pad>\nx\nx\n", "v:3: the token \"x\" is already on line 2"},
         {"<pad>\nx\xff\n", "v:2: the token is not UTF-8"},
         {"<pad>\n<eos>\n<unk>\nx", "v:4: the last line has no newline: the file is cut off"},
         {"<pad>\n<eos>\n", "v: the vocabulary has no <unk>"},

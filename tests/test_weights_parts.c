@@ -100,14 +100,15 @@ static void refuse(const char *index, attn_status status, const char *words)
 static void contradictions_are_refused(void **state)
 {
     write_all();
-    refuse("{\"weight_map\": {\"b0\": " B ", \"a0\": " A "}}", ATTN_ERROR_FORMAT, "holds \"a1\", which");
+    refuse("{\"weight_map\": {\"b0\": " B ", \"a0\": " A "}}", ATTN_ERROR_FORMAT,
+           "the file has the tensor \"a1\", which");
     refuse("{\"weight_map\": {\"b0\": " A ", \"a0\": " A ", \"a1\": " A "}}", ATTN_ERROR_FORMAT,
-           "does not hold \"b0\"");
+           "the file lacks the tensor \"b0\"");
     refuse("{\"weight_map\": {\"b0\": " B ", \"b1\": " B ", \"a0\": " A ", \"a1\": " A "}}", ATTN_ERROR_FORMAT,
-           "does not hold \"b1\"");
+           "the file lacks the tensor \"b1\"");
     refuse("{\"weight_map\": {\"c\": \"parts-3.safetensors\"}}", ATTN_ERROR_NOT_FOUND, "parts-3.safetensors");
-    refuse("{\"weight_map\": {\"a0\": \"../parts-1.safetensors\"}}", ATTN_ERROR_FORMAT, "plain file name");
-    refuse("{\"weight_map\": {\"a0\": 1}}", ATTN_ERROR_FORMAT, "plain file name");
+    refuse("{\"weight_map\": {\"a0\": \"../parts-1.safetensors\"}}", ATTN_ERROR_FORMAT, "a name without a directory");
+    refuse("{\"weight_map\": {\"a0\": 1}}", ATTN_ERROR_FORMAT, "a name without a directory");
     refuse("{\"weight_map\": {}}", ATTN_ERROR_FORMAT, "weight_map");
     refuse("{}", ATTN_ERROR_FORMAT, "weight_map");
     refuse("[", ATTN_ERROR_FORMAT, "parts.safetensors.index.json");

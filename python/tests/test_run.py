@@ -164,7 +164,7 @@ class Run(unittest.TestCase):
                 ('7', run(x="wide")),
                 ('x', run(x="flat")),
                 ('expected real numbers', run(x="ids")),
-                ('not a 32-bit integer', run("{}", "masked-softmax", x="x", valid_lens="halves")),
+                ('expected a 32-bit integer', run("{}", "masked-softmax", x="x", valid_lens="halves")),
                 ('cut.npy', run(x="cut")),
                 ('head.npy', run(x="head")),
                 ('noise.npy', run(x="noise")),

@@ -170,10 +170,10 @@ static attn_status check_lengths(const attn__records *records, attn_alignment_fo
         if (r->length != first->length)
             return attn__fail(
                 records->context, ATTN_ERROR_FORMAT,
-                "%s:%" PRId64 ": sequence '%.60s' has %zu columns, the first one %zu%s", records->source, r->line,
-                r->name, r->length, first->length,
+                "%s:%" PRId64 ": sequence '%.60s' has %zu columns, but the first sequence has %zu%s", records->source,
+                r->line, r->name, r->length, first->length,
                 format == ATTN_ALIGNMENT_A3M
-                    ? "; in a3m all must have the same number (lower case, '.' and '*' are insertions and do not count)"
+                    ? "; in a3m, lower-case letters, '.' and '*' are insertions, which do not count as columns"
                     : "; the sequences must be aligned");
     }
     return ATTN_OK;
@@ -258,7 +258,10 @@ static attn_status arrange(attn_alignment **alignment, attn__records *records, a
     for (size_t c = 0; c < records->items[0].length; c++)
         columns += is_column(records, format, query_columns, c);
     if (columns == 0)
-        return attn__fail(records->context, ATTN_ERROR_FORMAT, "%s: the query '%.60s' has no columns left",
+        return attn__fail(records->context, ATTN_ERROR_FORMAT,
+                          format == ATTN_ALIGNMENT_STOCKHOLM && records->marks.length
+                              ? "%s: the line #=GC RF marks no residue of the query '%.60s' as a column"
+                              : "%s: the query '%.60s' has only gaps, so that no columns are left",
                           records->source, records->items[0].name);
     attn_alignment *a = attn__alignment_create(records->context, format, records->n, columns);
     if (!a)

@@ -106,8 +106,8 @@ static attn_status take_sequence(reading *r, const char *line, size_t length)
         rest++;
     r->inside = true;
     if (rest >= length)
-        return attn__fail(r->records->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": this name has no sequence",
-                          r->records->source, r->line);
+        return attn__fail(r->records->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": no sequence follows the name '%.*s'",
+                          r->records->source, r->line, (int)(name < 60 ? name : 60), line);
     attn__record *record = NULL;
     if (r->first && r->records->n < r->most) {
         record = attn__record_add(r->records, line, name, r->line);
@@ -163,12 +163,13 @@ static attn_status check_end(reading *r, const char *text, size_t size, size_t a
         if (attn__is_stockholm(line, length))
             return attn__fail(r->records->context, ATTN_ERROR_FORMAT,
                               "%s:%" PRId64
-                              ": a second alignment begins, but a file must hold only one: split it at the lines //",
+                              ": found a second alignment, but a file must hold only one; split the file at the "
+                              "lines //",
                               r->records->source, r->line);
         if (!is_blank(line, length))
             return attn__fail(r->records->context, ATTN_ERROR_FORMAT,
-                              "%s:%" PRId64 ": found text behind the end of the alignment, //", r->records->source,
-                              r->line);
+                              "%s:%" PRId64 ": found text after the line //, which ends the alignment",
+                              r->records->source, r->line);
     }
     return ATTN_OK;
 }

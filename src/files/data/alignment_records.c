@@ -140,8 +140,8 @@ static attn_status check_pir_end(const reading *r)
                : attn__fail(
                      r->records->context, ATTN_ERROR_FORMAT,
                      "%s:%" PRId64
-                     ": the sequence has a header of PIR (>P1;name, then a line of description), but no '*' ends it; "
-                     "in FASTA a name must not begin like this",
+                     ": a PIR header (such as >P1;name) precedes the sequence, but no '*' ends the sequence; if the "
+                     "file is FASTA, rename the sequence",
                      r->records->source, r->line);
 }
 

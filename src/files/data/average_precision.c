@@ -84,13 +84,16 @@ static attn_status check(const evaluation *e)
     for (int64_t i = 0; i < e->n; i++) {
         const attn__detection *d = e->detections + i;
         const attn__box *b = &d->box;
-        if (d->image < 0 || d->image >= e->set->nimages || d->category < 0 || d->category >= e->set->ncategories)
+        if (d->image < 0 || d->image >= e->set->nimages)
             return attn__fail(
                 e->context, ATTN_ERROR_ARGUMENT,
-                "detection %lld has the image %lld and the category %lld; there are %lld images and %lld categories, "
-                "counted from 0",
-                (long long)i, (long long)d->image, (long long)d->category, (long long)e->set->nimages,
-                (long long)e->set->ncategories);
+                "detection %lld: its image is %lld; it must be at least 0 and less than %lld, the number of images",
+                (long long)i, (long long)d->image, (long long)e->set->nimages);
+        if (d->category < 0 || d->category >= e->set->ncategories)
+            return attn__fail(e->context, ATTN_ERROR_ARGUMENT,
+                              "detection %lld: its category is %lld; it must be at least 0 and less than %lld, the "
+                              "number of categories",
+                              (long long)i, (long long)d->category, (long long)e->set->ncategories);
         if (isnan(d->score))
             return attn__fail(e->context, ATTN_ERROR_ARGUMENT, "detection %lld: its score is not a number",
                               (long long)i);

@@ -62,7 +62,7 @@ attn_status attn_vocab_encode(const attn_vocab *vocab, const char *text, const a
     int64_t steps = options && options->steps ? options->steps : d2l ? 9 : 128;
     sink s = {ids, capacity, 0};
     if (steps < 1)
-        return attn__fail(vocab->context, ATTN_ERROR_ARGUMENT, "encode: at least 1 step is needed, not %" PRId64,
+        return attn__fail(vocab->context, ATTN_ERROR_ARGUMENT, "encode: steps is %" PRId64 "; it must be at least 1",
                           steps);
     /* One place is reserved for <eos>, so that a truncated sentence still has an end. With D2L compatibility no
      * place is reserved, so truncation can remove <eos>. */

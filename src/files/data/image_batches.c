@@ -66,12 +66,14 @@ attn_status attn_image_batches_create(attn_image_batches **batches, attn_context
     attn_image_shape shape = attn_image_set_shape(set);
     *batches = NULL;
     o.size = o.size ? o.size : 64;
-    if (o.size < 0 || o.size > INT32_MAX || o.shift < 0 || o.shift >= shape.width || o.shift >= shape.height)
-        return attn__fail(
-            context, ATTN_ERROR_ARGUMENT,
-            "batches: size is %lld and shift %lld; size must be at least 1, and shift at least 0 and less than the "
-            "images' sides, %lld x %lld",
-            (long long)o.size, (long long)o.shift, (long long)shape.width, (long long)shape.height);
+    if (o.size < 0 || o.size > INT32_MAX)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "batches: size is %lld; it must be 0 to %d", (long long)o.size,
+                          (int)INT32_MAX);
+    if (o.shift < 0 || o.shift >= shape.width || o.shift >= shape.height)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "batches: shift is %lld; it must be at least 0 and less than the width and the height of the "
+                          "images, %lld x %lld",
+                          (long long)o.shift, (long long)shape.width, (long long)shape.height);
     attn_image_batches *b = attn__alloc_zero(context, sizeof *b);
     if (!b)
         return ATTN_ERROR_MEMORY;

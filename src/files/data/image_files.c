@@ -4,15 +4,20 @@
 
 #include "base/context.h"
 
-static attn_status refuse(attn_context *context, attn_status status, const attn_named_bytes *file, size_t offset,
-                          const char *what, long long found, long long wanted)
-{
-    return attn__fail(context, status, "%s: byte %zu: %s %lld; expected %lld", file->name, offset, what, found, wanted);
-}
-
 /* ------------------------------------------------------------------------------------------------ IDX */
 
 enum { TYPE_U8 = 8 };
+
+static const char *type_name(int type)
+{
+    static const char *const names[] = {[9] = "signed bytes",
+                                        [11] = "16-bit integers",
+                                        [12] = "32-bit integers",
+                                        [13] = "32-bit floats",
+                                        [14] = "64-bit floats"};
+    bool known = type >= 0 && type < (int)(sizeof names / sizeof *names) && names[type];
+    return known ? names[type] : "unknown";
+}
 
 static int64_t big_endian(const unsigned char *p)
 {
@@ -25,7 +30,9 @@ static attn_status check_head(attn_context *context, const attn_named_bytes *fil
         return attn__fail(context, ATTN_ERROR_FORMAT,
                           "%s: byte 0: expected an IDX file, which begins with two zero bytes", file->name);
     if (p[2] != TYPE_U8)
-        return refuse(context, ATTN_ERROR_UNSUPPORTED, file, 2, "the elements are of type", p[2], TYPE_U8);
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                          "%s: byte 2: elements of type %d (%s) are not supported; expected type %d (unsigned bytes)",
+                          file->name, p[2], type_name(p[2]), (int)TYPE_U8);
     if (p[3] < 1 || p[3] > 4)
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
                           "%s: byte 3: the array has %d dimensions; 1 to 4 are supported", file->name, p[3]);
@@ -50,8 +57,8 @@ attn_status attn_idx_parse(attn_idx *idx, attn_context *context, const attn_name
     }
     if (n != file->size - head)
         return attn__fail(context, ATTN_ERROR_FORMAT,
-                          "%s: byte %zu: the header gives %zu elements, but %zu bytes follow it", file->name, head, n,
-                          file->size - head);
+                          "%s: byte %zu: the header gives %zu elements of one byte, but %zu bytes follow the header",
+                          file->name, head, n, file->size - head);
     idx->elements = p + head;
     idx->n = (int64_t)n;
     return ATTN_OK;
@@ -62,10 +69,12 @@ static attn_status check_pair(attn_context *context, const attn_named_bytes *ima
 {
     if (i->rank < 3)
         return attn__fail(context, ATTN_ERROR_FORMAT,
-                          "%s: byte 3: the array has %d dimensions; expected 3 (number, rows, columns) or 4 for images",
+                          "%s: byte 3: the images have %d dimensions; expected 3 (number, rows, columns) or 4 (number, "
+                          "rows, columns, channels)",
                           images->name, i->rank);
     if (l->rank != 1)
-        return refuse(context, ATTN_ERROR_FORMAT, labels, 3, "the number of dimensions of the labels is", l->rank, 1);
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: byte 3: the labels have %d dimensions; expected 1",
+                          labels->name, l->rank);
     if (i->dims[0] != l->dims[0])
         return attn__fail(context, ATTN_ERROR_FORMAT, "%s has %lld images, but %s has %lld labels", images->name,
                           (long long)i->dims[0], labels->name, (long long)l->dims[0]);
@@ -78,8 +87,8 @@ static attn_status check_label(attn_context *context, const attn_named_bytes *fi
     return classes <= 0 || label < classes
                ? ATTN_OK
                : attn__fail(context, ATTN_ERROR_FORMAT,
-                            "%s: byte %zu: the label is %d, but there are %lld classes, counted from 0", file->name,
-                            offset, label, (long long)classes);
+                            "%s: byte %zu: the label is %d; it must be less than %lld, the number of classes",
+                            file->name, offset, label, (long long)classes);
 }
 
 attn_status attn_image_set_of_idx(attn_image_set **set, attn_context *context, const attn_named_bytes *images,
@@ -124,7 +133,8 @@ attn_status attn_image_set_add_cifar(attn_image_set *set, attn_context *context,
     if (shape.width != 32 || shape.height != 32 || shape.channels != 3)
         return attn__fail(
             context, ATTN_ERROR_ARGUMENT,
-            "%s: its images have 32 x 32 pixels and 3 channels, but those of the set have %lld x %lld and %lld",
+            "%s: a file of CIFAR has images of 32 x 32 pixels and 3 channels, but the images of the set have %lld x "
+            "%lld pixels and %lld channels",
             file->name, (long long)shape.width, (long long)shape.height, (long long)shape.channels);
     if (file->size == 0 || file->size % RECORD != 0)
         return attn__fail(context, ATTN_ERROR_FORMAT,

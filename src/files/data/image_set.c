@@ -47,12 +47,12 @@ attn_status attn_image_set_create(attn_image_set **set, attn_context *context, a
     if (s.frames < 1 || s.frames > MOST_FRAMES)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "the videos have %lld frames; 1 to %d are supported",
                           (long long)s.frames, (int)MOST_FRAMES);
-    if (s.width < 1 || s.height < 1 || s.width > MOST_SIDE || s.height > MOST_SIDE ||
-        (s.channels != 1 && s.channels != 3))
-        return attn__fail(
-            context, ATTN_ERROR_ARGUMENT,
-            "the images have %lld x %lld pixels and %lld channels; sides must be 1 to %d, and channels 1 or 3",
-            (long long)s.width, (long long)s.height, (long long)s.channels, (int)MOST_SIDE);
+    if (s.width < 1 || s.height < 1 || s.width > MOST_SIDE || s.height > MOST_SIDE)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the images have %lld x %lld pixels; each side must be 1 to %d",
+                          (long long)s.width, (long long)s.height, (int)MOST_SIDE);
+    if (s.channels != 1 && s.channels != 3)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the images have %lld channels; expected 1 or 3",
+                          (long long)s.channels);
     *set = attn__alloc_zero(context, sizeof **set);
     if (!*set)
         return ATTN_ERROR_MEMORY;
@@ -213,11 +213,13 @@ attn_status attn_image_set_split(attn_image_set **train, attn_image_set **valid,
     for (int p = 0; p < PARTS; p++)
         if (wanted[p])
             *wanted[p] = NULL;
-    if (!(valid_share >= 0 && test_share >= 0 && valid_share + test_share < 1))
-        return attn__fail(
-            all->context, ATTN_ERROR_ARGUMENT,
-            "split: the shares are %g for validation and %g for test; each must be at least 0, and their sum below 1",
-            valid_share, test_share);
+    if (!(valid_share >= 0 && test_share >= 0))
+        return attn__fail(all->context, ATTN_ERROR_ARGUMENT, "split: the share for %s is %g; it must be at least 0",
+                          valid_share >= 0 ? "test" : "validation", valid_share >= 0 ? test_share : valid_share);
+    if (!(valid_share + test_share < 1))
+        return attn__fail(all->context, ATTN_ERROR_ARGUMENT,
+                          "split: the shares are %g for validation and %g for test; their sum must be below 1",
+                          valid_share, test_share);
     for (int64_t i = 0; i < all->n; i++)
         counts[part_of(&all->items[i], seed, valid_share, test_share)]++;
     for (int p = 0; p < PARTS && status == ATTN_OK; p++) {

@@ -58,9 +58,11 @@ static attn_status take_text(reader *r, const char *text, size_t length)
                           (long long)r->i + 1, shown, text);
     for (int side = 0; side < 2; side++) {
         if (words[side] >= r->side[side].n)
-            return attn__fail(r->pairs->context, ATTN_ERROR_FORMAT,
-                              "%s:%lld: %.*s: the %s sentence has %lld words, numbered from 0", r->name,
-                              (long long)r->i + 1, shown, text, names[side], (long long)r->side[side].n);
+            return attn__fail(
+                r->pairs->context, ATTN_ERROR_FORMAT,
+                "%s:%lld: \"%.*s\" names a word that the %s sentence does not have; the %lld words of the "
+                "sentence are numbered from 0",
+                r->name, (long long)r->i + 1, shown, text, names[side], (long long)r->side[side].n);
     }
     return take_pair(r, words);
 }
@@ -112,9 +114,10 @@ attn_status attn__pairs_link(attn_pairs *pairs, const attn_pairs *kept, attn_com
     for (size_t at = 0; attn__next_line(text, size, &at, &line, &length);)
         lines++;
     if (lines != pairs->lines && lines != pairs->n)
-        return attn__fail(pairs->context, ATTN_ERROR_FORMAT,
-                          "%s: found %lld lines of word alignments for %lld sentence pairs; expected one for each",
-                          name, (long long)lines, (long long)pairs->lines);
+        return attn__fail(
+            pairs->context, ATTN_ERROR_FORMAT,
+            "%s: found %lld lines of word alignments for %lld sentence pairs; expected one line for each pair", name,
+            (long long)lines, (long long)pairs->lines);
     reader r = {.pairs = pairs,
                 .kept = kept,
                 .compat = compat,

@@ -75,7 +75,8 @@ attn_status attn_pairs_slice(attn_pairs **part, const attn_pairs *all, int64_t b
     *part = NULL;
     if (begin < 0 || end < begin || end > all->n)
         return attn__fail(all->context, ATTN_ERROR_ARGUMENT,
-                          "slice: cannot take the pairs %" PRId64 " to %" PRId64 " of %" PRId64, begin, end, all->n);
+                          "slice: [%" PRId64 ", %" PRId64 ") does not lie in the range of the %" PRId64 " pairs", begin,
+                          end, all->n);
     attn_status status = attn__pairs_create(part, all->context, end - begin);
     if (status != ATTN_OK)
         return status;

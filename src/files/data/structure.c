@@ -106,9 +106,9 @@ static attn_status take(attn_context *context, const char *source, attn__built_r
         if (residue->doubtful) /* ligands may have one number */
             return ATTN_OK;
         return attn__fail(context, ATTN_ERROR_FORMAT,
-                          "%s: residue %" PRId64 "%.*s of chain '%s' begins again (%s, then %s): numbers repeat; each "
-                          "residue needs a number or an insertion code of its own",
-                          source, atom->number, atom->insertion != ' ', &atom->insertion, atom->chain, residue->name,
+                          "%s: chain '%s' has two residues with the number %" PRId64
+                          "%.*s (%s and %s); each residue needs a number or an insertion code of its own",
+                          source, atom->chain, atom->number, atom->insertion != ' ', &atom->insertion, residue->name,
                           atom->residue);
     }
     bool better = is_better(atom->rank, residue->best);
@@ -161,11 +161,14 @@ static attn_status refuse(const attn_structure *s, const char *source, const cha
     if (!wanted || (wanted[0] && !used))
         return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: the file has no residues of a protein", source);
     if (!wanted[0])
-        return attn__fail(s->context, ATTN_ERROR_NOT_FOUND, "%s: there is no chain without a name; the chains are%s",
-                          source, used ? seen : " none");
-    if (nameless)
         return attn__fail(s->context, ATTN_ERROR_NOT_FOUND,
-                          "%s: there is no chain '%.40s'; its only chain has no name: give no chain", source, wanted);
+                          "%s: a chain without a name is requested, but the file has %s%s", source,
+                          used ? "only the chains" : "no chains", seen);
+    if (nameless)
+        return attn__fail(
+            s->context, ATTN_ERROR_NOT_FOUND,
+            "%s: there is no chain '%.40s'; the only chain of the file has no name, so leave the chain out", source,
+            wanted);
     return attn__fail(s->context, ATTN_ERROR_NOT_FOUND, "%s: there is no chain '%.40s'; the chains are%s", source,
                       wanted, seen);
 }

@@ -51,13 +51,23 @@ static attn_status judge(const attn_structure *s, const fit *f, int64_t n)
     double expected = K * (double)n * (double)all * exp(-LAMBDA * (double)f->score);
     if (2 * f->aligned >= shorter && 2 * f->equal >= f->aligned && f->aligned > 0 && expected <= MOST_EXPECTED)
         return ATTN_OK;
+    const char *what = f->chain->name[0] ? "chain " : "the chain without a name", *name = f->chain->name;
+    if (2 * f->aligned < shorter || f->aligned == 0)
+        return attn__fail(s->context, ATTN_ERROR_FORMAT,
+                          "%s%s does not match the query: %lld residues of the chain align with the query; at least "
+                          "%lld must align",
+                          what, name, (long long)f->aligned, (long long)(shorter > 1 ? (shorter + 1) / 2 : 1));
+    if (2 * f->equal < f->aligned)
+        return attn__fail(
+            s->context, ATTN_ERROR_FORMAT,
+            "%s%s does not match the query: of the %lld aligned residues %lld are identical; at least half "
+            "must be identical",
+            what, name, (long long)f->aligned, (long long)f->equal);
     return attn__fail(
         s->context, ATTN_ERROR_FORMAT,
-        "%s%s does not match the query: %lld of its residues align with it (at least %lld must), %.0f %% of these are "
-        "identical (at least 50 %% must be), and %.2g alignments as good are expected by chance (at most %g may be)",
-        f->chain->name[0] ? "chain " : "the chain without a name", f->chain->name, (long long)f->aligned,
-        (long long)(shorter + 1) / 2, f->aligned ? 100 * (double)f->equal / (double)f->aligned : 0, expected,
-        MOST_EXPECTED);
+        "%s%s does not match the query: %.2g alignments of the same score are expected by chance; at most "
+        "%g are allowed",
+        what, name, expected, MOST_EXPECTED);
 }
 
 static bool is_better(const fit *a, const fit *b)

@@ -176,7 +176,7 @@ static attn_status check_trie(attn_context *context, trie *t, const char *name)
         t->matches = states + t->n;
         if (!walk(t))
             status = attn__fail(context, ATTN_ERROR_FORMAT,
-                                "%s: damaged: its normalization rules point outside of their table", name);
+                                "%s: the file is damaged: its normalization rules point outside of their table", name);
     }
     attn__free(context, numbers);
     attn__free(context, states);
@@ -194,7 +194,8 @@ static attn_status check_rules(attn_context *context, span rules, const char *na
         size = size << 8 | rules.at[i];
     if (bytes <= 4 || size >= bytes - 4 || size == 0 || size % 1024 != 0 || rules.end[-1] != 0)
         return attn__fail(context, ATTN_ERROR_FORMAT,
-                          "%s: damaged: its %zu bytes of normalization rules have no valid table", name, bytes);
+                          "%s: the file is damaged: its %zu bytes of normalization rules have no valid table", name,
+                          bytes);
     trie t = {.units = rules.at + 4, .n = (uint32_t)(size / 4), .replacements = bytes - 4 - (size_t)size};
     return check_trie(context, &t, name);
 }
@@ -214,6 +215,6 @@ attn_status attn__subword_check(attn_context *context, const char *bytes, size_t
             status = number == RULES ? check_rules(context, rules, name) : ATTN_OK;
     }
     if (status == ATTN_OK && damaged)
-        status = attn__fail(context, ATTN_ERROR_FORMAT, "%s: damaged, or not a SentencePiece model", name);
+        status = attn__fail(context, ATTN_ERROR_FORMAT, "%s: the file is damaged or not a SentencePiece model", name);
     return status;
 }

@@ -113,8 +113,8 @@ static attn_status read_token(reader *r, const char *line, size_t length)
     if (attn__utf8_first_invalid(line, length) != SIZE_MAX)
         return fail_line(r, "the token is not UTF-8");
     if (attn__words_find(&r->words, line, length) >= 0)
-        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": \"%.*s\" is on line %d too", r->name,
-                          r->words.n + 1, (int)length, line, attn__words_find(&r->words, line, length) + 1);
+        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": the token \"%.*s\" is already on line %d",
+                          r->name, r->words.n + 1, (int)length, line, attn__words_find(&r->words, line, length) + 1);
     return attn__words_count(&r->words, line, length, 0);
 }
 

@@ -147,12 +147,14 @@ attn_status attn_vocab_build(attn_vocab **vocab, const attn_pairs *pairs, attn_s
         known = attn__check_choice(pairs->context, "compat", (int)o->compat, ATTN_COMPAT_D2L);
     if (known != ATTN_OK)
         return known;
-    if (min_frequency < 0 || o->steps < 0 || o->max_size < 0 || (o->max_size && o->max_size < ATTN__SPECIALS))
-        return attn__fail(
-            pairs->context, ATTN_ERROR_ARGUMENT,
-            "vocabulary: min_frequency is %lld, steps %lld and max_size %lld; the first two must not be negative, "
-            "and max_size must be 0 or at least %d",
-            (long long)min_frequency, (long long)o->steps, (long long)o->max_size, ATTN__SPECIALS);
+    if (min_frequency < 0 || o->steps < 0)
+        return attn__fail(pairs->context, ATTN_ERROR_ARGUMENT, "vocabulary: %s is %lld; it must not be negative",
+                          min_frequency < 0 ? "min_frequency" : "steps",
+                          (long long)(min_frequency < 0 ? min_frequency : o->steps));
+    if (o->max_size < 0 || (o->max_size && o->max_size < ATTN__SPECIALS))
+        return attn__fail(pairs->context, ATTN_ERROR_ARGUMENT,
+                          "vocabulary: max_size is %lld; it must be 0 or at least %d", (long long)o->max_size,
+                          (int)ATTN__SPECIALS);
     if (o->kind != ATTN_VOCAB_WORDS)
         return build_subwords(vocab, pairs, side, o);
     attn__words words;

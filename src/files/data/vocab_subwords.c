@@ -14,10 +14,12 @@ static attn_status collect(attn__word *words, const attn__subword *subword, attn
         size_t length;
         char kind;
         const char *piece = attn__subword_piece(subword, i, &length, &kind);
-        if (length == 0 || length > UINT16_MAX || memchr(piece, 0, length))
+        if (length == 0 || length > UINT16_MAX)
             return attn__fail(context, ATTN_ERROR_FORMAT,
-                              "%s: piece %" PRId64 " is empty, longer than %d bytes or has a zero byte", name, i,
+                              "%s: piece %" PRId64 " has %zu bytes; it must have 1 to %d bytes", name, i, length,
                               UINT16_MAX);
+        if (memchr(piece, 0, length))
+            return attn__fail(context, ATTN_ERROR_FORMAT, "%s: piece %" PRId64 " has a zero byte", name, i);
         words[i] = (attn__word){piece, (uint32_t)length, 0};
     }
     return ATTN_OK;

@@ -55,7 +55,7 @@ static attn_status fail_open(attn_context *context, const char *path)
     attn_status status = errno == ENOENT || errno == ENOTDIR ? ATTN_ERROR_NOT_FOUND : ATTN_ERROR_IO;
     if (errno == ENOTDIR)
         return attn__fail(context, status, "%s: expected a directory, found a file", path);
-    return attn__fail(context, status, "%s: cannot be opened as a folder: %s", path, strerror(errno));
+    return attn__fail(context, status, "%s: the directory cannot be opened: %s", path, strerror(errno));
 }
 
 /* Reads the names of the entries, in the order of the file system. readdir returns NULL at the end and after an error,

@@ -84,7 +84,7 @@ attn_status attn__json_parse(json_t **root, const attn__input *text, int depth, 
     if (!json_is_object(*root)) {
         json_decref(*root);
         *root = NULL;
-        return fail_at(text, (place){1, 1}, offset, "must be an object, { ... }");
+        return fail_at(text, (place){1, 1}, offset, "the JSON must be an object, { ... }");
     }
     return ATTN_OK;
 }
@@ -176,10 +176,9 @@ static attn_status fail_length(const attn__input *text, const char *name, const 
         return attn__fail(text->context, ATTN_ERROR_FORMAT,
                           "%s: key \"%.100s\" has %zu bytes; at most %d are supported", text->name, name, strlen(name),
                           MAX_KEY - 2);
-    return attn__fail(
-        text->context, ATTN_ERROR_FORMAT,
-        "%s: key \"%.100s\" in \"%.*s\": the two names and a dot have %zu bytes; at most %d are supported", text->name,
-        name, prefix > 100 ? 100 : (int)prefix - 1, key, prefix + strlen(name), MAX_KEY - 2);
+    return attn__fail(text->context, ATTN_ERROR_FORMAT,
+                      "%s: the keys \"%.*s\" and \"%.100s\", joined by a dot, have %zu bytes; at most %d are supported",
+                      text->name, prefix > 100 ? 100 : (int)prefix - 1, key, name, prefix + strlen(name), MAX_KEY - 2);
 }
 
 /* Gets the next member or element and appends its name to the prefix in `key`. After the last one, *value is NULL. */

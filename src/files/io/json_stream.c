@@ -224,11 +224,11 @@ static attn_status read_text(stream *s)
 {
     int first = peek(s);
     if (first != '{' && first != '[')
-        return fail(s, s->at, first < 0 ? "the file is empty" : "neither an object, { ... }, nor a list, [ ... ]");
+        return fail(s, s->at, first < 0 ? "the file is empty" : "expected an object, { ... }, or a list, [ ... ]");
     attn_status status = first == '[' ? read_list(s) : read_members(s, '}', read_member);
     s->key[0] = '\0';
     if (status == ATTN_OK && peek(s) >= 0)
-        return fail(s, s->at, "found text behind the end");
+        return fail(s, s->at, "found text behind the end of the JSON");
     return status;
 }
 

@@ -167,7 +167,8 @@ attn_status attn__ranks_poll(attn_context *context)
         return r->broken;
     attn_status status = hear(context);
     if (status == ATTN_OK && r->stop && r->stop(r->user)) {
-        status = attn__fail(context, ATTN_ERROR_INTERRUPTED, "this process was stopped while it waited for others");
+        status = attn__fail(context, ATTN_ERROR_INTERRUPTED,
+                            "this process was stopped while it waited for the other processes of the run");
         attn__ranks_give_up(context, status);
     }
     return status;

@@ -113,9 +113,10 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     int64_t index = attn_config_int(config, "dim_index", 1);
     const attn_config_value *shape = attn_config_get(config, "axial_pos_emb_shape");
     if (index != CHANNELS && index != CHANNELS - 4) {
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
-                   "axial-image-transformer: dim_index is %d; its convolutions need the channels at axis 1",
-                   (int)index);
+        attn__fail(
+            builder->context, ATTN_ERROR_ARGUMENT,
+            "axial-image-transformer: dim_index is %d; expected 1, since convolutions need the channels at axis 1",
+            (int)index);
         return;
     }
     if (shape && shape->n != 2) {

@@ -75,7 +75,7 @@ static bool draw(const sampler *s, const attn_tensor *logits, int64_t first, int
         if (!(score < INFINITY)) {
             attn__fail(
                 s->context, ATTN_ERROR_UNSUPPORTED,
-                "the probabilities of number %lld of the images are not finite: the weights hold NaN, infinity or "
+                "the probabilities of element %lld of the images are not finite: the weights hold NaN, infinity or "
                 "numbers that are too large for temperature %g",
                 (long long)index, temperature);
             return false;
@@ -250,20 +250,27 @@ static bool options_fit(const sampler *s)
         attn__fail(s->context, ATTN_ERROR_ARGUMENT, "temperature is %g; it must be above 0", s->options.temperature);
         return false;
     }
-    if (noise && (attn_tensor_size(noise) != size * s->m->levels ||
-                  (attn_tensor_dtype(noise) != ATTN_F32 && attn_tensor_dtype(noise) != ATTN_F64))) {
-        attn__fail(s->context, ATTN_ERROR_SHAPE,
-                   "noise has %lld elements of type %s; expected %lld of f32 or f64, "
-                   "%lld levels for each of the %lld elements of x",
-                   (long long)attn_tensor_size(noise), attn_dtype_name(attn_tensor_dtype(noise)),
-                   (long long)size * s->m->levels, (long long)s->m->levels, (long long)size);
+    if (noise && attn_tensor_dtype(noise) != ATTN_F32 && attn_tensor_dtype(noise) != ATTN_F64) {
+        attn__fail(s->context, ATTN_ERROR_SHAPE, "noise is of type %s; expected f32 or f64",
+                   attn_dtype_name(attn_tensor_dtype(noise)));
         return false;
     }
-    if (known && (attn_tensor_size(known) != size ||
-                  (attn_tensor_dtype(known) != ATTN_U8 && attn_tensor_dtype(known) != ATTN_BOOL))) {
+    if (noise && attn_tensor_size(noise) != size * s->m->levels) {
         attn__fail(s->context, ATTN_ERROR_SHAPE,
-                   "known has %lld elements of type %s; expected %lld of u8 or bool, as many as x has",
-                   (long long)attn_tensor_size(known), attn_dtype_name(attn_tensor_dtype(known)), (long long)size);
+                   "noise has %lld elements; expected %lld, one for each of the %lld levels of each of the %lld "
+                   "elements of x",
+                   (long long)attn_tensor_size(noise), (long long)size * s->m->levels, (long long)s->m->levels,
+                   (long long)size);
+        return false;
+    }
+    if (known && attn_tensor_dtype(known) != ATTN_U8 && attn_tensor_dtype(known) != ATTN_BOOL) {
+        attn__fail(s->context, ATTN_ERROR_SHAPE, "known is of type %s; expected u8 or bool",
+                   attn_dtype_name(attn_tensor_dtype(known)));
+        return false;
+    }
+    if (known && attn_tensor_size(known) != size) {
+        attn__fail(s->context, ATTN_ERROR_SHAPE, "known has %lld elements; expected %lld, as many as x has",
+                   (long long)attn_tensor_size(known), (long long)size);
         return false;
     }
     return true;

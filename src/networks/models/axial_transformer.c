@@ -15,6 +15,7 @@
 #include "nn/named.h"
 #include "tensor/number.h"
 #include "tensor/tape_state.h"
+#include "tensor/tensor.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -111,20 +112,27 @@ bool attn__axial_transformer_takes(const attn__axial_transformer *m, attn_contex
         fits = slices == m->slices && attn_tensor_length(x, -2) == m->height && attn_tensor_length(x, -1) == m->width &&
                (rank == 4 || attn_tensor_length(x, 1) == m->frames);
     }
-    if (!x || attn_tensor_dtype(x) != ATTN_I32 || !fits) {
+    if (x && attn_tensor_dtype(x) != ATTN_I32) {
+        attn__fail(context, ATTN_ERROR_SHAPE, "axial-transformer: the images are of type %s; expected i32",
+                   attn_dtype_name(attn_tensor_dtype(x)));
+        return false;
+    }
+    if (!fits) {
+        char found[ATTN__SHAPE_TEXT];
         attn__fail(context, ATTN_ERROR_SHAPE,
-                   "axial-transformer: expected images of integers [b,%" PRId64 ",%" PRId64 ",%" PRId64 "] (%" PRId64
-                   " frames of %" PRId64 " channels), or with frames and channels on axes of their own; found %d axes",
-                   m->slices, m->height, m->width, m->frames, m->channels, rank);
+                   "axial-transformer: the images have the shape %s; expected [b,%" PRId64 ",%" PRId64 ",%" PRId64
+                   "] or, with %" PRId64 " frames and %" PRId64 " channels on two axes, [b,%" PRId64 ",%" PRId64
+                   ",%" PRId64 ",%" PRId64 "]",
+                   x ? attn__shape_text(x, found) : "NULL", m->slices, m->height, m->width, m->frames, m->channels,
+                   m->frames, m->channels, m->height, m->width);
         return false;
     }
     const int32_t *data = attn_tensor_data(x);
     for (int64_t i = 0; values && i < attn_tensor_size(x); i++) {
         if (data[i] < 0 || data[i] >= m->levels) {
             attn__fail(context, ATTN_ERROR_ARGUMENT,
-                       "axial-transformer: number %" PRId64 " of the images is %d; allowed: 0 "
-                       "to %" PRId64,
-                       i, (int)data[i], m->levels - 1);
+                       "axial-transformer: element %" PRId64 " of the images is %d; it must be 0 to %" PRId64, i,
+                       (int)data[i], m->levels - 1);
             return false;
         }
     }
@@ -149,9 +157,10 @@ static bool slices_fit(const attn__axial_transformer *m, attn_context *context, 
         }
     }
     if (!fits) {
+        char found[ATTN__SHAPE_TEXT];
         attn__fail(context, ATTN_ERROR_ARGUMENT,
-                   "axial-transformer: slices must be i32 [%" PRId64 "], one for each image; found %s of %d axes",
-                   batch, attn_dtype_name(attn_tensor_dtype(slices)), attn_tensor_rank(slices));
+                   "axial-transformer: slices must be i32 [%" PRId64 "], one for each image; found %s %s", batch,
+                   attn_dtype_name(attn_tensor_dtype(slices)), attn__shape_text(slices, found));
     }
     return fits;
 }
@@ -280,7 +289,8 @@ const attn__axial_transformer *attn__axial_transformer_of(const attn_model *mode
     extern const attn__kind attn__kind_axial_transformer;
     if (model->kind == &attn__kind_axial_transformer)
         return model->self;
-    attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s is not a distribution over images; expected axial-transformer",
+    attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+               "the architecture %s gives no distribution of images; expected axial-transformer",
                model->kind->about.name);
     return NULL;
 }

@@ -46,17 +46,23 @@ static attn_status check_prefixes(const attn__beam *beam, int64_t vocabulary)
     for (int64_t i = 0; o->sentences && i < beam->batch; i++) {
         const attn_beam_sentence *s = &o->sentences[i];
         if (s->nprefix < 0 || (s->nprefix > 0 && s->nprefix >= limit(beam, i))) {
-            return attn__fail(beam->context, ATTN_ERROR_ARGUMENT,
-                              "sentence %lld begins with %lld tokens, but there is room for only %lld and the end",
-                              number(beam, i), (long long)s->nprefix, (long long)limit(beam, i) - 1);
+            return attn__fail(
+                beam->context, ATTN_ERROR_ARGUMENT,
+                "sentence %lld: its given beginning has %lld tokens; at most %lld fit before the end token",
+                number(beam, i), (long long)s->nprefix, (long long)limit(beam, i) - 1);
         }
         for (int64_t j = 0; j < s->nprefix; j++) {
             int32_t token = s->prefix[j];
-            if (token < 0 || token >= vocabulary || token == o->eos) {
-                return attn__fail(
-                    beam->context, ATTN_ERROR_ARGUMENT,
-                    "sentence %lld begins with token %d, which is the end token or not one of the %lld tokens",
-                    number(beam, i), (int)token, (long long)vocabulary);
+            if (token < 0 || token >= vocabulary) {
+                return attn__fail(beam->context, ATTN_ERROR_ARGUMENT,
+                                  "sentence %lld: its given beginning has the token %d, which is not one of the %lld "
+                                  "target tokens",
+                                  number(beam, i), (int)token, (long long)vocabulary);
+            }
+            if (token == o->eos) {
+                return attn__fail(beam->context, ATTN_ERROR_ARGUMENT,
+                                  "sentence %lld: its given beginning contains the end token, %d", number(beam, i),
+                                  (int)token);
             }
         }
     }

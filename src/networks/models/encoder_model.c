@@ -10,6 +10,7 @@
 #include "nn/named.h"
 #include "tensor/number.h"
 #include "tensor/tape_state.h"
+#include "tensor/tensor.h"
 
 typedef struct encoder_model {
     attn__transformer_encoder encoder;
@@ -135,20 +136,32 @@ static bool unpack(attn_nn_packed *packed, attn_tape *tape, const attn__encoder_
     attn_context *context = attn_tape_context(tape);
     int64_t n = attn_tensor_length(input->tokens, 1), texts = attn_tensor_size(offsets) - 1;
     const int32_t *at = attn_tensor_data(offsets);
-    bool fits = attn_tensor_rank(input->tokens) == 2 && attn_tensor_length(input->tokens, 0) == 1 && texts >= 1 &&
-                at[0] == 0 && at[texts] == n;
-    for (int64_t i = 0; i < texts && fits; i++)
-        fits = at[i] < at[i + 1];
+    char found[ATTN__SHAPE_TEXT];
     if (input->lens) {
         attn__fail(context, ATTN_ERROR_SHAPE, "offsets and valid_lens cannot be used together");
         return false;
     }
-    if (!fits) {
-        attn__fail(
-            context, ATTN_ERROR_SHAPE,
-            "offsets must rise from 0 to the number of tokens, and tokens must be [1,t]; found tokens [%lld,%lld]",
-            (long long)attn_tensor_length(input->tokens, 0), (long long)n);
+    if (attn_tensor_rank(input->tokens) != 2 || attn_tensor_length(input->tokens, 0) != 1) {
+        attn__fail(context, ATTN_ERROR_SHAPE, "tokens: with offsets, expected [1,t], found %s",
+                   attn__shape_text(input->tokens, found));
         return false;
+    }
+    if (texts < 1) {
+        attn__fail(context, ATTN_ERROR_SHAPE, "offsets: expected at least 2 numbers, found %lld", (long long)texts + 1);
+        return false;
+    }
+    if (at[0] != 0 || at[texts] != n) {
+        attn__fail(context, ATTN_ERROR_SHAPE,
+                   "offsets: the first is %d and the last %d; expected 0 and %lld, the number of tokens", (int)at[0],
+                   (int)at[texts], (long long)n);
+        return false;
+    }
+    for (int64_t i = 0; i < texts; i++) {
+        if (at[i] >= at[i + 1]) {
+            attn__fail(context, ATTN_ERROR_SHAPE, "offsets[%lld] is %d; it must be above the offset before, %d",
+                       (long long)i + 1, (int)at[i + 1], (int)at[i]);
+            return false;
+        }
     }
     attn_tensor *positions = attn_tape_tensor(tape, ATTN_I32, 2, (int64_t[]){1, n}, NULL);
     if (!positions)

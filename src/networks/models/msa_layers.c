@@ -224,7 +224,7 @@ static void residual_forward(const void *self, const attn__call *call)
     attn__call_output(call, "out", attn_add(tape, x, attn_dropout(tape, y, r->dropout)));
     if (wanted && r->layer == FEED_FORWARD) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_ARGUMENT,
-                   "normalized-residual-block: layer=feed-forward has no output attention");
+                   "normalized-residual-block: layer=feed-forward has no output \"attention\"");
     }
     attn__call_output(call, "attention", weights);
 }

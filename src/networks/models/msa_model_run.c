@@ -90,7 +90,7 @@ static bool make_maps(run *r)
     attn__msa_results *to = r->results;
     if (w->contacts && m->untied) {
         attn__fail(attn_tape_context(r->tape), ATTN_ERROR_UNSUPPORTED,
-                   "contacts need the map of tied rows, but tied is false");
+                   "contacts are computed from tied row attention, but the setting tied is false");
         return false;
     }
     if (w->row_maps) {

@@ -122,7 +122,7 @@ static attn_tensor *treat_empty(const attn__call *call, const regression *r, att
         if (strcmp(empties[r->empty], "error") == 0) {
             attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT,
                        "no training point is within reach of x_val[%" PRId64 "] (kernel %s, sigma %s); set a larger "
-                       "sigma, or empty to nan or zero",
+                       "sigma, or set empty=nan or empty=zero",
                        i, kernels[r->kernel], width);
             return NULL;
         }
@@ -202,11 +202,15 @@ static void forward(const void *self, const attn__call *call)
     if (d < 0 || c < 0 || d_val < 0)
         return;
     int64_t train = attn_tensor_length(x, 0), val = attn_tensor_length(at, 0);
-    if (d != d_val || attn_tensor_length(y, 0) != train) {
+    if (attn_tensor_length(y, 0) != train) {
         attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE,
-                   "x_train has %" PRId64 " points of %" PRId64 " numbers, y_train %" PRId64 " labels, x_val points of "
-                   "%" PRId64 " numbers; each point needs a label, and all points must have as many numbers",
-                   train, d, attn_tensor_length(y, 0), d_val);
+                   "y_train has %" PRId64 " labels, but x_train has %" PRId64 " points; each point needs one label",
+                   attn_tensor_length(y, 0), train);
+        return;
+    }
+    if (d != d_val) {
+        attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE,
+                   "the points of x_val have %" PRId64 " numbers, but the points of x_train have %" PRId64, d_val, d);
         return;
     }
     if (r->inverse && attn_tensor_length(r->inverse, 0) != d) {

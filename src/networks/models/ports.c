@@ -55,7 +55,8 @@ static attn_tensor *as_integers(const attn__call *call, const char *name, attn_t
     for (int64_t i = 0; y && i < attn_tensor_size(x); i++) {
         double value = number_at(x, i);
         if (!(value >= INT32_MIN && value <= INT32_MAX) || value != floor(value)) {
-            attn__fail(context, ATTN_ERROR_ARGUMENT, "input %s: element %" PRId64 " is not a 32-bit integer", name, i);
+            attn__fail(context, ATTN_ERROR_ARGUMENT,
+                       "input %s: element %" PRId64 " is %.10g; expected a 32-bit integer", name, i, value);
             return NULL;
         }
         ids[i] = (int32_t)value;
@@ -199,7 +200,7 @@ static attn_status check_ports(const attn__call *call)
             return fail_port(call, "output", call->outputs->items[i].name, a->outputs, a->noutputs);
     if (call->outputs->owns)
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "the list of outputs has owns set, but the tape owns the outputs; it must be false");
+                          "the list of outputs has owns set; owns must be false, since the tape owns the outputs");
     return ATTN_OK;
 }
 

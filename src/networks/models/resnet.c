@@ -134,10 +134,15 @@ static int stages_of(stage stages[ATTN__RESNET_STAGES], attn_nn_builder *builder
                             *width = attn_config_get(config, "width");
     bool dilation = attn_config_bool(config, "dilation", false), list = width->type == ATTN_CONFIG_TYPE_INTS;
     int64_t n = attn__resnet_stages(config), sum = 0;
-    if (n > ATTN__RESNET_STAGES || (list && width->n != n)) {
+    if (n > ATTN__RESNET_STAGES) {
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%sstage_blocks has %lld stages; at most %d are supported",
+                   builder->prefix, (long long)n, (int)ATTN__RESNET_STAGES);
+        return 0;
+    }
+    if (list && width->n != n) {
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
-                   "%sstage_blocks has %lld stages and width %lld; they must have the same number, at most %d",
-                   builder->prefix, (long long)n, (long long)(list ? width->n : n), (int)ATTN__RESNET_STAGES);
+                   "%swidth has %lld numbers, but stage_blocks has %lld; both need one number for each stage",
+                   builder->prefix, (long long)width->n, (long long)n);
         return 0;
     }
     for (int i = 0; i < n; i++) {
@@ -149,8 +154,9 @@ static int stages_of(stage stages[ATTN__RESNET_STAGES], attn_nn_builder *builder
         sum += stages[i].blocks;
     }
     if (sum > ATTN__RESNET_BLOCKS) {
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%sstage_blocks has %lld blocks; at most %d are supported",
-                   builder->prefix, (long long)sum, (int)ATTN__RESNET_BLOCKS);
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
+                   "%sstage_blocks has %lld blocks in all; at most %d are supported", builder->prefix, (long long)sum,
+                   (int)ATTN__RESNET_BLOCKS);
         return 0;
     }
     return (int)n;

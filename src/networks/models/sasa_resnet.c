@@ -81,8 +81,8 @@ static void attention_init(attn_nn_image_attention *attention, attn_nn_builder *
     static const attn_border borders[] = {ATTN_BORDER_ZERO, ATTN_BORDER_MASK, ATTN_BORDER_SHIFT};
     int64_t heads = attn_config_int(config, "num_heads", 8);
     if (width % heads != 0) {
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%s: %lld heads do not divide %lld channels", builder->prefix,
-                   (long long)heads, (long long)width);
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%sattention: %lld heads do not divide %lld channels",
+                   builder->prefix, (long long)heads, (long long)width);
         return;
     }
     attn_nn_push(builder, "conv2.0");

@@ -76,9 +76,13 @@ static bool is_ids(attn_context *context, const attn_tensor *x, int rank, int64_
     if (attn_tensor_dtype(x) != ATTN_I32 || attn_tensor_rank(x) != rank ||
         (batch >= 0 && attn_tensor_length(x, 0) != batch)) {
         char found[ATTN__SHAPE_TEXT];
-        attn__fail(context, ATTN_ERROR_SHAPE,
-                   "%s: expected i32 of %d axes, the first as long as the batch; found %s %s", what, rank,
-                   attn_dtype_name(attn_tensor_dtype(x)), attn__shape_text(x, found));
+        if (batch < 0)
+            attn__fail(context, ATTN_ERROR_SHAPE, "%s: expected i32 of %d axes, found %s %s", what, rank,
+                       attn_dtype_name(attn_tensor_dtype(x)), attn__shape_text(x, found));
+        else
+            attn__fail(context, ATTN_ERROR_SHAPE,
+                       "%s: expected i32 of %d axes, the first of length %lld (the batch); found %s %s", what, rank,
+                       (long long)batch, attn_dtype_name(attn_tensor_dtype(x)), attn__shape_text(x, found));
         return false;
     }
     return true;

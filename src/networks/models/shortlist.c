@@ -27,23 +27,31 @@ static attn_status check(attn_context *context, int64_t batch, int64_t vocabular
         const attn_beam_sentence *s = &o->sentences[i];
         for (int64_t j = 0; j < s->nallowed; j++) {
             int32_t token = s->allowed[j];
-            if (token < 0 || token >= vocabulary || (j > 0 && token <= s->allowed[j - 1])) {
+            if (token < 0 || token >= vocabulary) {
                 return attn__fail(
                     context, ATTN_ERROR_ARGUMENT,
-                    "sentence %lld of the batch: the allowed token %d is not one of the %lld tokens, or not above the one "
-                    "before it",
+                    "sentence %lld of the batch: the allowed token %d is not one of the %lld target tokens",
                     (long long)i + 1, (int)token, (long long)vocabulary);
             }
+            if (j > 0 && token <= s->allowed[j - 1]) {
+                return attn__fail(
+                    context, ATTN_ERROR_ARGUMENT,
+                    "sentence %lld of the batch: the allowed token %d follows %d; allowed tokens must ascend",
+                    (long long)i + 1, (int)token, (int)s->allowed[j - 1]);
+            }
         }
-        bool fits = is_allowed(s, o->eos);
-        for (int64_t j = 0; fits && j < s->nprefix; j++)
-            fits = is_allowed(s, s->prefix[j]);
-        if (!fits) {
-            return attn__fail(
-                context, ATTN_ERROR_ARGUMENT,
-                "sentence %lld of the batch: its allowed tokens lack the end token, or a token that its translation "
-                "begins with",
-                (long long)i + 1);
+        if (!is_allowed(s, o->eos)) {
+            return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                              "sentence %lld of the batch: its allowed tokens lack the end token, %d", (long long)i + 1,
+                              (int)o->eos);
+        }
+        for (int64_t j = 0; j < s->nprefix; j++) {
+            if (!is_allowed(s, s->prefix[j])) {
+                return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                                  "sentence %lld of the batch: its allowed tokens lack the token %d of its given "
+                                  "beginning",
+                                  (long long)i + 1, (int)s->prefix[j]);
+            }
         }
     }
     return ATTN_OK;
@@ -128,7 +136,8 @@ static attn_tensor *copy_rows(const attn__shortlist *list, const attn_tensor *x)
 static bool copy_layer(attn__shortlist *list, const attn_nn_linear *layer)
 {
     if (attn__op_is_adapted(layer->weight)) {
-        attn__fail(list->context, ATTN_ERROR_UNSUPPORTED, "a shortlist needs an output layer without an adapter");
+        attn__fail(list->context, ATTN_ERROR_UNSUPPORTED,
+                   "the output layer has an adapter, so a shortlist cannot be used");
         return false;
     }
     list->rows.weight = copy_rows(list, layer->weight);

@@ -44,7 +44,8 @@ static bool rotary_build(rotary_tables *tables, attn_nn_builder *builder, const 
     dims = dims > 0 ? dims : dim;
     if (dims > dim || dims % 2 != 0) {
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
-                   "rotary positions have %lld channels; expected an even number, at most the %lld of a head",
+                   dims > dim ? "rotary positions rotate %lld channels, but a head has %lld"
+                              : "rotary positions rotate %lld of the %lld channels of a head; expected an even number",
                    (long long)dims, (long long)dim);
         return false;
     }
@@ -65,10 +66,11 @@ static bool masked_token_fits(const attn__transformer_encoder *encoder, attn_nn_
 {
     long long masked = encoder->front.masked_token;
     if (masked >= 0 && encoder->front.positions.table)
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "masked_token is %lld, but positions is %s; expected none",
-                   masked, attn__position_choices[attn__config_choice(config, "positions", attn__position_choices)]);
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
+                   "masked_token (%lld) needs positions=none, but positions is %s", masked,
+                   attn__position_choices[attn__config_choice(config, "positions", attn__position_choices)]);
     else if (masked >= 0 && encoder->front.segments.weight)
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "masked_token is %lld, but segments is %lld; expected 0",
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "masked_token (%lld) needs segments=0, but segments is %lld",
                    masked, (long long)attn_config_int(config, "segments", 0));
     else
         return true;

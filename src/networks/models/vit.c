@@ -121,8 +121,8 @@ static attn_tensor *positions_for(const vit *v, attn_tape *tape, int64_t rows, i
 /* [B,1+N,D] */
 static attn_tensor *embed(const vit *v, attn_tape *tape, attn_tensor *x)
 {
-    if (!v->interpolate &&
-        !attn__images_fit(tape, "vit", x, v->size[0], v->size[1], " (interpolate_positions=true would fit them)"))
+    if (!v->interpolate && !attn__images_fit(tape, "vit", x, v->size[0], v->size[1],
+                                             "; interpolate_positions=true would fit the positions"))
         return NULL;
     attn_tensor *patches = attn_nn_patches_forward(&v->patches, tape, x);
     if (!patches)

@@ -63,10 +63,10 @@ static attn_tensor *fitted(const attn_nn_axial_positions *layer, attn_tape *tape
         return param;
     switch (layer->fit) {
     case ATTN_POSITIONS_EXACT:
-        return too_long(tape, axis, n, have, "resize (slice, linear or cubic) would fit them");
+        return too_long(tape, axis, n, have, "resize=slice, linear or cubic would fit the positions");
     case ATTN_POSITIONS_SLICE:
         return n < have ? attn_slice(tape, param, axis, 0, n)
-                        : too_long(tape, axis, n, have, "slice can only shorten them");
+                        : too_long(tape, axis, n, have, "resize=slice can only shorten the positions");
     default:
         return attn_interpolate(tape, param, axis, n,
                                 layer->fit == ATTN_POSITIONS_CUBIC ? ATTN_INTERPOLATE_CUBIC : ATTN_INTERPOLATE_LINEAR);

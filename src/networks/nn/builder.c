@@ -119,7 +119,7 @@ static bool within_limit(attn_nn_builder *builder, const char *name, int rank, c
         return true;
     attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
                "the settings need parameters of more than %zu bytes, the most that the file of weights can hold; "
-               "%s alone needs %zu",
+               "the parameter %s alone needs %zu bytes",
                builder->limit, name, bytes);
     return false;
 }

@@ -90,11 +90,17 @@ bool attn__nn_attention_fits(attn_tape *tape, const attn_tensor *queries, const 
         !attn__nn_has_rank(tape, values, 3, "values"))
         return false;
     const int64_t *q = attn_tensor_shape(queries), *k = attn_tensor_shape(keys), *v = attn_tensor_shape(values);
-    if (q[0] != k[0] || k[0] != v[0] || k[1] != v[1]) {
+    if (q[0] != k[0] || k[0] != v[0]) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
-                   "queries [%" PRId64 ",%" PRId64 ",.], keys [%" PRId64 ",%" PRId64 ",.], values [%" PRId64 ",%" PRId64
-                   ",.]: axis 0 must be equal in all, axis 1 in keys and values",
-                   q[0], q[1], k[0], k[1], v[0], v[1]);
+                   "axis 0, the batch, has length %" PRId64 " in queries, %" PRId64 " in keys and %" PRId64
+                   " in values; the lengths must be equal",
+                   q[0], k[0], v[0]);
+        return false;
+    }
+    if (k[1] != v[1]) {
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
+                   "axis 1 has length %" PRId64 " in keys and %" PRId64 " in values; the lengths must be equal", k[1],
+                   v[1]);
         return false;
     }
     return keys_fit(tape, mask ? mask->keys : NULL, k[0], k[1]) && attn__nn_lens_fit(tape, mask, q[0], q[1]);

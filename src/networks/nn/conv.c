@@ -20,7 +20,8 @@ static bool options_fit(attn_nn_builder *builder, const attn_nn_conv_options *o)
     }
     if (o->in_channels < 1 || o->out_channels < 1 || groups < 1 || o->in_channels % groups != 0 ||
         o->out_channels % groups != 0) {
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%s%lld groups do not divide %lld and %lld channels",
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
+                   "%sconvolution: %lld groups must divide the %lld input channels and the %lld output channels",
                    builder->prefix, (long long)groups, (long long)o->in_channels, (long long)o->out_channels);
         return false;
     }

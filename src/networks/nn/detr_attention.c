@@ -88,7 +88,8 @@ static attn_tensor *attend(const attn_nn_detr_attention *layer, attn_tape *tape,
                         .weights_rank = 4,
                         .weights_shape = {batch, layer->heads, queries, heads.keys}};
     if (attn_problem_heads(&a.problem, &heads) != ATTN_OK) {
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "attention of heads apart: %s", attn_context_error(NULL));
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "attention with separate heads: %s",
+                   attn_context_error(NULL));
         return NULL;
     }
     /* u is one query that all images of the batch share, so its stride over the batch is 0; its scores are not

@@ -28,8 +28,8 @@ void attn_nn_gru_init(attn_nn_gru *layer, attn_nn_builder *builder, int64_t in, 
                                 .scale = 1 / sqrt(fmax((double)hidden, 1))};
     *layer = (attn_nn_gru){.layers = layers, .hidden = hidden, .dropout = dropout};
     if (layers < 1 || layers > ATTN_NN_MAX_GRU_LAYERS) {
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%s: expected 1 to %d recurrent layers, found %d",
-                   builder->prefix, ATTN_NN_MAX_GRU_LAYERS, layers);
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%sfound %d recurrent layers; 1 to %d are supported",
+                   builder->prefix, layers, ATTN_NN_MAX_GRU_LAYERS);
         layer->layers = 0;
         return;
     }

@@ -55,12 +55,15 @@ static void put_axis(const axis *a, int64_t pixel, bool has_earlier)
 static bool accepts(const attn_nn_sine_positions *layer, attn_tape *tape, const int64_t shape[3],
                     const attn_tensor *padding)
 {
-    if (layer->feats < 2 || layer->feats % 2 != 0 || !(layer->temperature > 0)) {
-        attn__fail(
-            attn_tape_context(tape), ATTN_ERROR_ARGUMENT,
-            "sines of positions: %lld channels an axis, temperature %g; expected an even number of channels and a "
-            "temperature above 0",
-            (long long)layer->feats, layer->temperature);
+    if (layer->feats < 2 || layer->feats % 2 != 0) {
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_ARGUMENT,
+                   "sines of positions: found %lld channels for each axis; expected an even number, at least 2",
+                   (long long)layer->feats);
+        return false;
+    }
+    if (!(layer->temperature > 0)) {
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_ARGUMENT,
+                   "sines of positions: the temperature is %g; it must be above 0", layer->temperature);
         return false;
     }
     bool fits = !padding || (attn_tensor_rank(padding) == 3 && attn_tensor_dtype(padding) == ATTN_U8);

@@ -101,17 +101,24 @@ attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape
     if (!attn__nn_has_rank(tape, x, 3, "what a cache keeps"))
         return attn__result_status(context, NULL);
     int64_t n = attn_tensor_length(x, 1), room = attn_tensor_length(cache->k, 1) - cache->length;
-    if (attn_tensor_length(x, 0) != attn_tensor_length(cache->k, 0) || n > room) {
+    if (attn_tensor_length(x, 0) != attn_tensor_length(cache->k, 0)) {
         return attn__fail(context, ATTN_ERROR_SHAPE,
-                          "%" PRId64 " tokens of %" PRId64 " rows do not fit a cache of %" PRId64
-                          " rows with room for %" PRId64 " more",
-                          n, attn_tensor_length(x, 0), attn_tensor_length(cache->k, 0), room);
+                          "tokens of %" PRId64 " rows cannot be appended to a cache of %" PRId64 " rows",
+                          attn_tensor_length(x, 0), attn_tensor_length(cache->k, 0));
+    }
+    if (n > room) {
+        return attn__fail(context, ATTN_ERROR_SHAPE,
+                          "%" PRId64 " tokens cannot be appended to a cache with room for %" PRId64 " more tokens", n,
+                          room);
     }
     attn_dtype type = attn_tensor_dtype(x), kept = attn_tensor_dtype(cache->k);
-    if (attn_tensor_length(cache->k, 2) != layer->hidden || (kept != type && (kept != ATTN_BF16 || type != ATTN_F32))) {
-        return attn__fail(context, ATTN_ERROR_SHAPE,
-                          "%" PRId64 " channels of %s do not fit a cache of %" PRId64 " channels of %s", layer->hidden,
-                          attn_dtype_name(type), attn_tensor_length(cache->k, 2), attn_dtype_name(kept));
+    if (attn_tensor_length(cache->k, 2) != layer->hidden) {
+        return attn__fail(context, ATTN_ERROR_SHAPE, "the layer has %" PRId64 " channels, but the cache has %" PRId64,
+                          layer->hidden, attn_tensor_length(cache->k, 2));
+    }
+    if (kept != type && (kept != ATTN_BF16 || type != ATTN_F32)) {
+        return attn__fail(context, ATTN_ERROR_SHAPE, "tokens of type %s cannot be appended to a cache of type %s",
+                          attn_dtype_name(type), attn_dtype_name(kept));
     }
     attn_tensor *k = attn_nn_linear_forward(&layer->w_k, tape, x);
     attn_tensor *v = attn_nn_linear_forward(&layer->w_v, tape, x);
@@ -173,11 +180,15 @@ attn_status attn_nn_kv_cache_select(attn_nn_kv_cache *cache, attn_context *conte
                                     int64_t capacity)
 {
     int64_t had = attn_tensor_length(cache->k, 0);
-    if (capacity < cache->length || (!rows && n > had)) {
+    if (capacity < cache->length) {
         return attn__fail(context, ATTN_ERROR_SHAPE,
-                          "a cache of %" PRId64 " rows with %" PRId64 " tokens does not fit %" PRId64
-                          " rows with room for %" PRId64,
-                          had, cache->length, n, capacity);
+                          "a cache with %" PRId64 " tokens cannot be changed to have room for only %" PRId64,
+                          cache->length, capacity);
+    }
+    if (!rows && n > had) {
+        return attn__fail(context, ATTN_ERROR_SHAPE,
+                          "the first %" PRId64 " rows of a cache are requested, but the cache has %" PRId64 " rows", n,
+                          had);
     }
     if (n > had || capacity != attn_tensor_length(cache->k, 1) || !moves_forward(rows, n))
         return select_apart(cache, context, rows, n, capacity);

@@ -25,7 +25,7 @@ static void frozen_init(attn_nn_batch_norm *layer, attn_nn_builder *builder, int
 static void group_init(attn_nn_map_norm *layer, attn_nn_builder *builder, int64_t channels)
 {
     if (layer->groups < 1 || channels % layer->groups != 0) {
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%s: %lld groups do not divide %lld channels",
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%sgroup norm: %lld groups do not divide %lld channels",
                    builder->prefix, (long long)layer->groups, (long long)channels);
         return;
     }

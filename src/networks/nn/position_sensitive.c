@@ -31,12 +31,23 @@ void attn_nn_position_sensitive_attention_init(attn_nn_position_sensitive_attent
                                                int64_t in, int64_t out, int64_t groups, int64_t length, int axis)
 {
     *layer = (attn_nn_position_sensitive_attention){.groups = groups, .length = length, .axis = axis};
-    if (groups < 1 || length < 1 || in < 1 || out < 1 || out % (2 * groups) != 0 || (axis != 2 && axis != 3)) {
+    if (groups < 1 || in < 1 || out < 1 || out % (2 * groups) != 0) {
         attn__fail(
             builder->context, ATTN_ERROR_ARGUMENT,
-            "%sposition-sensitive attention: found %lld output channels in %lld groups, length %lld, axis %d; expected an "
-            "even number of channels for each group, a length of at least 1, and axis 2 or 3",
-            builder->prefix, (long long)out, (long long)groups, (long long)length, axis);
+            "%sposition-sensitive attention: found %lld input channels, and %lld output channels in %lld groups; "
+            "each group needs an even number of output channels",
+            builder->prefix, (long long)in, (long long)out, (long long)groups);
+        return;
+    }
+    if (length < 1) {
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
+                   "%sposition-sensitive attention: the length is %lld; it must be at least 1", builder->prefix,
+                   (long long)length);
+        return;
+    }
+    if (axis != 2 && axis != 3) {
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
+                   "%sposition-sensitive attention: the axis is %d; it must be 2 or 3", builder->prefix, axis);
         return;
     }
     int64_t each = out / groups;

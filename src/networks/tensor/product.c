@@ -112,8 +112,8 @@ static attn_status check_packed_size(attn_context *context, attn_precision preci
             attn_precision_name(precision));
     if (precision == ATTN_PRECISION_INT8 && !attn__int8_sums(k))
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                          "product: sums of %lld products of int8 do not fit in 32 bits; at most %d do", (long long)k,
-                          (int)ATTN__INT8_MOST_SUMMANDS);
+                          "product: k is %lld; in int8 it must be at most %d, so that the sums fit in 32 bits",
+                          (long long)k, (int)ATTN__INT8_MOST_SUMMANDS);
     return ATTN_OK;
 }
 
@@ -323,8 +323,8 @@ attn_status attn_product_unpack(attn_context *context, const void *packed, const
     for (int64_t j = 0; columns && j < count; j++)
         if (columns[j] < 0 || columns[j] >= w.n)
             return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                              "product: column %lld, at place %lld, does not exist: the packed matrix has %lld columns",
-                              (long long)columns[j], (long long)j, (long long)w.n);
+                              "product: columns[%lld] is %lld; the packed matrix has the columns 0 to %lld",
+                              (long long)j, (long long)columns[j], (long long)w.n - 1);
     int64_t part = attn__ceil_div(count, context->threads), size = is_double ? sizeof(double) : sizeof(float);
     unpacking u = {&x, context->isa, columns, *to, NULL, attn__round_up(w.k * size, ALIGN), part};
     u.rows = attn__context_scratch(context, attn__size_mul((size_t)u.row_bytes, (size_t)context->threads));
@@ -382,7 +382,7 @@ static attn_status check_after(attn_context *context, const attn_product *p, boo
         if (!after[i]->data || empty)
             continue;
         if (after[i]->dtype != p->c.dtype)
-            return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "product: %s is %s and c is %s; they must be equal",
+            return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "product: %s is %s and c is %s; the types must be equal",
                               names[i], attn_dtype_name(after[i]->dtype), attn_dtype_name(p->c.dtype));
         if (after[i]->column != 1)
             return attn__fail(context, ATTN_ERROR_ARGUMENT,
@@ -403,8 +403,8 @@ static attn_status check_packed(attn_context *context, const attn_product *p, in
                           "product: a packed matrix cannot be used for a batch of %lld", (long long)batch);
     if (w->k != p->k || w->n != p->n)
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "product: b is %lld x %lld, and the packed matrix %lld x %lld; they must be equal",
-                          (long long)p->k, (long long)p->n, (long long)w->k, (long long)w->n);
+                          "product: k x n is %lld x %lld, but the packed matrix is %lld x %lld", (long long)p->k,
+                          (long long)p->n, (long long)w->k, (long long)w->n);
     if (w->dtype != type_of(p->precision, p->c.dtype))
         return attn__fail(
             context, ATTN_ERROR_ARGUMENT,

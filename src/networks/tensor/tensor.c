@@ -7,10 +7,11 @@
 attn_status attn__tensor_describe(attn_context *context, attn_tensor *tensor, attn_dtype dtype, int rank,
                                   const int64_t *shape)
 {
-    if (rank < 0 || rank > ATTN_MAX_RANK || attn_dtype_size(dtype) == 0)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "a tensor must have 0 to %d axes and a known type, not %d axes of %s", ATTN_MAX_RANK, rank,
-                          attn_dtype_name(dtype));
+    if (rank < 0 || rank > ATTN_MAX_RANK)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "a tensor of %d axes is requested; it must have 0 to %d", rank,
+                          ATTN_MAX_RANK);
+    if (attn_dtype_size(dtype) == 0)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "a tensor of the unknown type %d is requested", (int)dtype);
     size_t size = 1;
     for (int i = 0; i < rank; i++) {
         if (shape[i] < 0)

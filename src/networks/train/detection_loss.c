@@ -161,7 +161,8 @@ static attn_status check_shapes(const set_loss *s)
     return fits ? ATTN_OK
                 : attn__fail(
                       s->context, ATTN_ERROR_SHAPE,
-                      "detection loss: logits %s, boxes %s; expected [...,B,Q,C+1] and [...,B,Q,4] of B = %lld images",
+                      "detection loss: logits %s, boxes %s; expected logits [...,B,Q,C+1] and boxes [...,B,Q,4] of "
+                      "B = %lld images",
                       attn__shape_text(s->logits, logits), attn__shape_text(s->boxes, boxes),
                       (long long)s->targets->images);
 }
@@ -179,8 +180,9 @@ static attn_status check_targets(const set_loss *s)
     for (int64_t i = 0; i < s->objects; i++) {
         const double *box = s->targets->boxes + 4 * i;
         if (s->targets->classes[i] < 0 || s->targets->classes[i] >= s->outputs - 1)
-            return attn__fail(s->context, ATTN_ERROR_ARGUMENT, "detection loss: class %d is not in [0, %lld)",
-                              (int)s->targets->classes[i], (long long)s->outputs - 1);
+            return attn__fail(s->context, ATTN_ERROR_ARGUMENT,
+                              "detection loss: the class of object %lld is %d; it must be 0 to %lld", (long long)i,
+                              (int)s->targets->classes[i], (long long)s->outputs - 2);
         if (!(box[2] > 0 && box[3] > 0))
             return attn__fail(s->context, ATTN_ERROR_ARGUMENT,
                               "detection loss: target box %lld is %g x %g; width and height must be above 0",

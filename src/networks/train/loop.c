@@ -47,11 +47,12 @@ attn_status attn_training_create(attn_training **training, attn_context *context
 {
     ATTN__CALL(context);
     *training = NULL;
-    if (options->epochs < 0 || !(options->schedule.peak > 0))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "training: %lld epochs at rate %g; epochs must not be negative and "
-                          "the rate must be positive",
-                          (long long)options->epochs, options->schedule.peak);
+    if (options->epochs < 0)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "training: epochs is %lld; it must not be negative",
+                          (long long)options->epochs);
+    if (!(options->schedule.peak > 0))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "training: the rate is %g; it must be above 0",
+                          options->schedule.peak);
     attn_status status =
         attn__check_choice(context, "the kind of schedule", (int)options->schedule.kind, ATTN_SCHEDULE_STEP);
     if (status != ATTN_OK)
@@ -123,14 +124,15 @@ attn_status attn_training_restore(attn_training *training, const attn_config *co
         steps = attn_config_get(config, "optimiser_steps"); /* checkpoints written before version 1.0 have this key */
     if (!steps || steps->type != ATTN_CONFIG_TYPE_INT || steps->integer < 0)
         return attn__fail(training->context, ATTN_ERROR_FORMAT,
-                          "checkpoint: \"optimizer_steps\" is missing or not a count");
+                          "checkpoint: \"optimizer_steps\" is missing or not an integer of at least 0");
     attn_optimizer_set_steps(training->optimizer, steps->integer);
 #define RESTORE_INT(key, field)                                                                                        \
     if (!attn_config_get(config, key))                                                                                 \
         return attn__fail(training->context, ATTN_ERROR_FORMAT, "checkpoint: the key \"%s\" is missing", key);         \
     training->field = attn_config_int(config, key, -1);                                                                \
     if (training->field < 0)                                                                                           \
-        return attn__fail(training->context, ATTN_ERROR_FORMAT, "checkpoint: \"%s\" is not a count", key);
+        return attn__fail(training->context, ATTN_ERROR_FORMAT, "checkpoint: \"%s\" must be an integer of at least 0", \
+                          key);
 #define RESTORE_REAL(key, field) training->field = attn_config_real(config, key, NAN);
     COUNTERS(RESTORE_INT, RESTORE_REAL)
     return ATTN_OK;

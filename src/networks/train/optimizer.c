@@ -45,9 +45,12 @@ static attn_status check_options(attn_context *context, const attn_optimizer_opt
     attn_status status = attn__check_choice(context, "the kind of optimizer", (int)o->kind, ATTN_OPTIMIZER_SGD);
     if (status != ATTN_OK)
         return status;
-    if (!(o->beta1 >= 0 && o->beta1 < 1) || !(o->beta2 >= 0 && o->beta2 < 1))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "optimizer: beta1 %g and beta2 %g must lie in [0, 1)", o->beta1,
-                          o->beta2);
+    for (int i = 0; i < 2; i++) {
+        const double beta = i == 0 ? o->beta1 : o->beta2;
+        if (!(beta >= 0 && beta < 1))
+            return attn__fail(context, ATTN_ERROR_ARGUMENT, "optimizer: beta%d is %g; it must lie in [0, 1)", i + 1,
+                              beta);
+    }
     if (!(o->eps > 0))
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "optimizer: eps is %g; it must be positive", o->eps);
     if (!(o->momentum >= 0 && o->momentum < 1))

@@ -278,8 +278,8 @@ attn_status attn__tokenizer_encode(const attn__tokenizer *tokenizer, const char 
     tokens->n = 0;
     if (most < 0)
         return attn__fail(t->context, ATTN_ERROR_ARGUMENT,
-                          "max_length is %" PRId64 ", but the special tokens alone are %" PRId64, options->max_length,
-                          as->nids);
+                          "max_length is %" PRId64 "; it must be at least %" PRId64 ", the number of special tokens",
+                          options->max_length, as->nids);
     attn__encoding raw = {0};
     /* the lengths of both texts decide how a pair is cut, so that these are tokenized to their ends */
     int64_t enough = second || options->cut_left ? INT64_MAX : most;

@@ -57,7 +57,7 @@ typedef struct compiler {
 static attn_status refuse(const compiler *c, const char *what)
 {
     return attn__fail(c->p->context, ATTN_ERROR_UNSUPPORTED,
-                      "%s: %s: the pattern \"%.200s\" has %s at byte %zu, which is not supported", c->name, c->what,
+                      "%s: %s: the pattern \"%.200s\" is not supported: found %s at byte %zu", c->name, c->what,
                       c->text, what, (size_t)(c->at - c->text));
 }
 
@@ -142,7 +142,7 @@ static attn_status parse_property(compiler *c, bool negated)
         negated = !negated;
     uint32_t categories = categories_of(c->at, (size_t)(close - c->at));
     if (!categories)
-        return refuse(c, "a property that is no general category");
+        return refuse(c, "a \\p{..} that names no general category");
     c->at = close + 1;
     return add_item(c, (item){.kind = CATEGORIES, .negated = negated, .categories = categories});
 }
@@ -165,7 +165,7 @@ static attn_status parse_hex(compiler *c, bool long_form, uint32_t *code)
         n++;
     }
     if (n == 0 || (braces && !take(c, "}")) || *code > 0x10ffff)
-        return refuse(c, "an unknown code point");
+        return refuse(c, "a \\x or \\u without a valid code point");
     return ATTN_OK;
 }
 
@@ -175,7 +175,7 @@ static attn_status parse_escape(compiler *c, bool *single, uint32_t *code)
     static const char classes[] = "sSdDwW", controls[] = "nrtfve", values[] = "\n\r\t\f\v\x1b";
     static const item_kind kinds[] = {SPACE, DIGIT, WORD};
     if (c->at == c->end)
-        return refuse(c, "a backslash at its end");
+        return refuse(c, "a backslash that escapes nothing");
     char letter = *c->at;
     const char *class = strchr(classes, letter), *control = strchr(controls, letter);
     *single = false;
@@ -221,7 +221,7 @@ static attn_status parse_set(compiler *c, node *set)
         bool single = false, last_single = false;
         uint32_t code = 0, last;
         if (c->at == c->end)
-            return refuse(c, "a set without its end");
+            return refuse(c, "a [ without its ]");
         if ((*c->at == '[' || at(c, "&&")) || (first && *c->at == ']'))
             return refuse(c, "a set in a set");
         attn_status status = parse_member(c, &single, &code);
@@ -233,10 +233,10 @@ static attn_status parse_set(compiler *c, node *set)
         if (at(c, "-") && !at(c, "-]")) {
             c->at++;
             if (c->at == c->end)
-                return refuse(c, "a set without its end");
+                return refuse(c, "a [ without its ]");
             status = parse_member(c, &last_single, &last);
             if (status == ATTN_OK && (!last_single || last < code))
-                return refuse(c, "a range that is empty");
+                return refuse(c, "an empty range of characters");
         }
         if (status == ATTN_OK)
             status = add_item(c, (item){.kind = RANGE, .first = code, .last = last});
@@ -278,11 +278,11 @@ static attn_status parse_quantifier(compiler *c, node *set)
             if (!has_most)
                 set->most = UNLIMITED;
             else if (set->most < set->least)
-                return refuse(c, "an empty interval of repeats");
+                return refuse(c, "{n,m} with m less than n");
         } else if (!has_least)
-            return refuse(c, "an interval without numbers");
+            return refuse(c, "{ } without a number");
         if (status == ATTN_OK && !take(c, "}"))
-            return refuse(c, "a brace that begins no interval");
+            return refuse(c, "a { without its }");
     } else
         return ATTN_OK;
     if (status == ATTN_OK && take(c, "?"))
@@ -351,7 +351,7 @@ static attn_status parse_group(compiler *c, int32_t *begin, int32_t *end)
     } else if (at(c, "?") || at(c, "*"))
         return refuse(c, "a group of an unknown kind");
     if (++c->depth > MOST_DEPTH)
-        return refuse(c, "groups that are nested more than 32 deep");
+        return refuse(c, "groups nested more than 32 deep");
     attn_status status = add_node(c, outer, end);
     int32_t after = *end;
     if (status == ATTN_OK && outer.kind != JUMP)
@@ -359,7 +359,7 @@ static attn_status parse_group(compiler *c, int32_t *begin, int32_t *end)
     if (status == ATTN_OK)
         status = parse_alternatives(c, &inner, after);
     if (status == ATTN_OK && !take(c, ")"))
-        return refuse(c, "a group without its end");
+        return refuse(c, "a ( without its )");
     if (status != ATTN_OK)
         return status;
     c->depth--;
@@ -389,7 +389,7 @@ static attn_status parse_group(compiler *c, int32_t *begin, int32_t *end)
             *begin = split;
         }
     } else if (c->at < c->end && strchr("*+{", *c->at))
-        return refuse(c, "a quantifier *, + or { behind a group");
+        return refuse(c, "*, + or { behind a group");
     return status;
 }
 
@@ -415,7 +415,7 @@ static attn_status parse_sequence(compiler *c, int32_t *first, int32_t after)
         } else if (take(c, "(")) {
             status = parse_group(c, &begin, &end);
         } else if (strchr("*+?{", *c->at)) {
-            status = refuse(c, "a quantifier of nothing");
+            status = refuse(c, "a quantifier with nothing before it");
         } else {
             status = parse_one_set(c, &begin);
             end = begin;
@@ -482,7 +482,7 @@ attn_status attn__regex_create(attn__regex **pattern, attn_context *context, con
     } else {
         status = status == ATTN_OK ? parse_alternatives(&c, &p->first, end) : status;
         if (status == ATTN_OK && c.at < c.end)
-            status = refuse(&c, "a parenthesis that closes nothing");
+            status = refuse(&c, "a ) without its (");
     }
     if (status == ATTN_OK)
         *pattern = p;

@@ -23,8 +23,8 @@ bool attn__bmp_matches(const attn__input *input)
 static attn_status refuse(const attn__input *input, size_t offset, const char *what, long long found,
                           const char *wanted)
 {
-    return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, offset, "bmp: %s %lld is not supported; expected %s", what,
-                            found, wanted);
+    return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, offset, "bmp: %s is %lld; supported: %s", what, found,
+                            wanted);
 }
 
 /* Checks the header's bit masks of red, green, blue and alpha. Only the usual masks are accepted. */
@@ -34,10 +34,14 @@ static attn_status read_masks(const attn__input *input, size_t size, header *h)
     if (input->size < FILE_HEADER + LEAST_HEADER + 12)
         return attn__input_fail(input, ATTN_ERROR_FORMAT, input->size, "bmp: the header is cut off");
     bool four = size >= LEAST_HEADER + 16 && input->size >= FILE_HEADER + LEAST_HEADER + 16;
-    if (h->bits != 32 || attn__read_u32(p) != 0xff0000 || attn__read_u32(p + 4) != 0xff00 ||
-        attn__read_u32(p + 8) != 0xff)
-        return refuse(input, FILE_HEADER + LEAST_HEADER, "an order of colours with the red mask", attn__read_u32(p),
-                      "16711680 (0xff0000), in 32 bits a pixel");
+    if (h->bits != 32)
+        return refuse(input, FILE_HEADER + LEAST_HEADER, "the number of bits a pixel with bit fields", h->bits, "32");
+    if (attn__read_u32(p) != 0xff0000 || attn__read_u32(p + 4) != 0xff00 || attn__read_u32(p + 8) != 0xff)
+        return attn__input_fail(
+            input, ATTN_ERROR_UNSUPPORTED, FILE_HEADER + LEAST_HEADER,
+            "bmp: the bit masks of red, green and blue are 0x%x, 0x%x and 0x%x; supported: 0xff0000, "
+            "0xff00 and 0xff",
+            attn__read_u32(p), attn__read_u32(p + 4), attn__read_u32(p + 8));
     h->alpha = four && attn__read_u32(p + 12) == 0xff000000;
     return ATTN_OK;
 }
@@ -57,12 +61,12 @@ static attn_status read_header(const attn__input *input, header *h)
     h->bits = attn__read_u16(p + 28);
     h->colours = attn__read_u32(p + 46);
     if (size < LEAST_HEADER)
-        return refuse(input, FILE_HEADER, "a header of size", size, "40 or more");
+        return refuse(input, FILE_HEADER, "the size of the header", size, "40 or more");
     if (h->bits != 1 && h->bits != 4 && h->bits != 8 && h->bits != 24 && h->bits != 32)
-        return refuse(input, 28, "a depth in bits of", h->bits, "1, 4, 8, 24 or 32");
+        return refuse(input, 28, "the number of bits a pixel", h->bits, "1, 4, 8, 24 or 32");
     if (method == BIT_FIELDS || method == ALPHA_FIELDS)
         return read_masks(input, size, h);
-    return method == 0 ? ATTN_OK : refuse(input, 30, "compression", method, "0 (none), 3 or 6 (bit fields)");
+    return method == 0 ? ATTN_OK : refuse(input, 30, "the compression", method, "0 (none), 3 or 6 (bit fields)");
 }
 
 /* Rows are padded to a multiple of 4 bytes. */
@@ -86,10 +90,12 @@ static attn_status check(const attn__input *input, header *h, int64_t limit)
     uint32_t most = (uint32_t)1 << h->bits;
     if (h->colours == 0)
         h->colours = most;
-    if (h->colours > most || h->palette > input->size || (input->size - h->palette) / 4 < h->colours)
+    if (h->colours > most)
         return attn__input_fail(input, ATTN_ERROR_FORMAT, 46,
-                                "bmp: the palette of %u colours is cut off, or has more than %u colours", h->colours,
-                                most);
+                                "bmp: the palette has %u colours; with %d bits a pixel at most %u are possible",
+                                h->colours, h->bits, most);
+    if (h->palette > input->size || (input->size - h->palette) / 4 < h->colours)
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, 46, "bmp: the palette of %u colours is cut off", h->colours);
     return ATTN_OK;
 }
 

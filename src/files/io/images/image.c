@@ -19,12 +19,11 @@ attn_status attn_image_alloc(attn_image *image, attn_context *context, int64_t w
 {
     ATTN__CALL(context);
     *image = (attn_image){0};
-    if (width < 1 || height < 1 || width > ATTN__IMAGE_SIDE || height > ATTN__IMAGE_SIDE ||
-        (channels != 1 && channels != 3))
-        return attn__fail(
-            context, ATTN_ERROR_ARGUMENT,
-            "the image has %lld x %lld pixels and %d channels; sides must be 1 to %d, and channels 1 or 3",
-            (long long)width, (long long)height, channels, (int)ATTN__IMAGE_SIDE);
+    if (width < 1 || height < 1 || width > ATTN__IMAGE_SIDE || height > ATTN__IMAGE_SIDE)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the image has %lld x %lld pixels; each side must be 1 to %d",
+                          (long long)width, (long long)height, (int)ATTN__IMAGE_SIDE);
+    if (channels != 1 && channels != 3)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the image has %d channels; expected 1 or 3", channels);
     size_t size = attn__size_mul(attn__size_mul((size_t)width, (size_t)height), (size_t)channels);
     unsigned char *pixels = attn__alloc_zero(context, size);
     if (!pixels)
@@ -40,11 +39,15 @@ attn_status attn__raster_check(const attn__input *input, uint64_t width, uint64_
         return attn__fail(input->context, ATTN_ERROR_FORMAT,
                           "%s: the image has %llu x %llu pixels; at least 1 x 1 is needed", input->name,
                           (unsigned long long)width, (unsigned long long)height);
-    if (width > ATTN__IMAGE_SIDE || height > ATTN__IMAGE_SIDE || width * height > most)
+    if (width > ATTN__IMAGE_SIDE || height > ATTN__IMAGE_SIDE)
         return attn__fail(input->context, ATTN_ERROR_UNSUPPORTED,
-                          "%s: the image has %llu x %llu pixels; at most %llu are supported, and %d a side",
-                          input->name, (unsigned long long)width, (unsigned long long)height, (unsigned long long)most,
-                          (int)ATTN__IMAGE_SIDE);
+                          "%s: the image has %llu x %llu pixels; each side must be at most %d", input->name,
+                          (unsigned long long)width, (unsigned long long)height, (int)ATTN__IMAGE_SIDE);
+    if (width * height > most)
+        return attn__fail(input->context, ATTN_ERROR_UNSUPPORTED,
+                          "%s: the image has %llu x %llu = %llu pixels; at most %llu are supported", input->name,
+                          (unsigned long long)width, (unsigned long long)height, (unsigned long long)(width * height),
+                          (unsigned long long)most);
     return ATTN_OK;
 }
 

@@ -227,12 +227,20 @@ attn_status attn__image_fit(attn_image *to, attn_context *context, const attn_im
 {
     int64_t wide = fitting->side ? fitting->side : width, high = fitting->side ? fitting->side : height;
     *to = (attn_image){0};
-    if (width < 1 || height < 1 || wide > ATTN__IMAGE_SIDE || high > ATTN__IMAGE_SIDE || wide < width ||
-        high < height || from->width < 1 || from->height < 1)
+    const bool small = width < 1 || height < 1;
+    if (from->width < 1 || from->height < 1)
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                          "a picture of %lld x %lld pixels cannot be fitted to %lld x %lld; each side must be 1 to %d",
-                          (long long)from->width, (long long)from->height, (long long)width, (long long)height,
-                          (int)ATTN__IMAGE_SIDE);
+                          "the picture has %lld x %lld pixels; each side must be at least 1", (long long)from->width,
+                          (long long)from->height);
+    if (small || wide > ATTN__IMAGE_SIDE || high > ATTN__IMAGE_SIDE)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "a picture cannot be fitted to %lld x %lld pixels; each side must be 1 to %d",
+                          (long long)(small ? width : wide), (long long)(small ? height : high), (int)ATTN__IMAGE_SIDE);
+    if (wide < width || high < height)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "a picture is to be scaled to a side of %lld pixels, which is too small for the %lld x %lld "
+                          "pixels that are to be cut out",
+                          (long long)fitting->side, (long long)width, (long long)height);
     /* true: the width becomes `wide`, and the height at least `high`; false: the height becomes `high`, and the width
      * at least `wide` */
     bool by_width = wide * from->height >= high * from->width;

@@ -6,12 +6,17 @@
 
 static attn_status check(attn_context *context, const attn_image *images, int64_t n, int64_t gap, int64_t zoom)
 {
-    if (n < 1 || gap < 0 || zoom < 0 || gap > 1000 || zoom > 1000)
-        return attn__fail(
-            context, ATTN_ERROR_ARGUMENT,
-            "a sheet of %lld images, %lld pixels apart and %lld times as large, is requested; it must have at "
-            "least 1 image, and the distance and the factor must be 0 to 1000",
-            (long long)n, (long long)gap, (long long)zoom);
+    if (n < 1)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "a sheet of %lld images is requested; at least 1 is needed",
+                          (long long)n);
+    if (gap < 0 || gap > 1000)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "the distance between the images of a sheet is %lld pixels; it must be 0 to 1000",
+                          (long long)gap);
+    if (zoom < 0 || zoom > 1000)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "the factor by which the images of a sheet are enlarged is %lld; it must be 0 to 1000",
+                          (long long)zoom);
     for (int64_t i = 1; i < n; i++) {
         if (images[i].width != images[0].width || images[i].height != images[0].height ||
             images[i].channels != images[0].channels)

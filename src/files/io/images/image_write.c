@@ -107,9 +107,13 @@ attn_status attn_image_write(attn_context *context, const attn_image *image, con
     const char *ending = attn__path_extension(path);
     bool pgm = strcasecmp(ending, ".pgm") == 0, ppm = strcasecmp(ending, ".ppm") == 0;
     if (pgm || ppm || strcasecmp(ending, ".pnm") == 0) {
-        if ((pgm && image->channels != 1) || (ppm && image->channels != 3))
-            return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: .pgm is grey and .ppm is colour; this image is %s",
-                              path, image->channels == 1 ? "grey" : "colour");
+        if (pgm && image->channels != 1)
+            return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                              "%s: the image has colours, but a .pgm file can hold only grey; write .ppm or .png",
+                              path);
+        if (ppm && image->channels != 3)
+            return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                              "%s: the image is grey, but a .ppm file holds colours; write .pgm or .png", path);
         return write_pnm(context, image, path);
     }
     if (strcasecmp(ending, ".png") != 0)

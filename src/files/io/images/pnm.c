@@ -43,7 +43,7 @@ static attn_status read_number(reader *r, uint32_t *value)
     for (*value = 0; r->at < in->size && in->data[r->at] >= '0' && in->data[r->at] <= '9'; r->at++) {
         *value = *value * 10 + (uint32_t)(in->data[r->at] - '0');
         if (*value > 100000000)
-            return attn__input_fail(in, ATTN_ERROR_FORMAT, start, "pnm: a number is above 100000000");
+            return attn__input_fail(in, ATTN_ERROR_FORMAT, start, "pnm: a number is above 100000000, the limit");
     }
     if (r->at == in->size && start == r->at)
         return attn__input_fail(in, ATTN_ERROR_FORMAT, r->at, "pnm: the file is cut off");

@@ -66,12 +66,14 @@ attn_status attn__webp_write(attn_context *context, const attn_image *images, in
                              const char *path)
 {
     WebPAnimEncoderOptions options;
-    if (images->width > MOST_SIDE || images->height > MOST_SIDE || n > INT_MAX / milliseconds)
-        return attn__fail(
-            context, ATTN_ERROR_ARGUMENT,
-            "%s: the animation has %lld frames of %lld x %lld pixels; WebP supports at most %d pixels a side "
-            "and 24 days",
-            path, (long long)n, (long long)images->width, (long long)images->height, (int)MOST_SIDE);
+    if (images->width > MOST_SIDE || images->height > MOST_SIDE)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "%s: the frames have %lld x %lld pixels; WebP supports at most %d pixels a side", path,
+                          (long long)images->width, (long long)images->height, (int)MOST_SIDE);
+    if (n > INT_MAX / milliseconds)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "%s: the animation has %lld frames of %d ms; WebP supports at most 24 days", path,
+                          (long long)n, milliseconds);
     if (!WebPAnimEncoderOptionsInit(&options))
         return fail(context, path, "this libwebp has another version than the one attn was built for");
     WebPAnimEncoder *encoder = WebPAnimEncoderNew((int)images->width, (int)images->height, &options);

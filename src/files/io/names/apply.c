@@ -5,6 +5,7 @@
 #include "io/names/names.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,10 +35,13 @@ typedef struct work {
  * still take minutes. */
 static const int64_t STEPS = (int64_t)1 << 34;
 
-static attn_status fail(const work *w, int line, const char *format, const char *name)
+static attn_status fail(const work *w, int line, const char *format, ...)
 {
-    char what[400];
-    snprintf(what, sizeof what, format, name);
+    char what[600];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
     return attn__fail(w->names->context, ATTN_ERROR_FORMAT, "%s: %s: line %d: %s", w->findings->arrays.file,
                       w->names->file, line, what);
 }
@@ -61,11 +65,9 @@ static attn_status use_rule(work *w, const attn__rule *rule, const attn__array *
 {
     char target[ATTN__NAME_MOST + 1];
     made item = {.target = target, .array = *array, .rule = rule, .join = attn__rule_gathers(rule)};
-    if (!attn__rule_target(rule, name, groups, target))
-        return fail(
-            w, rule->line,
-            "the name that the rule makes of \"%.200s\" is empty, longer than 1024 bytes or has a number below 0",
-            array->name);
+    const char *wrong = attn__rule_target(rule, name, groups, target);
+    if (wrong)
+        return fail(w, rule->line, "the rule cannot make a name from \"%.200s\": %s", array->name, wrong);
     attn_status status = attn__rule_operate(rule, w->findings, &item.array);
     return status == ATTN_OK ? add_made(w, &item) : status;
 }
@@ -81,7 +83,7 @@ static attn_status use_rules(work *w, const attn__array *array, const char *name
         w->steps -= attn__pattern_steps(names->rules[i].pattern, size);
         if (w->steps < 0)
             return fail(w, names->rules[i].line,
-                        "the rules take too long for so many tensors: use fewer *, + and ? in the patterns%s", "");
+                        "the rules take too long for so many tensors: use fewer *, + and ? in the patterns");
         if (!attn__pattern_matches(names->rules[i].pattern, name, size, groups))
             continue;
         *known = true;
@@ -188,26 +190,36 @@ static attn_status check_slices(const work *w, const made *first, int64_t n)
 {
     const attn__operation *join = first->join;
     if (join->kind == ATTN__JOIN && join->axis >= first->array.rank)
-        return fail(w, first->rule->line, "\"%.200s\" does not have the axis that the rule joins along", first->target);
+        return fail(w, first->rule->line, "the rule joins along axis %d, but the slices of \"%.200s\" have %d axes",
+                    join->axis, first->target, first->array.rank);
     for (int64_t i = 0; i < n; i++) {
         const made *slice = &first[i];
         int64_t shape[ATTN_MAX_RANK];
         memcpy(shape, slice->array.shape, sizeof shape);
         if (join->kind == ATTN__JOIN && slice->array.rank == first->array.rank)
             shape[join->axis] = first->array.shape[join->axis];
-        if (slice->join->kind != join->kind || slice->join->b != join->b || slice->join->axis != join->axis ||
-            slice->array.rank != first->array.rank ||
-            (first->array.rank > 0 &&
-             memcmp(shape, first->array.shape, (size_t)first->array.rank * sizeof *shape) != 0))
+        if (slice->join->kind != join->kind || slice->join->b != join->b || slice->join->axis != join->axis)
             return fail(w, slice->rule->line,
-                        "the slices of \"%.200s\" do not fit together: they need equal rules and shapes",
+                        "the rules of the slices of \"%.200s\" differ in join or add, in the number of slices or in "
+                        "the axis",
                         first->target);
+        if (slice->array.rank != first->array.rank ||
+            (first->array.rank > 0 &&
+             memcmp(shape, first->array.shape, (size_t)first->array.rank * sizeof *shape) != 0)) {
+            char a[128], b[128];
+            attn__array_shape_text(a, first->array.rank, first->array.shape);
+            attn__array_shape_text(b, slice->array.rank, slice->array.shape);
+            return fail(w, slice->rule->line, "slices of \"%.200s\" with the shapes %s and %s do not fit together",
+                        first->target, a, b);
+        }
         if (slice->join->a != i)
             return fail(w, slice->rule->line,
-                        slice->join->a < i ? "\"%.200s\" has a slice twice" : "\"%.200s\" has a slice missing",
-                        first->target);
+                        slice->join->a < i ? "slice %" PRId64 " of \"%.200s\" is given twice"
+                                           : "slice %" PRId64 " of \"%.200s\" is missing",
+                        slice->join->a < i ? slice->join->a : i, first->target);
     }
-    return n == join->b ? ATTN_OK : fail(w, first->rule->line, "\"%.200s\" has a slice missing", first->target);
+    return n == join->b ? ATTN_OK
+                        : fail(w, first->rule->line, "slice %" PRId64 " of \"%.200s\" is missing", n, first->target);
 }
 
 /* Copies the elements of the slice to new memory of `dense` in row-major order, as reals of the target's type. */

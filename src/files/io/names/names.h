@@ -89,10 +89,10 @@ bool attn__names_know(const attn_name_map *names, const char *name, bool wrapped
  * Lightning, or of a checkpoint that holds the weights as state_dict. */
 const char *attn__name_unwrapped(const char *name);
 bool attn__names_default(const attn_name_map *names, const char *target);
-/* Makes the name of a rule's target from a tensor's name and the groups of its match. Returns false if the target's
- * name is too long, or if a group to which a number is added is not a number. */
-bool attn__rule_target(const attn__rule *rule, const char *name, const attn__span *groups,
-                       char target[ATTN__NAME_MOST + 1]);
+/* Makes the name of a rule's target from a tensor's name and the groups of its match. Returns NULL, or what is wrong
+ * with the name: it is empty or too long, or a group to which a number is added is not a number. */
+const char *attn__rule_target(const attn__rule *rule, const char *name, const attn__span *groups,
+                              char target[ATTN__NAME_MOST + 1]);
 /* Memory for new elements is allocated in the findings. */
 attn_status attn__rule_operate(const attn__rule *rule, attn__findings *findings, attn__array *array);
 /* Allocates memory in the findings for the array's elements, which become reals in row-major order. The elements are

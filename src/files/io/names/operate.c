@@ -5,6 +5,7 @@
 #include "io/names/names.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,9 +28,14 @@ attn_status attn__findings_reals(attn__findings *findings, attn__array *array)
     return array->data ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-static attn_status fail(attn__findings *findings, const attn__rule *rule, const attn__array *array, const char *what)
+static attn_status fail(attn__findings *findings, const attn__rule *rule, const attn__array *array, const char *format,
+                        ...)
 {
-    char shape[128];
+    char shape[128], what[256];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
     attn__array_shape_text(shape, array->rank, array->shape);
     return attn__fail(findings->arrays.context, ATTN_ERROR_FORMAT,
                       "%s: tensor \"%.200s\" %s: line %d of the names file: %s", findings->arrays.file, array->origin,
@@ -70,10 +76,11 @@ static attn_status transpose(attn__findings *findings, const attn__rule *rule, a
 static attn_status part(attn__findings *findings, const attn__rule *rule, const attn__operation *o, attn__array *array)
 {
     if (o->axis >= array->rank)
-        return fail(findings, rule, array, "the tensor does not have the axis that the rule gives");
+        return fail(findings, rule, array, "the rule gives axis %d, but the tensor has %d axes", o->axis, array->rank);
     if (array->shape[o->axis] % o->b != 0)
         return fail(findings, rule, array,
-                    "the length of the axis is not divisible by the number of parts that the rule gives");
+                    "axis %d has length %" PRId64 ", which is not divisible by %" PRId64 ", the number of parts",
+                    o->axis, array->shape[o->axis], o->b);
     int64_t length = array->shape[o->axis] / o->b;
     skip(array, o->axis, o->a * length, length);
     return ATTN_OK;
@@ -85,7 +92,8 @@ static attn_status rows(attn__findings *findings, const attn__rule *rule, const 
         return fail(findings, rule, array, "the tensor has no axes, and so no rows to take");
     int64_t end = o->b == INT64_MAX ? array->shape[0] : o->b;
     if (end > array->shape[0] || o->a >= end)
-        return fail(findings, rule, array, "the tensor has fewer rows than the rule takes");
+        return fail(findings, rule, array, "the rule needs at least %" PRId64 " rows, but the tensor has %" PRId64,
+                    o->b == INT64_MAX ? o->a + 1 : o->b, array->shape[0]);
     skip(array, 0, o->a, end - o->a);
     return ATTN_OK;
 }
@@ -120,7 +128,10 @@ static attn_status reshape(attn__findings *findings, const attn__rule *rule, con
         else
             known = attn__size_mul(known, (size_t)o->shape[i]);
     if (open < 0 ? known != count : known == 0 || count % known != 0)
-        return fail(findings, rule, array, "the number of elements differs from that of the shape that the rule gives");
+        return fail(findings, rule, array,
+                    open < 0 ? "the shape that the rule gives has %zu elements, but the tensor has %zu"
+                             : "the shape that the rule gives has a multiple of %zu elements, but the tensor has %zu",
+                    known, count);
     attn_status status = is_dense(array) ? ATTN_OK : make_own(findings, rule, array);
     if (status != ATTN_OK)
         return status;
@@ -149,8 +160,10 @@ static attn_status scale(attn__findings *findings, const attn__rule *rule, doubl
 static attn_status append_zero_row(attn__findings *findings, const attn__rule *rule, attn__array *array)
 {
     attn__array from = *array;
-    if (array->rank < 1 || !attn__array_is_real(array))
-        return fail(findings, rule, array, "a row can be added only to rows of real numbers");
+    if (array->rank < 1)
+        return fail(findings, rule, array, "the tensor has no axes, so no row can be appended");
+    if (!attn__array_is_real(array))
+        return fail(findings, rule, array, "a row can be appended only to a tensor of real numbers");
     array->shape[0]++;
     attn_status status = attn__findings_reals(findings, array);
     if (status != ATTN_OK)

@@ -77,7 +77,7 @@ static bool take_escape(compiler *c, instruction *i, char *byte)
         return false;
     }
     if (*byte == '\0' || is_letter_or_digit(*byte))
-        fail(c, "a backslash can only precede d or a sign");
+        fail(c, "a backslash must precede d or a character that is neither a letter nor a digit");
     return true;
 }
 
@@ -122,7 +122,7 @@ static void take_group(compiler *c)
     if (c->at < c->end && *c->at == '?')
         fail(c, "( must not be followed by ?");
     if (group >= ATTN__GROUPS || ++c->depth > DEPTH_MOST) {
-        fail(c, "it has more than 9 groups, the limit");
+        fail(c, "more than 9 groups, the limit");
         return;
     }
     insert(c, c->n, GROUP)->a = 2 * group;
@@ -142,7 +142,8 @@ static void take_atom(compiler *c)
         fail(c, "*, + and ? need something before them");
     } else if (strchr("^${}", byte)) {
         fail(c,
-             "^ $ { } are not operators, since a pattern matches the whole name; write \\ before the sign to match it");
+             "^, $, { and } are not operators, since a pattern matches the whole name; to match one of them, write \\ "
+             "before it");
     } else if (byte == '(') {
         take_group(c);
     } else if (byte == '[') {

@@ -22,7 +22,7 @@ typedef struct line {
 static attn_status fail(const line *l, const char *what, const char *word)
 {
     return attn__fail(l->names->context, ATTN_ERROR_FORMAT, "%s: line %d: %s%s%.200s%s", l->names->file, l->number,
-                      what, *word ? ": \"" : "", word, *word ? "\"" : "");
+                      what, *word ? "; found \"" : "", word, *word ? "\"" : "");
 }
 
 static attn_status split(line *l, char *text)
@@ -57,7 +57,7 @@ static attn_status read_index(const line *l, int *at, attn__operation *o)
     const char *word = *at < l->n ? l->words[(*at)++] : "", *rest;
     if (!read_whole(word, "/", &o->a, &rest) || *rest != '/' || !read_whole(rest + 1, "", &o->b, &rest) || *rest ||
         o->a < 0 || o->a >= o->b || o->b > 4096)
-        return fail(l, "expected i/n, the i-th of n counted from 0", word);
+        return fail(l, "expected i/n, part i of n with i from 0 to n - 1 and n at most 4096", word);
     return ATTN_OK;
 }
 
@@ -68,7 +68,7 @@ static attn_status read_slice(const line *l, int *at, attn__operation *o)
         const char *word = l->words[(*at)++], *rest;
         int64_t axis;
         if (!read_whole(word, "", &axis, &rest) || *rest || axis >= ATTN_MAX_RANK)
-            return fail(l, "expected an axis", word);
+            return fail(l, "expected an axis from 0 to 7", word);
         o->axis = (int)axis;
     }
     return status;
@@ -83,7 +83,8 @@ static attn_status read_rows(const line *l, int *at, attn__operation *o)
         good = !rest[1] || (read_whole(rest + 1, "", &o->b, &rest) && !*rest);
     else
         good = false;
-    return good && o->a >= 0 && o->b > o->a ? ATTN_OK : fail(l, "rows must be a:b, the rows from a to b - 1", word);
+    return good && o->a >= 0 && o->b > o->a ? ATTN_OK
+                                            : fail(l, "expected a:b after rows, the rows from a to b - 1", word);
 }
 
 static attn_status read_shape(const line *l, int *at, attn__operation *o)
@@ -101,7 +102,7 @@ static attn_status read_shape(const line *l, int *at, attn__operation *o)
     }
     return good && !*rest && open <= 1
                ? ATTN_OK
-               : fail(l, "expected lengths with commas after reshape, at most one of them -1", word);
+               : fail(l, "expected lengths such as 8,-1,64 after reshape, at most one of them -1", word);
 }
 
 static bool read_real(const char *text, double *value)
@@ -145,13 +146,14 @@ static attn_status read_operation(const line *l, int *at, attn__rule *rule, bool
         if (rule->n == ATTN__OPERATIONS)
             return fail(l, "the rule has more than 8 operations, the limit", "");
         if (attn__rule_gathers(rule))
-            return fail(l, "join, add and same must be the last operation", word);
+            return fail(l, "no operation may follow join, add or same", word);
         attn__operation *o = &rule->operations[rule->n++];
         *o = (attn__operation){.kind = (attn__operation_kind)i};
         return known[i].read ? known[i].read(l, at, o) : ATTN_OK;
     }
     return fail(l,
-                "expected transpose, part, rows, join, add, reshape, squeeze, scale, append-zero-row, same or default",
+                "expected an operation: transpose, part, rows, join, add, reshape, squeeze, scale, append-zero-row, "
+                "same or default",
                 word);
 }
 
@@ -161,7 +163,9 @@ static attn_status compile(const line *l, const char *text, attn__pattern **patt
 {
     const char *wrong;
     attn_status status = attn__pattern_create(pattern, l->names->context, text, strlen(text), &wrong);
-    return status == ATTN_ERROR_FORMAT ? fail(l, wrong, text) : status;
+    return status == ATTN_ERROR_FORMAT ? attn__fail(l->names->context, status, "%s: line %d: pattern \"%.200s\": %s",
+                                                    l->names->file, l->number, text, wrong)
+                                       : status;
 }
 
 /* Parses a reference to a group in a target. "\1" is the text of group 1, and "{\1-1}" is its number minus 1. Sets
@@ -193,9 +197,9 @@ static attn_status check_target(const line *l, const attn__rule *rule)
     for (const char *at = rule->target; *at; at++) {
         size_t size = reference(at, &group, &add);
         if (!size && strchr("\\{}", *at))
-            return fail(l, "a target can have only text, \\1 to \\9 and {\\1-1}", rule->target);
+            return fail(l, "in a target, \\ and { } may occur only as in \\1 to \\9 and in {\\1-1}", rule->target);
         if (size && group > attn__pattern_groups(rule->pattern))
-            return fail(l, "the pattern has no group of that number", at);
+            return fail(l, "the target names a group that the pattern does not have", at);
         at += size ? size - 1 : 0;
     }
     return strlen(rule->target) <= ATTN__PATTERN_MOST ? ATTN_OK : fail(l, "the target has more than 256 bytes", "");
@@ -230,7 +234,7 @@ static attn_status add_rule(const line *l)
     attn_name_map *names = l->names;
     bool fallback = false;
     if (l->n < 2)
-        return fail(l, "expected a rule: a pattern, a target and operations", l->words[0]);
+        return fail(l, "a rule needs a pattern and a target", l->words[0]);
     if (names->n == RULES_MOST)
         return fail(l, "the file has more than 4096 rules, the limit", "");
     attn__rule *rules = attn__grow(names->context, names->rules, names->n, sizeof *rules);
@@ -288,10 +292,15 @@ static attn_status add_measure(const line *l, attn__measure_kind kind)
     const char *rest;
     const bool adds = kind == ATTN__SIZE && l->n == 5;
     char *value = kind == ATTN__WHEN && l->n > 1 ? strchr(l->words[1], '=') : NULL;
-    if (l->n != (kind == ATTN__SIZE ? 4 : 3) + adds || (kind == ATTN__WHEN && !value) || names->nmeasures == MOST)
-        return fail(l, "expected size KEY TARGET AXIS [ADD], count KEY PREFIX or when KEY=VALUE TARGET", "");
+    static const char *const forms[] = {[ATTN__SIZE] = "expected size KEY TARGET AXIS [ADD]",
+                                        [ATTN__COUNT_OF] = "expected count KEY PREFIX",
+                                        [ATTN__WHEN] = "expected when KEY=VALUE TARGET"};
+    if (l->n != (kind == ATTN__SIZE ? 4 : 3) + adds || (kind == ATTN__WHEN && !value))
+        return fail(l, forms[kind], "");
+    if (names->nmeasures == MOST)
+        return fail(l, "the file has more than 256 lines of size, count and when, the limit", "");
     if (kind == ATTN__SIZE && (!read_whole(l->words[3], "", &axis, &rest) || axis < 0 || axis >= ATTN_MAX_RANK))
-        return fail(l, "expected an axis", l->words[3]);
+        return fail(l, "expected an axis from 0 to 7", l->words[3]);
     if (adds && (!read_whole(l->words[4], "", &add, &rest) || add < -INT32_MAX || add > INT32_MAX))
         return fail(l, "expected a whole number", l->words[4]);
     if (value)
@@ -328,8 +337,11 @@ static attn_status take_line(line *l)
             return add_measure(l, (attn__measure_kind)i);
     if (strcmp(l->words[0], "arch") != 0)
         return add_rule(l);
-    if (l->n != 2 || names->architecture)
-        return fail(l, "expected one architecture after arch, on one line only", l->n > 1 ? l->words[1] : "");
+    if (l->n != 2)
+        return fail(l, l->n < 2 ? "expected an architecture after arch" : "expected one architecture after arch",
+                    l->n > 2 ? l->words[2] : "");
+    if (names->architecture)
+        return fail(l, "the architecture is given twice", l->words[1]);
     names->architecture = attn__strdup(names->context, l->words[1]);
     return names->architecture ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
@@ -367,9 +379,12 @@ attn_status attn_name_map_parse(attn_name_map **names, attn_context *context, co
 {
     ATTN__CALL(context);
     *names = NULL;
-    if (size > SIZE_MOST || memchr(text, 0, size))
+    if (size > SIZE_MOST)
         return attn__fail(context, ATTN_ERROR_FORMAT,
-                          "%s: not a names file: it has more than a million bytes, or a zero byte", name);
+                          "%s: not a names file: the file has %zu bytes; at most %d are supported", name, size,
+                          (int)SIZE_MOST);
+    if (memchr(text, 0, size))
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: not a names file: the file has a zero byte", name);
     attn_name_map *made = attn__alloc_zero(context, sizeof *made);
     char *copy = attn__alloc(context, size + 1);
     attn_status status = made && copy ? ATTN_OK : ATTN_ERROR_MEMORY;
@@ -442,8 +457,8 @@ const attn_config *attn_name_map_settings(const attn_name_map *names)
 
 /* --------------------------------------------------------------------------------------------- questions */
 
-bool attn__rule_target(const attn__rule *rule, const char *name, const attn__span *groups,
-                       char target[ATTN__NAME_MOST + 1])
+const char *attn__rule_target(const attn__rule *rule, const char *name, const attn__span *groups,
+                              char target[ATTN__NAME_MOST + 1])
 {
     size_t n = 0;
     for (const char *at = rule->target; *at;) {
@@ -460,22 +475,22 @@ bool attn__rule_target(const attn__rule *rule, const char *name, const attn__spa
         if (size && *at == '{') {
             char digits[12] = "";
             if (length == 0 || length > 9 || strspn(text, "0123456789") < length)
-                return false;
+                return "a group in { } matches no number of at most 9 digits";
             memcpy(digits, text, length);
             long value = strtol(digits, NULL, 10) + add;
             if (value < 0)
-                return false;
+                return "a number in { } is below 0";
             length = (size_t)snprintf(number, sizeof number, "%ld", value);
             text = number;
         }
         if (length > ATTN__NAME_MOST - n)
-            return false;
+            return "the name would have more than 1024 bytes, the limit";
         memcpy(target + n, text, length);
         n += length;
         at += size ? size : 1;
     }
     target[n] = '\0';
-    return n > 0;
+    return n > 0 ? NULL : "the name would be empty";
 }
 
 const char *attn__name_unwrapped(const char *name)

@@ -108,11 +108,13 @@ static attn_status check_keys(const attn__adapter *adapter, const char *path)
         bool nested = strchr(key, '.') != NULL;
         if (strncmp(key, "rank_pattern.", 13) == 0 || strncmp(key, "alpha_pattern.", 14) == 0)
             return attn__fail(adapter->context, ATTN_ERROR_UNSUPPORTED,
-                              "%s: ranks that differ (\"%.60s\") are not supported", path, key);
+                              "%s: \"%.60s\" gives some layers a rank or alpha of their own, which is not supported",
+                              path, key);
         if (!is_harmless(key) && (nested || is_true(attn_config_get(config, key))))
             return attn__fail(adapter->context, ATTN_ERROR_UNSUPPORTED,
-                              "%s: the setting \"%.60s\" is not supported: it may change what the adapter does", path,
-                              key);
+                              "%s: the setting \"%.60s\" is not known and may change what the adapter does, so the "
+                              "adapter is not supported",
+                              path, key);
     }
     return ATTN_OK;
 }
@@ -124,13 +126,15 @@ static attn_status check_config(const attn__adapter *adapter, const char *path)
     if (strcmp(type, "LORA") != 0)
         return attn__fail(adapter->context, ATTN_ERROR_UNSUPPORTED,
                           "%s: \"peft_type\" is \"%.40s\"; only LORA is supported", path, type);
-    if (!(attn_config_real(config, "r", 0) >= 1) || !isfinite(attn_config_real(config, "lora_alpha", NAN)))
-        return attn__fail(adapter->context, ATTN_ERROR_FORMAT, "%s: the numbers \"r\" and \"lora_alpha\" are missing",
+    if (!(attn_config_real(config, "r", 0) >= 1))
+        return attn__fail(adapter->context, ATTN_ERROR_FORMAT, "%s: \"r\", the rank, is missing or less than 1", path);
+    if (!isfinite(attn_config_real(config, "lora_alpha", NAN)))
+        return attn__fail(adapter->context, ATTN_ERROR_FORMAT, "%s: \"lora_alpha\" is missing or not a finite number",
                           path);
     if (!keeps_base(config))
         return attn__fail(adapter->context, ATTN_ERROR_UNSUPPORTED,
-                          "%s: \"init_lora_weights\" is \"%.40s\", which changes the base weights: not supported", path,
-                          attn_config_text(config, "init_lora_weights", ""));
+                          "%s: \"init_lora_weights\" is \"%.40s\", which changes the base weights and is not supported",
+                          path, attn_config_text(config, "init_lora_weights", ""));
     return check_keys(adapter, path);
 }
 
@@ -224,7 +228,8 @@ static attn_status fail_shapes(const merging *m, const attn__array *w, const att
     attn__array_shape_text(tb, b->rank, b->shape);
     return attn__fail(
         m->adapter->context, ATTN_ERROR_SHAPE,
-        "%s: \"%.200s\" %s and lora_B %s do not fit \"%.200s\" %s; expected [r,in] and [out,r] for [out,in]",
+        "%s: \"%.200s\" %s and its lora_B %s do not fit the weights \"%.200s\" %s; expected lora_A [r,in] and "
+        "lora_B [out,r] for weights [out,in]",
         m->adapter->path, a->name, ta, tb, w->name, tw);
 }
 
@@ -238,7 +243,7 @@ static attn_status merge_pair(const merging *m, const attn__array *a, const char
     if (!b)
         return fail(m, a->name, "has no matching lora_B");
     if (!w)
-        return fail(m, a->name, "is for a tensor that the weights lack");
+        return fail(m, a->name, "is for a tensor that the base weights do not have");
     int64_t rank = a->rank > 0 ? a->shape[0] : 0;
     if (w->rank != 2 || a->rank != 2 || b->rank != 2 || a->shape[1] != w->shape[1] || b->shape[0] != w->shape[0] ||
         b->shape[1] != rank || rank < 1 || rank > MOST_RANK)

@@ -127,8 +127,8 @@ attn_status attn__arrays_check_total(const attn__arrays *arrays, const attn_weig
         total = attn__size_add(total, attn__size_mul((size_t)attn__array_count(array), size));
         if (total > limit)
             return attn__fail(arrays->context, ATTN_ERROR_FORMAT,
-                              "%s: tensor \"%.100s\": more than %zu bytes of tensors", arrays->file, array->name,
-                              limit);
+                              "%s: the tensors up to \"%.100s\" need more than %zu bytes, the limit", arrays->file,
+                              array->name, limit);
     }
     return ATTN_OK;
 }

@@ -48,7 +48,8 @@ static attn_status take_text(reader *r, char text[32])
         return fail(r, ATTN_ERROR_FORMAT, "header: expected a quoted string");
     const char *begin = r->at + 1, *close = memchr(begin, quote, (size_t)(r->end - begin));
     if (!close || close - begin >= 32)
-        return fail(r, ATTN_ERROR_FORMAT, "header: a string is not closed or too long");
+        return fail(r, ATTN_ERROR_FORMAT,
+                    close ? "header: a string has more than 31 bytes, the limit" : "header: a string is not closed");
     memcpy(text, begin, (size_t)(close - begin));
     text[close - begin] = '\0';
     r->at = close + 1;
@@ -100,7 +101,7 @@ static attn_status take_order(reader *r)
 {
     r->fortran = take_word(r, "True");
     r->has_order = r->fortran || take_word(r, "False");
-    return r->has_order ? ATTN_OK : fail(r, ATTN_ERROR_FORMAT, "header: expected True or False");
+    return r->has_order ? ATTN_OK : fail(r, ATTN_ERROR_FORMAT, "header: expected True or False as fortran_order");
 }
 
 static attn_status take_length(reader *r, int64_t *length)
@@ -125,7 +126,7 @@ static attn_status take_shape(reader *r)
         return fail(r, ATTN_ERROR_FORMAT, "header: expected '('");
     while (!take(r, ')')) {
         if (r->array.rank == ATTN_MAX_RANK)
-            return fail(r, ATTN_ERROR_UNSUPPORTED, "header: more than 8 axes");
+            return fail(r, ATTN_ERROR_UNSUPPORTED, "header: the array has more than 8 axes, the limit");
         attn_status status = take_length(r, &r->array.shape[r->array.rank++]);
         if (status != ATTN_OK)
             return status;
@@ -168,7 +169,10 @@ static attn_status take_dict(reader *r)
     if (r->at != r->end)
         return fail(r, ATTN_ERROR_FORMAT, "header: found text behind the dict");
     if (!r->has_type || !r->has_order || !r->has_shape)
-        return fail(r, ATTN_ERROR_FORMAT, "header: descr, fortran_order or shape is missing");
+        return fail(r, ATTN_ERROR_FORMAT,
+                    !r->has_type    ? "header: the key descr is missing"
+                    : !r->has_order ? "header: the key fortran_order is missing"
+                                    : "header: the key shape is missing");
     return ATTN_OK;
 }
 
@@ -214,7 +218,7 @@ static attn_status find_array(reader *r)
     size_t size = attn__array_set_rows(&r->array), begin = (size_t)((const uint8_t *)r->end - r->input->data);
     if (size > r->input->size - begin)
         return attn__input_fail(r->input, ATTN_ERROR_FORMAT, begin,
-                                "shape and type need %zu bytes, but the file ends after %zu", size,
+                                "the shape and the type need %zu bytes of data, but the file has %zu", size,
                                 r->input->size - begin);
     if (size < r->input->size - begin)
         return attn__input_fail(r->input, ATTN_ERROR_FORMAT, begin + size,

@@ -32,9 +32,13 @@ static attn_status add_array(attn__findings *findings, const attn__zip *zip, con
     attn_context *context = zip->input->context;
     char name[512];
     attn__array array;
-    if (length >= MAX_NAME || memchr(entry->name, 0, length))
+    if (length >= MAX_NAME)
         return attn__input_fail(zip->input, ATTN_ERROR_FORMAT, entry->header,
-                                "zip: a name is too long or holds a zero byte");
+                                "zip: the name of an array has %zu bytes; at most %d are supported", length,
+                                MAX_NAME - 1);
+    if (memchr(entry->name, 0, length))
+        return attn__input_fail(zip->input, ATTN_ERROR_FORMAT, entry->header,
+                                "zip: the name of an array has a zero byte");
     snprintf(name, sizeof name, "%s(%.*s)", zip->input->name, (int)entry->name_size, entry->name);
     attn__input input = {.context = context, .name = name, .data = NULL, .size = entry->size};
     attn_status status = attn__findings_entry(findings, zip, entry, &input.data);

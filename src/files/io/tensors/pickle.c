@@ -76,7 +76,7 @@ static size_t floor_of(const machine *m)
 static attn_status pop(machine *m, uint32_t *node)
 {
     if (m->stack.n <= floor_of(m))
-        return fail(m, "takes from an empty stack");
+        return fail(m, "the opcode takes an object from an empty stack");
     *node = m->stack.items[--m->stack.n];
     return ATTN_OK;
 }
@@ -92,7 +92,7 @@ static attn_status top(machine *m, uint32_t *node)
 static attn_status pop_mark(machine *m, size_t *begin)
 {
     if (m->marks.n == 0)
-        return fail(m, "looks for a mark that is not there");
+        return fail(m, "the opcode needs a mark on the stack, but there is none");
     *begin = m->marks.items[--m->marks.n];
     return ATTN_OK;
 }
@@ -101,7 +101,7 @@ static attn_status new_node(machine *m, const attn__pickle_node *node, uint32_t 
 {
     attn__pickle *p = m->pickle;
     if (p->n_nodes == MAX_NODES)
-        return fail(m, "more than 4 million objects");
+        return fail(m, "there are more than 4 million objects, the limit");
     attn__pickle_node *nodes = attn__grow(p->context, p->nodes, p->n_nodes, sizeof *nodes);
     if (!nodes)
         return ATTN_ERROR_MEMORY;
@@ -122,7 +122,7 @@ static attn_status append(machine *m, uint32_t container, uint32_t node)
 {
     attn__pickle *p = m->pickle;
     if (p->n_cells == MAX_CELLS)
-        return fail(m, "more than 8 million items");
+        return fail(m, "there are more than 8 million items, the limit");
     attn__cell *cells = attn__grow(p->context, p->cells, p->n_cells, sizeof *cells);
     if (!cells)
         return ATTN_ERROR_MEMORY;
@@ -163,7 +163,7 @@ static attn_status run_stop(machine *m, const argument *a)
 {
     (void)a;
     m->stopped = true;
-    return m->marks.n ? fail(m, "stops within a mark") : pop(m, &m->pickle->root);
+    return m->marks.n ? fail(m, "the opcode ends the pickle while a mark is on the stack") : pop(m, &m->pickle->root);
 }
 
 static attn_status run_mark(machine *m, const argument *a)
@@ -321,7 +321,7 @@ static attn_status run_dict(machine *m, const argument *a)
 static attn_status tuple_of(machine *m, size_t n)
 {
     if (m->stack.n - floor_of(m) < n)
-        return fail(m, "takes from an empty stack");
+        return fail(m, "the opcode takes an object from an empty stack");
     return push_group(m, ATTN__NODE_TUPLE, m->stack.n - n);
 }
 
@@ -348,13 +348,13 @@ static attn_status run_tuple3(machine *m, const argument *a)
 static attn_status extend(machine *m, size_t begin, size_t each)
 {
     if (begin <= floor_of(m))
-        return fail(m, "adds items to nothing");
+        return fail(m, "the opcode adds items to an object, but there is none on the stack");
     uint32_t container = m->stack.items[begin - 1];
     attn__node_type type = m->pickle->nodes[container].type;
     bool fits = type == ATTN__NODE_CALL ||
                 (each == 2 ? type == ATTN__NODE_DICT : type == ATTN__NODE_LIST || type == ATTN__NODE_SET);
     if (!fits || (m->stack.n - begin) % each != 0)
-        return fail(m, "adds items to an object that cannot hold them");
+        return fail(m, "the opcode adds items to an object that cannot hold them");
     return append_from(m, container, begin);
 }
 
@@ -368,7 +368,7 @@ static attn_status extend_marked(machine *m, size_t each)
 static attn_status extend_top(machine *m, size_t each)
 {
     if (m->stack.n - floor_of(m) < each)
-        return fail(m, "takes from an empty stack");
+        return fail(m, "the opcode takes an object from an empty stack");
     return extend(m, m->stack.n - each, each);
 }
 
@@ -464,7 +464,7 @@ static attn_status run_persistent(machine *m, const argument *a)
 static attn_status run_get(machine *m, const argument *a)
 {
     if (a->number >= m->memo.n || !m->memo.items[a->number])
-        return fail(m, "looks up an object that was not kept");
+        return fail(m, "the opcode takes an object from the memo that was never put there");
     return push(m, m->memo.items[a->number]);
 }
 
@@ -477,7 +477,7 @@ static attn_status put(machine *m, uint64_t index)
     /* Refuse indices that are not smaller than the size of the pickle. Writers count indices from 0 and use at least
      * two bytes for each, so a valid index is smaller. */
     if (index >= m->input->size)
-        return fail(m, "keeps an object under too large a number");
+        return fail(m, "the opcode puts an object into the memo under too large a number");
     status = reserve(m, &m->memo, (size_t)index + 1);
     if (status != ATTN_OK)
         return status;

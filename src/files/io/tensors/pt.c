@@ -113,8 +113,8 @@ attn_status attn__pt_find_in(attn__findings *findings, const attn__zip *zip)
     if (!pickle)
         return attn__input_fail(
             zip->input, ATTN_ERROR_FORMAT, 0,
-            "a zip archive, but neither PyTorch's (no data.pkl) nor NumPy's; for an exported program (.pt2) or "
-            "another kind of archive, save the tensors: torch.save(model.state_dict(), FILE)");
+            "the zip archive is neither one of PyTorch, since it has no data.pkl, nor one of NumPy; save the tensors "
+            "of an exported program (.pt2) or of another archive with torch.save(model.state_dict(), FILE)");
     a.seen = attn__alloc_zero(zip->input->context, attn__size_mul(zip->n, sizeof *a.seen));
     if (!a.seen)
         return ATTN_ERROR_MEMORY;
@@ -138,7 +138,8 @@ attn_status attn__pt_find(attn__findings *findings, const attn__input *input)
     if (attn__zip_matches(input))
         return find_in_zip(findings, input);
     if (!attn__pt_legacy_matches(input))
-        return attn__input_fail(input, ATTN_ERROR_FORMAT, 0, "not a PyTorch file: neither a zip nor the older form");
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, 0,
+                                "not a PyTorch file: neither a zip archive nor the form before PyTorch 1.6");
     attn_status status = attn__pt_legacy_find(findings, input);
     return status == ATTN_OK ? attn__arrays_check_names(&findings->arrays) : status;
 }

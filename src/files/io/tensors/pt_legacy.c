@@ -69,8 +69,9 @@ static attn_status find_storage(void *user, const char *key, size_t key_size, ui
                           key_size < 80 ? (int)key_size : 80, key);
     *bytes = (attn__storage_bytes){r->input->data + s->place, s->size};
     if (numel > s->size / element)
-        return attn__fail(r->input->context, ATTN_ERROR_FORMAT, "%s: storage \"%.*s\" should have %" PRIu64 " elements",
-                          r->input->name, key_size < 80 ? (int)key_size : 80, key, numel);
+        return attn__fail(r->input->context, ATTN_ERROR_FORMAT,
+                          "%s: storage \"%.*s\" should have %" PRIu64 " elements of %zu bytes but has %zu bytes",
+                          r->input->name, key_size < 80 ? (int)key_size : 80, key, numel, element, s->size);
     return ATTN_OK;
 }
 
@@ -108,7 +109,7 @@ static attn_status note_unit(reader *r, const attn__pickle *object, const attn__
     size_t unit = attn__pt_storage_unit(class);
     if (s && s->element && unit && s->element != unit)
         return attn__fail(r->input->context, ATTN_ERROR_FORMAT,
-                          "%s: storage \"%.*s\" has elements of %zu and of %zu bytes", r->input->name,
+                          "%s: storage \"%.*s\" is used with elements of %zu bytes and of %zu bytes", r->input->name,
                           key->size < 80 ? (int)key->size : 80, key->text, s->element, unit);
     if (s && unit)
         s->element = unit;

@@ -151,7 +151,7 @@ static attn_status take_view(const attn__pt *pt, const attn__pickle_node *view, 
                             *size = attn__pickle_item(pt->pickle, view, 2);
     if (view->type != ATTN__NODE_TUPLE || !size || offset->type != ATTN__NODE_INT || size->type != ATTN__NODE_INT ||
         offset->integer < 0 || size->integer < 0)
-        return fail(pt, name, "its view of a storage is not described as PyTorch does");
+        return fail(pt, name, "its view of a storage is not in the form that PyTorch writes");
     uint64_t held = bytes->size / unit, begin = (uint64_t)offset->integer;
     if (begin > held || (uint64_t)size->integer > held - begin)
         return fail(pt, name, "its view reaches past the end of its storage");
@@ -173,7 +173,7 @@ static attn_status find_storage(const attn__pt *pt, const attn__pickle_node *nod
     const attn__pickle_node *view = attn__pickle_item(p, id, 5);
     if (!numel || !attn__node_is_text(kind, "storage") || key->type != ATTN__NODE_TEXT ||
         numel->type != ATTN__NODE_INT || numel->integer < 0)
-        return fail(pt, name, "its storage is not described as PyTorch does");
+        return fail(pt, name, "its storage is not in the form that PyTorch writes");
     size_t unit = 1; /* bytes per element that `numel` counts; 1 for an untyped storage */
     if (storage_element(class, &array->element))
         unit = attn__element_size(array->element);
@@ -193,13 +193,15 @@ static attn_status find_storage(const attn__pt *pt, const attn__pickle_node *nod
 
 /* ---------------------------------------------------------------------------------------------- tensors */
 
-static attn_status read_lengths(const attn__pt *pt, const attn__pickle_node *tuple, const char *name, int64_t *lengths,
-                                int *rank)
+/* `what` names the lengths in messages. */
+static attn_status read_lengths(const attn__pt *pt, const attn__pickle_node *tuple, const char *name, const char *what,
+                                int64_t *lengths, int *rank)
 {
     bool tensor;
     tuple = tuple ? attn__pt_resolve(pt, tuple, &tensor) : NULL;
     if (!tuple || (tuple->type != ATTN__NODE_TUPLE && tuple->type != ATTN__NODE_LIST))
-        return fail(pt, name, "its shape or strides are not a tuple");
+        return attn__fail(pt->input->context, ATTN_ERROR_FORMAT, "%s: tensor \"%.100s\": the %s must be a tuple",
+                          pt->input->name, name, what);
     if (tuple->count > ATTN_MAX_RANK)
         return attn__fail(pt->input->context, ATTN_ERROR_UNSUPPORTED, "%s: tensor \"%.100s\" has more than %d axes",
                           pt->input->name, name, ATTN_MAX_RANK);
@@ -207,7 +209,9 @@ static attn_status read_lengths(const attn__pt *pt, const attn__pickle_node *tup
     for (uint32_t i = 0; i < tuple->count; i++) {
         const attn__pickle_node *length = attn__pickle_item(pt->pickle, tuple, i);
         if (length->type != ATTN__NODE_INT || length->integer < 0)
-            return fail(pt, name, "a length or stride is negative or not an integer");
+            return attn__fail(pt->input->context, ATTN_ERROR_FORMAT,
+                              "%s: tensor \"%.100s\": the %s must hold integers of at least 0", pt->input->name, name,
+                              what);
         lengths[i] = length->integer;
     }
     return ATTN_OK;
@@ -231,7 +235,8 @@ static attn_status check_reach(const attn__pt *pt, const attn__array *array, int
         return fail(pt, name, "its size overflows");
     if (!empty && reach >= size / element)
         return attn__fail(pt->input->context, ATTN_ERROR_FORMAT,
-                          "%s: tensor \"%.100s\": offset, shape and strides reach element %zu of a storage of %zu",
+                          "%s: tensor \"%.100s\": offset, shape and strides reach element %zu, counted from 0, but the "
+                          "storage has %zu elements",
                           pt->input->name, name, reach, size / element);
     return ATTN_OK;
 }
@@ -256,7 +261,7 @@ attn_status attn__pt_tensor(const attn__pt *pt, const attn__pickle_node *argumen
     int rank = 0, strides = 0;
     attn_status status = ATTN_OK;
     if (arguments->type != ATTN__NODE_TUPLE || !offset || offset->type != ATTN__NODE_INT || offset->integer < 0)
-        return fail(pt, name, "is not rebuilt as PyTorch does");
+        return fail(pt, name, "the call that rebuilds the tensor is not in the form that PyTorch writes");
     if (is_negated(p, arguments))
         return attn__fail(pt->input->context, ATTN_ERROR_UNSUPPORTED,
                           "%s: tensor \"%.100s\" is saved negated lazily (call resolve_neg() before saving)",
@@ -264,13 +269,14 @@ attn_status attn__pt_tensor(const attn__pt *pt, const attn__pickle_node *argumen
     const attn__pickle_node *dtype = attn__pickle_item(p, arguments, 6);
     status = find_storage(pt, storage, dtype, name, array, &bytes);
     if (status == ATTN_OK)
-        status = read_lengths(pt, attn__pickle_item(p, arguments, 2), name, array->shape, &rank);
+        status = read_lengths(pt, attn__pickle_item(p, arguments, 2), name, "shape", array->shape, &rank);
     if (status == ATTN_OK)
-        status = read_lengths(pt, attn__pickle_item(p, arguments, 3), name, array->stride, &strides);
+        status = read_lengths(pt, attn__pickle_item(p, arguments, 3), name, "strides", array->stride, &strides);
     if (status != ATTN_OK)
         return status;
     if (rank != strides)
-        return fail(pt, name, "has another number of strides than axes");
+        return attn__fail(pt->input->context, ATTN_ERROR_FORMAT, "%s: tensor \"%.100s\" has %d axes, but %d strides",
+                          pt->input->name, name, rank, strides);
     array->rank = rank;
     array->swapped = pt->swapped;
     status = check_reach(pt, array, offset->integer, bytes.size, name);

@@ -44,7 +44,7 @@ static attn_status enter(walk *w, const attn__pickle_node *container, bool pairs
 {
     size_t length = strlen(w->name);
     if (w->depth == MAX_DEPTH)
-        return fail(w, "nested deeper than 64, or contains itself");
+        return fail(w, "the value is nested more than 64 deep, or contains itself");
     if (length + 2 > MAX_NAME)
         return fail(w, "its name is too long");
     w->stack[w->depth++] = (frame){container, container->first, 0, length, pairs};
@@ -221,7 +221,8 @@ static attn_status check_modules(const walk *w)
     if (!*w->module || w->pt->findings->arrays.n > 0)
         return ATTN_OK;
     return attn__fail(w->pt->input->context, ATTN_ERROR_UNSUPPORTED,
-                      "%s: holds %s (%s) and no tensors by name; save them with torch.save(%s.state_dict(), FILE)",
+                      "%s: the file holds %s (%s), but no tensors by name; save the tensors with "
+                      "torch.save(%s.state_dict(), FILE)",
                       w->pt->input->name,
                       script ? "a TorchScript program" : "a whole module, whose code the file does not hold", w->module,
                       script ? "torch.jit.load(THIS)" : "model");
@@ -231,7 +232,7 @@ static attn_status visit(walk *w, const attn__pickle_node *node)
 {
     bool tensor;
     if (++w->visits > MAX_VISITS || w->scanned >= MAX_SCANNED)
-        return fail(w, "more than a million values");
+        return fail(w, "the file has more than a million values, the limit");
     const attn__pickle_node *known = attn__pt_resolve(w->pt, node, &tensor);
     if (!known)
         return pass_over(w, node);

@@ -45,10 +45,23 @@ static float scale_at(const attn__array *scale, int64_t i)
 
 static attn_status check(const attn__arrays *arrays, const attn__array *scale, const attn__array *weights)
 {
-    if (weights->element != ATTN__I8 || weights->rank != 2)
-        return fail(arrays, scale, "the tensor that it scales must be I8 of two axes");
-    if (scale->element != ATTN__F32 || scale->rank != 1 || scale->shape[0] != weights->shape[0])
-        return fail(arrays, scale, "scales must be F32, one for each row of the tensor that they scale");
+    char shape[128];
+    attn__array_shape_text(shape, scale->rank, scale->shape);
+    if (weights->element != ATTN__I8)
+        return attn__fail(arrays->context, ATTN_ERROR_FORMAT,
+                          "%s: tensor \"%.200s\" must be of type I8, since it has scales (\"%.200s\")", arrays->file,
+                          weights->name, scale->name);
+    if (weights->rank != 2)
+        return attn__fail(arrays->context, ATTN_ERROR_FORMAT,
+                          "%s: tensor \"%.200s\" has %d axes; a tensor that has scales (\"%.200s\") must have 2 axes",
+                          arrays->file, weights->name, weights->rank, scale->name);
+    if (scale->element != ATTN__F32)
+        return fail(arrays, scale, "scales must be of type F32");
+    if (scale->rank != 1 || scale->shape[0] != weights->shape[0])
+        return attn__fail(arrays->context, ATTN_ERROR_FORMAT,
+                          "%s: tensor \"%.200s\" has the shape %s; expected [%" PRId64
+                          "], one scale for each row of \"%.200s\"",
+                          arrays->file, scale->name, shape, weights->shape[0], weights->name);
     for (int64_t i = 0; i < scale->shape[0]; i++) {
         float value = scale_at(scale, i);
         if (!(value >= 0 && value <= LARGEST_SCALE))

@@ -56,7 +56,7 @@ static attn_status read_shape(const reader *r, const char *tensor, const json_t 
     if (!json_is_array(shape))
         return fail(r, ATTN_ERROR_FORMAT, tensor, "\"shape\" is missing or not a list");
     if (json_array_size(shape) > ATTN_MAX_RANK)
-        return fail(r, ATTN_ERROR_UNSUPPORTED, tensor, "has more than 8 axes");
+        return fail(r, ATTN_ERROR_UNSUPPORTED, tensor, "the tensor has more than 8 axes, the limit");
     array->rank = (int)json_array_size(shape);
     for (int i = 0; i < array->rank; i++) {
         const json_t *length = json_array_get(shape, (size_t)i);
@@ -83,9 +83,10 @@ static attn_status read_offsets(reader *r, const char *tensor, const json_t *inf
                                 " do not lie in the %zu bytes of data",
                                 tensor, begin, end, room);
     if ((uint64_t)(end - begin) != size)
-        return attn__input_fail(r->input, ATTN_ERROR_FORMAT, 8,
-                                "header: tensor \"%.100s\": type and shape need %zu bytes, the offsets give %" PRId64,
-                                tensor, size, end - begin);
+        return attn__input_fail(
+            r->input, ATTN_ERROR_FORMAT, 8,
+            "header: tensor \"%.100s\": type and shape need %zu bytes, but the offsets give %" PRId64 " bytes", tensor,
+            size, end - begin);
     array->data = r->input->data + r->begin + (size_t)begin;
     return ATTN_OK;
 }
@@ -96,7 +97,8 @@ static attn_status read_tensor(reader *r, const char *name, const json_t *info)
     attn__array array = {0};
     size_t size = 0;
     if (!json_is_object(info) || json_object_size(info) != 3)
-        return fail(r, ATTN_ERROR_FORMAT, name, "must have \"dtype\", \"shape\" and \"data_offsets\", nothing else");
+        return fail(r, ATTN_ERROR_FORMAT, name,
+                    "expected an object with \"dtype\", \"shape\" and \"data_offsets\" only");
     attn_status status = read_type(r, name, info, &array);
     if (status == ATTN_OK)
         status = read_shape(r, name, info, &array, &size);
@@ -118,8 +120,8 @@ static attn_status read_metadata(reader *r, const json_t *metadata)
     json_object_foreach((json_t *)(uintptr_t)metadata, key, value)
     {
         if (!json_is_string(value))
-            return attn__input_fail(r->input, ATTN_ERROR_FORMAT, 8, "header: __metadata__ \"%.100s\" is not a text",
-                                    key);
+            return attn__input_fail(r->input, ATTN_ERROR_FORMAT, 8,
+                                    "header: the value of \"%.100s\" in __metadata__ is not a text", key);
         attn_status status = ATTN_OK;
         if (r->findings->metadata)
             status = attn_config_set_text(r->findings->metadata, key, json_string_value(value));
@@ -177,14 +179,15 @@ static attn_status check_places(reader *r)
         size_t place = (size_t)(arrays->items[i].data - r->input->data) - r->begin;
         if (place != r->next)
             return attn__input_fail(r->input, ATTN_ERROR_FORMAT, r->begin + r->next,
-                                    "tensor \"%.100s\" begins at %zu of the data, not at %zu where the one before ends",
+                                    "tensor \"%.100s\" begins at byte %zu of the data; expected byte %zu, where the "
+                                    "tensor before ends",
                                     arrays->items[i].name, place, r->next);
         r->next += array_bytes(&arrays->items[i]);
     }
     size_t left = r->input->size - r->begin - r->next;
     return left == 0 ? ATTN_OK
                      : attn__input_fail(r->input, ATTN_ERROR_FORMAT, r->begin + r->next,
-                                        "%zu bytes more than the tensors of the header need", left);
+                                        "%zu bytes follow the last tensor; expected the end of the file", left);
 }
 
 attn_status attn__safetensors_find(attn__findings *findings, const attn__input *input)
@@ -200,7 +203,7 @@ attn_status attn__safetensors_find(attn__findings *findings, const attn__input *
             header);
     if (header > input->size - 8)
         return attn__input_fail(input, ATTN_ERROR_FORMAT, 0,
-                                "the header should have %" PRIu64 " bytes, the file ends after %zu", header,
+                                "the header should have %" PRIu64 " bytes, but the file ends after %zu", header,
                                 input->size - 8);
     reader r = {.findings = findings, .input = input, .begin = 8 + (size_t)header};
     attn_status status = read_header(&r, (size_t)header);

@@ -50,8 +50,8 @@ attn_status attn__findings_entry(attn__findings *findings, const attn__zip *zip,
     *bytes = input->data + entry->data;
     if (entry->method != 0) {
         if (entry->size > limit - findings->inflated)
-            return attn__input_fail(input, ATTN_ERROR_FORMAT, entry->data, "zip: more than %zu bytes when decompressed",
-                                    limit);
+            return attn__input_fail(input, ATTN_ERROR_FORMAT, entry->data,
+                                    "zip: the entries need more than %zu bytes when decompressed, the limit", limit);
         out = attn__findings_memory(findings, entry->size);
         if (!out)
             return ATTN_ERROR_MEMORY;

@@ -60,7 +60,7 @@ static attn_status choose(attn__weights_files *files, const char *path)
     attn_status status = ATTN_OK;
     if (adapted && files->adapter.config)
         status = attn__fail(files->context, ATTN_ERROR_UNSUPPORTED,
-                            "%s: the adapter's base has an adapter itself, which is not supported", path);
+                            "%s: the adapter's base model has an adapter of its own, which is not supported", path);
     if (status == ATTN_OK && adapted)
         status = attn__adapter_open(&files->adapter, files->context, path);
     if (status == ATTN_OK)
@@ -152,7 +152,7 @@ static attn_status read_places(index_reader *r, const json_t *map)
     const char *name;
     json_t *file;
     if (!json_is_object(map) || json_object_size(map) == 0)
-        return fail(r, "it has no \"%s\" that names tensors and their files", "weight_map");
+        return fail(r, "the index has no \"%s\", an object that gives the file of each tensor", "weight_map");
     r->places = attn__alloc(r->files->context, attn__size_mul(json_object_size(map), sizeof *r->places));
     if (!r->places)
         return ATTN_ERROR_MEMORY;
@@ -160,7 +160,7 @@ static attn_status read_places(index_reader *r, const json_t *map)
     {
         const char *text = json_string_value(file);
         if (!text || !is_plain_name(text))
-            return fail(r, "the file of \"%.200s\" is not named by a plain file name", name);
+            return fail(r, "the file of the tensor \"%.200s\" must be a name without a directory", name);
         r->places[r->n++] = (place){name, text};
     }
     qsort(r->places, (size_t)r->n, sizeof *r->places, by_file);
@@ -179,12 +179,13 @@ static attn_status compare_names(const index_reader *r, const attn__arrays *arra
         int order = i == arrays->n ? 1 : k == n ? -1 : strcmp(sorted[i]->name, places[k].tensor);
         if (order < 0)
             status =
-                attn__fail(arrays->context, ATTN_ERROR_FORMAT, "%s: holds \"%.200s\", which %s does not place there",
+                attn__fail(arrays->context, ATTN_ERROR_FORMAT,
+                           "%s: the file has the tensor \"%.200s\", which the index %s does not assign to this file",
                            arrays->file, sorted[i]->name, r->files->path);
         else if (order > 0)
-            status =
-                attn__fail(arrays->context, ATTN_ERROR_FORMAT, "%s: does not hold \"%.200s\", which %s places there",
-                           arrays->file, places[k].tensor, r->files->path);
+            status = attn__fail(arrays->context, ATTN_ERROR_FORMAT,
+                                "%s: the file lacks the tensor \"%.200s\", which the index %s assigns to this file",
+                                arrays->file, places[k].tensor, r->files->path);
         i++;
         k++;
     }

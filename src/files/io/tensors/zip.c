@@ -115,7 +115,8 @@ static attn_status locate_data(const attn__input *input, size_t limit, attn__zip
     if (entry->header > limit || limit - entry->header < LOCAL_SIZE ||
         !has_signature(input->data + entry->header, 3, 4))
         return attn__input_fail(input, ATTN_ERROR_FORMAT, entry->header < input->size ? entry->header : input->size,
-                                "zip: there is no local header where the directory says");
+                                "zip: the local header of entry \"%.*s\" is not at the offset that the directory gives",
+                                shown(entry), entry->name);
     const uint8_t *p = input->data + entry->header;
     size_t before = (size_t)LOCAL_SIZE + attn__read_u16(p + 26) + attn__read_u16(p + 28);
     if (before > limit - entry->header || entry->packed > limit - entry->header - before)
@@ -128,11 +129,13 @@ static attn_status locate_data(const attn__input *input, size_t limit, attn__zip
 static attn_status check_method(const attn__input *input, size_t at, unsigned flags, const attn__zip_entry *entry)
 {
     if (flags & 1)
-        return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, at, "zip: encrypted entries are not supported");
+        return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, at,
+                                "zip: entry \"%.*s\" is encrypted, which is not supported", shown(entry), entry->name);
     if (entry->method != STORED && entry->method != DEFLATED)
         return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, at,
-                                "zip: compression method %u is not supported; expected 0 (stored) or 8 (deflated)",
-                                entry->method);
+                                "zip: entry \"%.*s\" has compression method %u, which is not supported; expected 0 "
+                                "(stored) or 8 (deflated)",
+                                shown(entry), entry->name, entry->method);
     if (entry->method == STORED && entry->packed != entry->size)
         return attn__input_fail(input, ATTN_ERROR_FORMAT, at,
                                 "zip: entry \"%.*s\" is stored as it is, but its two sizes differ: %zu and %zu",

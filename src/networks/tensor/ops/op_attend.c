@@ -207,8 +207,10 @@ static bool lies_within(attn_tape *tape, int place, const attn_tensor *x, int64_
         return true;
     char text[ATTN__SHAPE_TEXT];
     attn__op_shape_error(
-        tape, "attend: %s begins at element %lld and has elements %lld to %lld from there, not all within a tensor %s",
-        name_of(place), (long long)offset, (long long)lowest, (long long)highest, attn__shape_text(x, text));
+        tape,
+        "attend: %s reaches outside of its tensor %s: its offset is %lld, and its strides reach elements %lld to %lld "
+        "from this offset",
+        name_of(place), attn__shape_text(x, text), (long long)offset, (long long)lowest, (long long)highest);
     return false;
 }
 
@@ -416,13 +418,20 @@ static void save(attn__node *node, const attn_problem *problem, const attn_array
 /* Checks the lengths of the problem's lists. The engine also checks them, but this file reads the lists before that. */
 static bool counts_fit(attn_tape *tape, const attn_problem *p)
 {
-    if (p->ndims >= 0 && p->ndims <= ATTN_MAX_DIMS && p->nwindows >= 0 && p->nwindows <= ATTN_MAX_WINDOWS &&
-        p->npicks >= 0 && p->npicks <= ATTN_MAX_PICKS)
-        return true;
-    attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
-               "attend: the problem has %d dims, %d windows and %d picks; at most %d, %d and %d are supported",
-               p->ndims, p->nwindows, p->npicks, ATTN_MAX_DIMS, ATTN_MAX_WINDOWS, ATTN_MAX_PICKS);
-    return false;
+    const struct {
+        const char *name;
+        int n, most;
+    } counts[] = {{"dims", p->ndims, ATTN_MAX_DIMS},
+                  {"windows", p->nwindows, ATTN_MAX_WINDOWS},
+                  {"picks", p->npicks, ATTN_MAX_PICKS}};
+    for (int i = 0; i < 3; i++) {
+        if (counts[i].n < 0 || counts[i].n > counts[i].most) {
+            attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attend: the problem has %d %s; 0 to %d are supported",
+                       counts[i].n, counts[i].name, counts[i].most);
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Checks that the offsets have a number for each packed sequence and one more. The engine checks their values. */
@@ -517,9 +526,13 @@ static attn_tensor *attend(attn_tape *tape, const attn_attention *a, attn_tensor
     attn__hold lse = {0};
     if (node && problem.normalization != ATTN_NORMALIZATION_SIGMOID) {
         int64_t size = array_size(&problem, offsetof(attn_dim, lse));
+        for (int i = 0; i < problem.ndims && size < 0; i++)
+            if (problem.dims[i].lse < 0)
+                return attn__op_shape_error(tape,
+                                            "attend: the stride of lse along dim %d is %lld; it must not be negative",
+                                            i, (long long)problem.dims[i].lse);
         if (size < 0)
-            return attn__op_shape_error(
-                tape, "attend: the strides of lse must not be negative, and its size must not overflow");
+            return attn__op_shape_error(tape, "attend: the strides of lse make its size overflow");
         lse = attn__scratch(tape, attn__size_mul((size_t)size, attn_dtype_size(y->dtype)));
         if (!lse.data)
             return NULL;

@@ -186,7 +186,7 @@ static bool accepts(attn_tape *tape, const attn_tensor *x, attn_tensor *const *v
         char text[ATTN__SHAPE_TEXT], vector[ATTN__SHAPE_TEXT];
         if (x->rank >= 2 && vectors[i]->rank == 1 && vectors[i]->shape[0] == x->shape[1])
             continue;
-        attn__op_shape_error(tape, "batch_norm: x %s, operand %d %s; expected [N,C,...], [C]",
+        attn__op_shape_error(tape, "batch_norm: x %s, operand %d %s; expected x [N,C,...] and operand [C]",
                              attn__shape_text(x, text), i + 1, attn__shape_text(vectors[i], vector));
         return false;
     }

@@ -182,8 +182,10 @@ static bool plan(attn_tape *tape, const attn_tensor *x, int axis, const attn_ten
         return true;
     char tx[ATTN__SHAPE_TEXT], tg[ATTN__SHAPE_TEXT], tb[ATTN__SHAPE_TEXT];
     attn__op_shape_error(tape,
-                         "channel_norm: x %s, axis %d, needs as many gains and biases as channels; found g %s, b %s",
-                         attn__shape_text(x, tx), axis, attn__shape_text(g, tg), attn__shape_text(b, tb));
+                         "channel_norm: axis %d of x %s has %lld channels; expected as many gains and biases, found "
+                         "g %s, b %s",
+                         axis, attn__shape_text(x, tx), (long long)s->channels, attn__shape_text(g, tg),
+                         attn__shape_text(b, tb));
     return false;
 }
 

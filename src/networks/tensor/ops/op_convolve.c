@@ -445,20 +445,54 @@ static bool shape_error(attn_tape *tape, const attn_tensor *x, const attn_tensor
     return false;
 }
 
+/* Checks stride, padding, dilation and kernel of the i-th axis of the convolution. */
+static bool numbers_fit(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, const attn_conv *conv, int i)
+{
+    const struct {
+        const char *name;
+        int64_t value, least, most;
+    } numbers[] = {{"the stride", conv->stride[i], 0, INT64_MAX},
+                   {"the padding", conv->padding[i], 0, INT64_MAX},
+                   {"the dilation", conv->dilation[i], 0, INT32_MAX},
+                   {"the length of the kernel", w->shape[2 + i], 1, INT32_MAX}};
+    for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
+        char why[160];
+        if (numbers[k].value >= numbers[k].least && numbers[k].value <= numbers[k].most)
+            continue;
+        snprintf(why, sizeof why,
+                 numbers[k].most == INT32_MAX ? "%s along axis %d is %lld; it must be %lld to 2^31 - 1"
+                                              : "%s along axis %d is %lld; it must be at least %lld",
+                 numbers[k].name, 2 + i, (long long)numbers[k].value, (long long)numbers[k].least);
+        return shape_error(tape, x, w, why);
+    }
+    return true;
+}
+
 /* Computes all sizes, with three spatial axes. Returns false and records an error if the shapes or options do not
  * fit. */
 static bool plan(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, const attn_conv *conv, conv_detail *d)
 {
     int n = d->spatial = conv->spatial;
-    if (n < 1 || n > 3 || x->rank != n + 2 || w->rank != n + 2)
-        return shape_error(tape, x, w, "expected 1 to 3 spatial axes after two others");
+    char why[160];
+    if (n < 1 || n > 3 || x->rank != n + 2 || w->rank != n + 2) {
+        snprintf(why, sizeof why,
+                 n < 1 || n > 3 ? "a convolution over %d axes is requested; 1 to 3 are supported"
+                                : "x and w must have 2 axes and, after these, the %d axes of the convolution",
+                 n);
+        return shape_error(tape, x, w, why);
+    }
     d->batch = x->shape[0];
     d->groups = conv->groups ? conv->groups : 1;
     d->activation = conv->activation;
     d->in_channels = w->shape[1];
-    if (d->groups < 0 || x->shape[1] != d->groups * w->shape[1] || w->shape[0] % d->groups != 0)
-        return shape_error(tape, x, w,
-                           "axis 1 of x must be groups times axis 1 of w, and groups must divide axis 0 of w");
+    if (d->groups < 0 || x->shape[1] != d->groups * w->shape[1] || w->shape[0] % d->groups != 0) {
+        snprintf(why, sizeof why,
+                 d->groups < 0                            ? "there are %lld groups; at least 1 is needed"
+                 : x->shape[1] != d->groups * w->shape[1] ? "axis 1 of x must be %lld groups times axis 1 of w"
+                                                          : "%lld groups must divide axis 0 of w",
+                 (long long)d->groups);
+        return shape_error(tape, x, w, why);
+    }
     d->out_channels = w->shape[0] / d->groups;
     d->grid = (attn__window_grid){{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}};
     for (int i = 0; i < n; i++) {
@@ -468,15 +502,10 @@ static bool plan(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, co
         d->grid.stride[axis] = conv->stride[i] ? conv->stride[i] : 1;
         d->grid.padding[axis] = conv->padding[i];
         d->grid.dilation[axis] = conv->dilation[i] ? conv->dilation[i] : 1;
-        if (conv->stride[i] < 0 || conv->padding[i] < 0 || conv->dilation[i] < 0 || w->shape[2 + i] < 1 ||
-            conv->dilation[i] > INT32_MAX || w->shape[2 + i] > INT32_MAX)
-            return shape_error(
-                tape, x, w,
-                "stride and padding must not be negative, the kernel must be 1 to 2^31 - 1, and dilation at "
-                "most 2^31 - 1");
+        if (!numbers_fit(tape, x, w, conv, i))
+            return false;
         int64_t room = x->shape[2 + i] + 2 * conv->padding[i] - reach(&d->grid, axis);
         if (room < 0) {
-            char why[120];
             snprintf(why, sizeof why, "the kernel with padding %lld and dilation %lld does not fit axis %d of x",
                      (long long)conv->padding[i], (long long)d->grid.dilation[axis], 2 + i);
             return shape_error(tape, x, w, why);

@@ -64,8 +64,8 @@ static int64_t count_labels(attn_tape *tape, const attn_tensor *labels, int64_t 
         if (options->use_ignore_index && label[i] == options->ignore_index)
             continue;
         if (label[i] < 0 || label[i] >= classes) {
-            attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "cross_entropy: label %d, the %lld-th, is not in [0, %lld)",
-                       label[i], (long long)i, (long long)classes);
+            attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "cross_entropy: labels[%lld] is %d; it must be 0 to %lld",
+                       (long long)i, label[i], (long long)classes - 1);
             return -1;
         }
         counted++;
@@ -85,7 +85,7 @@ static bool accepts(attn_tape *tape, const attn_tensor *logits, const attn_tenso
     if (logits->rank >= 1 && logits->shape[logits->rank - 1] > 0 && labels->size == attn__row_count(logits))
         return true;
     char tx[ATTN__SHAPE_TEXT], tl[ATTN__SHAPE_TEXT];
-    attn__op_shape_error(tape, "cross_entropy: logits %s, labels %s; expected [...,C], [...]",
+    attn__op_shape_error(tape, "cross_entropy: logits %s, labels %s; expected logits [...,C] and labels [...]",
                          attn__shape_text(logits, tx), attn__shape_text(labels, tl));
     return false;
 }

@@ -109,8 +109,8 @@ static bool ids_fit(attn_tape *tape, const char *op, const attn_tensor *table, c
     const int32_t *id = ids->data;
     for (int64_t i = 0; i < ids->size; i++) {
         if (id[i] < 0 || id[i] >= table->shape[0]) {
-            attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "%s: index %d, the %lld-th, is not in [0, %lld)", op, id[i],
-                       (long long)i, (long long)table->shape[0]);
+            attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "%s: indices[%lld] is %d; the table has the rows 0 to %lld",
+                       op, (long long)i, id[i], (long long)table->shape[0] - 1);
             return false;
         }
     }
@@ -123,9 +123,9 @@ static bool positions_fit(attn_tape *tape, const attn_tensor *position, int64_t 
         (position->rank == 2 && position->shape[1] == n && first >= 0 && first + period <= position->shape[0]))
         return true;
     char text[ATTN__SHAPE_TEXT];
-    attn__op_shape_error(tape, "embedding: positions %lld to %lld of width %lld are requested of a table %s",
-                         (long long)first, (long long)(first + period - 1), (long long)n,
-                         attn__shape_text(position, text));
+    attn__op_shape_error(
+        tape, "embedding: the rows %lld to %lld of %lld channels do not lie in the table of positions %s",
+        (long long)first, (long long)(first + period - 1), (long long)n, attn__shape_text(position, text));
     return false;
 }
 

@@ -52,7 +52,8 @@ static bool shapes_fit(attn_tape *tape, attn_tensor *const *x)
         x[i] ? attn__shape_text(x[i], t[i]) : strcpy(t[i], "none");
     attn__op_shape_error(
         tape,
-        "gru: x %s, h0 %s, w_ih %s, w_hh %s, b_ih %s, b_hh %s; expected [T,B,I], [B,H], [3H,I], [3H,H], [3H], [3H]",
+        "gru: x %s, h0 %s, w_ih %s, w_hh %s, b_ih %s, b_hh %s; expected x [T,B,I], h0 [B,H], w_ih [3H,I], w_hh [3H,H], "
+        "b_ih [3H], b_hh [3H]",
         t[X], t[H0], t[W_IH], t[W_HH], t[B_IH], t[B_HH]);
     return false;
 }

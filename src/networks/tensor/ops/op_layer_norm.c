@@ -119,7 +119,7 @@ static bool shapes_fit(attn_tape *tape, const attn_tensor *x, const attn_tensor 
         (!residual || attn__same_shape(x, residual)))
         return true;
     char tx[ATTN__SHAPE_TEXT], ty[ATTN__SHAPE_TEXT], tg[ATTN__SHAPE_TEXT], tb[ATTN__SHAPE_TEXT];
-    attn__op_shape_error(tape, "layer_norm: x %s, y %s, g %s, b %s; expected [...,D] twice, [D], [D]",
+    attn__op_shape_error(tape, "layer_norm: x %s, y %s, g %s, b %s; expected x and y [...,D], g and b [D]",
                          attn__shape_text(x, tx), residual ? attn__shape_text(residual, ty) : "none",
                          attn__shape_text(g, tg), attn__shape_text(b, tb));
     return false;

@@ -76,8 +76,8 @@ static bool shapes_fit(attn_tape *tape, const attn_tensor *x, const attn_tensor 
     if (x->rank >= 1 && w->rank == 2 && x->shape[x->rank - 1] == w->shape[1] &&
         (!b || (b->rank == 1 && b->shape[0] == w->shape[0])))
         return true;
-    attn__op_shape_error(tape, "linear: x %s, w %s, b %s; expected [...,in], [out,in], [out]", attn__shape_text(x, tx),
-                         attn__shape_text(w, tw), b ? attn__shape_text(b, tb) : "none");
+    attn__op_shape_error(tape, "linear: x %s, w %s, b %s; expected x [...,in], w [out,in], b [out]",
+                         attn__shape_text(x, tx), attn__shape_text(w, tw), b ? attn__shape_text(b, tb) : "none");
     return false;
 }
 

@@ -113,8 +113,9 @@ static bool plan(attn_tape *tape, const attn_tensor *x, int axis, int to, const 
         d->out = w->shape[0];
         return true;
     }
-    attn__op_shape_error(tape, "%s: x %s with axis %d, w %s, b %s; expected w [out,in], b [out]", name_of(axis, to),
-                         attn__shape_text(x, tx), axis, attn__shape_text(w, tw), b ? attn__shape_text(b, tb) : "none");
+    attn__op_shape_error(tape, "%s: axis %d of x %s, w %s, b %s; expected w [out,%lld], b [out]", name_of(axis, to),
+                         axis, attn__shape_text(x, tx), attn__shape_text(w, tw), b ? attn__shape_text(b, tb) : "none",
+                         (long long)x->shape[axis]);
     return false;
 }
 

@@ -111,7 +111,7 @@ static bool plan(attn_tape *tape, const attn_tensor *a, const attn_tensor *b, ma
     }
     if (!fits) {
         char ta[ATTN__SHAPE_TEXT], tb[ATTN__SHAPE_TEXT];
-        attn__op_shape_error(tape, "matmul: a %s%s, b %s%s; expected [...,m,k] and [k,n] or [...,k,n]",
+        attn__op_shape_error(tape, "matmul: a %s%s, b %s%s; expected a [...,m,k], and b [k,n] or [...,k,n]",
                              attn__shape_text(a, ta), d->ta ? " transposed" : "", attn__shape_text(b, tb),
                              d->tb ? " transposed" : "");
     }

@@ -47,11 +47,20 @@ static bool plan(attn_tape *tape, const char *op, const attn_tensor *x, int spat
         /* The padding must be at most half of a window, so that every window overlaps the input. */
         fits = kernel[i] >= 1 && pad >= 0 && pad <= kernel[i] / 2 && x->shape[2 + i] > 0 &&
                kernel[i] <= x->shape[2 + i] + 2 * pad && (!stride || stride[i] >= 0);
+        if (!fits && stride && stride[i] < 0) {
+            attn__op_shape_error(tape, "%s: the stride along axis %d is %lld; it must not be negative", op, 2 + i,
+                                 (long long)stride[i]);
+            return false;
+        }
+        if (!fits && (pad < 0 || (kernel[i] >= 1 && pad > kernel[i] / 2))) {
+            attn__op_shape_error(tape,
+                                 "%s: the padding along axis %d is %lld; it must be 0 to %lld, half of the kernel", op,
+                                 2 + i, (long long)pad, (long long)(kernel[i] >= 1 ? kernel[i] / 2 : 0));
+            return false;
+        }
         if (!fits) {
-            attn__op_shape_error(
-                tape, "%s: a kernel of %lld with padding %lld and stride %lld does not fit axis %d of x %s", op,
-                (long long)kernel[i], (long long)pad, (long long)(stride && stride[i] ? stride[i] : kernel[i]), 2 + i,
-                attn__shape_text(x, text));
+            attn__op_shape_error(tape, "%s: a kernel of %lld with padding %lld does not fit axis %d of x %s", op,
+                                 (long long)kernel[i], (long long)pad, 2 + i, attn__shape_text(x, text));
             return false;
         }
         d->grid.in[axis] = x->shape[2 + i];
@@ -64,9 +73,12 @@ static bool plan(attn_tape *tape, const char *op, const attn_tensor *x, int spat
         d->planes = x->shape[0] * x->shape[1];
         return true;
     }
-    attn__op_shape_error(tape,
-                         "%s: x %s must have %d spatial axes (1 to 3) after two others, of at most 2^31 - 1 elements",
-                         op, attn__shape_text(x, text), spatial);
+    if (fits)
+        attn__op_shape_error(tape, "%s: the spatial axes of x %s have more than 2^31 - 1 elements, the limit", op,
+                             attn__shape_text(x, text));
+    else
+        attn__op_shape_error(tape, "%s: found x %s; expected 2 axes and, after these, %d spatial axes (1 to 3)", op,
+                             attn__shape_text(x, text), spatial);
     return false;
 }
 

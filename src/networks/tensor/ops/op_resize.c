@@ -143,11 +143,11 @@ attn_tensor *attn_interpolate(attn_tape *tape, attn_tensor *x, int axis, int64_t
     axis = attn__op_axis(tape, "resize", x, axis);
     if (axis < 0 || attn__check_choice(tape->context, "the kind of interpolation", (int)kind, ATTN_INTERPOLATE_CUBIC))
         return NULL;
-    if (n < 1 || n > (int64_t)1 << 32 || x->shape[axis] < 1)
-        return attn__op_shape_error(tape,
-                                    "resize: axis %d of length %lld cannot be resized to length %lld; both must be at "
-                                    "least 1, and the new one at most 2^32",
-                                    axis, (long long)x->shape[axis], (long long)n);
+    if (x->shape[axis] < 1)
+        return attn__op_shape_error(tape, "resize: axis %d has length 0; only longer axes can be resized", axis);
+    if (n < 1 || n > (int64_t)1 << 32)
+        return attn__op_shape_error(tape, "resize: axis %d cannot get the length %lld; it must be 1 to 2^32", axis,
+                                    (long long)n);
     if (n == x->shape[axis]) /* same length, so y = x */
         return x;
     int64_t shape[ATTN_MAX_RANK];

@@ -89,18 +89,29 @@ static bool shapes_fit(attn_tape *tape, const attn_tensor *x, const attn_rotary 
 {
     const attn_tensor *table = rotary->table, *positions = rotary->positions;
     char tx[ATTN__SHAPE_TEXT], tt[ATTN__SHAPE_TEXT], tp[ATTN__SHAPE_TEXT];
-    bool fits = x->rank == 3 && table->rank == 2 && table->dtype == x->dtype && rotary->heads > 0 &&
-                x->shape[2] % rotary->heads == 0 && table->shape[1] % 2 == 0 &&
-                table->shape[1] <= x->shape[2] / rotary->heads;
-    fits = fits && (!positions || (positions->rank == 2 && positions->dtype == ATTN_I32 &&
-                                   positions->shape[0] == x->shape[0] && positions->shape[1] == x->shape[1]));
-    if (fits)
-        return true;
-    attn__op_shape_error(tape,
-                         "rotate: x %s of %" PRId64 " heads, table %s, positions %s; wanted [B,T,D], [max,R], [B,T]",
-                         attn__shape_text(x, tx), rotary->heads, attn__shape_text(table, tt),
-                         positions ? attn__shape_text(positions, tp) : "none");
-    return false;
+    if (x->rank != 3 || rotary->heads < 1 || x->shape[2] % rotary->heads != 0) {
+        attn__op_shape_error(tape,
+                             "rotate: found x %s of %" PRId64 " heads; expected [B,T,D], where the heads divide D",
+                             attn__shape_text(x, tx), rotary->heads);
+        return false;
+    }
+    const int64_t channels = x->shape[2] / rotary->heads;
+    if (table->rank != 2 || table->dtype != x->dtype || table->shape[1] % 2 != 0 || table->shape[1] > channels) {
+        attn__op_shape_error(tape,
+                             "rotate: found the table %s %s; expected %s [max,R], where R is even and at most %" PRId64
+                             ", the channels of a head",
+                             attn_dtype_name(table->dtype), attn__shape_text(table, tt), attn_dtype_name(x->dtype),
+                             channels);
+        return false;
+    }
+    if (positions && (positions->rank != 2 || positions->dtype != ATTN_I32 || positions->shape[0] != x->shape[0] ||
+                      positions->shape[1] != x->shape[1])) {
+        attn__op_shape_error(tape, "rotate: found positions %s %s; expected i32 [%" PRId64 ",%" PRId64 "], as in x",
+                             attn_dtype_name(positions->dtype), attn__shape_text(positions, tp), x->shape[0],
+                             x->shape[1]);
+        return false;
+    }
+    return true;
 }
 
 static bool positions_fit(attn_tape *tape, const attn_tensor *x, const attn_rotary *rotary)

@@ -103,8 +103,9 @@ static bool accepts(attn_tape *tape, const attn_tensor *weights, const attn_tens
         fits = wanted->shape[i] == weights->shape[i > 0 ? i + 1 : 0];
     char tx[ATTN__SHAPE_TEXT], ty[ATTN__SHAPE_TEXT];
     if (!fits)
-        attn__op_shape_error(tape, "weights_cross_entropy: weights %s, target %s; expected [B,H,T,S] and [B,T,S]",
-                             attn__shape_text(weights, tx), attn__shape_text(wanted, ty));
+        attn__op_shape_error(
+            tape, "weights_cross_entropy: weights %s, target %s; expected weights [B,H,T,S] and target [B,T,S]",
+            attn__shape_text(weights, tx), attn__shape_text(wanted, ty));
     else if (!(divisor > 0))
         attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "weights_cross_entropy: the divisor is %g; it must be above 0",
                    divisor);
