@@ -4,6 +4,7 @@
  * batches, what comes after the sum, packed matrices and their way back, and the errors.
  */
 #include "support/cmocka.h"
+#include "support/faults.h"
 
 #include "attn/product.h"
 #include "base/bf16.h"
@@ -456,6 +457,22 @@ static void strides_and_types_of_equal_numbers_do_not_change_the_bits(void **sta
     }
 }
 
+static void a_failed_packing_leaves_the_matrix_that_was_there(void **state)
+{
+    faults f = {0};
+    attn_context *poor = faults_context(&f);
+    trial t = make_trial(3, 40, 50, 0, ATTN_F32, ATTN_F32, ROWS, ROWS, ROWS);
+    size_t bytes;
+    void *packed = pack(&t, ATTN_PRECISION_F32, &bytes);
+    t.p.packed = packed;
+    f.fail_at = f.calls + 1;
+    assert_int_equal(attn_product_pack(poor, ATTN_PRECISION_INT8, &t.p.b, t.p.k, t.p.n, packed), ATTN_ERROR_MEMORY);
+    run_trial(&t);
+    free(packed);
+    free_trial(&t);
+    attn_context_destroy(poor);
+}
+
 static void a_number_that_is_not_finite_stays_in_its_row_or_column(void **state)
 {
     trial t = make_trial(40, 70, 200, 0, ATTN_F32, ATTN_F32, ROWS, COLUMNS, ROWS);
@@ -738,6 +755,7 @@ RUN_TESTS_IN(begin, end, TEST(products_of_any_layout_equal_loops),
              TEST(packed_matrices_give_the_bits_of_unpacked_ones),
              TEST(packed_f32_matrices_have_the_error_of_multiply_adds),
              TEST(strides_and_types_of_equal_numbers_do_not_change_the_bits),
+             TEST(a_failed_packing_leaves_the_matrix_that_was_there),
              TEST(a_number_that_is_not_finite_stays_in_its_row_or_column),
              TEST(packed_matrices_unpack_to_their_numbers), TEST(int8_products_are_near),
              TEST(bad_products_are_refused_in_words), TEST(bad_packed_matrices_are_refused_in_words),

@@ -248,13 +248,16 @@ attn_status attn_product_pack(attn_context *context, attn_precision precision, c
     memcpy(h.magic, magic, sizeof h.magic);
     void *data = (char *)packed + sizeof h;
     if (wants_slices(context, precision, type, k, n)) {
+        memset(packed, 0, sizeof h); /* until there is another, there is no packed matrix */
         packed_matrix x = place_packed(context, type, true, k, n, data);
         attn__gemm_operand rows = attn__matrix(x.rows, k, 1);
         convert(context, turned, n, k, x.rows, to_rows);
         h.slices = attn__weights_pack(&x.weights, &rows, false, context->isa, context->threads, NULL);
     }
-    memcpy(packed, &h, sizeof h);
-    return h.slices ? ATTN_OK : pack_panels(context, type, b, &turned, k, n, data);
+    status = h.slices ? ATTN_OK : pack_panels(context, type, b, &turned, k, n, data);
+    if (status == ATTN_OK)
+        memcpy(packed, &h, sizeof h);
+    return status;
 }
 
 typedef struct unpacking {
