@@ -4,6 +4,7 @@
  * batches, what comes after the sum, packed matrices and their way back, and the errors.
  */
 #include "support/cmocka.h"
+#include "support/faults.h"
 
 #include "attn/product.h"
 #include "base/bf16.h"
@@ -410,10 +411,66 @@ static void packed_f32_matrices_have_the_error_of_multiply_adds(void **state)
             size_t bytes;
             void *packed = pack(&t, ATTN_PRECISION_F32, &bytes);
             t.p.packed = packed;
+            t.p.b = (attn_matrix){0}; /* is not read */
             run_trial(&t);
             free(packed);
             free_trial(&t);
         }
+}
+
+static void take(stored *to, const stored *from)
+{
+    for (int64_t i = 0; i < to->rows; i++)
+        for (int64_t j = 0; j < to->columns; j++)
+            put(&to->x, i * to->x.row + j * to->x.column, element(from, 0, i, j));
+}
+
+static void assert_equal_elements(const stored *found, const stored *wanted)
+{
+    for (int64_t i = 0; i < found->rows; i++)
+        for (int64_t j = 0; j < found->columns; j++)
+            assert_true(element(found, 0, i, j) == element(wanted, 0, i, j));
+}
+
+static void strides_and_types_of_equal_numbers_do_not_change_the_bits(void **state)
+{
+    for (int kind = 0; kind < 8; kind++) {
+        bool packs = kind & 1, add = kind & 2;
+        trial first = make_trial(20, 70, 700, 0, ATTN_BF16, kind & 4 ? ATTN_BF16 : ATTN_F32, ROWS, COLUMNS, ROWS);
+        stored before = copy_of(&first.c);
+        size_t bytes;
+        void *packed = packs ? pack(&first, ATTN_PRECISION_F32, &bytes) : NULL;
+        first.p.packed = packed, first.p.add = add;
+        assert_int_equal(attn_multiply(context, &first.p), ATTN_OK);
+        for (int layouts = 0; layouts < LAYOUTS * LAYOUTS; layouts++) {
+            trial t = make_trial(20, 70, 700, 0, ATTN_F32, first.c.x.dtype, (enum layout)(layouts % LAYOUTS), COLUMNS,
+                                 (enum layout)(layouts / LAYOUTS));
+            take(&t.a, &first.a), take(&t.b, &first.b), take(&t.c, &before);
+            t.p.packed = packed, t.p.add = add;
+            assert_int_equal(attn_multiply(context, &t.p), ATTN_OK);
+            assert_equal_elements(&t.c, &first.c);
+            free_trial(&t);
+        }
+        free(packed);
+        free(before.x.data);
+        free_trial(&first);
+    }
+}
+
+static void a_failed_packing_leaves_the_matrix_that_was_there(void **state)
+{
+    faults f = {0};
+    attn_context *poor = faults_context(&f);
+    trial t = make_trial(3, 40, 50, 0, ATTN_F32, ATTN_F32, ROWS, ROWS, ROWS);
+    size_t bytes;
+    void *packed = pack(&t, ATTN_PRECISION_F32, &bytes);
+    t.p.packed = packed;
+    f.fail_at = f.calls + 1;
+    assert_int_equal(attn_product_pack(poor, ATTN_PRECISION_INT8, &t.p.b, t.p.k, t.p.n, packed), ATTN_ERROR_MEMORY);
+    run_trial(&t);
+    free(packed);
+    free_trial(&t);
+    attn_context_destroy(poor);
 }
 
 static void a_number_that_is_not_finite_stays_in_its_row_or_column(void **state)
@@ -697,6 +754,8 @@ RUN_TESTS_IN(begin, end, TEST(products_of_any_layout_equal_loops),
              TEST(bad_norms_are_refused_in_words), TEST(bf16_rounds_operands_and_sums_in_f32),
              TEST(packed_matrices_give_the_bits_of_unpacked_ones),
              TEST(packed_f32_matrices_have_the_error_of_multiply_adds),
+             TEST(strides_and_types_of_equal_numbers_do_not_change_the_bits),
+             TEST(a_failed_packing_leaves_the_matrix_that_was_there),
              TEST(a_number_that_is_not_finite_stays_in_its_row_or_column),
              TEST(packed_matrices_unpack_to_their_numbers), TEST(int8_products_are_near),
              TEST(bad_products_are_refused_in_words), TEST(bad_packed_matrices_are_refused_in_words),

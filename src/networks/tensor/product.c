@@ -157,12 +157,11 @@ static attn_status open_packed(attn_context *context, const void *packed, packed
 
 /* ------------------------------------------------------------------------------------------- conversion */
 
-/* Converts a matrix to rows of float, or rows of float to a matrix. */
+/* Converts a matrix of F32 or BF16 to rows of float, or rows of float to such a matrix. */
 typedef struct conversion {
     attn_matrix x;
     int64_t columns;
     float *rows;
-    bool add;
 } conversion;
 
 static void to_rows(void *user, int64_t begin, int64_t end)
@@ -170,12 +169,13 @@ static void to_rows(void *user, int64_t begin, int64_t end)
     const conversion *z = user;
     for (int64_t i = begin; i < end; i++) {
         float *row = z->rows + i * z->columns;
-        for (int64_t j = 0; j < z->columns; j++) {
-            int64_t at = i * z->x.row + j * z->x.column;
-            row[j] = z->x.dtype == ATTN_BF16  ? attn__from_bf16(((const uint16_t *)z->x.data)[at])
-                     : z->x.dtype == ATTN_F64 ? (float)((const double *)z->x.data)[at]
-                                              : ((const float *)z->x.data)[at];
-        }
+        int64_t first = i * z->x.row, column = z->x.column;
+        if (z->x.dtype == ATTN_BF16)
+            for (int64_t j = 0; j < z->columns; j++)
+                row[j] = attn__from_bf16(((const uint16_t *)z->x.data)[first + j * column]);
+        else
+            for (int64_t j = 0; j < z->columns; j++)
+                row[j] = ((const float *)z->x.data)[first + j * column];
     }
 }
 
@@ -184,24 +184,21 @@ static void from_rows(void *user, int64_t begin, int64_t end)
     const conversion *z = user;
     for (int64_t i = begin; i < end; i++) {
         const float *row = z->rows + i * z->columns;
-        for (int64_t j = 0; j < z->columns; j++) {
-            int64_t at = i * z->x.row + j * z->x.column;
-            if (z->x.dtype == ATTN_BF16) {
-                uint16_t *to = (uint16_t *)z->x.data + at;
-                *to = attn__to_bf16(z->add ? attn__from_bf16(*to) + row[j] : row[j]);
-            } else {
-                float *to = (float *)z->x.data + at;
-                *to = z->add ? *to + row[j] : row[j];
-            }
-        }
+        int64_t first = i * z->x.row, column = z->x.column;
+        if (z->x.dtype == ATTN_BF16)
+            for (int64_t j = 0; j < z->columns; j++)
+                ((uint16_t *)z->x.data)[first + j * column] = attn__to_bf16(row[j]);
+        else
+            for (int64_t j = 0; j < z->columns; j++)
+                ((float *)z->x.data)[first + j * column] = row[j];
     }
 }
 
-static void convert(const attn_context *context, attn_matrix x, int64_t rows, int64_t columns, float *memory, bool add,
+static void convert(const attn_context *context, attn_matrix x, int64_t rows, int64_t columns, float *memory,
                     void (*run)(void *user, int64_t begin, int64_t end))
 {
     enum { NUMBERS = 16384 }; /* minimum number of elements that a thread converts */
-    conversion z = {x, columns, memory, add};
+    conversion z = {x, columns, memory};
     attn__parallel_range(context->threads, rows, 1 + NUMBERS / (columns + 1), run, &z);
 }
 
@@ -226,7 +223,7 @@ static attn_status pack_panels(attn_context *context, attn_dtype type, const att
     if (!scratch)
         return ATTN_ERROR_MEMORY;
     if (converts) {
-        convert(context, *turned, n, k, (float *)(void *)scratch, false, to_rows);
+        convert(context, *turned, n, k, (float *)(void *)scratch, to_rows);
         operand = attn__matrix(scratch, k, 1);
     }
     attn__weights_pack(&x.weights, &operand, false, context->isa, context->threads, scratch + rows);
@@ -251,13 +248,16 @@ attn_status attn_product_pack(attn_context *context, attn_precision precision, c
     memcpy(h.magic, magic, sizeof h.magic);
     void *data = (char *)packed + sizeof h;
     if (wants_slices(context, precision, type, k, n)) {
+        memset(packed, 0, sizeof h); /* until there is another, there is no packed matrix */
         packed_matrix x = place_packed(context, type, true, k, n, data);
         attn__gemm_operand rows = attn__matrix(x.rows, k, 1);
-        convert(context, turned, n, k, x.rows, false, to_rows);
+        convert(context, turned, n, k, x.rows, to_rows);
         h.slices = attn__weights_pack(&x.weights, &rows, false, context->isa, context->threads, NULL);
     }
-    memcpy(packed, &h, sizeof h);
-    return h.slices ? ATTN_OK : pack_panels(context, type, b, &turned, k, n, data);
+    status = h.slices ? ATTN_OK : pack_panels(context, type, b, &turned, k, n, data);
+    if (status == ATTN_OK)
+        memcpy(packed, &h, sizeof h);
+    return status;
 }
 
 typedef struct unpacking {
@@ -519,8 +519,11 @@ static void describe(running *r, const packed_matrix *packed, int64_t batch)
     const attn_product *p = r->p;
     bool by_weights = p->packed && !(packed->rows && p->precision == ATTN_PRECISION_FMA);
     bool is_double = p->c.dtype == ATTN_F64, int8 = p->precision == ATTN_PRECISION_INT8;
-    r->converts_a = int8 && (p->a.column != 1 || p->a.dtype != ATTN_F32);
-    r->converts_c = !is_double && p->n > 0 && ((p->c.column != 1 && p->n > 1) || (p->c.dtype == ATTN_BF16 && p->add));
+    /* int8 and slices read rows of float. Slices write rows of float. */
+    bool slices = by_weights && packed->weights.slices;
+    r->converts_a = (int8 || slices) && (p->a.column != 1 || p->a.dtype != ATTN_F32);
+    r->converts_c =
+        !is_double && p->n > 0 && ((p->c.column != 1 && p->n > 1) || (p->c.dtype == ATTN_BF16 && (p->add || slices)));
     r->a_bytes = r->converts_a ? floats(p->m, p->k) : 0;
     r->c_bytes = r->converts_c ? floats(attn__max(batch, 1) * p->m, p->n) : 0;
     const attn__elementwise_fn *loops = attn__elementwise_for(is_double, r->context->isa)->run;
@@ -553,7 +556,7 @@ static void describe(running *r, const packed_matrix *packed, int64_t batch)
                                 .ldc = p->c.row,
                                 .c_batch = batch > 1 ? p->c.batch : 1,
                                 .c_bf16 = p->c.dtype == ATTN_BF16 && !r->converts_c,
-                                .add = p->add && !r->converts_c,
+                                .add = p->add,
                                 .finish = plain ? NULL : finish,
                                 .user = &r->after};
     if (r->converts_a)
@@ -561,6 +564,17 @@ static void describe(running *r, const packed_matrix *packed, int64_t batch)
     if (r->converts_c) {
         r->g.ldc = p->n;
         r->g.c_batch = p->m * p->n;
+    }
+}
+
+/* Converts each matrix of C to rows of float, or from them. */
+static void convert_c(const running *r, int64_t batch, void (*run)(void *user, int64_t begin, int64_t end))
+{
+    const attn_product *p = r->p;
+    attn_matrix c = p->c;
+    for (int64_t t = 0; t < batch; t++) {
+        convert(r->context, c, p->m, p->n, (float *)r->g.c + t * p->m * p->n, run);
+        c.data = (char *)c.data + c.batch * (int64_t)attn_dtype_size(c.dtype);
     }
 }
 
@@ -577,24 +591,23 @@ static attn_status run(running *r, int64_t batch)
     if (r->converts_bias) {
         float *bias = (float *)(void *)scratch;
         attn_matrix row = {.data = (void *)(uintptr_t)p->bias, .dtype = ATTN_BF16, .column = 1};
-        convert(context, row, 1, p->n, bias, false, to_rows);
+        convert(context, row, 1, p->n, bias, to_rows);
         r->after.bias = (const char *)bias;
         scratch += r->bias_bytes;
     }
     if (r->converts_a) {
-        convert(context, p->a, p->m, p->k, (float *)(void *)scratch, false, to_rows);
+        convert(context, p->a, p->m, p->k, (float *)(void *)scratch, to_rows);
         r->g.a.data = scratch;
     }
     if (r->converts_c)
         r->g.c = scratch + r->a_bytes;
+    if (r->converts_c && p->add)
+        convert_c(r, batch, to_rows);
     if (r->converts_a || r->converts_c)
         attn__product_plan(&product, &r->g, context->isa, context->threads);
     attn__product_run(&product, scratch + r->a_bytes + r->c_bytes);
-    for (int64_t t = 0; r->converts_c && t < batch; t++) {
-        attn_matrix c = p->c;
-        c.data = (char *)c.data + t * c.batch * (int64_t)attn_dtype_size(c.dtype);
-        convert(context, c, p->m, p->n, (float *)r->g.c + t * p->m * p->n, p->add, from_rows);
-    }
+    if (r->converts_c)
+        convert_c(r, batch, from_rows);
     return ATTN_OK;
 }
 
