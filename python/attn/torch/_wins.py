@@ -117,10 +117,11 @@ LEAST_WORK = math.inf if _FAMILY == 0 else 1 << 20
 
 
 def product_wins(batch: int, m: int, n: int, k: int, half: bool, precision: str = "highest") -> bool:
-    """Whether attn is not the slower one for products [m,k] [k,n] on AMD (`bench/peers/torch_products.py`).  Where PyTorch multiplies float32 by MKL at half of the machine's rate, attn gains from
-    three rows on, unless the product takes less time than to call attn from Python.  Where MKL reaches the machine's rate,
-    attn gains in large products alone, and with set_float32_matmul_precision("medium"), by which PyTorch multiplies by oneDNN,
-    in none.  float16 is converted, which PyTorch's own product is slower than from 16 rows on."""
+    """Whether attn is not the slower one for products [m,k] [k,n] on AMD (`bench/peers/torch_products.py`). Where PyTorch
+    multiplies float32 by MKL at half of the machine's rate, attn gains from three rows on, unless the product takes less time
+    than to call attn from Python. Where MKL reaches the machine's rate, attn gains in large products alone, and with
+    set_float32_matmul_precision("medium"), by which PyTorch multiplies by oneDNN, in none. float16 is converted, which
+    PyTorch's own product is slower than from 16 rows on."""
     work = batch * m * n * k
     if _FAMILY == 0 or m < FEWEST_ROWS or n < 16:
         return False
