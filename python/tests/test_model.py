@@ -379,7 +379,7 @@ class Claims(unittest.TestCase):
         r = self.random.standard_normal
         spatial = {"in_channels": 3, "mid_channels": 22, "out_channels": 8, "num_heads": 2, "max_pos_embedding": 4}
         for name, config, inputs, text in (
-                ("detr-multi-head-attention", {"M": 2, "d": 10, "d_head": 10}, [r((2, 40, 10)), r((3, 5, 10))], "[3,5,.]"),
+                ("detr-multi-head-attention", {"M": 2, "d": 10, "d_head": 10}, [r((2, 40, 10)), r((3, 5, 10))], "2 in queries, 3 in keys and 3 in values"),
                 ("stand-alone-self-attention", spatial, [r((1, 3, 5, 4))], "at most 4 (max_pos_embedding)")):
             with self.assertRaisesRegex(attn.ShapeError, re.escape(text)):
                 built(name, config)(*inputs)

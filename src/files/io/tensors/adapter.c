@@ -112,8 +112,7 @@ static attn_status check_keys(const attn__adapter *adapter, const char *path)
                               path, key);
         if (!is_harmless(key) && (nested || is_true(attn_config_get(config, key))))
             return attn__fail(adapter->context, ATTN_ERROR_UNSUPPORTED,
-                              "%s: the setting \"%.60s\" is not known and may change what the adapter does, so the "
-                              "adapter is not supported",
+                              "%s: the setting \"%.60s\" is not supported, since it may change what the adapter does",
                               path, key);
     }
     return ATTN_OK;
