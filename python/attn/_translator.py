@@ -104,7 +104,7 @@ class Translator(Application):
                 lib.translations_free(self._context.pointer, results, n * best)
 
     @overload
-    def translate(self, source: str, **options: Any) -> str: ...  # type: ignore[misc]
+    def translate(self, source: str, **options: Any) -> str: ...
 
     @overload
     def translate(self, source: Iterable[str], **options: Any) -> List[str]: ...

@@ -635,9 +635,9 @@ class Distances(Registered):
         if found is None:
             return False
         _, heads, queries, keys = bias.shape
-        self.assertEqual((found.index.dtype, found.index.shape), (torch.int32, (queries + keys - 1,)))
+        self.assertEqual((found.indices.dtype, found.indices.shape), (torch.int32, (queries + keys - 1,)))
         self.assertEqual((found.table.dim(), found.table.shape[1]), (2, heads))
-        same = arranged(found.table[found.index.long()[distances(queries, keys)]])
+        same = arranged(found.table[found.indices.long()[distances(queries, keys)]])
         self.assertTrue(torch.equal(same.double(), bias.double()))
         return True
 

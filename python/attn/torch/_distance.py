@@ -12,10 +12,10 @@ from . import _ops
 
 
 class Distances(NamedTuple):
-    """The bias of query i and key j in head h is table[index[j - i + queries - 1], h]."""
+    """The bias of query i and key j in head h is table[indices[j - i + queries - 1], h]."""
 
     table: Tensor  # [rows,H]
-    index: Tensor  # int32 [queries + keys - 1]
+    indices: Tensor  # int32 [queries + keys - 1]
 
 
 def distances(bias: Tensor) -> Optional[Distances]:

@@ -8,7 +8,7 @@ import ctypes
 import math
 import threading
 from collections import OrderedDict
-from typing import Any, NamedTuple, Optional, Sequence, cast
+from typing import Any, Callable, NamedTuple, Optional, Sequence, cast
 
 import torch
 from torch import Tensor
@@ -323,6 +323,9 @@ def run(plan: Plan, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], mas
     return o
 
 
+_run: Callable[..., Tensor] = run  # for sequences of tensors, whose lengths are not in their types
+
+
 def has_lse(problem: Problem) -> bool:
     return problem.normalization != c.SIGMOID
 
@@ -342,13 +345,13 @@ def forward(problem: Problem, tensors: Sequence[Any], seed: Optional[Tensor],
     if recorders.open:
         note(problem, tensors, offsets=offsets, sinks=sinks, index=index, blocks=blocks)
     if not want_lse:
-        return run(plan, *tensors, None, into, others), None
+        return _run(plan, *tensors, None, into, others), None
     lse = torch.empty(plan.rows, dtype=sums_of(tensors[0].dtype), device="cpu")
     if not has_lse(problem):
         lse.zero_()  # the operator has this output, and nothing reads it
     elif plan.zeroed:
         lse.fill_(-math.inf)
-    return run(plan, *tensors, _place(lse), into, others), lse
+    return _run(plan, *tensors, _place(lse), into, others), lse
 
 
 class Weights(NamedTuple):
@@ -399,7 +402,7 @@ def forward_weights(problem: Problem, tensors: Sequence[Any], offsets: Sequence[
         mine.keep(key, plan)
     others = {"weights": _place(weights), **_others(problem, None, offsets, sinks, index, blocks)}
     lse = torch.empty(plan.rows, dtype=weights.dtype, device="cpu")
-    o = run(plan, *tensors, _place(lse), None, others)
+    o = _run(plan, *tensors, _place(lse), None, others)
     return o, lse, weights if inside is None else weights.index_select(at - 1, torch.tensor(inside, device="cpu"))
 
 
@@ -412,7 +415,7 @@ def forward_into(problem: Problem, tensors: Sequence[Any], o: Tensor, lse: Optio
     if plan is None:
         plan = forward_plan(problem, tensors, lse is not None, into=(o, lse))
         mine.keep(key, plan)
-    run(plan, *tensors, None if lse is None else _place(lse), o)
+    _run(plan, *tensors, None if lse is None else _place(lse), o)
     if recorders.open:
         note(problem, tensors)
 
@@ -503,4 +506,4 @@ def _backward_plan(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Te
 def _run_backward(plan: Plan, dout: Tensor, tensors: Sequence[Any], o: Tensor, lse: int, grads: Sequence[Tensor],
                   others: Optional[dict[str, int]] = None) -> None:
     places = {"dout": _place(dout), **dict(zip(plan.gradients, map(_place, grads))), **(others or {})}
-    run(plan, *tensors, lse, o, places)
+    _run(plan, *tensors, lse, o, places)

@@ -93,7 +93,7 @@ class ActivatedSequential(nn.Sequential):
 
     def forward(self, input: Any) -> Any:
         kinds = {id(linear): (activation, kind) for linear, activation, kind in self.pairs}
-        modules = list(self._modules.values())
+        modules: list[Any] = list(self._modules.values())
         at = 0
         while at < len(modules):
             module = modules[at]
@@ -105,13 +105,16 @@ class ActivatedSequential(nn.Sequential):
                     input = found
                     at += 1
                     continue
-            input = module(input)  # type: ignore[misc]
+            input = module(input)
         return input
+
+
+_nn_module: Any = nn.modules.module  # whose functions have no types
 
 
 def _plain(module: Any) -> bool:
     """Whether a call of a module is its class's forward pass and nothing else."""
-    return "forward" not in module.__dict__ and not _hooked(module) and not nn.modules.module._has_any_global_hook()
+    return "forward" not in module.__dict__ and not _hooked(module) and not _nn_module._has_any_global_hook()
 
 
 def _activated(linear: Any, input: Any, kind: str) -> Any:
@@ -306,8 +309,8 @@ class _Derived:
     _base: type
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        found = super().__reduce_ex__(protocol)
-        return (_made, (self._base, self._name), *found[2:])  # type: ignore[misc]
+        found: Any = super().__reduce_ex__(protocol)
+        return (_made, (self._base, self._name), *found[2:])
 
 
 def _class_of(base: type, name: str) -> type:
@@ -497,7 +500,7 @@ def _of_eps(module: nn.Module) -> Optional[str]:
     name = next((one for one in ("variance_epsilon", "eps") if isinstance(getattr(module, one, None), float)), None)
     if name is None:
         return None
-    other = copy.deepcopy(module).float()
+    other: Any = copy.deepcopy(module).float()
     x = torch.linspace(-2, 3, 4 * len(weight), device="cpu").sin().view(4, -1) * torch.tensor([[1.0], [30.0], [1e-2], [1e-4]], device="cpu")
     try:
         with torch.no_grad():

@@ -174,7 +174,8 @@ def find(a: Tensor, b: Tensor, bias: Optional[Tensor]) -> Any:
         if plan is not None:
             plan = Left.all.get(plan) or Left(plan)
         else:
-            plan = _plan_for(*(x if x is None or x.dtype is _F32 else _wide_meta(x) for x in (a, b, bias)))
+            wide: list[Any] = [x if x is None or x.dtype is _F32 else _wide_meta(x) for x in (a, b, bias)]
+            plan = _plan_for(*wide)
         if len(plans) >= _KEPT:
             plans.clear()
         plans[key] = plan
@@ -275,41 +276,41 @@ def _tick_of(dtype: torch.dtype) -> Callable[[], int]:
     return _ticks[dtype]
 
 
-def _mm(beneath: Any) -> Callable[..., Tensor]:
+def _mm(beneath: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def kernel(keys: Any, a: Tensor, b: Tensor) -> Tensor:
         if _on and _may_be(a, b):
             found = _decide(a, b, None, None)
             if found is not None:
                 return found
-        return beneath(keys, a, b)  # type: ignore[no-any-return]
+        return beneath(keys, a, b)
     return kernel
 
 
-def _mm_out(beneath: Any) -> Callable[..., Tensor]:
+def _mm_out(beneath: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def kernel(keys: Any, a: Tensor, b: Tensor, *, out: Tensor) -> Tensor:
         found = _decide(a, b, None, out) if _on and _may_be(a, b) else None
-        return beneath(keys, a, b, out=out) if found is None else found  # type: ignore[no-any-return]
+        return beneath(keys, a, b, out=out) if found is None else found
     return kernel
 
 
-def _addmm(beneath: Any) -> Callable[..., Tensor]:
+def _addmm(beneath: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def kernel(keys: Any, bias: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
         if beta == 1 and alpha == 1:
             if _on and _may_be(a, b):
                 found = _decide(a, b, bias, None)
                 if found is not None:
                     return found
-            return beneath(keys, bias, a, b)  # type: ignore[no-any-return]
-        return beneath(keys, bias, a, b, beta=beta, alpha=alpha)  # type: ignore[no-any-return]
+            return beneath(keys, bias, a, b)
+        return beneath(keys, bias, a, b, beta=beta, alpha=alpha)
     return kernel
 
 
-def _addmm_out(beneath: Any) -> Callable[..., Tensor]:
+def _addmm_out(beneath: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def kernel(keys: Any, bias: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor) -> Tensor:
         if beta == 1 and alpha == 1:
             found = _decide(a, b, bias, out) if _on and _may_be(a, b) else None
-            return beneath(keys, bias, a, b, out=out) if found is None else found  # type: ignore[no-any-return]
-        return beneath(keys, bias, a, b, beta=beta, alpha=alpha, out=out)  # type: ignore[no-any-return]
+            return beneath(keys, bias, a, b, out=out) if found is None else found
+        return beneath(keys, bias, a, b, beta=beta, alpha=alpha, out=out)
     return kernel
 
 

@@ -44,8 +44,8 @@ class Mask(Tensor):
     @staticmethod
     def of(sizes: tuple[int, ...], pattern: Optional[Pattern], made: Optional[Tensor] = None,
            shared: bool = False) -> "Mask":
-        new: Any = Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
-        found: Mask = new(Mask, sizes, dtype=torch.bool, device="cpu")
+        new: Any = Tensor  # some releases of PyTorch give what makes subclasses no types
+        found: Mask = new._make_wrapper_subclass(Mask, sizes, dtype=torch.bool, device="cpu")
         if _no_memory is not None:
             _no_memory(found)
         found.sizes, found.pattern, found.made, found.shared = sizes, pattern, made, shared
@@ -76,16 +76,17 @@ class Mask(Tensor):
         named = function.__self__ if function.__name__ in ("__get__", "__set__") else function
         return _applied(function, named.__name__, args, kwargs or {})
 
-    @classmethod
+    @_ops._classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """For operations that do not ask __torch_function__, as vmap's."""
         return _applied(function, function.overloadpacket.__name__, args, kwargs or {})
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"attn.torch.Mask({self.sizes}, {self.pattern})"
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return self.share().__reduce_ex__(protocol)
+        shared: Any = self.share()
+        return shared.__reduce_ex__(protocol)
 
     def __deepcopy__(self, memo: Any) -> Tensor:
         return self.dense().clone(memory_format=torch.contiguous_format)

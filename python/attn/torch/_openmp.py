@@ -10,7 +10,7 @@ import ctypes
 import os
 import sys
 import threading
-from typing import Iterator, Optional
+from typing import Any, Iterator, Optional
 
 import torch
 
@@ -45,7 +45,8 @@ def _handles() -> Iterator[ctypes.CDLL]:
 
 def _find() -> Optional[c.OpenMP]:
     """The runtime on whose threads PyTorch computes; None if it has threads of another kind."""
-    if sys.platform != "linux" or "ATen parallel backend: OpenMP" not in torch.__config__.parallel_info():  # type: ignore[no-untyped-call]
+    config: Any = torch.__config__  # some releases of PyTorch give its functions no types
+    if sys.platform != "linux" or "ATen parallel backend: OpenMP" not in config.parallel_info():
         return None
     for handle in _handles():
         functions = [getattr(handle, name, None) for name in _NAMES]

@@ -18,6 +18,7 @@ from . import _engine
 
 _library: Any = torch.library.Library  # without types of its own
 _DEFINED = _library("attn", "FRAGMENT")
+_classmethod: Callable[[Any], Any] = classmethod  # for __torch_dispatch__, whose type in PyTorch's stubs no method has
 _ASKED = ("str form, float scale, float dropout, int[] relations, int score, float softcap, "
           "int normalization, float? sigmoid_bias")
 _READ = ("Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? mask, Tensor? seed, Tensor? q_offsets, "
@@ -303,7 +304,8 @@ def _functionalized(operator: Any, *inputs: Any) -> Any:
     """Attention neither writes to its inputs nor returns views of them, so that the next transform may have what they wrap."""
     from torch._subclasses.functional_tensor import FunctorchFunctionalizeAPI
 
-    around = FunctorchFunctionalizeAPI(torch._functorch.pyfunctorch.retrieve_current_functorch_interpreter())
+    transform: Any = torch._functorch.pyfunctorch.retrieve_current_functorch_interpreter()  # a FunctionalizeInterpreter
+    around = FunctorchFunctionalizeAPI(transform)
     inner = around.unwrap_tensors(inputs)
     with around.redispatch_to_next():
         found = _way(operator)(*inner)

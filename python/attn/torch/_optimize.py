@@ -141,8 +141,8 @@ def _attend_by_attn(model: nn.Module) -> None:
 
 
 def _named_form(dtype: Union[None, str, torch.dtype]) -> Optional[str]:
-    if dtype is None or dtype in ("bf16", "int8"):
-        return dtype  # type: ignore[return-value]
+    if dtype is None or (isinstance(dtype, str) and dtype in ("bf16", "int8")):
+        return dtype
     if dtype is torch.bfloat16:
         return None
     raise ArgumentError(f'optimize: dtype is {dtype!r}; expected None, "bf16", torch.bfloat16 or "int8"')

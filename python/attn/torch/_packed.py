@@ -31,6 +31,9 @@ _multiply, _KEPT = _linear._multiply, 1024
 _empty_like, _grad_enabled = torch.empty_like, torch.is_grad_enabled
 _numbers: dict[Any, int] = {}  # of the kinds of packed weights, which are found by them in less time
 
+_Tensor: Any = Tensor  # for members of which PyTorch's stubs have no types, or wrong ones
+_classmethod = _ops._classmethod
+
 _DEFINED = _ops._DEFINED
 _TAGS = (torch.Tag.pt2_compliant_tag,)
 _DEFINED.define("linear_packed(Tensor x, Tensor packed, Tensor? bias, SymInt n, str form, str activation, Tensor? factor, "
@@ -43,7 +46,7 @@ _DEFINED.define("unpack(Tensor packed, Tensor? rows, SymInt n, SymInt k, ScalarT
 
 class _Products(threading.local):
     def __init__(self) -> None:
-        self.by_threads: dict[int, dict[Any, Any]] = {}
+        self.by_threads: dict[int, dict[Any, _Kind]] = {}
 
 
 _products = _Products()
@@ -284,12 +287,13 @@ class PackedWeight(Tensor):
     _sizes: tuple[int, int]  # outputs and inputs
     _type: torch.dtype
     _number: int             # of its kind; -1: of a type that is converted
+    _is_param: bool
 
     @staticmethod
     def __new__(cls: Any, packed: Tensor, shape: Sequence[int], dtype: torch.dtype, form: str, turned: bool, state: _State,
                 strides: Optional[Sequence[int]] = None) -> "PackedWeight":
-        self = cast(PackedWeight, Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
-            cls, shape, strides=strides or (shape[1], 1), dtype=dtype, device="cpu", requires_grad=False))
+        self: PackedWeight = _Tensor._make_wrapper_subclass(
+            cls, shape, strides=strides or (shape[1], 1), dtype=dtype, device="cpu", requires_grad=False)
         self._packed, self.form, self.turned, self._state = packed, form, turned, state
         # shape and dtype once more, which a subclass's attributes are read in several times the time of
         self._sizes = (shape[1], shape[0]) if turned else (shape[0], shape[1])
@@ -319,7 +323,7 @@ class PackedWeight(Tensor):
     def dense(self) -> Tensor:
         """The weight as a tensor of its own memory.  In int8, and in bf16 of a float32 weight, it is the rounded weight."""
         n, k = self.sizes
-        found = _op_unpack(self._packed, None, n, k, self.dtype)
+        found: Tensor = _op_unpack(self._packed, None, n, k, self.dtype)
         return found.t().contiguous() if self.turned else found
 
     def rows(self, first: int, last: int) -> "PackedWeight":
@@ -379,7 +383,7 @@ class PackedWeight(Tensor):
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))
 
-    @classmethod
+    @_classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         rule = _DISPATCH.get(func)
         if rule is not None:
@@ -409,7 +413,7 @@ class PackedWeight(Tensor):
 def _marked(found: PackedWeight, like: Any) -> PackedWeight:
     """As a parameter, where `like` is one or true."""
     if like is True or getattr(like, "_is_param", False):
-        found._is_param = True  # type: ignore[attr-defined]
+        found._is_param = True
     return found
 
 
@@ -446,8 +450,8 @@ class _View(Tensor):
 
     @staticmethod
     def __new__(cls: Any, like: Tensor, base: PackedWeight, steps: tuple[Any, ...]) -> "_View":
-        self = cast(_View, Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
-            cls, like.shape, strides=like.stride(), dtype=like.dtype, device="cpu", requires_grad=False))
+        self: _View = _Tensor._make_wrapper_subclass(
+            cls, like.shape, strides=like.stride(), dtype=like.dtype, device="cpu", requires_grad=False)
         self._weight, self._steps = base, steps
         return self
 
@@ -458,7 +462,7 @@ class _View(Tensor):
             found = found if index is None else found[index]
         return cast(Tensor, found)
 
-    @classmethod
+    @_classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return _by_dense(func, args, kwargs or {})
 
@@ -469,7 +473,8 @@ class _View(Tensor):
         return self.dense()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return self.dense().__reduce_ex__(protocol)
+        found: Any = self.dense()
+        return found.__reduce_ex__(protocol)
 
 
 # Operations after which nothing of the numbers before is left.
@@ -686,12 +691,12 @@ _RULES: dict[Any, Callable[..., Any]] = {
     torch.nn.functional.linear: _linear_rule, torch.addmm: _addmm_rule, torch.mm: _mm_rule, torch.matmul: _matmul_rule,
     Tensor.matmul: _matmul_rule, Tensor.mm: _mm_rule, Tensor.__matmul__: _matmul_rule,
     torch.nn.functional.embedding: _embedding_rule,
-    Tensor.data.__set__: _set_data, Tensor.__setitem__: _set_item, Tensor.requires_grad_: _require,  # type: ignore[attr-defined]
-    Tensor.requires_grad.__set__: _set_require, Tensor.numpy: _numpy, Tensor.__array__: _array,  # type: ignore[attr-defined]
+    _Tensor.data.__set__: _set_data, Tensor.__setitem__: _set_item, Tensor.requires_grad_: _require,
+    _Tensor.requires_grad.__set__: _set_require, Tensor.numpy: _numpy, Tensor.__array__: _array,
     torch._has_compatible_shallow_copy_type: lambda *_: False,  # to() makes another parameter, of the new type
     Tensor.tolist: lambda self: self.dense().tolist(), Tensor.share_memory_: _share, Tensor.data_ptr: _no_memory,
     Tensor.__dlpack__: _no_memory, Tensor.storage: _no_memory, Tensor.apply_: _no_memory, Tensor.map_: _no_memory,
-    Tensor.map2_: _no_memory,  # type: ignore[attr-defined]
+    _Tensor.map2_: _no_memory,
     Tensor.is_shared: lambda self: self._packed.is_shared(), Tensor.element_size: lambda self: self.dtype.itemsize}
 _DISPATCH: dict[Any, Callable[..., Any]] = {
     _aten.detach.default: _same_rule, _aten.alias.default: _same_rule, _aten.t.default: _t_rule,

@@ -121,7 +121,7 @@ def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
 # ------------------------------------------------------------------------------------ a call like an earlier one
 
 _unwatched, _plain, _PLAIN, _direct = _ops.unwatched, _ops.plain, _ops._PLAIN, _ops._Direct.apply
-_records, _engine_now, _run = torch.is_grad_enabled, _engine.engine, _engine.run
+_records, _engine_now, _run = torch.is_grad_enabled, _engine.engine, _engine._run
 _recorders = _engine.recorders
 
 
@@ -209,7 +209,7 @@ def _learn(mine: Any, kind: Any, call: tuple[Any, ...], grad: bool) -> Optional[
 
 def _ask(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], dropout_p: float, is_causal: bool,
          scale: Optional[float], enable_gqa: bool) -> Asked:
-    relations = CAUSAL if is_causal else ()
+    relations: tuple[int, ...] = CAUSAL if is_causal else ()
     if attn_mask is not None and is_causal_bias(attn_mask):
         if is_causal:
             raise ArgumentError("a CausalBias as attn_mask and is_causal=True cannot be used together: give one of them")

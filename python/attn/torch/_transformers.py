@@ -7,7 +7,7 @@ import inspect
 import math
 import sys
 import threading
-from typing import Any, Callable, NamedTuple, Optional, cast
+from typing import Any, Callable, NamedTuple, Optional, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -60,6 +60,14 @@ def _import() -> Any:
         raise UnsupportedError(f"transformers {transformers.__version__} has no "
                                "AttentionMaskInterface; install a later version")
     return transformers
+
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def _kept(function: _F) -> _F:
+    """lru_cache, for functions of a class: in PyTorch's stubs type[Module] is not hashable."""
+    return cast(_F, functools.lru_cache(maxsize=1024)(function))
 
 
 class _Call(NamedTuple):
@@ -154,7 +162,7 @@ def _recorded() -> bool:
     """Whether transformers records weights, as it does under output_attentions=True."""
     collector = _collector()
     found = None if collector is None else collector.get()
-    return bool(found) and any("attentions" in name for name in found)
+    return bool(found and any("attentions" in name for name in found))
 
 
 def _shortly(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, given: Any, scaling: Optional[float],
@@ -213,7 +221,7 @@ def _may_have_sinks(module: torch.nn.Module) -> bool:
             or _declares_sinks(type(module)))
 
 
-@functools.lru_cache(maxsize=1024)
+@_kept
 def _declares_sinks(kind: type) -> bool:
     return hasattr(kind, "sinks")
 
@@ -229,12 +237,12 @@ def _refuses(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> Optional[str
 # ------------------------------------------------------------------------------ the eager function
 
 
-@functools.lru_cache(maxsize=1024)
+@_kept
 def _eager_of(kind: type) -> Optional[Callable[..., Any]]:
     """The eager function of a class of modules: the one that its forward, or that of a class which it
     is derived from, refers to; or else the one in their files that has the usual name."""
     for base in kind.__mro__:
-        forward = inspect.unwrap(base.__dict__["forward"]) if callable(base.__dict__.get("forward")) else None
+        forward: Any = inspect.unwrap(base.__dict__["forward"]) if callable(base.__dict__.get("forward")) else None
         for name in forward.__code__.co_names if inspect.isfunction(forward) else ():
             found = forward.__globals__.get(name)
             if inspect.isfunction(found) and _is_eager(found):
@@ -257,7 +265,7 @@ _TAKEN = frozenset(("scaling", "dropout", "is_causal", "position_bias", "softcap
                     "output_attentions", "kwargs"))
 
 
-@functools.lru_cache(maxsize=1024)
+@_kept
 def _others_of(kind: type) -> frozenset[str]:
     """The other arguments of the eager function: attn has nothing that would compute them."""
     found = _eager_of(kind)
@@ -412,7 +420,7 @@ class _Read(NamedTuple):
     relations: tuple[int, ...]
     blocks: Optional[Tensor]
     offsets: Optional[Tensor]
-    index: Optional[Tensor]  # if the bias is a table [rows,H]: the row for each distance
+    indices: Optional[Tensor]  # if the bias is a table [rows,H]: the row for each distance
 
 
 def _attend(call: _Call) -> tuple[Tensor, Optional[Tensor]]:
@@ -432,7 +440,7 @@ def _attend(call: _Call) -> tuple[Tensor, Optional[Tensor]]:
         return o.to(query.dtype).transpose(1, 2), weights.to(query.dtype)
     q, k, v, bias, mask = tensors
     o = _ops.attend(problem, q, k, v, bias, mask, (read.offsets, read.offsets), sinks,
-                    read.index, read.blocks)[0].transpose(1, 2)
+                    read.indices, read.blocks)[0].transpose(1, 2)
     if read.offsets is not None:
         o = o.reshape(query.shape[0], query.shape[2], *o.shape[2:])
     return (o if o.dtype == query.dtype else o.to(query.dtype)), None
@@ -467,7 +475,7 @@ def _usual(call: _Call, read: _Read) -> bool:
     """Whether a call is one of scaled_dot_product_attention, which has a shorter way."""
     given = (read.mask is not None) + (read.bias is not None) + bool(read.relations)
     return (given < 2 and read.relations in ((), _sdpa.CAUSAL) and not call.weights
-            and not call.softcap and call.sinks is None and read.index is None)
+            and not call.softcap and call.sinks is None and read.indices is None)
 
 
 def _read(call: _Call) -> _Read:
@@ -538,7 +546,7 @@ def _prepared(bias: Tensor, dtype: torch.dtype, tables: bool) -> tuple[Tensor, O
     tables = tables and type(bias) is Tensor and not _ops.watched() and not _distance.has_hooks(bias)
     found = _distance.distances(bias) if tables else None
     if found is not None:  # a copy of the table, which does not change with the parameter, as the bias does not
-        return found.table.to(sums, copy=True, memory_format=torch.contiguous_format), found.index
+        return found.table.to(sums, copy=True, memory_format=torch.contiguous_format), found.indices
     if adjacent:
         return _four(_sdpa.as_sums(bias, dtype)), None
     return _four(bias.to(sums, memory_format=torch.contiguous_format).contiguous()), None
@@ -554,7 +562,7 @@ def _end_to_end(x: Tensor) -> Tensor:
 def _problem(call: _Call, read: _Read) -> Problem:
     batch = "A" if read.offsets is None else "S"
     pairs = batch + "(XY)qk"
-    added = "1(XY)" if read.index is not None else pairs if read.bias is not None else ""
+    added = "1(XY)" if read.indices is not None else pairs if read.bias is not None else ""
     form = (f"{batch}(XY)qc,{batch}Xkc,{batch}Xkv->{batch}(XY)qv;{batch}q(XY)v;{added};"
             f"{pairs if read.mask is not None else ''}")
     score, scale = _sdpa._scale_of(call.scaling, read.query.shape[3])

@@ -416,8 +416,8 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, *, bias: Optional[
         if relative_bias is not None:
             raise UnsupportedError("relative_bias and a sigmoid_bias of shape [H] cannot be used together; add sigmoid_bias to the "
                                    "table of relative_bias")
-        added, sigmoid_bias = sigmoid_bias[:, None, None], 0.0
-        bias = added if bias is None else _sdpa.as_sums(bias, query.dtype) + added
+        of_heads, sigmoid_bias = sigmoid_bias[:, None, None], 0.0
+        bias = of_heads if bias is None else _sdpa.as_sums(bias, query.dtype) + of_heads
     bias = None if bias is None else _pairs(_sdpa.as_sums(bias, query.dtype), shape, "bias")
     if mask is not None and mask.dtype != torch.bool:
         raise ArgumentError(f"mask is of {mask.dtype}; expected bool (give numbers to add as bias)")

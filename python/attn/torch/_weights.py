@@ -9,6 +9,7 @@ from typing import Any, Iterator, Optional, Sequence
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 
 from .. import _form
 from .._errors import ArgumentError, UnsupportedError
@@ -34,7 +35,7 @@ def _weighted_now(problem: Problem, tensors: Sequence[Optional[Tensor]], seen: O
         return _Weighted.apply(problem, seen, scale, *tensors)
 
 
-_disable: Any = torch._disable_dynamo  # without importing the compiler, as torch.compiler.disable does
+_disable: Any = _disable_dynamo  # without importing the compiler, as torch.compiler.disable does
 _outside_graphs = _disable(_weighted_now)
 
 
