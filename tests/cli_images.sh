@@ -184,10 +184,10 @@ refuse 'odd.npy: the array has 2 channels on axis 2; expected 1 or 3' odd.npy
 npy four.npy '2, 4, 1, 4, 4' 128
 expect 2 'four.npy has 4 frames, but the model draws videos of 3' "$attn" eval moving --data four.npy
 expect 2 'four.npy has 4 frames; expected 1, because the model draws pictures' "$attn" eval whole --data four.npy
-expect 2 'video 3 is requested, but there are 2' "$attn" complete moving four.npy --clip 3 -o done.pgm
+expect 2 'video 3 is requested, but the array has 2' "$attn" complete moving four.npy --clip 3 -o done.pgm
 expect 2 '\-\-frames 4: clips/test/0 has only 3' "$attn" complete moving clips/test/0 --frames 4 -o done.pgm
-expect 2 '\-\-frames: the model draws pictures' "$attn" complete whole half.pgm --frames 1 -o done.pgm
-expect 2 'frame 3 is requested, but 1 are given' "$attn" show moving clips/test/0/frame8.pgm --frame 3 -o shown.svg
+expect 2 '\-\-frames applies to models of videos' "$attn" complete whole half.pgm --frames 1 -o done.pgm
+expect 2 'frame 3 is requested, but the number of given frames is 1' "$attn" show moving clips/test/0/frame8.pgm --frame 3 -o shown.svg
 expect 2 'the model has 3 frames, but the data have 1' "$attn" train images --data data --levels 2 --from moving --out refused
 [ ! -e refused ] || fail "a directory was made although the training could not begin"
 
@@ -208,7 +208,7 @@ expect 2 'rows is 7; it must be between 0 and 6' "$attn" complete whole half.pgm
 expect 2 'nothere.png' "$attn" complete whole nothere.png -o x.png
 sed 's|"architecture": "[^"]*"|"architecture": "vit"|' whole/config.json > config.tmp
 mkdir odd && cp whole/model.safetensors odd && mv config.tmp odd/config.json
-expect 2 'odd/config.json: "vit" is not a model that draws images' "$attn" generate odd -o x.png
+expect 2 'odd/config.json: the architecture "vit" is not a model that draws images' "$attn" generate odd -o x.png
 sed 's|"levels": 2|"levels": 700|' whole/config.json > odd/config.json
 expect 2 'odd/config.json: levels is 700' "$attn" generate odd -o x.png
 exit $failed

@@ -196,7 +196,7 @@ limit -1e9
 expect 0 '"doubtful":false' "$attn" translate limited --json 'Is the door open?'
 expect 0 '"doubtful":true' "$attn" translate limited --json 'The zyzzyva is here.'
 limit '"low"'
-expect 2 'limited/low_score.json: "score_per_token" is missing' "$attn" translate limited 'Go.'
+expect 2 'limited/low_score.json: "score_per_token" is not a number' "$attn" translate limited 'Go.'
 
 # ---- a vocabulary of pieces: nothing is unknown, case is kept, a model goes on from its checkpoint
 # shellcheck disable=SC2086

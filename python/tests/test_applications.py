@@ -91,7 +91,7 @@ class Translators(Folder):
                                ({"length_penalty": float("nan")}, "length penalty cannot be nan"),
                                ({"repetition_penalty": -0.5}, "repetition penalty cannot be -0.5"),
                                ({"no_repeat_ngram_size": -1}, "do not repeat cannot be -1"),
-                               ({"min_decoding_length": 9, "max_decoding_length": 5}, "at least 9 tokens .* at most 5")):
+                               ({"min_decoding_length": 9, "max_decoding_length": 5}, "the minimum number of tokens is 9, but a translation can have at most 5")):
             with self.assertRaisesRegex(attn.ArgumentError, words):
                 self.translator.translate_batch(SENTENCES, **options)
         with self.assertRaisesRegex(attn.ArgumentError, "line 1"):

@@ -96,7 +96,7 @@ class Drawings(unittest.TestCase):
         eye, plot = np.eye(3), attn.plot
         for call, kind, says in (
                 (lambda: plot.curves({}), attn.ArgumentError, "0 curves are given"),
-                (lambda: plot.curves({"a": []}), attn.ArgumentError, "no point"),
+                (lambda: plot.curves({"a": []}), attn.ArgumentError, "no curve has a point"),
                 (lambda: plot.curves({"a": [np.nan]}), attn.ArgumentError, "no curve has a point with finite x and y"),
                 (lambda: plot.curves({"a": (X, X[:2])}), attn.ShapeError, r"curve 'a': x has the shape \(8,\), y \(2,\)"),
                 (lambda: plot.curves({"a": 1j * X}), attn.ArgumentError, "complex"),

@@ -38,8 +38,9 @@ static attn_status resolve(attn__generator_look *s, int64_t n)
     if (s->view.frame < 0 || s->view.frame > shape.frames)
         return refuse(s, "frame", s->view.frame, shape.frames);
     if (s->view.frame > n)
-        return attn__fail(s->g->context, ATTN_ERROR_ARGUMENT, "frame %lld is requested, but only %lld frames are given",
-                          (long long)s->view.frame, (long long)n);
+        return attn__fail(s->g->context, ATTN_ERROR_ARGUMENT,
+                          "frame %lld is requested, but the number of given frames is %lld", (long long)s->view.frame,
+                          (long long)n);
     s->view.frame = s->view.frame ? s->view.frame : n < shape.frames ? n : shape.frames;
     s->view.channel = s->view.channel ? s->view.channel : shape.channels;
     v->query_row = v->query_row ? v->query_row : shape.height / 2 + 1;
