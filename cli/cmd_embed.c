@@ -202,7 +202,8 @@ static int run(cli_call *cli)
     if (cli_encoder_is(cli))
         return cli_embed_texts(cli);
     if (cli->nwords < 1)
-        return cli_fail(CLI_BAD, "attn embed needs a file; only an encoder reads standard input");
+        return cli_fail(
+            CLI_BAD, "attn embed needs a file, because the model is of alignments; only encoders read standard input");
     int code = cli_embed_refuse(cli, encoders, "encoders", "a model of alignments");
     char array[64];
     const char *endings[] = {array, NULL, NULL};

@@ -123,8 +123,7 @@ static int add_curve(plotting *p, cli_columns *file, int64_t column, int64_t x)
 {
     const cli_call *cli = p->cli;
     if (p->n == MOST_CURVES)
-        return cli_fail(CLI_BAD,
-                        "more than %d columns would be drawn, the largest number of curves; -y selects columns",
+        return cli_fail(CLI_BAD, "the plot would have more than %d curves, the limit; choose columns with -y",
                         (int)MOST_CURVES);
     int code = check_numbers(file, "y", column);
     if (code != CLI_OK)

@@ -158,7 +158,7 @@ sed 's/, "1": "dog", "2": "tench"//' hf/config.json > few/config.json
 expect 0 'config.json names 1 of 3 classes; the other 2 are named by their numbers' "$attn" convert few -o vit-few
 expect 0 'classes  *cat, 1, 2' "$attn" info vit-few
 sed 's/"2": "tench"/"2": "tench", "3": "wolf"/' hf/config.json > few/config.json
-expect 2 '"id2label" names a class 3, but the tensors have 3 classes' "$attn" convert few -o none
+expect 2 '"id2label" names class 3, but the tensors have only the classes 0 to 2' "$attn" convert few -o none
 expect 0 . "$attn" show vit-hf light.ppm -o light.png
 # ---- a directory of --arch is a classifier too: its classes are named by numbers, its pixels run from -1 to 1
 "$attn" convert vit-timm/model.safetensors --arch vit --config '{"img_size": 4, "patch_size": 2, "num_hiddens": 64, "mlp_num_hiddens": 8,

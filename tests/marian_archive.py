@@ -275,7 +275,7 @@ def vocabularies(folder, native, tokens):
     if vocabulary_of(folder / "from-plain") != wanted:
         complain("the pieces of the plain vocabulary are others")
     for new, *patterns in (("</s>\n<unk>\n\n", "id 2", "empty"), ("\n".join([*tokens[:-1], tokens[5]]) + "\n", f"id {len(tokens) - 1}"), ("<unk>\n</s>\n", "ids 0 and 1"),
-                           ("</s>\n<unk>\na\n", "3 pieces, but the model has")):
+                           ("</s>\n<unk>\na\n", "3 pieces, so ")):
         (plain / "opus.vocab.txt").write_text(new, encoding="utf-8")
         refused(new[-20:], plain, "opus.vocab.txt", *patterns)
 

@@ -334,9 +334,9 @@ static void plan_options_are_checked(void **state)
 static void additive_scores_need_strides_of_w(void **state)
 {
     (void)state;
-    WRONG(ERROR_SHAPE, "dim 4 (CONTRACT, length 6): w has stride 0 in this dim and in every other",
+    WRONG(ERROR_SHAPE, "w has stride 0 in every dim, also in dim 4 (CONTRACT, length 6)",
           p.score = ATTN_SCORE_ADDITIVE);
-    WRONG(ERROR_SHAPE, "w has stride 0 in this dim and in every other", p.score = ATTN_SCORE_CONCAT);
+    WRONG(ERROR_SHAPE, "w has stride 0 in every dim", p.score = ATTN_SCORE_CONCAT);
     WRONG(OK, "", p.score = ATTN_SCORE_ADDITIVE; p.dims[4].w = 1);
     WRONG(OK, "", p.score = ATTN_SCORE_ADDITIVE; p.dims[4].n = 1);
 }
@@ -427,12 +427,10 @@ static void strides_may_not_be_forgotten(void **state)
     static const attn_relative table = {.query_dim = 2, .key_dim = 3, .offset = 3, .rows = 8, .stride = {[4] = 1}};
     const unsigned all = ATTN_WITH_BIAS | ATTN_WITH_MASK | ATTN_WITH_BLOCKS;
     const attn_blocks blocks = {.query_dim = 2, .key_dim = 3, .queries = 2, .keys = 3};
-    WRONG(ERROR_SHAPE, "bias has stride 0 in this dim and in every other", p.flags |= ATTN_WITH_BIAS);
-    WRONG(ERROR_SHAPE, "mask has stride 0 in this dim and in every other", p.flags |= ATTN_WITH_MASK);
-    WRONG(ERROR_SHAPE, "blocks has stride 0 in this dim and in every other", p.flags |= ATTN_WITH_BLOCKS;
-          p.blocks = blocks);
-    WRONG(ERROR_SHAPE, "bias has stride 0 in this dim and in every other",
-          p.flags |= ATTN_WITH_BIAS | ATTN_WITH_BIAS_INDEX;
+    WRONG(ERROR_SHAPE, "bias has stride 0 in every dim", p.flags |= ATTN_WITH_BIAS);
+    WRONG(ERROR_SHAPE, "mask has stride 0 in every dim", p.flags |= ATTN_WITH_MASK);
+    WRONG(ERROR_SHAPE, "blocks has stride 0 in every dim", p.flags |= ATTN_WITH_BLOCKS; p.blocks = blocks);
+    WRONG(ERROR_SHAPE, "bias has stride 0 in every dim", p.flags |= ATTN_WITH_BIAS | ATTN_WITH_BIAS_INDEX;
           p.dims[1].bias = 1; p.bias_index.rows = 2; p.bias_index.row_stride = 3);
     WRONG(ERROR_SHAPE, "bias_index.row_stride is 0", p.flags |= ATTN_WITH_BIAS | ATTN_WITH_BIAS_INDEX;
           p.dims[3].bias = 1; p.bias_index.rows = 2);
@@ -443,10 +441,10 @@ static void strides_may_not_be_forgotten(void **state)
     WRONG(ERROR_SHAPE, "dbias: ", p.direction = ATTN_DIRECTION_BACKWARD; p.flags |= ATTN_WITH_BIAS | ATTN_WANT_DBIAS;
           p.own_grad_strides = true; p.dims[0].dbias = 1; p.dims[3].dbias = 1; p.dims[3].bias = 1;
           for (int i = 0; i < 6; i++) p.dims[i].dout = p.dims[i].o);
-    WRONG(ERROR_SHAPE, "lse has stride 0 in this dim and in every other", p.direction = ATTN_DIRECTION_BACKWARD;
-          p.flags |= ATTN_WANT_DQ; p.dims[0].lse = p.dims[1].lse = p.dims[2].lse = 0);
-    WRONG(ERROR_SHAPE, "o has stride 0 in this dim and in every other", p.direction = ATTN_DIRECTION_BACKWARD;
-          p.flags |= ATTN_WANT_DQ; for (int i = 0; i < 6; i++) p.dims[i].o = 0);
+    WRONG(ERROR_SHAPE, "lse has stride 0 in every dim", p.direction = ATTN_DIRECTION_BACKWARD; p.flags |= ATTN_WANT_DQ;
+          p.dims[0].lse = p.dims[1].lse = p.dims[2].lse = 0);
+    WRONG(ERROR_SHAPE, "o has stride 0 in every dim", p.direction = ATTN_DIRECTION_BACKWARD; p.flags |= ATTN_WANT_DQ;
+          for (int i = 0; i < 6; i++) p.dims[i].o = 0);
     WRONG(ERROR_ARGUMENT, "the problem has no dims", p.ndims = 0);
 }
 

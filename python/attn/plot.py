@@ -116,6 +116,8 @@ def _points(name: str, value: Any) -> Tuple[Array, Array]:
     pair = value if isinstance(value, tuple) and len(value) == 2 else (None, value)
     y = _numbers(pair[1], f"curve {name!r}")
     x = np.arange(y.size, dtype=np.float64) if pair[0] is None else _numbers(pair[0], f"x of curve {name!r}")
+    if y.ndim != 1 and pair[0] is None:
+        raise ShapeError(f"curve {name!r}: y has the shape {y.shape}; it must have one axis")
     if y.ndim != 1 or x.shape != y.shape:
         raise ShapeError(f"curve {name!r}: x has the shape {x.shape}, y {y.shape}; both must have one axis, of the same length")
     return x, y

@@ -212,8 +212,8 @@ static attn_status compare_sizes(attn_context *context, const attn_config *given
     snprintf(label, sizeof label, "id2label.%lld", (long long)classes);
     return classes > 0 && attn_config_get(given, label)
                ? attn__fail(context, ATTN_ERROR_SHAPE,
-                            "%s: \"id2label\" names a class %lld, but the tensors have %lld classes, numbered from 0",
-                            settings, (long long)classes, (long long)classes)
+                            "%s: \"id2label\" names class %lld, but the tensors have only the classes 0 to %lld",
+                            settings, (long long)classes, (long long)classes - 1)
                : ATTN_OK;
 }
 

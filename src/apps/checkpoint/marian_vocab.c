@@ -200,7 +200,9 @@ static attn_status add_pad(reading *r, const attn_config *config)
                           r->path);
     if (id < 2 || id > r->n)
         return attn__fail(r->context, ATTN_ERROR_FORMAT,
-                          "%s: the vocabulary has %" PRId64 " pieces, but the model has %" PRId64, r->path, r->n, id);
+                          "%s: the vocabulary has %" PRId64 " pieces, so \"pad_token_id\" must be 2 to %" PRId64
+                          ", but the model's is %" PRId64,
+                          r->path, r->n, r->n, id);
     r->words[r->n++] = r->words[id];
     r->words[id] = (attn__word){pad, sizeof pad - 1, 0};
     return ATTN_OK;

@@ -140,9 +140,8 @@ static attn_status check_labels(const attn__vit_config *v, int64_t classes)
     if (classes < 1 || !attn_config_get(v->config, key))
         return ATTN_OK;
     return attn__fail(v->context, ATTN_ERROR_SHAPE,
-                      "%s: \"id2label\" names a class %" PRId64 ", but the tensors have %" PRId64
-                      " classes, numbered from 0",
-                      v->path, classes, classes);
+                      "%s: \"id2label\" names class %" PRId64 ", but the tensors have only the classes 0 to %" PRId64,
+                      v->path, classes, classes - 1);
 }
 
 attn_status attn__vit_agrees(const attn__vit_config *v, const attn_config *model)

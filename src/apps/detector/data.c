@@ -246,7 +246,7 @@ static char *path_of(const attn__boxed_data *data, const attn__boxed_part *part,
     if (image->file && part->folder)
         return path_in(data->context, part->folder, image->file);
     attn__fail(data->context, ATTN_ERROR_FORMAT, "the picture of id %lld has no %s", (long long)image->id,
-               image->file ? "folder; set images to the folder of the pictures" : "file_name");
+               image->file ? "folder; give the folder by the setting \"images\"" : "file_name");
     return NULL;
 }
 
@@ -431,8 +431,9 @@ static attn_status check_image(attn__boxed_data *data, const attn__boxed_part *p
     char *path = path_of(data, part, index);
     attn_status status = attn__result_status(data->context, path);
     if (status == ATTN_OK && !attn_file_exists(path))
-        status = attn__fail(data->context, ATTN_ERROR_NOT_FOUND,
-                            "%s: there is no such file; set images to the folder of the pictures", path);
+        status =
+            attn__fail(data->context, ATTN_ERROR_NOT_FOUND,
+                       "%s: there is no such file; give the folder of the pictures by the setting \"images\"", path);
     if (status == ATTN_OK)
         status = complete_size(data, image, path);
     int64_t n = status == ATTN_OK ? count_objects(data, part, index) : 0;

@@ -93,10 +93,10 @@ static attn_status run_from(attn__run *run, const char *path)
         status = attn__fail(run->context, ATTN_ERROR_SHAPE, "%s: the model has %lld frames, but the data have %lld",
                             path, (long long)own.frames, (long long)shape.frames);
     else if (own.height != shape.height || own.width != shape.width)
-        status =
-            attn__fail(run->context, ATTN_ERROR_SHAPE,
-                       "%s: the model draws pictures of %lld x %lld pixels, but the data have %lld x %lld", path,
-                       (long long)own.height, (long long)own.width, (long long)shape.height, (long long)shape.width);
+        status = attn__fail(
+            run->context, ATTN_ERROR_SHAPE,
+            "%s: the model draws pictures %lld pixels high and %lld wide, but those of the data are %lld high and %lld wide",
+            path, (long long)own.height, (long long)own.width, (long long)shape.height, (long long)shape.width);
     else if (own.channels != shape.channels)
         status = attn__fail(run->context, ATTN_ERROR_SHAPE, "%s: the model has %lld channels, but the data have %lld",
                             path, (long long)own.channels, (long long)shape.channels);

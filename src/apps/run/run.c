@@ -286,8 +286,9 @@ static attn_status prepare(attn__run *run)
                              ? attn__run_read_settings(run)
                              : attn__keys_resolve(&run->settings, run->context, run->kind->keys, run->given, NULL);
     if (status == ATTN_OK && attn_config_get(run->settings, "names") && !attn_config_get(run->settings, "from"))
-        status = attn__fail(run->context, ATTN_ERROR_ARGUMENT,
-                            "the setting names needs the setting from, which gives a checkpoint");
+        status =
+            attn__fail(run->context, ATTN_ERROR_ARGUMENT,
+                       "the setting \"names\" can be used only with \"from\", the setting that gives a checkpoint");
     if (status == ATTN_OK)
         status = check_needs(run);
     if (status == ATTN_OK)

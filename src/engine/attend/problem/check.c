@@ -181,12 +181,12 @@ static attn_status check_moves(attn_context *context, const attn_problem *p, att
     if (still < 0 || single || !attn__operand_used(p, op))
         return ATTN_OK;
     return attn__fail(context, ATTN_ERROR_SHAPE,
-                      "dim %d (%s, length %lld): %s has stride 0 in this dim and in every other, so only its first "
-                      "element is read; set attn_dim.%s%s",
-                      still, attn__role_name(p->dims[still].role), (long long)p->dims[still].n,
-                      attn__operand_table[op].name, attn__operand_table[op].name,
+                      "%s has stride 0 in every dim, also in dim %d (%s, length %lld), so only its first element is "
+                      "read; set the strides, attn_dim.%s%s",
+                      attn__operand_table[op].name, still, attn__role_name(p->dims[still].role),
+                      (long long)p->dims[still].n, attn__operand_table[op].name,
                       op == ATTN__OP_BIAS || op == ATTN__OP_MASK || op == ATTN__OP_BLOCKS
-                          ? ", or attn_problem.broadcast if it has a single element"
+                          ? "; if there is a single element, set attn_problem.broadcast"
                           : "");
 }
 

@@ -113,8 +113,8 @@ attn_status attn__pt_find_in(attn__findings *findings, const attn__zip *zip)
     if (!pickle)
         return attn__input_fail(
             zip->input, ATTN_ERROR_FORMAT, 0,
-            "the zip archive is neither one of PyTorch, since it has no data.pkl, nor one of NumPy; save the tensors "
-            "of an exported program (.pt2) or of another archive with torch.save(model.state_dict(), FILE)");
+            "the zip archive has neither a data.pkl, as PyTorch's archives have, nor .npy files, as NumPy's; load the "
+            "model in PyTorch, also from a .pt2, and save it with torch.save(model.state_dict(), FILE)");
     a.seen = attn__alloc_zero(zip->input->context, attn__size_mul(zip->n, sizeof *a.seen));
     if (!a.seen)
         return ATTN_ERROR_MEMORY;

@@ -206,11 +206,15 @@ static bool lies_within(attn_tape *tape, int place, const attn_tensor *x, int64_
     if (offset >= 0 && lowest >= -offset && highest < x->size - offset)
         return true;
     char text[ATTN__SHAPE_TEXT];
+    if (offset < 0 || offset > x->size) {
+        attn__op_shape_error(tape, "attend: the offset of %s is %lld, outside of its tensor %s", name_of(place),
+                             (long long)offset, attn__shape_text(x, text));
+        return false;
+    }
     attn__op_shape_error(
-        tape,
-        "attend: %s reaches outside of its tensor %s: its offset is %lld, and its strides reach elements %lld to %lld "
-        "from this offset",
-        name_of(place), attn__shape_text(x, text), (long long)offset, (long long)lowest, (long long)highest);
+        tape, "attend: %s reads elements %lld to %lld of its tensor %s, which has %lld elements; the offset is %lld",
+        name_of(place), (long long)(offset + lowest), (long long)(offset + attn__min(highest, INT64_MAX - offset)),
+        attn__shape_text(x, text), (long long)x->size, (long long)offset);
     return false;
 }
 

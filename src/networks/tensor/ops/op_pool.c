@@ -39,7 +39,11 @@ static bool plan(attn_tape *tape, const char *op, const attn_tensor *x, int spat
                  const int64_t *stride, const int64_t *padding, pool_detail *d)
 {
     char text[ATTN__SHAPE_TEXT];
-    bool fits = spatial >= 1 && spatial <= 3 && x->rank == spatial + 2;
+    if (spatial < 1 || spatial > 3) {
+        attn__op_shape_error(tape, "%s: the number of spatial axes is %d; it must be 1 to 3", op, spatial);
+        return false;
+    }
+    bool fits = x->rank == spatial + 2;
     d->grid = (attn__window_grid){{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}};
     for (int i = 0; i < spatial && fits; i++) {
         int axis = 3 - spatial + i;
@@ -77,7 +81,7 @@ static bool plan(attn_tape *tape, const char *op, const attn_tensor *x, int spat
         attn__op_shape_error(tape, "%s: the spatial axes of x %s have more than 2^31 - 1 elements, the limit", op,
                              attn__shape_text(x, text));
     else
-        attn__op_shape_error(tape, "%s: found x %s; expected 2 axes and, after these, %d spatial axes (1 to 3)", op,
+        attn__op_shape_error(tape, "%s: x has the shape %s; expected batch, channels and %d spatial axes", op,
                              attn__shape_text(x, text), spatial);
     return false;
 }
