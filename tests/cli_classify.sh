@@ -125,7 +125,7 @@ expect 0 '"class": "lying"' "$attn" show whole data/test/lying/003.pgm --layer 2
 expect 2 'layer 3 does not exist: there are 2, counted from 1' "$attn" show whole data/test/lying/003.pgm --layer 3
 expect 2 "the query's row 5 does not exist: there are 2, counted from 1" "$attn" show whole data/test/lying/003.pgm --layer 1 --query 5,1
 expect 2 'not a row and a column' "$attn" show whole data/test/lying/003.pgm --layer 1 --query 5
-expect 2 'belongs to one layer' "$attn" show whole data/test/lying/003.pgm --head 1
+expect 2 'head 1 is given without a layer; give --layer' "$attn" show whole data/test/lying/003.pgm --head 1
 
 # ---- the same seed gives the same bits; so does a training that was killed or stopped
 # begin DIR SECONDS: a training in the background that has written a checkpoint and gone on a little; $pid.
@@ -253,7 +253,7 @@ mkdir empty
 refused 'nowhere: the directory cannot be opened' nowhere
 refused 'empty: there are no images' empty
 cp -r data lacking && rm -r lacking/test/lying
-refused 'lacking/test: the class folder "lying" is missing' lacking
+refused 'lacking/test: the class folder "lying" of the training part is missing' lacking
 cp -r data more && cp -r more/test/blob more/test/crumb
 refused 'more/test/crumb: the training part has no class folder of this name' more
 cp -r data damaged && head -c 40 data/train/blob/007.pgm > damaged/train/blob/007.pgm
@@ -280,7 +280,7 @@ expect 0 'model is in' "$attn" train images --data sizes --size 3x4 --dim 8 --he
 for size in x 8x x8 8x6x4 8x-6 8by6 99999x8; do
     expect 2 "^attn: --size" "$attn" train classify --data sizes --size $size --out new
 done
-expect 2 'size is 0 x 8; allowed' "$attn" train classify --data sizes --size 0x8 --out new
+expect 2 'size is 0 x 8; both sides must be above 0' "$attn" train classify --data sizes --size 0x8 --out new
 expect 2 '6 x 8 pixels are not square' "$attn" train classify --data sizes --size 8x6 --model nonlocal --out new
 for model in axial axial-image; do
     # shellcheck disable=SC2086
@@ -332,7 +332,7 @@ refused 'byte 2: elements of type 13 (32-bit floats) are not supported; expected
 head -c 20 idx/train-images-idx3-ubyte > wrong/train-images-idx3-ubyte
 refused 'wrong/train-images-idx3-ubyte: byte 16: the header gives 12 elements of one byte, but 4 bytes follow' wrong
 rm wrong/train-images-idx3-ubyte
-refused 'wrong: there is train-labels-idx1-ubyte but no train-images' wrong
+refused 'wrong: the folder has train-labels-idx1-ubyte, but no file whose name begins with train-images' wrong
 mkdir cifar && head -c 3072 /dev/zero > cifar/data_batch_1.bin
 refused 'cifar/data_batch_1.bin: the file has 3072 bytes; expected a positive multiple of 3073' cifar
 

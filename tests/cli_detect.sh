@@ -178,14 +178,14 @@ expect 0 'boxes.svg' "$attn" show whole data/images/000001.pgm --threshold 0 --l
 grep -q '<svg' boxes.svg || fail "no SVG of the boxes"
 expect 0 '"picture": "place.png"' "$attn" show whole data/images/000001.pgm --query 1,2 -o place.png --json
 expect 0 'page.html' "$attn" show whole data/images/000001.pgm -o page.html
-expect 2 'no box has a score of 1; the best is' "$attn" show whole data/images/000001.pgm --threshold 1
+expect 2 'no box has a score of 1 or more; the best box' "$attn" show whole data/images/000001.pgm --threshold 1
 # The picture shows the boxes that were found, at the size of the model and at another.
 for size in 0 48; do
     best=$("$attn" detect data/images/000001.pgm --model whole --threshold 0 --size $size | sort -t '	' -k 3 -g | tail -n 1 | cut -f 3)
-    said=$("$attn" show whole data/images/000001.pgm --threshold 1 --size $size 2>&1 | sed 's/.*with \([0-9.]*\):.*/\1/')
+    said=$("$attn" show whole data/images/000001.pgm --threshold 1 --size $size 2>&1 | sed 's/.*, has \([0-9.]*\);.*/\1/')
     awk "BEGIN { d = $best - $said; exit !(d * d < 1e-6) }" || fail "size $size: show finds $said, detect $best"
 done
-expect 2 'it has 2 blocks of 2 heads' "$attn" show whole data/images/000001.pgm --threshold 0 --layer 3
+expect 2 'block 3 of the decoder does not exist: there are 2' "$attn" show whole data/images/000001.pgm --threshold 0 --layer 3
 expect 2 'query: "1;2" is not a row and a column' "$attn" show whole data/images/000001.pgm --query '1;2'
 expect 2 'does not apply to a detector' "$attn" show whole data/images/000001.pgm --words
 damaged whole show damaged data/images/000001.pgm
@@ -204,9 +204,9 @@ expect 0 'is in kept' "$attn" train detect --data data --from whole --out kept -
 expect 0 'class_embed.weight.*taken' cat kept/fine-tuning.tsv
 
 # ---- bad input
-expect 2 'queries: whole has another value' "$attn" train detect --data data --from whole --out none \
+expect 2 'the setting queries is given, but whole has another value' "$attn" train detect --data data --from whole --out none \
     --queries 7 --quiet
-expect 2 'stages: whole has another value' "$attn" train detect --data data --from whole --out none \
+expect 2 'the setting stages is given, but whole has another value' "$attn" train detect --data data --from whole --out none \
     --stages 3 --quiet
 # shellcheck disable=SC2086
 expect 0 'is in three' "$attn" train detect --data data $settings --stages 3 --epochs 1 --out three --quiet
@@ -221,7 +221,7 @@ sed 's/"height":24/"height":25/' data/annotations.json > data/high.json
 # shellcheck disable=SC2086
 expect 2 'but its annotations say 32 x 25' "$attn" train detect --data data/high.json $settings --out high --quiet
 printf 'a\n' > one.txt
-expect 2 "one.txt: the file has 1 names, but the model 2 classes" "$attn" detect data/images/000001.pgm --model whole --classes one.txt
+expect 2 "one.txt: the file has 1 names, but the model has 2 classes" "$attn" detect data/images/000001.pgm --model whole --classes one.txt
 cp data/images/000001.pgm street.pgm
 expect 2 'name is not a number' "$attn" detect street.pgm --model whole --coco results.json
 cp street.pgm 12.5.pgm && cp street.pgm +7.pgm

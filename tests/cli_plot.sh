@@ -91,7 +91,7 @@ expect 2 'there is no column "2-4"' "$attn" plot five.npy -y 2-4
 expect 2 'x of point 1 of "y" is 0; a logarithmic axis needs numbers above 0' "$attn" plot points.tsv --log-x
 expect 2 'names: "d" names no curve' "$attn" plot table.tsv --names a,b,d
 expect 2 'size: "5" is not WIDTHxHEIGHT' "$attn" plot table.tsv --size 5
-expect 2 'width is 5 and height 7 points; each must be 120 to 4096' "$attn" plot table.tsv --size 5x7
+expect 2 'the picture has 5 x 7 points; each side must be 120 to 4096' "$attn" plot table.tsv --size 5x7
 expect 2 'cannot be written as a page' "$attn" plot table.tsv -o a.html
 expect 2 'must end in .png' "$attn" plot table.tsv -o a.gif
 expect 2 'colours cannot be "green"; it must be one of heat|blues|reds|diverging' "$attn" show five.npy --colours green

@@ -437,7 +437,7 @@ def refusals(native, tensors, n):
         refused(new, native, *patterns)
     (native / "decoder.yml").write_text(decoder)
     for new, *patterns in (("[]\n", "expected a mapping"), ("", "expected a mapping"), ('"</s>": 0\n"<unk>": 0\n', "same id"),
-                           ('"</s>": 1\n"<unk>": 0\n', "ids 0 and 1"), ('"</s>": zero\n', "an id"),
+                           ('"</s>": 1\n"<unk>": 0\n', "ids 0 and 1"), ('"</s>": zero\n', "an integer"),
                            (vocabulary.replace(f": {n - 1}\n", f": {n + 7}\n"), "an integer from 0"), ("a\0b: 1\n", "opus.vocab.yml")):
         (native / "opus.vocab.yml").write_text(new, encoding="utf-8")
         refused(new[:20], native, *patterns)

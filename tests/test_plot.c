@@ -682,7 +682,7 @@ static void wrong_curves_are_refused(void **state)
         {{.n = 1, .curves = &style}, "the style of a curve"},
         {{.n = 1, .curves = &panel, .panels = 2}, "is 2, counted from 0, but the picture has 2 panels"},
         {{.n = 1, .curves = many, .panels = 33}, "panels is 33; 1 to"},
-        {{.n = 1, .curves = many, .width = 50}, "width is 50 and height 0 points"},
+        {{.n = 1, .curves = many, .width = 50}, "50 x 0 points"},
         {{.n = 1, .curves = many, .log_y = true}, "y of point 1 of \"c0\" is -1"},
         {{.n = 1, .curves = many, .log_x = true}, "x of point 1 of \"c0\" is 0"},
         {{.n = 1, .curves = &wide}, "is too large a range for an axis"},

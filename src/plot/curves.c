@@ -82,8 +82,8 @@ static attn_status check_size(attn_context *context, const attn_curves *curves)
     if ((width == 0 || (width >= 120 && width <= 4096)) && (height == 0 || (height >= 120 && height <= 4096)))
         return ATTN_OK;
     return attn__fail(context, ATTN_ERROR_ARGUMENT,
-                      "curves: width is %g and height %g points; each must be 120 to 4096, or 0 for the default", width,
-                      height);
+                      "curves: the picture has %g x %g points; each side must be 120 to 4096, or 0 for the default",
+                      width, height);
 }
 
 static attn_status check(attn_context *context, const frame *f)
