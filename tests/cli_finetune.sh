@@ -163,11 +163,7 @@ draw="--data three --levels 2 --batch 16 --warmup 0 --schedule constant --thread
 "$attn" diff drawn redrawn > differences || true
 grep -q "only in\|another shape" differences && fail "train images --from builds another model: $(cat differences)"
 # shellcheck disable=SC2086
-<<<<<<< HEAD
 expect 2 "the model has 2 levels, but levels is 4" "$attn" train images --data three --out none --levels 4 --from drawn
-=======
-expect 2 "the model has 2 levels, but levels is 4" "$attn" train images --data three --out none --levels 4 --from drawn
->>>>>>> s7-t1
 
 LC_ALL=C sed 's/outer/OUTER/g' drawn/model.safetensors > foreign.safetensors
 {
