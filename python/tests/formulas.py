@@ -1,6 +1,13 @@
 # SPDX-License-Identifier: MIT
 """Attention in plain NumPy and float64, written from the formulas, to compare with; and helpers of the tests."""
+import os
+
 import numpy as np
+
+
+def every(problems):
+    """Every N-th of a list of large problems, as ATTN_TEST_STEP=N says for emulators; default all."""
+    return problems[::max(1, int(os.environ.get("ATTN_TEST_STEP") or 1))]
 
 
 def softmax(scores, keep=None):

@@ -6,7 +6,7 @@ import unittest
 import attn
 import numpy as np
 from attn import _library
-from formulas import differences, distance
+from formulas import differences, distance, every
 from numpy_layers import LAYERS
 
 
@@ -392,14 +392,14 @@ class Claims(unittest.TestCase):
         r, f4 = self.random.standard_normal, np.float32
         book = {"num_hiddens": 24, "ffn_num_hiddens": 48, "num_heads": 8, "num_blks": 1, "vocab_size": 200}
         ids, lens = np.zeros((2, 100), np.int32), np.array([1, 3], np.int32)
-        rows = [("axial-attention", {"dim": 3, "dim_index": 1, "dim_heads": 32, "heads": 1}, [r((1, 3, 256, 256))],
-                 (1, 3, 256, 256)),
-                ("axial-attention", {"dim": 512, "dim_index": -1, "heads": 8}, [r((1, 20, 20, 512))], (1, 20, 20, 512)),
-                ("axial-attention", {"dim": 128, "dim_index": 2, "heads": 8, "num_dimensions": 3}, [r((1, 5, 128, 32, 32))],
-                 (1, 5, 128, 32, 32)),
-                ("detr-multi-head-attention", {"M": 2, "d": 10, "d_head": 10}, [r((2, 40, 10)), r((2, 5, 10))], (2, 40, 10)),
+        large = [("axial-attention", {"dim": 512, "dim_index": -1, "heads": 8}, [r((1, 20, 20, 512))], (1, 20, 20, 512)),
+                 ("axial-attention", {"dim": 128, "dim_index": 2, "heads": 8, "num_dimensions": 3}, [r((1, 5, 128, 32, 32))],
+                  (1, 5, 128, 32, 32)),
+                 ("axial-attention", {"dim": 3, "dim_index": 1, "dim_heads": 32, "heads": 1}, [r((1, 3, 256, 256))],
+                  (1, 3, 256, 256)),
+                 ("axial-image-transformer", {"dim": 64, "depth": 12}, [r((1, 64, 32, 32))], (1, 64, 32, 32))]
+        rows = [("detr-multi-head-attention", {"M": 2, "d": 10, "d_head": 10}, [r((2, 40, 10)), r((2, 5, 10))], (2, 40, 10)),
                 ("key-content-attention", {"M": 2, "d": 10, "d_head": 10}, [r((2, 40, 10))], (2, 40, 10)),
-                ("axial-image-transformer", {"dim": 64, "depth": 12}, [r((1, 64, 32, 32))], (1, 64, 32, 32)),
                 ("stand-alone-self-attention", {"in_channels": 3, "mid_channels": 22, "out_channels": 8, "num_heads": 2,
                                                 "max_pos_embedding": 4}, [r((4, 3, 4, 4))], (4, 8, 4, 4)),
                 ("dot-product-attention", {}, [r((2, 1, 2)), r((2, 10, 2)), r((2, 10, 4)), 2 * lens], (2, 1, 4)),
@@ -418,7 +418,7 @@ class Claims(unittest.TestCase):
         rows += [("non-local", {"in_channels": 3, "dimension": len(sides), "sub_sample": sub, "bn_layer": norm},
                   [r((2, 3, *sides))], (2, 3, *sides))
                  for sub in (True, False) for norm in (True, False) for sides in ((20,), (20, 20), (8, 20, 20))]
-        for name, config, inputs, shape in rows:
+        for name, config, inputs, shape in every(large) + rows:
             model = attn.build(name, config, seed=1).eval()
             given = {port.name: x if x is None or x.dtype == np.int32 else x.astype(f4)
                      for port, x in zip(model.architecture.inputs, inputs) if x is not None}
