@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: MIT
+# mypy: no-warn-unused-ignores
 """Translation by a trained or published translator."""
 from __future__ import annotations
 
@@ -104,7 +105,7 @@ class Translator(Application):
                 lib.translations_free(self._context.pointer, results, n * best)
 
     @overload
-    def translate(self, source: str, **options: Any) -> str: ...
+    def translate(self, source: str, **options: Any) -> str: ...  # type: ignore[misc]
 
     @overload
     def translate(self, source: Iterable[str], **options: Any) -> List[str]: ...
