@@ -204,9 +204,9 @@ expect 0 'is in kept' "$attn" train detect --data data --from whole --out kept -
 expect 0 'class_embed.weight.*taken' cat kept/fine-tuning.tsv
 
 # ---- bad input
-expect 2 'the setting queries is given, but whole has another value' "$attn" train detect --data data --from whole --out none \
+expect 2 'the setting "queries" is given, but whole has another value' "$attn" train detect --data data --from whole --out none \
     --queries 7 --quiet
-expect 2 'the setting stages is given, but whole has another value' "$attn" train detect --data data --from whole --out none \
+expect 2 'the setting "stages" is given, but whole has another value' "$attn" train detect --data data --from whole --out none \
     --stages 3 --quiet
 # shellcheck disable=SC2086
 expect 0 'is in three' "$attn" train detect --data data $settings --stages 3 --epochs 1 --out three --quiet

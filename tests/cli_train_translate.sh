@@ -96,10 +96,10 @@ expect 0 'adapted.png' "$attn" show lora "Is it open?" -o adapted.png
 # ---- what is refused, in words
 expect 2 'mix: "told.tsv" is not FILE=SHARE' "$attn" train translate --data asked.tsv --out bad --mix told.tsv
 expect 2 'comes with its vocabularies (word)' "$attn" train translate --data asked.tsv --out bad --from base --vocabulary bpe
-expect 2 'the setting model is given, but base is a transformer' "$attn" train translate --data asked.tsv --out bad --from base --model bahdanau
-expect 2 'the setting vocabulary_size is given, but base comes with its vocabularies' "$attn" train translate --data asked.tsv --out bad --from base \
+expect 2 'the setting "model" is given, but base is a transformer' "$attn" train translate --data asked.tsv --out bad --from base --model bahdanau
+expect 2 'the setting "vocabulary_size" is given, but base comes with its vocabularies' "$attn" train translate --data asked.tsv --out bad --from base \
     --vocabulary-size 333
-expect 2 'the setting space_before_marks is given, but base has another value' "$attn" train translate --data asked.tsv --out bad --from base \
+expect 2 'the setting "space_before_marks" is given, but base has another value' "$attn" train translate --data asked.tsv --out bad --from base \
     --space-before-marks=false
 expect 2 'nowhere/config.json' "$attn" train translate --data asked.tsv --out bad --from nowhere
 expect 2 'filter: the ratio is 0.5' "$attn" train translate --data asked.tsv --out bad --max-ratio 0.5

@@ -381,7 +381,7 @@ static void wrong_indices_of_a_bias_are_refused(void **state)
     (void)state;
     const char *const words[] = {"but the problem has no bias", "bias_index.rows is 0", "is too large",
                                  "accumulate is not supported with bias_index",
-                                 "with the table of another BATCH index"};
+                                 "the tables of two BATCH indices share elements"};
     for (int i = 0; i < 5; i++) {
         small s;
         attn_plan *plan;

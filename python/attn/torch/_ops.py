@@ -316,7 +316,7 @@ def _way_back(*given: Optional[Tensor]) -> Callable[..., Any]:
     """The operator's backward pass, for given gradients that the engine cannot read in place."""
     if any(x is not None and batched_before(x) for x in given):
         raise UnsupportedError("attn: gradients of several outputs at once (is_grads_batched, jacobian(vectorize=True)) are not "
-                               "supported; torch.func and vectorize=False are")
+                               "supported; use torch.func or vectorize=False")
     return _way(_op_backward)
 
 

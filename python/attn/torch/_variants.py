@@ -534,9 +534,10 @@ def _blocks(given: Any, shape: Sequence[int]) -> tuple[tuple[int, int], Tensor, 
                             "torch.nn.attention.flex_attention")
     blocks, lengths = given.to_dense() != 0, tuple(given.seq_lengths)
     fits = all(n in (1, m) for n, m in zip(blocks.shape[:2], shape[:2])) and lengths == tuple(shape[2:])
-    if not fits or blocks.dim() != 4 or blocks.device.type not in ("cpu", "meta"):
-        raise ShapeError(f"block_mask is made for {(*blocks.shape[:-2], *lengths)} on {blocks.device}, which does not "
-                         f"broadcast to {tuple(shape)} on the CPU")
+    if blocks.device.type not in ("cpu", "meta"):
+        raise ShapeError(f"block_mask is on {blocks.device}; it must be on the CPU")
+    if not fits or blocks.dim() != 4:
+        raise ShapeError(f"block_mask is made for {(*blocks.shape[:-2], *lengths)}, which does not broadcast to {tuple(shape)}")
     inside = None
     if given.mask_mod is not None and given.mask_mod is not flex.noop_mask and bool((given.kv_num_blocks > 0).any()):
         batch, heads = blocks.shape[:2]

@@ -40,9 +40,10 @@ _outside_graphs = _disable(_weighted_now)
 
 
 def refuse_watched(tensors: Sequence[Tensor]) -> None:
-    if watched() or not all(map(_ops.plain, tensors)):
-        raise UnsupportedError("attn: attention weights cannot be requested in a graph, a mode or a transform of PyTorch; request them "
-                               "outside of it")
+    if watched():
+        raise UnsupportedError("attn: attention weights cannot be requested inside of torch.compile, a mode or a transform of PyTorch")
+    if not all(map(_ops.plain, tensors)):
+        raise UnsupportedError("attn: attention weights need plain tensors on the CPU, not subclasses of torch.Tensor")
 
 
 def watched() -> bool:

@@ -75,13 +75,13 @@ static bool is_module(const char *type, const char *name)
     return n > m && type[n - m - 1] == '.' && strcmp(type + n - m, name) == 0;
 }
 
-static attn_status take_module(attn_encoder *encoder, const json_t *module, const char *path)
+static attn_status take_module(attn_encoder *encoder, const json_t *module, size_t index, const char *path)
 {
     const char *type = json_string_value(json_object_get(module, "type"));
     const char *folder = json_string_value(json_object_get(module, "path"));
     if (!type || !folder)
-        return attn__fail(encoder->context, ATTN_ERROR_FORMAT, "%s: a module has no \"%s\", a text", path,
-                          type ? "path" : "type");
+        return attn__fail(encoder->context, ATTN_ERROR_FORMAT, "%s: \"%s\" of module %zu is missing or is not a text",
+                          path, type ? "path" : "type", index);
     if (is_module(type, "Transformer"))
         return !*folder ? ATTN_OK
                         : attn__fail(encoder->context, ATTN_ERROR_UNSUPPORTED,
@@ -110,7 +110,7 @@ static attn_status read_modules(attn_encoder *encoder)
     if (status == ATTN_OK && !json_is_array(list))
         status = attn__fail(encoder->context, ATTN_ERROR_FORMAT, "%s: expected a JSON list of modules", path);
     for (size_t i = 0; status == ATTN_OK && i < json_array_size(list); i++)
-        status = take_module(encoder, json_array_get(list, i), path);
+        status = take_module(encoder, json_array_get(list, i), i, path);
     json_decref(list);
     attn_bytes_free(encoder->context, &bytes);
     return status;

@@ -203,8 +203,8 @@ attn_status attn__run_refuse(const attn__run *run, const char *setting, const at
     const attn_config_value *given = run->given ? attn_config_get(run->given, setting) : NULL;
     if (!given || (its && attn_config_value_equal(given, its)))
         return ATTN_OK;
-    return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "the setting %s is given, but %s %s; leave the setting out",
-                      setting, attn_config_text(run->settings, "from", ""), why);
+    return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "the setting \"%s\" is given, but %s %s; leave \"%s\" out",
+                      setting, attn_config_text(run->settings, "from", ""), why, setting);
 }
 
 /* Checks the settings that the caller gave, if the training starts from a checkpoint. A setting of the model must

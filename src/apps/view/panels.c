@@ -73,7 +73,11 @@ attn_status attn__view_check(const attn__attention *a, const attn_classifier_vie
         return refuse(a, "head", v->head, b->heads);
     if (v->query_row < 0 || v->query_row > b->rows)
         return refuse(a, "the query's row", v->query_row, b->rows);
-    if (v->query_col < 0 || v->query_col > b->cols || (v->query_col == 0) != (v->query_row == 0))
+    if ((v->query_col == 0) != (v->query_row == 0))
+        return attn__fail(a->context, ATTN_ERROR_ARGUMENT,
+                          "the query has the row %lld and the column %lld; give both, counted from 1, or neither",
+                          (long long)v->query_row, (long long)v->query_col);
+    if (v->query_col < 0 || v->query_col > b->cols)
         return refuse(a, "the query's column", v->query_col, b->cols);
     if (v->layer == 0 && v->head > 0 && b->before > 0)
         return attn__fail(a->context, ATTN_ERROR_ARGUMENT,

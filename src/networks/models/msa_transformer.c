@@ -37,8 +37,8 @@ static void msa_positions_init(attn__msa *m, attn_nn_builder *builder, const att
         return;
     if (dim != 1 && dim != m->dim) {
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
-                   "msa-transformer: embed_positions_msa_dim is %lld; allowed: 1, or embed_dim, %lld", (long long)dim,
-                   (long long)m->dim);
+                   "msa-transformer: embed_positions_msa_dim is %lld; allowed: 1 and %lld, the embed_dim",
+                   (long long)dim, (long long)m->dim);
         return;
     }
     m->msa_positions = attn_nn_parameter(builder, "msa_position_embedding", 4, (int64_t[]){1, MOST_ROWS, 1, dim},

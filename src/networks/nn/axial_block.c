@@ -40,9 +40,11 @@ attn_tensor *attn_nn_multi_head_axis(const attn_nn_multi_head *layer, attn_tape 
                                      attn_causal causal, attn_tensor **weights)
 {
     if (layer->score != ATTN_NN_SCORE_DOT || layer->plain) {
-        attn__fail(attn_tape_context(tape), ATTN_ERROR_UNSUPPORTED,
-                   layer->plain ? "attention along an axis needs a multi-head attention with the last projection"
-                                : "attention along an axis supports only dot-product scores");
+        attn__fail(
+            attn_tape_context(tape), ATTN_ERROR_UNSUPPORTED,
+            layer->plain
+                ? "attention along an axis needs a layer with an output projection; this multi-head attention is plain"
+                : "attention along an axis supports only dot-product scores");
         return NULL;
     }
     attn_tensor *q = attn_nn_linear_forward(&layer->w_q, tape, x);

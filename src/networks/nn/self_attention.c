@@ -80,20 +80,22 @@ static void widen(attn_problem *problem, int64_t block)
     }
 }
 
-/* Returns the index that `axis` has after the channels were moved to the last axis. Returns -1, which is no valid
- * axis, if `axis` is the channels' axis or if channel_axis is negative. */
-static int axis_before_channels(int axis, int channel_axis)
-{
-    if (channel_axis < 0 || axis == channel_axis)
-        return -1;
-    return axis > channel_axis ? axis - 1 : axis;
-}
-
 /* Moves the channels to the last axis for the attention, so that the channels of a head are contiguous. The output
  * projection moves them back. */
 attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape, attn_tensor *x, int axis,
                                          int channel_axis, attn_tensor **weights)
 {
+    int last = x ? attn_tensor_rank(x) - 1 : 0;
+    if (x && (axis < 0 || axis > last || channel_axis < 0 || channel_axis > last)) {
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
+                   "self-attention: axis is %d and channel_axis %d; both must be 0 to %d", axis, channel_axis, last);
+        return NULL;
+    }
+    if (x && axis == channel_axis) {
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
+                   "self-attention: axis and channel_axis are both %d; they must differ", axis);
+        return NULL;
+    }
     attn_tensor *q = attn_linear_between(tape, x, channel_axis, -1, layer->to_q.weight, NULL);
     attn_tensor *both = attn_linear_between(tape, x, channel_axis, -1, layer->to_kv.weight, NULL);
     if (!q || !both)
@@ -101,7 +103,7 @@ attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, at
     int rank = attn_tensor_rank(q);
     int64_t hidden = attn_tensor_length(q, rank - 1);
     attn_axis description = {.rank = rank,
-                             .axis = axis_before_channels(axis, channel_axis),
+                             .axis = axis > channel_axis ? axis - 1 : axis, /* the channels are behind it now */
                              .channel_axis = rank - 1,
                              .heads = layer->heads};
     attn_attention a = {.q = {q, 0}, .k = {both, 0}, .v = {both, hidden}, .rank = rank};

@@ -912,6 +912,10 @@ static attn_status check_indexed_gradient(attn_context *context, const attn_prob
 {
     spans s = {0};
     add_span(&s, p->bias_index.rows, p->bias_index.row_stride, -1);
+    if (spans_overlap(&s))
+        return attn__fail(context, ATTN_ERROR_SHAPE,
+                          "dbias: the %lld rows of the table share elements, because bias_index.row_stride is %lld",
+                          (long long)p->bias_index.rows, (long long)p->bias_index.row_stride);
     for (int i = 0; i < p->ndims; i++)
         if (p->dims[i].role == ATTN_ROLE_BATCH && p->dims[i].bias != 0)
             add_span(&s, p->dims[i].n, p->dims[i].bias, i);
@@ -919,8 +923,8 @@ static attn_status check_indexed_gradient(attn_context *context, const attn_prob
         return ATTN_OK;
     return attn__fail(
         context, ATTN_ERROR_SHAPE,
-        "dbias: the table that bias_index reads (rows %lld, row_stride %lld) shares elements with the table of "
-        "another BATCH index",
+        "dbias: the tables of two BATCH indices share elements; a table has %lld rows with the row_stride %lld, and "
+        "attn_dim.bias of each BATCH dim must exceed its length",
         (long long)p->bias_index.rows, (long long)p->bias_index.row_stride);
 }
 

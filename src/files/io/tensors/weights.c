@@ -51,7 +51,7 @@ attn_status attn__findings_entry(attn__findings *findings, const attn__zip *zip,
     if (entry->method != 0) {
         if (entry->size > limit - findings->inflated)
             return attn__input_fail(input, ATTN_ERROR_FORMAT, entry->data,
-                                    "zip: the entries need more than %zu bytes when decompressed, the limit", limit);
+                                    "zip: the decompressed entries need more than the limit of %zu bytes", limit);
         out = attn__findings_memory(findings, entry->size);
         if (!out)
             return ATTN_ERROR_MEMORY;
