@@ -316,7 +316,7 @@ static const struct {
     /* headers */
     WRONG(A_DICT(""), BAD, "expected {"),
     WRONG(A_DICT("{'descr: '<f4'"), BAD, "expected"),
-    WRONG(A_DICT("{'descr': '<f4', 'shape': (1,)}"), BAD, "the key fortran_order is missing"),
+    WRONG(A_DICT("{'descr': '<f4', 'shape': (1,)}"), BAD, "the key 'fortran_order' is missing"),
     WRONG(A_DICT("{'descr': '<f4', 'fortran_order': False, 'shape': (1,)} x"), BAD, "found text behind the dict"),
     WRONG(A_DICT(DICT("<f4", "Maybe", "()")), BAD, "True or False"),
     WRONG(HEADER(""), BAD, "header does not begin with {"),

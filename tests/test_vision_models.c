@@ -660,7 +660,7 @@ static void oblong_checkpoints_load(void **state)
         {true, "{\"model_args\": {\"img_size\": [8, 12]}}", NULL},
         {true, "{\"model_args\": {\"img_size\": [8, 16]}}",
          "the patches are not square (4 x 2 pixels), so a config.json must give"},
-        {true, "{}", "so a config.json must give the height and width of pictures with 12"},
+        {true, "{}", "so a config.json must give an image size that makes the 12 patches"},
     };
     fixture *f = *state;
     char json[512];
@@ -756,7 +756,7 @@ static void pictures_are_prepared_as_the_files_say(void **state)
         {false, "{\"num_attention_heads\": 2}", "{\"size\": 10, \"do_center_crop\": true, \"crop_size\": 9}", 0, 0,
          "cuts out 9 x 9", NULL, 0},
         {false, "{\"num_attention_heads\": 2}", "{\"do_resize\": false, \"do_center_crop\": true}", 0, 0,
-         "that it does not resize", NULL, 0},
+         "without \"do_resize\"", NULL, 0},
         {false, "{\"num_attention_heads\": 2}", "{\"size\": {\"shortest_edge\": 8, \"longest_edge\": 16}}", 0, 0,
          "longest_edge", NULL, 0},
         {false, "{\"num_attention_heads\": 2}", NULL, 0.5, 0.5, "bicubic", "cover", 0},

@@ -277,8 +277,8 @@ def _eagerly(module: torch.nn.Module, call: _Call, options: dict[str, Any],
     """The result of the model's own function."""
     eager = _eager_of(type(module))
     if eager is None:
-        raise UnsupportedError(f"attn: {why}, and the file of {type(module).__name__} has no "
-                               "eager_attention_forward to compute it")
+        raise UnsupportedError(f"attn does not support this call of {type(module).__name__} ({why}), and its source file has no "
+                               "eager_attention_forward that could compute the call")
     if call.mask is not None and not isinstance(call.mask, Tensor):
         raise UnsupportedError(f"attn: {why}, and the model's eager function takes no "
                                f"{type(call.mask).__name__}")

@@ -443,7 +443,8 @@ def _indexed(given: Sequence[Tensor], heads: int, queries: int, keys: int,
              dtype: torch.dtype) -> tuple[Tensor, Tensor, tuple[int, ...]]:
     """The table, the index and the relation of a relative bias."""
     if not isinstance(given, (tuple, list)) or len(given) != 2 or not all(isinstance(x, Tensor) for x in given):
-        raise ArgumentError(f"relative_bias is of {type(given).__name__}; expected None or (table, index), two tensors")
+        found = [type(x).__name__ for x in given] if isinstance(given, (tuple, list)) else type(given).__name__
+        raise ArgumentError(f"relative_bias is of {found}; expected None or two tensors, (table, index)")
     table, index = given
     if table.dim() != 2 or table.shape[1] != heads or table.shape[0] < 1 or not table.is_floating_point():
         raise ShapeError(f"the table of relative_bias is {table.dtype} {tuple(table.shape)}; expected real numbers "

@@ -261,7 +261,7 @@ static attn_status read_fitting(const attn__vit_config *v, const int64_t sides[2
     int64_t width = in_proportion ? shortest : length_of(p, "size", "width", 1);
     int64_t cut_height = length_of(p, "crop_size", "height", 0), cut_width = length_of(p, "crop_size", "width", 1);
     if (!attn_config_bool(p, "do_resize", true))
-        return cut ? refuse_fitting(v, "crops pictures that it does not resize") : ATTN_OK;
+        return cut ? refuse_fitting(v, "has \"do_center_crop\" without \"do_resize\"") : ATTN_OK;
     if (attn_config_real(p, "crop_pct", 0) > 0)
         return refuse_fitting(v, "has \"crop_pct\"");
     if (attn_config_real(p, "size.longest_edge", 0) > 0)

@@ -143,8 +143,8 @@ static attn_status measure_grid(checkpoint *c, attn_config *config)
     if (c->patch[0] != c->patch[1])
         return attn__fail(c->context, ATTN_ERROR_SHAPE,
                           "%s: the patches are not square (%" PRId64 " x %" PRId64
-                          " pixels), so a config.json must give the height and width of pictures with %" PRId64
-                          " patches",
+                          " pixels), so a config.json must give an image size that makes the %" PRId64
+                          " patches of the tensors",
                           c->path, c->patch[0], c->patch[1], patches);
     c->grid[0] = c->grid[1] = (int64_t)sqrt((double)patches + 0.5);
     if (c->grid[0] < 1 || c->grid[0] * c->grid[1] != patches)

@@ -210,8 +210,12 @@ static attn_status add_names(attn__box_set *set, const char *path, const json_t 
     attn_status status = ATTN_OK;
     size_t n = json_is_array(names) ? json_array_size(names) : json_object_size(names);
     if (n == 0)
-        return attn__fail(set->context, ATTN_ERROR_FORMAT,
-                          "%s: \"names\" must be a list or a mapping of the names of the classes", path);
+        return attn__fail(
+            set->context, ATTN_ERROR_FORMAT,
+            "%s: \"names\" is %s; expected the names of the classes, as a list or as a mapping from numbers", path,
+            !names                                          ? "missing"
+            : json_is_array(names) || json_is_object(names) ? "empty"
+                                                            : "no list");
     for (size_t i = 0; status == ATTN_OK && i < n; i++) {
         char key[24];
         snprintf(key, sizeof key, "%zu", i);

@@ -157,8 +157,9 @@ static attn_status check_result(attn_tape *tape, const attn_tensor *result)
         return attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
                           "backward: the result depends on no recorded tensor that needs a gradient");
     if (result->passed)
-        return attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
-                          "backward: this result has already been passed back; reset the tape and compute it again");
+        return attn__fail(
+            tape->context, ATTN_ERROR_ARGUMENT,
+            "backward: the backward pass of this result has already run; reset the tape and compute the result again");
     return ATTN_OK;
 }
 

@@ -22,8 +22,8 @@ static attn_status check(attn_context *context, const attn_image *images, int64_
             images[i].channels != images[0].channels)
             return attn__fail(
                 context, ATTN_ERROR_ARGUMENT,
-                "the images of a sheet must have one size: image %lld has %lld x %lld x %d, but the first has %lld x "
-                "%lld x %d",
+                "the images of a sheet must have the same size and channels: images[%lld] has %lld x %lld x %d, but "
+                "images[0] has %lld x %lld x %d",
                 (long long)i, (long long)images[i].width, (long long)images[i].height, images[i].channels,
                 (long long)images[0].width, (long long)images[0].height, images[0].channels);
     }

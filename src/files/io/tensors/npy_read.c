@@ -170,9 +170,9 @@ static attn_status take_dict(reader *r)
         return fail(r, ATTN_ERROR_FORMAT, "header: found text behind the dict");
     if (!r->has_type || !r->has_order || !r->has_shape)
         return fail(r, ATTN_ERROR_FORMAT,
-                    !r->has_type    ? "header: the key descr is missing"
-                    : !r->has_order ? "header: the key fortran_order is missing"
-                                    : "header: the key shape is missing");
+                    !r->has_type    ? "header: the key 'descr' is missing"
+                    : !r->has_order ? "header: the key 'fortran_order' is missing"
+                                    : "header: the key 'shape' is missing");
     return ATTN_OK;
 }
 

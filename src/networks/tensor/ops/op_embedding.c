@@ -123,9 +123,9 @@ static bool positions_fit(attn_tape *tape, const attn_tensor *position, int64_t 
         (position->rank == 2 && position->shape[1] == n && first >= 0 && first + period <= position->shape[0]))
         return true;
     char text[ATTN__SHAPE_TEXT];
-    attn__op_shape_error(
-        tape, "embedding: the rows %lld to %lld of %lld channels do not lie in the table of positions %s",
-        (long long)first, (long long)(first + period - 1), (long long)n, attn__shape_text(position, text));
+    attn__op_shape_error(tape, "embedding: the table of positions is %s; expected [P,%lld] with the rows %lld to %lld",
+                         attn__shape_text(position, text), (long long)n, (long long)first,
+                         (long long)(first + period - 1));
     return false;
 }
 
