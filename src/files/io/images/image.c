@@ -43,10 +43,11 @@ attn_status attn__raster_check(const attn__input *input, uint64_t width, uint64_
         return attn__fail(input->context, ATTN_ERROR_UNSUPPORTED,
                           "%s: the image has %llu x %llu pixels; each side must be at most %d", input->name,
                           (unsigned long long)width, (unsigned long long)height, (int)ATTN__IMAGE_SIDE);
-    if (width * height > most)
+    const uint64_t pixels = width * height;
+    if (pixels > most)
         return attn__fail(input->context, ATTN_ERROR_UNSUPPORTED,
                           "%s: the image has %llu x %llu = %llu pixels; at most %llu are supported", input->name,
-                          (unsigned long long)width, (unsigned long long)height, (unsigned long long)(width * height),
+                          (unsigned long long)width, (unsigned long long)height, (unsigned long long)pixels,
                           (unsigned long long)most);
     return ATTN_OK;
 }

@@ -211,10 +211,11 @@ static bool lies_within(attn_tape *tape, int place, const attn_tensor *x, int64_
                              (long long)offset, attn__shape_text(x, text));
         return false;
     }
+    int64_t first = offset + lowest, last = offset + attn__min(highest, INT64_MAX - offset);
     attn__op_shape_error(
         tape, "attend: %s reads elements %lld to %lld of its tensor %s, which has %lld elements; the offset is %lld",
-        name_of(place), (long long)(offset + lowest), (long long)(offset + attn__min(highest, INT64_MAX - offset)),
-        attn__shape_text(x, text), (long long)x->size, (long long)offset);
+        name_of(place), (long long)first, (long long)last, attn__shape_text(x, text), (long long)x->size,
+        (long long)offset);
     return false;
 }
 
