@@ -32,7 +32,7 @@ def _isa() -> str:
 _ISA = _isa()
 UNTIMED = platform.machine().lower() in ("aarch64", "arm64")  # float32 is PyTorch's, unless always=True
 _AMX = _ISA == "amx"
-_MEASURED, _WIDE = _ISA == "avx2", _ISA.startswith(("avx512", "amx"))
+_MEASURED, _WIDE = _ISA == "avx2", _ISA.startswith("avx512")
 
 
 def _few(query: Tensor, key: Tensor, fewest_keys: int = 1024) -> bool:
@@ -54,10 +54,10 @@ def _wins_on_amx(query: Tensor, key: Tensor, mask: Optional[Tensor], causal: boo
         return _few(query, key, 1024 if query.dtype is torch.float32 else 4096)
     learned = mask is not None and mask.requires_grad
     loses = channels > 96 and 64 < longest <= 256 and not causal
-    if query.dtype is torch.float32 or learned:
-        return query.dtype is torch.bfloat16 or not loses
     if query.dtype is torch.bfloat16:
-        return records or longest <= 16 or longest >= 128 and not (mask is not None and mask.is_floating_point())
+        return records or learned or longest <= 16 or longest >= 128 and not (mask is not None and mask.is_floating_point())
+    if query.dtype is torch.float32 or learned:
+        return not loses
     return mask is None or not loses if records else longest >= (256 if causal else 512)
 
 

@@ -10,6 +10,7 @@
 #include "attend/problem/arrays.h"
 #include "attend/scores/score.h"
 #include "base/clock.h"
+#include "base/integers.h"
 #include "base/rng.h"
 
 #include <inttypes.h>
@@ -293,7 +294,7 @@ static attn_status read_line(attn_context *context, const char *line, size_t len
     }
     return attn__fail(context, ATTN_ERROR_FORMAT,
                       "wisdom line %d is \"%.*s\"; expected 16 hexadecimal digits and the name of a solver", number,
-                      length < sizeof copy ? (int)length : (int)sizeof copy, line);
+                      (int)attn__min((int64_t)length, sizeof copy), line);
 }
 
 attn_status attn_wisdom_import(attn_context *context, const char *text)
@@ -302,7 +303,7 @@ attn_status attn_wisdom_import(attn_context *context, const char *text)
     size_t head = sizeof header - 1;
     if (strncmp(text, header, head) != 0)
         return attn__fail(context, ATTN_ERROR_FORMAT, "wisdom line 1 is \"%.*s\"; expected \"attn-wisdom 2\"",
-                          (int)strcspn(text, "\n") < 60 ? (int)strcspn(text, "\n") : 60, text);
+                          (int)attn__min((int64_t)strcspn(text, "\n"), 60), text);
     attn_status status = ATTN_OK;
     int number = 2;
     for (const char *line = text + head; status == ATTN_OK && *line; number++) {
