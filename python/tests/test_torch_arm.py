@@ -30,6 +30,23 @@ sdpa(q, q, q)
 print(attn.torch.calls())
 """
 
+DROPOUT_AND_FLEX = BEGIN + """
+from torch.nn.attention.flex_attention import flex_attention
+attn.torch.enable(linear=False)
+sdpa(q, q, q, dropout_p=0.1)
+torch.nn.MultiheadAttention(16, 2, dropout=0.1).train()(*[q[0]] * 3, need_weights=False)
+print(attn.torch.calls(verbose=True))
+wanted = flex_attention(q, q, q)
+print(attn.torch.calls(verbose=True))
+x = q.clone().requires_grad_()
+flex_attention(x, x, x).sum().backward()
+print(attn.torch.calls())
+with attn.torch.enable(always=True):
+    sdpa(q, q, q, dropout_p=0.1)
+    assert (flex_attention(q, q, q) - wanted).abs().max() < 1e-5
+print(attn.torch.calls())
+"""
+
 REGISTER = BEGIN + """
 import transformers
 def net(implementation, **options):
@@ -69,6 +86,11 @@ class Arm(unittest.TestCase):
 
     def test_enable_leaves_float32_to_pytorch_and_always_takes_it(self):
         self.assertEqual(lines_of(ENABLE), ["0 by attn", f"2 {self.REASON}", "2", "3", "3"])
+
+    def test_enable_leaves_dropout_and_flex_attention_without_gradients_in_float32_too(self):
+        self.assertEqual(lines_of(DROPOUT_AND_FLEX), [
+            "0 by attn", f"2 {self.REASON}", "0 by attn", f"2 {self.REASON}",
+            "1 by PyTorch: flex_attention: float32 is not timed on ARM (always=True takes it)", "1", "3"])
 
     @unittest.skipUnless(HAS["transformers"], "transformers is not installed")
     def test_register_leaves_float32_to_pytorch_and_always_takes_it(self):

@@ -68,8 +68,13 @@ _SLOWER = "PyTorch is faster for calls of this kind"
 UNTIMED = "float32 is not timed on ARM (always=True takes it)"
 
 
+def _untimed(query: Tensor) -> bool:
+    """Whether the call is left to PyTorch because attn was never timed on this processor in its type."""
+    return _wins.UNTIMED and query.dtype is torch.float32 and _refuses is not _refusal
+
+
 def _slower(query: Tensor) -> str:
-    return UNTIMED if _wins.UNTIMED and query.dtype is torch.float32 else _SLOWER
+    return UNTIMED if _untimed(query) else _SLOWER
 
 
 def _refusal_or_slower(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
@@ -192,7 +197,7 @@ def _slowly(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tenso
         return f"scale is {scale}"
     if not 0 <= dropout_p <= 1:
         return f"dropout_p is {dropout_p}"
-    decides: Callable[..., Optional[str]] = _refusal if dropout_p else refuses
+    decides: Callable[..., Optional[str]] = _refusal if dropout_p and not _untimed(query) else refuses
     why = decides(query, key, value, attn_mask, is_causal, enable_gqa)
     if why is not None:
         return why
@@ -298,7 +303,7 @@ def _hook_products_in() -> Any:
 
 def _hook_flex_in() -> Any:
     """Registers the kernels of flex_attention's operator."""
-    hooks = _flex.Hooks(lambda: _refuses is not None, count, count_other)
+    hooks = _flex.Hooks(lambda: _refuses is not None, lambda query: UNTIMED if _untimed(query) else None, count, count_other)
     hooks.register()
     return hooks
 
@@ -330,7 +335,8 @@ class enable:
     Other calls are PyTorch's as before; `calls(verbose=True)` lists them.
 
     As a call it holds until `disable()`; `with attn.torch.enable():` holds until the end of the block.  always=True takes
-    the slower calls too.  On ARM, where float32 was never timed, it takes bfloat16 and float16 alone unless always=True.
+    the slower calls too.  On ARM, where float32 was never timed, it takes no float32 unless always=True, except what PyTorch
+    cannot compute: the backward pass of flex_attention.
     """
 
     def __init__(self, always: bool = False, attention: bool = True, linear: bool = True) -> None:

@@ -161,8 +161,9 @@ def _attended(q: Tensor, k: Tensor, v: Tensor, score_mod: Any, block_mask: Seque
 class Hooks:
     """The kernels and functions that attn changes, and those of PyTorch."""
 
-    def __init__(self, on: Callable[[], bool], count: Callable[[], None], count_other: Callable[[str, str], None]) -> None:
-        self.on, self.count, self.count_other = on, count, count_other
+    def __init__(self, on: Callable[[], bool], slower: Callable[[Tensor], Optional[str]], count: Callable[[], None],
+                 count_other: Callable[[str, str], None]) -> None:
+        self.on, self.slower, self.count, self.count_other = on, slower, count, count_other
         self.operator: Any = getattr(torch._higher_order_ops, "flex_attention", None)
         self.beneath: dict[Any, Any] = {}
         self.replaced: dict[str, Any] = {}
@@ -193,12 +194,16 @@ class Hooks:
 
         def kernel(q: Tensor, k: Tensor, v: Tensor, score_mod: Any, block_mask: Any, scale: float,
                    kernel_options: dict[str, Any], of_scores: Sequence[Any] = (), of_masks: Sequence[Any] = ()) -> Any:
-            why = None
+            why: Optional[str] = None
+            records = _ops.records(*(x for x in (q, k, v, *of_scores) if isinstance(x, Tensor)))
             if self.on() and not _call.left:
                 kind, traced = type(q), _traced(q, k, v, *block_mask, *of_scores, *of_masks)
                 if traced or _ops.eager() and kind in _ops._PLAIN:
                     try:
                         _refuse_tensors(q, k, v, kernel_options)
+                        slower = None if records else self.slower(q)  # PyTorch has no backward pass
+                        if slower is not None:
+                            raise Refused(slower)
                         found = _attended(q, k, v, score_mod, block_mask, scale, of_scores, of_masks, not traced)
                         if not traced:
                             self.count()
@@ -207,7 +212,7 @@ class Hooks:
                         why = str(error)
             options = {name: x for name, x in kernel_options.items() if name != _MARK}
             if why is not None:
-                if _ops.records(*(x for x in (q, k, v, *of_scores) if isinstance(x, Tensor))):
+                if records:
                     raise NotImplementedError("FlexAttention does not support backward on CPU, and attn does not compute it: "
                                               f"{why}")
                 if not torch.compiler.is_compiling():
