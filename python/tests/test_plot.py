@@ -54,6 +54,7 @@ class Drawings(unittest.TestCase):
                     self.assertEqual((picture.format, picture.data[:4]), (ending, MAGIC[ending][:4]))
                     self.assertEqual(len(picture._repr_mimebundle_()), 1)
             self.assertEqual(attn.plot.curves(X, format="pdf").format, "pdf")
+        self.assertEqual(attn.plot.heatmaps(np.eye(3)).format, "svg")
 
     def test_curves(self):
         lines = lambda p: len(re.findall(rb'stroke-width[:=]"?1.6', p.data))
@@ -119,6 +120,19 @@ class Drawings(unittest.TestCase):
             with self.assertRaisesRegex(kind, says):
                 call()
         self.assertFalse(os.path.exists("x.gif"))
+
+
+@unittest.skipIf(pictures(), "this library draws pictures")
+class WithoutCairo(unittest.TestCase):
+    def test_heatmaps_without_a_path_are_a_page(self):
+        self.assertEqual(attn.plot.heatmaps(np.eye(3)).format, "html")
+        self.assertEqual(attn.plot.explore(np.eye(3)).format, "html")
+
+    def test_what_cannot_be_drawn_is_refused_with_the_reason(self):
+        for call in (lambda: attn.plot.curves(X), lambda: attn.plot.curves(X, format="html"), lambda: attn.plot.curves(X, "x.png"),
+                     lambda: attn.plot.heatmaps(np.eye(3), format="svg"), lambda: attn.plot.heatmaps(np.eye(3), "x.svg")):
+            with self.assertRaisesRegex(attn.UnsupportedError, "made without cairo"):
+                call()
 
 
 class Pages(unittest.TestCase):
