@@ -3,7 +3,10 @@
 import base64
 import json
 import os
+import random
 import re
+import subprocess
+import sys
 import tempfile
 import unittest
 import zlib
@@ -11,6 +14,10 @@ import zlib
 import numpy as np
 
 import attn
+from attn import _command
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "documents"))
+import standins
 
 MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF", "html": b"<!doctype html>"}
 X = np.linspace(0.5, 4, 8)
@@ -133,6 +140,14 @@ class WithoutCairo(unittest.TestCase):
                      lambda: attn.plot.heatmaps(np.eye(3), format="svg"), lambda: attn.plot.heatmaps(np.eye(3), "x.svg")):
             with self.assertRaisesRegex(attn.UnsupportedError, "made without cairo"):
                 call()
+
+    def test_contacts_have_no_picture(self):
+        with tempfile.TemporaryDirectory() as folder:
+            standins.esm2(folder, random.Random(7))
+            run = subprocess.run([_command.path(), "contacts", "protein.fasta", "--model", "esm2_t6_8M_UR50D.pt"], cwd=folder,
+                                 capture_output=True, text=True, check=True)
+            self.assertEqual(run.stdout.split(), ["./protein.contacts.npy", "./protein.contacts.tsv"])
+            self.assertIn("no picture is drawn", run.stderr)
 
 
 class Pages(unittest.TestCase):
