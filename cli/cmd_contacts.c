@@ -6,6 +6,7 @@
 #include "embed_texts.h"
 #include "failures.h"
 #include "family.h"
+#include "picture.h"
 
 #include "attn/plot.h"
 
@@ -266,7 +267,8 @@ static int write_all(const contacts *c, char paths[3][ATTN__PATH])
     if (attn_directory_create(cli->context, directory) != ATTN_OK)
         return cli_failed(cli, NULL);
     int code = CLI_OK;
-    for (int i = 0; i < 3 && code == CLI_OK; i++) {
+    paths[2][0] = '\0';
+    for (int i = 0; i < (cli_draws_pictures(cli) ? 3 : 2) && code == CLI_OK; i++) {
         code = cli_family_path(&c->family, directory, endings[i], paths[i]);
         if (code == CLI_OK)
             code = writers[i](c, paths[i]);
@@ -303,7 +305,8 @@ static int print_json(const contacts *c, char paths[3][ATTN__PATH])
         attn_json_real(&json, "effective_sequences", c->family.effective);
     attn_json_text(&json, "map", paths[0]);
     attn_json_text(&json, "table", paths[1]);
-    attn_json_text(&json, "picture", paths[2]);
+    if (*paths[2])
+        attn_json_text(&json, "picture", paths[2]);
     if (c->distances) {
         cli_structure_json(&json, &c->structure);
         attn_json_object(&json, "precision");
@@ -348,7 +351,7 @@ static int report(const contacts *c)
         return code;
     if (c->family.cli->json)
         return print_json(c, paths);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3 && *paths[i]; i++)
         cli_print("%s\n", paths[i]);
     if (c->distances)
         print_precision(c);
@@ -436,6 +439,8 @@ static int predict_all(cli_call *cli)
     if (code == CLI_OK && !p.encoder)
         code = cli_family_model(cli, &p.msa);
     code = cli_ranks_agree(cli, code);
+    if (code == CLI_OK && !cli_draws_pictures(cli))
+        cli_note(cli, "no picture is drawn, because this build of attn was made without cairo");
     if (code == CLI_OK)
         code = cli_spread(cli, cli->nwords, cli->words, predict_one, &p);
     attn_msa_destroy(p.msa);

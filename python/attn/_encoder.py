@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Iterable, Optional, Sequence, Union
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from ._errors import ArgumentError, UnsupportedError
 from ._library import Context, lib
 
 Array = np.ndarray[Any, Any]
-Texts = Union[str, Sequence[str]]
+Texts = Union[str, Iterable[str]]
 _POOLS = ("own", "mean", "cls", "max", "last", "none")
 _OWN, _YES = 0, 1
 

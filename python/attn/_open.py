@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import Any, Callable, Dict, Optional, Union
 
 from . import _library as c
@@ -38,12 +39,15 @@ def kind_of(path: Path, names: Optional[Path] = None) -> Optional[str]:
 
 def open_model(path: Path, *, precision: Optional[str] = None, threads: int = 0, names: Optional[Path] = None
                ) -> Union[Translator, Classifier, Detector, Generator, Alignments, Encoder, Model]:
-    """Opens a model by what it is for: a directory of a training or of Hugging Face, or a published checkpoint.
+    """Opens a model by what it is for: a directory of a training, of MarianMT, of Marian or of an encoder, or a .pt file of ESM.
 
     Returns a Translator, Classifier, Detector, Generator or Alignments; an Encoder for a directory of an encoder with its
-    tokenizer; a Model, as attn.load does, where the model is for none of these tasks. names: a names file for weights with
-    foreign names, or the name of a built-in one."""
+    tokenizer and for a .pt file of ESM-2; a Model, as attn.load does, where the model is for none of these tasks. names: a
+    names file for weights with foreign names, or the name of a built-in one."""
     kind = kind_of(path, names)
+    own = kind if names is None else kind_of(path)
+    if own is None and os.path.isfile(path) and os.fspath(path).endswith(".pt"):  # of ESM-2, by its tensors
+        return Encoder(path, precision=precision, threads=threads, names=None if names is None else os.fspath(names))
     if kind in _KINDS:
         opened: Union[Translator, Classifier, Detector, Generator, Alignments] = _KINDS[kind](path, precision, threads, names)
         return opened

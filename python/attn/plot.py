@@ -78,6 +78,15 @@ def _texts(values: Labels, n: int, what: str) -> Any:
     return (ctypes.c_char_p * n)(*(c.text(value, f"one of {what}") for value in values))
 
 
+def _default_format(context: Context) -> int:
+    """SVG. In a library without cairo HTML, its only format."""
+    code = ctypes.c_int(0)
+    draws = lib.plot_format_from_path(ctypes.byref(code), context.pointer, b"picture.svg") == 0
+    if not draws:
+        lib.context_clear_error(context.pointer)
+    return FORMATS.index("svg" if draws else "html")
+
+
 def _render(call: Callable[[Any, Any, int], int], path: Optional[Path], format: Optional[str]) -> Picture:
     """Draws by call(picture, context, format), and writes the file."""
     context, user = Context(1), object()
@@ -89,7 +98,7 @@ def _render(call: Callable[[Any, Any, int], int], path: Optional[Path], format: 
         if format is not None:
             code = ctypes.c_int(_choice(format, FORMATS, "format"))
         elif path is None:
-            code = ctypes.c_int(FORMATS.index("svg"))
+            code = ctypes.c_int(_default_format(context))
         context.check(call(ctypes.byref(picture), context.pointer, code.value))
         try:
             made = Picture(ctypes.string_at(picture.data, picture.size), FORMATS[code.value])

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: MIT
 """Encoders: vectors of proteins, whose letters need no tokenizer, beside the model's own outputs."""
 import os
+import random
+import sys
 import tempfile
 import unittest
 
 import numpy as np
 
 import attn
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "documents"))
+import standins
 
 SETTINGS = {"vocab_size": 33, "num_hiddens": 12, "num_heads": 3, "ffn_num_hiddens": 10, "positions": "none", "norm": "pre",
             "rotary": "halves", "masked_token": 32, "contacts": True, "max_len": 50}
@@ -33,6 +38,7 @@ class Encoders(unittest.TestCase):
         self.assertEqual((vectors.shape, vectors.dtype), ((3, 12), np.float32))
         np.testing.assert_allclose(vectors, [x.mean(0) for x in self.rows], atol=1e-5)
         np.testing.assert_array_equal(encoder.encode(self.proteins[0]), vectors[0])
+        np.testing.assert_array_equal(encoder.encode(p for p in self.proteins), vectors)
         unit = encoder.encode(self.proteins, normalize_embeddings=True)
         np.testing.assert_allclose((unit ** 2).sum(1), 1, atol=1e-5)
         np.testing.assert_allclose(encoder.similarity(unit, vectors).diagonal(), 1, atol=1e-5)
@@ -44,6 +50,15 @@ class Encoders(unittest.TestCase):
         opened = attn.open(self.folder.name)
         self.assertIsInstance(opened, attn.Encoder)
         np.testing.assert_allclose(opened.encode(self.proteins), [x.mean(0) for x in self.rows], atol=1e-5)
+
+    def test_open_gives_an_encoder_of_a_pt_file_of_esm2(self):
+        standins.esm2(self.folder.name, random.Random(7))
+        path = os.path.join(self.folder.name, "esm2_t6_8M_UR50D.pt")
+        opened = attn.open(path)
+        self.assertIsInstance(opened, attn.Encoder)
+        np.testing.assert_array_equal(opened.encode(self.proteins), attn.Encoder(path).encode(self.proteins))
+        self.assertEqual(opened.contacts(self.proteins[0]).shape, (10, 10))
+        self.assertIsInstance(attn.open(path, names="esm2-esm"), attn.Encoder)
 
     def test_tokens_have_vectors_of_their_own(self):
         found = attn.Encoder(self.folder.name).encode(self.proteins, output_value="token_embeddings")

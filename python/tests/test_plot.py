@@ -3,7 +3,10 @@
 import base64
 import json
 import os
+import random
 import re
+import subprocess
+import sys
 import tempfile
 import unittest
 import zlib
@@ -11,6 +14,10 @@ import zlib
 import numpy as np
 
 import attn
+from attn import _command
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "documents"))
+import standins
 
 MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF", "html": b"<!doctype html>"}
 X = np.linspace(0.5, 4, 8)
@@ -54,6 +61,7 @@ class Drawings(unittest.TestCase):
                     self.assertEqual((picture.format, picture.data[:4]), (ending, MAGIC[ending][:4]))
                     self.assertEqual(len(picture._repr_mimebundle_()), 1)
             self.assertEqual(attn.plot.curves(X, format="pdf").format, "pdf")
+        self.assertEqual(attn.plot.heatmaps(np.eye(3)).format, "svg")
 
     def test_curves(self):
         lines = lambda p: len(re.findall(rb'stroke-width[:=]"?1.6', p.data))
@@ -119,6 +127,27 @@ class Drawings(unittest.TestCase):
             with self.assertRaisesRegex(kind, says):
                 call()
         self.assertFalse(os.path.exists("x.gif"))
+
+
+@unittest.skipIf(pictures(), "this library draws pictures")
+class WithoutCairo(unittest.TestCase):
+    def test_heatmaps_without_a_path_are_a_page(self):
+        self.assertEqual(attn.plot.heatmaps(np.eye(3)).format, "html")
+        self.assertEqual(attn.plot.explore(np.eye(3)).format, "html")
+
+    def test_what_cannot_be_drawn_is_refused_with_the_reason(self):
+        for call in (lambda: attn.plot.curves(X), lambda: attn.plot.curves(X, format="html"), lambda: attn.plot.curves(X, "x.png"),
+                     lambda: attn.plot.heatmaps(np.eye(3), format="svg"), lambda: attn.plot.heatmaps(np.eye(3), "x.svg")):
+            with self.assertRaisesRegex(attn.UnsupportedError, "made without cairo"):
+                call()
+
+    def test_contacts_have_no_picture(self):
+        with tempfile.TemporaryDirectory() as folder:
+            standins.esm2(folder, random.Random(7))
+            run = subprocess.run([_command.path(), "contacts", "protein.fasta", "--model", "esm2_t6_8M_UR50D.pt"], cwd=folder,
+                                 capture_output=True, text=True, check=True)
+            self.assertEqual(run.stdout.split(), ["./protein.contacts.npy", "./protein.contacts.tsv"])
+            self.assertIn("no picture is drawn", run.stderr)
 
 
 class Pages(unittest.TestCase):

@@ -255,6 +255,7 @@ attn_status attn__identity_translates(const attn__identity *is)
                        : is->form == ATTN__FORM_BERGAMOT                  ? "a model of bergamot (Firefox Translations)"
                        : typed                                            ? type
                        : is->form != ATTN__FORM_FILE || !is_zip(is->path) ? NULL
+                       : attn__ends_with(is->path, ".pt")                 ? "a file of PyTorch"
                        : attn__ends_with(is->path, ".argosmodel")
                            ? "a package of Argos Translate, a zip archive with a model of CTranslate2"
                            : "a zip archive";
