@@ -9,6 +9,7 @@
 #include "support/tensors.h"
 
 #include "attn/classify.h"
+#include "attn/trainer.h"
 #include "apps/checkpoint/convert.h"
 #include "apps/checkpoint/vit_config.h"
 #include "io/images/image.h"
@@ -816,7 +817,22 @@ static void pictures_are_prepared_as_the_files_say(void **state)
     scratch_close(made);
 }
 
-/* The classifier must give the same logits, and has class names. */
+/* A converted checkpoint, and a checkpoint that a classifier reads itself, must give the same logits and class names. */
+static void expect_classifier(fixture *f, const char *path)
+{
+    attn_classifier *classifier = NULL;
+    const attn_trainer *trainer = NULL;
+    assert_ok(f->context, attn_classifier_load(&classifier, f->context, path, NULL));
+    attn_tensor *logits = logits_of(attn_classifier_model(classifier), f->tape, 8);
+    assert_true(test_distance(logits, logits_of(f->model, f->tape, 8)) == 0);
+    assert_string_equal(attn_classifier_class_name(classifier, 0), "0");
+    assert_string_equal(attn_classifier_class_name(classifier, 1), "tench");
+    assert_int_equal(attn_classifier_shape(classifier).width, 8);
+    assert_ok(f->context, attn_trainer_of(&trainer, f->context, path, NULL));
+    assert_string_equal(trainer ? trainer->kind : "none", "classify");
+    attn_classifier_destroy(classifier);
+}
+
 static void checkpoints_become_classifiers(void **state)
 {
     fixture *f = *state;
@@ -824,7 +840,6 @@ static void checkpoints_become_classifiers(void **state)
         "{\"num_attention_heads\": 2, \"layer_norm_eps\": 1e-6, \"id2label\": {\"1\": \"tench\"}}";
     char path[128], made[64];
     attn_checkpoint_kind kind;
-    attn_classifier *classifier = NULL;
     scratch_open(made);
     snprintf(path, sizeof path, "%s/config.json", f->folder);
     rename_all(&f->renamed, attn_model_parameters(f->model), hf_names, sizeof hf_names / sizeof *hf_names);
@@ -836,13 +851,8 @@ static void checkpoints_become_classifiers(void **state)
         assert_int_equal(kind, ATTN_CHECKPOINT_VIT);
         attn_pixel_scale scale = {{0.25f, 0.5f, 0.5f}, {1, 1, 0.125f}};
         assert_int_equal(attn_vit_convert(f->context, from, NULL, &scale, made), ATTN_OK);
-        assert_int_equal(attn_classifier_load(&classifier, f->context, made, NULL), ATTN_OK);
-        attn_tensor *logits = logits_of(attn_classifier_model(classifier), f->tape, 8);
-        assert_true(test_distance(logits, logits_of(f->model, f->tape, 8)) == 0);
-        assert_string_equal(attn_classifier_class_name(classifier, 0), "0");
-        assert_string_equal(attn_classifier_class_name(classifier, 1), "tench");
-        assert_int_equal(attn_classifier_shape(classifier).width, 8);
-        attn_classifier_destroy(classifier);
+        expect_classifier(f, made);
+        expect_classifier(f, from);
     }
     assert_int_equal(attn_checkpoint_kind_of(&kind, f->context, "tests/data/pt/msa_tiny.pt"), ATTN_OK);
     assert_int_equal(kind, ATTN_CHECKPOINT_MSA);

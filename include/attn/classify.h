@@ -31,8 +31,11 @@ extern "C" {
 
 typedef struct attn_classifier attn_classifier;
 
-/* Loads a classifier from its directory; the caller destroys it. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO,
- * ATTN_ERROR_FORMAT, ATTN_ERROR_SHAPE (parameters that do not match the config), ATTN_ERROR_MEMORY. `names` is a names
+/* Loads a classifier; the caller destroys it. `path` is a directory of attn, or a Vision Transformer of Hugging Face or
+ * timm: a directory, or a file of weights, with the settings beside it. Its classes, pixels and number of heads are
+ * those of its own settings. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_SHAPE (parameters that
+ * do not match the config), ATTN_ERROR_UNSUPPORTED and ATTN_ERROR_ARGUMENT (a Vision Transformer with parts that a
+ * plain one does not have, or without a number of heads or a head), ATTN_ERROR_MEMORY. `names` is a names
  * file of io.h, or the name of a built-in one, for weights with foreign names; NULL: none. With `names`, settings that
  * follow from the shapes of the weights may be absent from config.json, and the file itself may be missing. If
  * config.json has no "class_names", classes are named by their numbers. If it has no "mean" and "std", pixels run from

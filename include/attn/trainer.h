@@ -43,9 +43,10 @@ ATTN_API const attn_trainer *attn_trainer_find(const char *kind);
 /* Sets *trainer to the kind of training that makes a model like the one at `path`, whoever made it: a directory, or a
  * published checkpoint. The kind tells which function loads the model: attn_translator_load, attn_classifier_load,
  * attn_generator_load, attn_msa_load or attn_detector_load. `names` is the names file for a checkpoint with foreign
- * names (io.h); NULL: none. *trainer is NULL if the model is of none of the kinds, as an encoder is, or if there is no
- * config that tells. ATTN_ERROR_NOT_FOUND: there is no such path. ATTN_ERROR_IO, ATTN_ERROR_FORMAT: the names file
- * cannot be read. ATTN_ERROR_MEMORY. */
+ * names (io.h); NULL: none. Files of weights, and directories whose config.json does not tell, are recognized by the
+ * names of their tensors. *trainer is NULL if the model is of none of the kinds, as an encoder is, or not recognized.
+ * ATTN_ERROR_NOT_FOUND: there is no such path. ATTN_ERROR_IO, ATTN_ERROR_FORMAT: the names file cannot be read.
+ * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_trainer_of(const attn_trainer **trainer, attn_context *context, const char *path,
                                      const char *names);
 

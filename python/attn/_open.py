@@ -39,7 +39,8 @@ def kind_of(path: Path, names: Optional[Path] = None) -> Optional[str]:
 
 def open_model(path: Path, *, precision: Optional[str] = None, threads: int = 0, names: Optional[Path] = None
                ) -> Union[Translator, Classifier, Detector, Generator, Alignments, Encoder, Model]:
-    """Opens a model by what it is for: a directory of a training, of MarianMT, of Marian or of an encoder, or a .pt file of ESM.
+    """Opens a model by what it is for: a directory of a training, of MarianMT, of Marian, of an encoder, of a DETR or of a Vision
+    Transformer, or a file of weights of ESM, of a DETR or of a Vision Transformer.
 
     Returns a Translator, Classifier, Detector, Generator or Alignments; an Encoder for a directory of an encoder with its
     tokenizer and for a .pt file of ESM-2; a Model, as attn.load does, where the model is for none of these tasks. names: a

@@ -72,8 +72,8 @@ attn_status attn_model_save(const attn_model *model, const char *directory)
 }
 
 /* The class names come from id2label, or from timm's label_names. A class without a name is named by its number. */
-static attn_status write_classifier(const attn_model *model, const attn_config *labels, const attn__pixels *pixels,
-                                    const char *directory)
+static attn_status describe(attn_config **config, const attn_model *model, const attn_config *labels,
+                            const attn__pixels *pixels)
 {
     enum { MOST = 128 };
     attn_context *context = attn_model_context(model);
@@ -96,25 +96,24 @@ static attn_status write_classifier(const attn_model *model, const attn_config *
     (void)attn__config_sides(own, "img_size", sides);
     attn_image_shape shape = {sides[1], sides[0], attn_config_int(own, "in_channels", 3), 1};
     if (status == ATTN_OK)
-        status = attn__classifier_write(model, settings, shape, pixels, &(attn__seen){0}, names, n, directory);
+        status = attn__classifier_describe(config, model, settings, shape, pixels, names, n);
     attn_config_destroy(settings);
     attn__free(context, text);
     attn__free(context, names);
     return status;
 }
 
-attn_status attn_vit_convert(attn_context *context, const char *path, const attn_vit_options *options,
-                             const attn_pixel_scale *scale, const char *directory)
+attn_status attn__vit_classifier(attn_model **model, attn_config **config, attn_context *context, const char *path,
+                                 const attn_vit_options *options, const attn_pixel_scale *scale)
 {
-    ATTN__CALL(context);
     attn__vit_config beside;
     attn__pixels pixels;
-    attn_model *model = NULL;
-    attn_status status = attn__vit_load(&model, context, path, options, &beside);
-    int64_t channels = status == ATTN_OK ? attn_config_int(attn_model_config(model), "in_channels", 3) : 0;
+    *config = NULL;
+    attn_status status = attn__vit_load(model, context, path, options, &beside);
+    int64_t channels = status == ATTN_OK ? attn_config_int(attn_model_config(*model), "in_channels", 3) : 0;
     int64_t sides[2] = {0, 0};
     if (status == ATTN_OK)
-        (void)attn__config_sides(attn_model_config(model), "img_size", sides);
+        (void)attn__config_sides(attn_model_config(*model), "img_size", sides);
     if (status == ATTN_OK && channels != 1 && channels != 3)
         status = attn__fail(context, ATTN_ERROR_UNSUPPORTED,
                             "%s: the model reads pictures of %lld channels; a classifier must read 1 or 3", path,
@@ -122,12 +121,25 @@ attn_status attn_vit_convert(attn_context *context, const char *path, const attn
     if (status == ATTN_OK)
         status = attn__vit_pixels(&beside, sides, scale, &pixels);
     if (status == ATTN_OK)
+        status = describe(config, *model, beside.config, &pixels);
+    attn__vit_config_close(&beside);
+    return status;
+}
+
+attn_status attn_vit_convert(attn_context *context, const char *path, const attn_vit_options *options,
+                             const attn_pixel_scale *scale, const char *directory)
+{
+    ATTN__CALL(context);
+    attn_model *model = NULL;
+    attn_config *config = NULL;
+    attn_status status = attn__vit_classifier(&model, &config, context, path, options, scale);
+    if (status == ATTN_OK)
         status = attn_directory_create(context, directory);
     if (status == ATTN_OK)
-        status = write_classifier(model, beside.config, &pixels, directory);
+        status = attn__model_config_write(config, context, directory);
     if (status == ATTN_OK)
         status = save_weights(model, directory);
-    attn__vit_config_close(&beside);
+    attn_config_destroy(config);
     attn_model_destroy(model);
     return status;
 }

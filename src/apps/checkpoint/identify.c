@@ -186,6 +186,27 @@ attn_status attn__identify(attn__identity *is, attn_context *context, const char
     return status;
 }
 
+/* Finds the names file and the product of the tensors. A few names of another model can match by chance. */
+static attn_status recognize(attn__identity *is)
+{
+    attn_checkpoint_entry entry;
+    int64_t known, n = 0;
+    attn_status status = attn_name_map_detect(&is->tensor_names, is->tensors, &known);
+    while (attn_checkpoint_at(is->tensors, n, &entry))
+        n++;
+    const char *names = is->tensor_names && 2 * known >= n ? is->tensor_names : "";
+    is->vit = strncmp(names, "vit-", strlen("vit-")) == 0;
+    if (is->directory && is->product != ATTN__PRODUCT_NONE)
+        return status;
+    bool esm2 = !is->directory && !attn_config_text(is->saved, "args.arch", NULL) &&
+                attn_config_int(is->saved, "cfg.model.encoder_attention_heads", 0) > 0;
+    is->product = is->vit                                         ? ATTN__PRODUCT_CLASSIFIER
+                  : strncmp(names, "detr-", strlen("detr-")) == 0 ? ATTN__PRODUCT_DETECTOR
+                  : esm2                                          ? ATTN__PRODUCT_ENCODER
+                                                                  : is->product;
+    return status;
+}
+
 attn_status attn__identify_tensors(attn__identity *is)
 {
     ATTN__CALL(is->context);
@@ -194,12 +215,16 @@ attn_status attn__identify_tensors(attn__identity *is)
     attn_status status = is->saved ? ATTN_OK : attn_config_create(&is->saved, is->context);
     if (status == ATTN_OK)
         status = attn_checkpoint_open(&is->tensors, is->context, is->path, NULL, is->saved);
-    if (status == ATTN_OK)
-        status = attn_name_map_detect(&is->tensor_names, is->tensors, NULL);
-    bool esm2 = status == ATTN_OK && !is->directory && !attn_config_text(is->saved, "args.arch", NULL) &&
-                attn_config_int(is->saved, "cfg.model.encoder_attention_heads", 0) > 0;
-    is->product = esm2 ? ATTN__PRODUCT_ENCODER : is->product;
-    return status;
+    return status == ATTN_OK ? recognize(is) : status;
+}
+
+attn_status attn__identify_weights(attn__identity *is)
+{
+    attn_status status = attn__identify_tensors(is);
+    if (status == ATTN_OK || status == ATTN_ERROR_MEMORY)
+        return status;
+    attn__call_forget(is->context);
+    return ATTN_OK;
 }
 
 void attn__identity_end(attn__identity *is)

@@ -51,16 +51,20 @@ typedef struct attn__identity {
     /* set by attn__identify_tensors */
     attn_checkpoint *tensors; /* the weights with their own names; NULL: not opened */
     attn_config *saved;       /* settings that are stored with the weights, such as the arguments of a training */
-    const char *tensor_names; /* built-in names file that matches the names of the tensors; NULL: none does */
+    const char *tensor_names; /* built-in names file that matches the most names of tensors; NULL: none does */
+    bool vit;                 /* half of the tensors have the names of a Vision Transformer of Hugging Face or timm */
 } attn__identity;
 
 /* Reads config.json and lists the directory, but reads no weights. Free the result with attn__identity_end, even on
  * failure. A path that does not exist, or whose config.json cannot be read, is no error: loading reports it.
  * ATTN_ERROR_MEMORY. ATTN_ERROR_ARGUMENT: the path is too long. */
 attn_status attn__identify(attn__identity *identity, attn_context *context, const char *path);
-/* Opens the weights, unless they are open, and finds which model the names of their tensors belong to. A file that is a
- * checkpoint of ESM-2 becomes an encoder. Returns the statuses of attn_checkpoint_open. */
+/* Opens the weights, unless they are open, and finds which model the names of their tensors belong to. A file, and a
+ * directory whose config.json does not tell the product, get the product of this model. Returns the statuses of
+ * attn_checkpoint_open. */
 attn_status attn__identify_tensors(attn__identity *identity);
+/* The same, but weights that cannot be read are no error: loading reports it. ATTN_ERROR_MEMORY. */
+attn_status attn__identify_weights(attn__identity *identity);
 void attn__identity_end(attn__identity *identity);
 
 /* Writes the path from which the weights of a directory are read, to a buffer of ATTN__PATH bytes: model.safetensors,

@@ -46,5 +46,9 @@ attn_status attn__vit_pixels(const attn__vit_config *v, const int64_t sides[2], 
  * be called even if this fails. */
 attn_status attn__vit_load(attn_model **model, attn_context *context, const char *path, const attn_vit_options *options,
                            attn__vit_config *beside);
+/* Loads the model, and makes the settings that a classifier of it has in its config.json; `options` and `scale` are as
+ * in attn_vit_convert. The caller destroys *model and *config, even on failure. */
+attn_status attn__vit_classifier(attn_model **model, attn_config **config, attn_context *context, const char *path,
+                                 const attn_vit_options *options, const attn_pixel_scale *scale);
 
 #endif

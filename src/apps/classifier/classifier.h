@@ -87,6 +87,10 @@ bool attn__classifier_is_d2l(const attn_config *settings);
 attn_status attn__classifier_from(attn_model **model, attn_context *context, const char *path,
                                   const attn_config *settings, attn_image_shape shape, int64_t classes,
                                   attn_bytes *table);
+/* Makes the settings of a classifier, as its config.json has them. The caller destroys *config, even on failure. */
+attn_status attn__classifier_describe(attn_config **config, const attn_model *model, const attn_config *settings,
+                                      attn_image_shape shape, const attn__pixels *pixels, char *const *classes,
+                                      int64_t nclasses);
 /* Writes config.json of a directory: the model's own settings, and those that determine how images are split and
  * prepared. */
 attn_status attn__classifier_write(const attn_model *model, const attn_config *settings, attn_image_shape shape,

@@ -3,6 +3,7 @@
 #include "apps/classifier/classifier.h"
 
 #include "apps/checkpoint/foreign_model.h"
+#include "apps/checkpoint/vit_config.h"
 #include "apps/checkpoint/model_directory.h"
 #include "apps/checkpoint/model_config.h"
 #include "base/context.h"
@@ -53,25 +54,30 @@ static attn_status set_fitting(attn_config *config, const attn__image_fitting *f
     return status == ATTN_OK && fitting->side ? attn_config_set_int(config, "resize_to", fitting->side) : status;
 }
 
+attn_status attn__classifier_describe(attn_config **config, const attn_model *model, const attn_config *settings,
+                                      attn_image_shape shape, const attn__pixels *pixels, char *const *classes,
+                                      int64_t nclasses)
+{
+    attn_status status = attn__model_config_create(config, model, settings, kept);
+    if (status == ATTN_OK)
+        status = set_inputs(*config, shape, classes, nclasses);
+    if (status == ATTN_OK)
+        status = set_numbers(*config, "mean", pixels->mean, shape.channels);
+    if (status == ATTN_OK)
+        status = set_numbers(*config, "std", pixels->std, shape.channels);
+    return status == ATTN_OK ? set_fitting(*config, &pixels->fitting) : status;
+}
+
 attn_status attn__classifier_write(const attn_model *model, const attn_config *settings, attn_image_shape shape,
                                    const attn__pixels *pixels, const attn__seen *seen, char *const *classes,
                                    int64_t nclasses, const char *directory)
 {
-    attn_context *context = attn_model_context(model);
     attn_config *config = NULL;
-    attn_status status = attn__model_config_create(&config, model, settings, kept);
-    if (status == ATTN_OK)
-        status = set_inputs(config, shape, classes, nclasses);
-    if (status == ATTN_OK)
-        status = set_numbers(config, "mean", pixels->mean, shape.channels);
-    if (status == ATTN_OK)
-        status = set_numbers(config, "std", pixels->std, shape.channels);
-    if (status == ATTN_OK)
-        status = set_fitting(config, &pixels->fitting);
+    attn_status status = attn__classifier_describe(&config, model, settings, shape, pixels, classes, nclasses);
     if (status == ATTN_OK)
         status = attn__seen_write(config, seen);
     if (status == ATTN_OK)
-        status = attn__model_config_write(config, context, directory);
+        status = attn__model_config_write(config, attn_model_context(model), directory);
     attn_config_destroy(config);
     return status;
 }
@@ -185,24 +191,45 @@ static attn_status complete_inputs(attn_classifier *c)
                : status;
 }
 
-static attn_status load_parts(attn_classifier *c, const char *path, const char *names)
+/* Loads a foreign Vision Transformer of Hugging Face or timm. */
+static attn_status load_vit(attn_classifier *c, const char *path)
 {
-    attn__foreign from;
-    attn_status status = attn__foreign_begin(&from, c->context, path, &(attn__foreign_wish){.names = names});
-    c->config = from.config;
+    attn_status status = attn__vit_classifier(&c->model, &c->config, c->context, path, NULL, NULL);
+    return status == ATTN_OK ? read_inputs(c, path) : status;
+}
+
+/* Loads a model of attn, or one that a names file describes. */
+static attn_status load_described(attn_classifier *c, attn__foreign *foreign, const char *names)
+{
+    attn_status status = attn__foreign_describe(foreign, &(attn__foreign_wish){.names = names});
+    c->config = foreign->config;
     bool bare = names || (status == ATTN_OK && !attn_config_get(c->config, "class_names"));
     if (status == ATTN_OK)
-        status = attn__product_check(c->context, from.settings, c->config, ATTN__PRODUCT_CLASSIFIER);
+        status = attn__product_check(c->context, foreign->settings, c->config, ATTN__PRODUCT_CLASSIFIER);
     if (status == ATTN_OK && !bare)
-        status = read_inputs(c, from.settings);
+        status = read_inputs(c, foreign->settings);
     if (status == ATTN_OK)
-        status = attn__foreign_model(&c->model, c->context, &from, NULL);
+        status = attn__foreign_model(&c->model, c->context, foreign, NULL);
     if (status == ATTN_OK && bare)
         status = complete_inputs(c);
     if (status == ATTN_OK && bare)
-        status = read_inputs(c, from.settings);
-    from.config = NULL;
-    attn__foreign_end(&from);
+        status = read_inputs(c, foreign->settings);
+    foreign->config = NULL; /* is the classifier's */
+    return status;
+}
+
+static attn_status load_parts(attn_classifier *c, const char *path, const char *names)
+{
+    attn__foreign foreign;
+    attn_status status = attn__foreign_open(&foreign, c->context, path);
+    bool unnamed = !names && !foreign.is.architecture && foreign.is.form != ATTN__FORM_NONE;
+    if (status == ATTN_OK && unnamed)
+        status = attn__identify_weights(&foreign.is);
+    if (status == ATTN_OK && foreign.is.vit)
+        status = load_vit(c, path);
+    else if (status == ATTN_OK)
+        status = load_described(c, &foreign, names);
+    attn__foreign_end(&foreign);
     return status;
 }
 

@@ -84,17 +84,6 @@ attn_status attn_trainer_settings(attn_config **settings, attn_context *context,
     return found ? attn__keys_resolve(settings, context, found->keys, given, NULL) : ATTN_ERROR_NOT_FOUND;
 }
 
-/* A .pt file of ESM is an MSA Transformer or an ESM-2, which no training makes. A file that cannot be read stays what its
- * ending says: the function that loads it reports the error. */
-static attn_status identify_esm(attn__identity *is)
-{
-    attn_status status = attn__identify_tensors(is);
-    if (status == ATTN_OK || status == ATTN_ERROR_MEMORY)
-        return status;
-    attn__call_forget(is->context);
-    return ATTN_OK;
-}
-
 attn_status attn_trainer_of(const attn_trainer **trainer, attn_context *context, const char *path, const char *names)
 {
     ATTN__CALL(context);
@@ -105,8 +94,8 @@ attn_status attn_trainer_of(const attn_trainer **trainer, attn_context *context,
     const char *architecture = map ? attn_name_map_architecture(map) : NULL;
     if (status == ATTN_OK && !architecture)
         status = attn__identify(&is, context, path);
-    if (status == ATTN_OK && !architecture && is.form == ATTN__FORM_FILE && is.product == ATTN__PRODUCT_MSA)
-        status = identify_esm(&is);
+    if (status == ATTN_OK && !architecture && (is.form == ATTN__FORM_FILE || is.product == ATTN__PRODUCT_NONE))
+        status = attn__identify_weights(&is);
     if (status == ATTN_OK && !architecture && is.form == ATTN__FORM_NONE)
         status = attn__fail(context, ATTN_ERROR_NOT_FOUND, "%s: there is no such file or directory", path);
     attn__application product = architecture ? attn__product_of(architecture) : is.product;
