@@ -166,6 +166,5 @@ static void every_allocation_may_fail(void **state)
 }
 
 RUN_TESTS(TEST_WITH_CONTEXT(keys_keep_their_order), TEST_WITH_CONTEXT(values_stay_where_they_are),
-          TEST_WITH_CONTEXT(many_keys_are_found),
-          TEST_WITH_CONTEXT(values_are_typed), TEST(values_are_compared), TEST_WITH_CONTEXT(lists_are_copied),
-          TEST(every_allocation_may_fail))
+          TEST_WITH_CONTEXT(many_keys_are_found), TEST_WITH_CONTEXT(values_are_typed), TEST(values_are_compared),
+          TEST_WITH_CONTEXT(lists_are_copied), TEST(every_allocation_may_fail))
