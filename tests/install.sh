@@ -47,9 +47,13 @@ done
 
 pc=$(dirname "$(find "$dir/usr" -name attn.pc)")
 flags=$(PKG_CONFIG_PATH=$pc pkg-config --define-variable=prefix="$dir/usr" --cflags --libs attn)
-cc "$dir/user/main.c" $flags -o "$dir/user/plain"
 lib=$(dirname "$(find "$dir/usr" -name 'libattn.so')")
-LD_LIBRARY_PATH=$lib "$dir/user/plain"
+# tests/consumer/NAME.c uses attn/NAME.h, as its first example does, and checks the results; it writes to the folder it is given.
+for program in "$dir"/user/*.c; do
+    mkdir "${program%.c}"
+    cc -std=c11 -Wall -Wextra -Werror "$program" $flags -lm -o "${program%.c}.run"
+    LD_LIBRARY_PATH=$lib "${program%.c}.run" "${program%.c}" || { echo "tests/consumer/$(basename "$program") failed"; exit 1; }
+done
 # Where the loader does not look, as docs/c.md says it.
 grep -qF -e '-Wl,-rpath,PREFIX/lib' docs/c.md && grep -qF 'sudo ldconfig' docs/c.md || { echo "docs/c.md does not say how the library is found"; exit 1; }
 cc "$dir/user/main.c" $flags "-Wl,-rpath,$lib" -o "$dir/user/found"
@@ -75,6 +79,7 @@ tools=$(find "$dir/usr/include" -path '*internal*'; nm -D --defined-only "$lib/l
 # Every installed header compiles without those that are not installed.
 for header in "$dir"/usr/include/attn/*.h; do
     echo "#include <attn/$(basename "$header")>" | cc -x c -I"$dir/usr/include" -fsyntax-only - || exit 1
+    [ -e "tests/consumer/$(basename "$header" .h).c" ] || { echo "tests/consumer has no program that uses $header"; exit 1; }
 done
 readlink "$lib/libattn.so" | grep -q 'libattn\.so\.1\.0$'
 readlink "$lib/libattn-engine.so" | grep -q 'libattn-engine\.so\.1$'

@@ -35,6 +35,23 @@ static void keys_keep_their_order(void **state)
     attn_config_destroy(NULL);
 }
 
+static void values_stay_where_they_are(void **state)
+{
+    attn_context *c = *state;
+    attn_config *config;
+    assert_int_equal(attn_config_create(&config, c), ATTN_OK);
+    assert_int_equal(attn_config_set_int(config, "first", 42), ATTN_OK);
+    const attn_config_value *first = attn_config_get(config, "first");
+    for (int i = 0; i < 100; i++) {
+        char key[24];
+        snprintf(key, sizeof key, "key%d", i);
+        assert_int_equal(attn_config_set_int(config, key, i), ATTN_OK);
+    }
+    assert_ptr_equal(attn_config_get(config, "first"), first);
+    assert_int_equal(first->integer, 42);
+    attn_config_destroy(config);
+}
+
 /* With a linear search for each key, this test would take a quarter of an hour. */
 static void many_keys_are_found(void **state)
 {
@@ -148,6 +165,6 @@ static void every_allocation_may_fail(void **state)
     assert_in_range(faults_try_all(fill, NULL), 1, 100);
 }
 
-RUN_TESTS(TEST_WITH_CONTEXT(keys_keep_their_order), TEST_WITH_CONTEXT(many_keys_are_found),
-          TEST_WITH_CONTEXT(values_are_typed), TEST(values_are_compared), TEST_WITH_CONTEXT(lists_are_copied),
-          TEST(every_allocation_may_fail))
+RUN_TESTS(TEST_WITH_CONTEXT(keys_keep_their_order), TEST_WITH_CONTEXT(values_stay_where_they_are),
+          TEST_WITH_CONTEXT(many_keys_are_found), TEST_WITH_CONTEXT(values_are_typed), TEST(values_are_compared),
+          TEST_WITH_CONTEXT(lists_are_copied), TEST(every_allocation_may_fail))

@@ -624,6 +624,12 @@ static void written_files_are_read_back(void **state)
     assert_int_equal(attn_image_write(c, &image, path), ATTN_ERROR_ARGUMENT);
     attn_context_clear_error(c);
     assert_int_equal(attn_image_write(c, &image, "a.gif"), ATTN_ERROR_ARGUMENT);
+    for (int i = 0; i < 3; i++) {
+        attn_image two = {37, 11, i == 1 ? 4 : 2, image.pixels}, none = {0, 11, 3, image.pixels};
+        snprintf(path, sizeof path, "%s/new-%s", folder, names[i]);
+        assert_refused(c, attn_image_write(c, &two, path), ATTN_ERROR_ARGUMENT, "channels");
+        assert_refused(c, attn_image_write(c, &none, path), ATTN_ERROR_ARGUMENT, "0 x 11");
+    }
     assert_int_equal(scratch_close(folder), 3);
     attn_image_free(c, &image);
 }

@@ -794,8 +794,43 @@ static void wrong_pictures_are_refused(void **state)
                      ATTN_ERROR_ARGUMENT);
 }
 
-RUN_TESTS(TEST_WITH_CONTEXT(heatmaps_render_in_every_format), TEST_WITH_CONTEXT(many_layers_fold_into_columns),
-          TEST_WITH_CONTEXT(page_has_no_needless_columns),
+/* Memory that is not zero by chance. */
+static void *alloc_filled(void *user, size_t size, size_t align)
+{
+    (void)user;
+    void *memory = aligned_alloc(align, (size + align - 1) / align * align);
+    return memory ? memset(memory, 'x', size) : NULL;
+}
+
+static void release(void *user, void *memory, size_t size)
+{
+    (void)user;
+    (void)size;
+    free(memory);
+}
+
+static void a_zero_byte_follows_every_picture(void **state)
+{
+    (void)state;
+    attn_context *context;
+    attn_context_options options = {.allocator = {alloc_filled, release, NULL}};
+    assert_int_equal(attn_context_create(&context, &options), ATTN_OK);
+    float one = 1;
+    attn_panel panel = {NULL, 1, 1, &one};
+    attn_panel_row row = {.n = 1, .panels = &panel};
+    for (int format = ATTN_PLOT_PNG; format <= ATTN_PLOT_HTML; format++) {
+        attn_bytes picture;
+        assert_int_equal(
+            attn_heatmaps_render(&picture, context, &(attn_heatmaps){.n = 1, .rows = &row}, (attn_plot_format)format),
+            ATTN_OK);
+        assert_int_equal(picture.data[picture.size], 0);
+        attn_bytes_free(context, &picture);
+    }
+    attn_context_destroy(context);
+}
+
+RUN_TESTS(TEST(a_zero_byte_follows_every_picture), TEST_WITH_CONTEXT(heatmaps_render_in_every_format),
+          TEST_WITH_CONTEXT(many_layers_fold_into_columns), TEST_WITH_CONTEXT(page_has_no_needless_columns),
           TEST_WITH_CONTEXT(glyphs_of_no_font_are_drawn_as_code_points),
           TEST_WITH_CONTEXT(noncharacters_are_drawn_as_code_points), TEST_WITH_CONTEXT(heatmaps_render_as_a_page),
           TEST_WITH_CONTEXT(explorer_page_holds_every_map), TEST_WITH_CONTEXT(overlays_render),

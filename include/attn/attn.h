@@ -17,7 +17,8 @@
  * Threads: Only one thread at a time may use a context or make a plan from it. Different contexts are independent.
  * Several threads may execute a finished plan at once, if each thread has its own workspace.
  *
- * Pointers: an argument may be NULL only where the comment of the function allows it.
+ * Pointers: an argument may be NULL only where the comment of the function allows it. A function that makes an object
+ * sets the caller's pointer to NULL on failure.
  *
  * Stability: this header does not change in a way that breaks a program before version 2.0. Structs that end with
  * `reserved` fields may get fields in their place. The other structs do not change in 1.x: attn_allocator, attn_openmp,
@@ -201,7 +202,7 @@ ATTN_API attn_status attn_set_openmp(const attn_openmp *runtime);
 
 /* A byte buffer allocated by the context. A function that fills a buffer overwrites its pointer without freeing the old
  * memory, so begin with {0}. A zero byte, which `size` does not count, follows the last byte. So text can be used as a
- * string. */
+ * string. If there is nothing to write, as in a report without notes, the pointer may be NULL. */
 typedef struct attn_bytes {
     char *data;
     size_t size;

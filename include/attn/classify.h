@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * classify.h - the image classifier. It is trained from labelled images and saved in a directory. It classifies
- * pictures and shows its attention.
+ * classify.h - the image classifier. It is trained from labelled images (trainer.h, kind "classify") and saved in a
+ * directory. It classifies pictures and shows its attention.
  *
  * A classifier's directory holds
  *     config.json          the architecture, its settings, the image size, mean and deviation, the class names

@@ -24,11 +24,12 @@ typedef enum attn_config_type {
     ATTN_CONFIG_TYPE_REALS  /* list of real numbers, such as widths */
 } attn_config_type;
 
+/* A value. Only the fields of its type have a meaning. */
 typedef struct attn_config_value {
     attn_config_type type;
     bool boolean;
     int64_t integer;
-    double real; /* value of a REAL or an INT */
+    double real; /* value of a REAL, or of an INT that attn_config_get returns */
     const char *text;
     int64_t n; /* length of the list, if the value is a list */
     const int64_t *integers;
@@ -43,7 +44,7 @@ ATTN_API attn_status attn_config_create(attn_config **config, attn_context *cont
 ATTN_API void attn_config_destroy(attn_config *config); /* Destroys a config. NULL is allowed. */
 
 /* Sets the value of `key`. If the key exists, it keeps its place in the order. Key and value are copied.
- * ATTN_ERROR_MEMORY. */
+ * ATTN_ERROR_ARGUMENT: an empty key, an unknown type or a negative n. ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_config_set(attn_config *config, const char *key, const attn_config_value *value);
 ATTN_API attn_status attn_config_set_int(attn_config *config, const char *key, int64_t value);
 ATTN_API attn_status attn_config_set_real(attn_config *config, const char *key, double value);
@@ -58,7 +59,8 @@ ATTN_API const char *attn_config_key(const attn_config *config, int64_t i);
  * or the config is destroyed. */
 ATTN_API const attn_config_value *attn_config_get(const attn_config *config, const char *key);
 
-/* Return the value of `key`. If the key is missing or has another type, return `fallback`. */
+/* Return the value of `key`. If the key is missing or has another type, return `fallback`. attn_config_real also
+ * returns an INT. */
 ATTN_API int64_t attn_config_int(const attn_config *config, const char *key, int64_t fallback);
 ATTN_API double attn_config_real(const attn_config *config, const char *key, double fallback);
 ATTN_API bool attn_config_bool(const attn_config *config, const char *key, bool fallback);

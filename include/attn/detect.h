@@ -48,7 +48,8 @@ ATTN_API void attn_detector_destroy(attn_detector *detector); /* Destroys a dete
 /* Returns the number of boxes that the model predicts for each picture, one per query. Only boxes with a high score are
  * objects. */
 ATTN_API int64_t attn_detector_queries(const attn_detector *detector);
-/* Returns the name of class i, which the detector owns. Returns NULL past the end. */
+/* Returns the name of class i, which the detector owns. Returns NULL past the end. A class without a name is named by
+ * its number. */
 ATTN_API const char *attn_detector_class_name(const attn_detector *detector, int64_t i);
 /* Returns the id of class i in the data, such as COCO's. Returns -1 past the end. */
 ATTN_API int64_t attn_detector_class_id(const attn_detector *detector, int64_t i);
@@ -74,10 +75,11 @@ typedef struct attn_detector_view {
     attn_classifier_view view;
     int64_t reserved[4];
 } attn_detector_view;
-/* Draws one panel for each box, which shows the weights of the box's query over the picture. If the view gives a cell,
- * draws the encoder's weights of that cell instead. ATTN_PLOT_HTML gives an interactive page of the encoder's weights
- * of all cells. `picture` is freed with attn_bytes_free. ATTN_ERROR_ARGUMENT: no box has the minimum score, or the
- * block, head or cell does not exist. */
+/* Draws one panel for each box, but at most the 40 best, which shows the weights of the box's query over the picture.
+ * If the view gives a cell, draws the encoder's weights of that cell instead. ATTN_PLOT_HTML gives an interactive page
+ * of the encoder's weights of all cells. `view` may be NULL. `picture` is freed with attn_bytes_free.
+ * ATTN_ERROR_ARGUMENT: no box has the minimum score, or the block, head or cell does not exist. Otherwise returns the
+ * errors of attn_detector_detect and attn_overlays_render. */
 ATTN_API attn_status attn_detector_render_attention(attn_detector *detector, const attn_image *image,
                                                     const attn_detector_view *view, attn_plot_format format,
                                                     attn_bytes *picture);
@@ -119,8 +121,8 @@ typedef struct attn_coco_result {
  * COCO's annotations, or a folder in YOLO's form. The detections are the n of the array or, if `results` is not NULL,
  * those of a file of COCO's results, and n is then 0. `result` is overwritten and freed with attn_coco_result_free.
  * The computation runs on the context's threads. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT: a file cannot
- * be read. ATTN_ERROR_ARGUMENT: an image is not in the annotations, a score is NaN, a box is not finite, or both or
- * neither kind of detections is given. ATTN_ERROR_MEMORY. */
+ * be read. ATTN_ERROR_ARGUMENT: an image is not in the annotations, a score is NaN, a box is not finite, both kinds
+ * of detections are given, or `detections` is NULL and n is not 0. ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_coco_evaluate(attn_coco_result *result, attn_context *context, const char *annotations,
                                         const char *results, const attn_coco_detection *detections, int64_t n);
 /* Frees the categories and empties the result. The result may be empty already. */

@@ -50,18 +50,20 @@ typedef struct attn_encoder_load_options {
     int64_t reserved[4];
 } attn_encoder_load_options;
 
-/* Loads an encoder: a directory with config.json and weights (model.safetensors, pytorch_model.bin), or a .pt file of
- * ESM-2. These files of the directory are read if they exist: tokenizer.json, vocab.txt, a SentencePiece model and
- * tokenizer_config.json, modules.json, sentence_bert_config.json, config_sentence_transformers.json and
- * 1_Pooling/config.json. `options` may be NULL. *encoder is NULL on failure. ATTN_ERROR_NOT_FOUND: no such file; ATTN_ERROR_FORMAT: a damaged file;
+/* Loads an encoder: a directory with config.json and weights (model.safetensors, pytorch_model.bin), which
+ * attn_model_save of models.h may also have written, or a .pt file of ESM-2. These files of the directory are read if
+ * they exist: tokenizer.json, vocab.txt, a SentencePiece model and tokenizer_config.json, modules.json,
+ * sentence_bert_config.json, config_sentence_transformers.json and 1_Pooling/config.json. `options` may be NULL.
+ * *encoder is NULL on failure. ATTN_ERROR_NOT_FOUND: no such file; ATTN_ERROR_FORMAT: a damaged file;
  * ATTN_ERROR_UNSUPPORTED: a model, a setting, a module or a part of a tokenizer that is not followed, which the message
  * names; ATTN_ERROR_SHAPE: parameters are missing, extra or of another shape; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_encoder_load(attn_encoder **encoder, attn_context *context, const char *path,
                                        const attn_encoder_load_options *options);
 /* Makes an encoder of a model of the architecture transformer-encoder, such as attn_model_load loads, and of the files
- * beside its weights in `directory`. The caller keeps the model, destroys it after the encoder, and may change its
- * parameters between runs. *encoder is NULL on failure. ATTN_ERROR_UNSUPPORTED: the model is of another architecture or
- * not F32; otherwise the statuses of attn_encoder_load. */
+ * of a tokenizer and a pooling in `directory`, which attn_encoder_load names; none has to exist. The caller keeps the
+ * model, destroys it after the encoder, and may change its parameters between runs. *encoder is NULL on failure.
+ * ATTN_ERROR_UNSUPPORTED: the model is of another architecture or not F32; otherwise the statuses of attn_encoder_load.
+ */
 ATTN_API attn_status attn_encoder_wrap(attn_encoder **encoder, attn_model *model, const char *directory);
 ATTN_API void attn_encoder_destroy(attn_encoder *encoder); /* Destroys an encoder. NULL is allowed. */
 
@@ -85,7 +87,8 @@ ATTN_API attn_model *attn_encoder_model(const attn_encoder *encoder);
 
 /* ------------------------------------------------------------------------------------------------ tokens */
 
-/* The tokens of one text. Begin with {0}. */
+/* The tokens of one text. Begin with {0}. A program may also set the fields to its own ids, which it then frees itself.
+ */
 typedef struct attn_encoder_text {
     int64_t n;
     int32_t *ids;   /* n ids, with special tokens */

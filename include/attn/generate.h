@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * generate.h - the generator of images: a distribution over images. It is trained from examples and saved in a
- * directory. It draws new images and completes images whose first rows are given.
+ * generate.h - the generator of images: a distribution over images. It is trained from examples (trainer.h, kind
+ * "images") and saved in a directory. It draws new images and completes images whose first rows are given.
  *
  *     attn_train(context, &(attn_trainer_job){.kind = "images", .data = "fashion_mnist", .directory = "clothes"});
  *     attn_generator_load(&generator, context, "clothes", NULL);
@@ -56,14 +56,15 @@ typedef struct attn_generator_options {
  * videos, draws n videos, one after the other. `images` then has room for all frames of each video ("frames" in
  * config.json). Each row is reported to the function of attn_context_set_progress. If that function returns false,
  * the result is ATTN_ERROR_INTERRUPTED. Image i gets the same noise for any n. `options` may be NULL.
- * ATTN_ERROR_ARGUMENT: n is below 1, or the temperature is not above 0. */
+ * ATTN_ERROR_ARGUMENT: n is below 1, or the temperature is negative or NaN. */
 ATTN_API attn_status attn_generator_draw(attn_generator *generator, int64_t n, const attn_generator_options *options,
                                          attn_image *images);
 /* Draws the rows below the first `rows` of `given`. `given` is first converted to the model's size (attn_image_fit,
- * bicubic). The first rows of `done` are copied from this image with all 8 bits of its samples, not reduced to
- * levels. If the model makes videos, `given` has options->frames images, and `done` gets all frames. In the last
- * given frame, only the first `rows` rows are kept. ATTN_ERROR_ARGUMENT: rows is not in 0 to the height, or frames
- * is not in 1 to the model's number of frames. */
+ * bicubic). The first rows of `done` are copied from this image with all 8 bits of its samples, not reduced to levels.
+ * If the model makes videos, `given` has options->frames images, and `done` gets all frames. In the last given frame,
+ * only the first `rows` rows are kept. `options` may be NULL, unless the model makes videos. ATTN_ERROR_ARGUMENT: rows
+ * is not in 0 to the height, the temperature is negative or NaN, or, with videos, frames is not in 1 to the model's
+ * number of frames. */
 ATTN_API attn_status attn_generator_complete(attn_generator *generator, const attn_image *given, int64_t rows,
                                              const attn_generator_options *options, attn_image *done);
 

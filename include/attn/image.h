@@ -22,7 +22,8 @@ extern "C" {
 #endif
 
 /* An image with eight bits for each sample: pixels[(y * width + x) * channels + c], allocated by the context. A
- * function that fills an image overwrites its pointer without freeing the old memory, so begin with {0}. */
+ * function that fills an image overwrites its pointer without freeing the old memory, so begin with {0}. An image that
+ * a program gives to a function may have pixels in the program's own memory, which attn_image_free must not free. */
 typedef struct attn_image {
     int64_t width, height;
     int channels; /* 1: grey; 3: red, green and blue */
@@ -55,7 +56,9 @@ typedef struct attn_image_options {
 ATTN_API attn_status attn_image_read(attn_image *image, attn_context *context, const char *path,
                                      const attn_image_options *options);
 
-/* Writes a file in the format of the path's ending: .png, .ppm, .pgm or .pnm. ATTN_ERROR_ARGUMENT: another ending. */
+/* Writes a file in the format of the path's ending: .png, .ppm, .pgm or .pnm. ATTN_ERROR_ARGUMENT: another ending, a
+ * number of channels that is not 1 or 3, a colour image as .pgm, a grey one as .ppm, or a side below 1. ATTN_ERROR_IO.
+ * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_image_write(attn_context *context, const attn_image *image, const char *path);
 
 /* -------------------------------------------------------------------------------------------- geometry */

@@ -41,9 +41,10 @@ ATTN_API attn_status attn_file_write(attn_context *context, const char *path, co
 
 /* Reads a JSON object as a config. Members of nested objects become keys joined by dots ("id2label.0"). A list must
  * hold only integers, only texts or only real numbers. A list of integers or of texts is one value. A list of real
- * numbers becomes the keys NAME.0, NAME.1, .... An empty list has integer type. `name` is used in messages.
- * ATTN_ERROR_FORMAT (with line and column; also for duplicate keys and nesting deeper than 64), ATTN_ERROR_UNSUPPORTED
- * (other lists: the key is named). */
+ * numbers becomes the keys NAME.0, NAME.1, .... An empty list has integer type. `name` is used in messages. The caller
+ * destroys *config before the context. ATTN_ERROR_FORMAT (with line and column; also for duplicate keys and nesting
+ * deeper than 64), ATTN_ERROR_UNSUPPORTED (other lists: the key is named), ATTN_ERROR_MEMORY. attn_config_read does the
+ * same for a file of at most 64 MiB, also with ATTN_ERROR_NOT_FOUND and ATTN_ERROR_IO. */
 ATTN_API attn_status attn_config_parse(attn_config **config, attn_context *context, const char *text, size_t size,
                                        const char *name);
 ATTN_API attn_status attn_config_read(attn_config **config, attn_context *context, const char *path);
@@ -102,9 +103,9 @@ typedef struct attn_weights_options {
  * if it owns tensors. The format is recognized by the contents: safetensors, PyTorch's .pt or NumPy's .npz. `options`,
  * `metadata` and `report` may be NULL. `metadata` gets the file's plain data: the texts of safetensors' __metadata__,
  * or the numbers, texts and lists of a .pt (keys joined by dots, Namespace as a dict). `report` gets notes about
- * skipped tensors, one per line. The caller frees it with attn_bytes_free. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO,
- * ATTN_ERROR_FORMAT (damaged, with the offset), ATTN_ERROR_UNSUPPORTED (a feature that is not supported),
- * ATTN_ERROR_MEMORY. */
+ * skipped tensors, one per line; without notes it stays empty. The caller frees it with attn_bytes_free.
+ * ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT (damaged, with the offset), ATTN_ERROR_UNSUPPORTED (a feature
+ * that is not supported), ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_weights_read(attn_named_list *list, const char *path, const attn_weights_options *options,
                                        attn_config *metadata, attn_bytes *report);
 /* Reads tensors like attn_weights_read, from a file in memory. ATTN_ERROR_FORMAT (damaged, with the offset),

@@ -37,7 +37,7 @@ typedef struct attn_architecture {
     const char *summary;
     const char *source; /* paper or text */
     int nkeys, ninputs, noutputs;
-    const attn_setting *keys;
+    const attn_setting *keys; /* settings that the config of attn_model_create may have */
     const attn_port *inputs, *outputs;
     bool seq2seq; /* true if attn_seq2seq_forward and attn_seq2seq_translate support the architecture */
 } attn_architecture;
@@ -92,15 +92,16 @@ ATTN_API attn_named_list *attn_model_parameters(const attn_model *model);
  * ATTN_ERROR_MEMORY the model can only be destroyed. */
 ATTN_API attn_status attn_model_pack_weights(attn_model *model);
 /* Runs the model on named inputs. `outputs` gets the tape's tensors under the architecture's names, so that the list
- * must not own its tensors. An optional output, such as attention weights, is computed only if the list already has an
- * item of that name. Add such an item by attn_named_add with a NULL tensor, or keep an old one. ATTN_ERROR_ARGUMENT: an
- * input is missing, unknown or of the wrong type; ATTN_ERROR_SHAPE. */
+ * must have its context set, and must not own its tensors. An optional output, such as attention weights, is computed
+ * only if the list already has an item of that name. Add such an item by attn_named_add with a NULL tensor, or keep an
+ * old one. ATTN_ERROR_ARGUMENT: an input is missing, unknown or of the wrong type; ATTN_ERROR_SHAPE. */
 ATTN_API attn_status attn_model_forward(attn_model *model, attn_tape *tape, const attn_named_list *inputs,
                                         attn_named_list *outputs);
 
 /* Writes DIRECTORY/config.json (the architecture's name and settings) and DIRECTORY/model.safetensors with the
- * architecture's own parameter names. attn_model_create and attn_weights_load can read both files. ATTN_ERROR_IO;
- * ATTN_ERROR_MEMORY. */
+ * architecture's own parameter names. The directory is created if it does not exist. attn_model_load reads it, and so
+ * do the functions that load an image classifier, an image generator, a detector, an MSA Transformer or an encoder, for
+ * a model of their architecture. ATTN_ERROR_IO; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_model_save(const attn_model *model, const char *directory);
 
 /* Options for loading. Zero means the default in each field. */

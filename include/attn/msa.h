@@ -45,12 +45,12 @@ typedef struct attn_msa_load_options {
     int64_t reserved[4];
 } attn_msa_load_options;
 
-/* Loads ESM-MSA-1b or ESM-MSA-1 as downloaded (.pt), or a directory (or its model.safetensors) that a training or `attn
- * convert` wrote. A checkpoint's names are converted to the names of facebookresearch/esm. Prefixes are removed. The
- * files swap "row" and "column" in names. These are swapped back. `options` may be NULL. ATTN_ERROR_NOT_FOUND: no such
- * file; ATTN_ERROR_FORMAT: a malformed file, or a file without the model's arguments; ATTN_ERROR_UNSUPPORTED: another
- * architecture (named); ATTN_ERROR_SHAPE: parameters are missing, extra or of another shape; ATTN_ERROR_MEMORY. *msa is
- * NULL on failure. */
+/* Loads ESM-MSA-1b or ESM-MSA-1 as downloaded (.pt), or a directory (or its model.safetensors) that a training
+ * (trainer.h, kind "msa"), attn_model_save or `attn convert` wrote. A checkpoint's names are converted to the names of
+ * facebookresearch/esm. Prefixes are removed. The files swap "row" and "column" in names. These are swapped back.
+ * `options` may be NULL. ATTN_ERROR_NOT_FOUND: no such file; ATTN_ERROR_FORMAT: a malformed file, or a file without the
+ * model's arguments; ATTN_ERROR_UNSUPPORTED: another architecture (named); ATTN_ERROR_SHAPE: parameters are missing,
+ * extra or of another shape; ATTN_ERROR_MEMORY. *msa is NULL on failure. */
 ATTN_API attn_status attn_msa_load(attn_msa **msa, attn_context *context, const char *path,
                                    const attn_msa_load_options *options);
 ATTN_API void attn_msa_destroy(attn_msa *msa); /* Destroys a model. NULL is allowed. */

@@ -2,7 +2,10 @@
  *
  * plot.h - draws pictures of attention (heatmaps or an interactive page), of a protein's contacts, and of curves. The
  * caller describes a picture by plain data. The picture is rendered into memory as PNG, SVG or PDF, which have the same
- * content. Text is UTF-8. No state is kept between calls; different contexts are independent.
+ * content, and which the caller frees with attn_bytes_free. Text is UTF-8; an SVG has the outlines of the letters, not
+ * the text. No state is kept between calls; different contexts are independent.
+ *
+ * A library that was built without cairo writes pages (ATTN_PLOT_HTML) only: everything else is ATTN_ERROR_UNSUPPORTED.
  *
  * One thread at a time uses a context. */
 #ifndef ATTN_PLOT_H
@@ -46,8 +49,7 @@ typedef struct attn_panel {
 typedef struct attn_panel_row {
     const char *title; /* title above the row; NULL: none */
     /* labels of the queries (`rows` labels) and of the keys (`cols` labels); NULL: positions, which count from 0. A
-     * label
-     * "" leaves its position without a label. Panels grow to fit the labels. */
+     * label "" leaves its position without a label. Panels grow to fit the labels. */
     const char *const *row_labels, *const *col_labels;
     const char *row_name, *col_name; /* titles of the axes; NULL: "Queries" and "Keys" */
     int64_t n;

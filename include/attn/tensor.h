@@ -12,6 +12,8 @@
  *     attn_tensor *loss = attn_cross_entropy(tape, y, labels, NULL);
  *     if (!loss || attn_backward(tape, loss) != ATTN_OK) puts(attn_context_error(context));
  *
+ * The argument `axis` of an operation may be negative, and then counts from the end.
+ *
  * Not thread safe. Only one thread at a time may use a tape, its context and its tensors.  Operations use the context's
  * threads and give the same bits for any number of threads. Every operation supports f32, and f64 for checking
  * gradients. Integers (ids, lengths) are I32. */
@@ -81,7 +83,7 @@ typedef struct attn_named_list {
     int64_t n, capacity;
     bool owns; /* true: the list destroys its tensors */
 } attn_named_list;
-/* Adds a tensor under a copy of `name`. list->context must be set. ATTN_ERROR_MEMORY. */
+/* Adds a tensor, which may be NULL, under a copy of `name`. list->context must be set. ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_named_add(attn_named_list *list, const char *name, attn_tensor *tensor);
 /* Returns the tensor with this name. Returns NULL if there is none. */
 ATTN_API attn_tensor *attn_named_find(const attn_named_list *list, const char *name);

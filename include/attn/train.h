@@ -43,6 +43,8 @@ ATTN_API void attn_optimizer_destroy(attn_optimizer *optimizer); /* Destroys an 
  * their global norm before clipping, and `norm` may be NULL. If the norm is not finite, parameters and state do not
  * change. Parameters have any shapes. Always returns ATTN_OK. */
 ATTN_API attn_status attn_optimizer_step(attn_optimizer *optimizer, double rate, double *norm);
+/* Return and set the number of steps that the optimizer has taken, on which the correction of Adam's moments depends. A
+ * resumed training sets it together with the state. */
 ATTN_API int64_t attn_optimizer_steps(const attn_optimizer *optimizer);
 ATTN_API void attn_optimizer_set_steps(attn_optimizer *optimizer, int64_t steps);
 /* Returns the state that must be saved for resuming, which are tensors named "m.NAME" and "v.NAME". The optimizer
@@ -97,10 +99,10 @@ typedef struct attn_progress {
 /* -------------------------------------------------------------------------------------------- measures */
 
 typedef struct attn_bleu {
-    double score;
-    double precisions[4];
-    double brevity_penalty;
-    int64_t prediction_length, reference_length;
+    double score;                                /* 0 to 100 */
+    double precisions[4];                        /* of n-grams of 1 to 4 tokens, 0 to 100 */
+    double brevity_penalty;                      /* 0 to 1 */
+    int64_t prediction_length, reference_length; /* in tokens */
 } attn_bleu;
 /* Computes corpus BLEU (Papineni et al. 2002) as sacreBLEU does with its defaults. These are the tokenizer 13a, case
  * kept, and exponential smoothing of zero counts (Post 2018, arXiv:1804.08771). `references` holds the references of

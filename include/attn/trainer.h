@@ -89,11 +89,12 @@ typedef struct attn_trainer_job {
      * NULL, the first such line is an error. Line 0 is a note on the form of the whole file. Only for "translate". */
     void (*left_out)(void *user, int64_t line, const char *error);
     const char *directory; /* directory of the result, which is created if it does not exist */
-    /* Settings of the run. NULL: the defaults. If a run is resumed, only "epochs", "patience" and "save_every" have
-     * an effect. All other settings keep their values. */
+    /* Settings of the run. NULL, or a key that is absent: the defaults. If a run is resumed, only "epochs", "patience"
+     * and "save_every" have an effect. All other settings keep their values. */
     const attn_config *settings;
     bool resume; /* true: resumes the run from the directory's checkpoint */
-    /* Called after each step and epoch. If it returns false, the run stops and can be resumed. May be NULL. */
+    /* Called after each step, and after each epoch with epoch_ends. If it returns false, the run stops and can be
+     * resumed. May be NULL. */
     bool (*progress)(void *user, const attn_progress *progress);
     /* Called once before the first step, with the settings and sizes of the run. May be NULL. */
     void (*begin)(void *user, const attn_trainer_plan *plan);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * translate.h - the translator. It is trained from sentence pairs and saved in a directory. It translates and shows its
- * attention.
+ * translate.h - the translator. It is trained from sentence pairs (trainer.h, kind "translate") and saved in a
+ * directory. It translates and shows its attention.
  *
  * A translator's directory holds
  *     config.json          the architecture, its settings and how text is prepared

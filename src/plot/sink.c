@@ -13,7 +13,7 @@ void attn__sink_put(attn__sink *sink, const void *data, size_t size)
     size_t need = attn__size_add(picture->size, size);
     if (sink->status != ATTN_OK || size == 0)
         return;
-    if (need > sink->capacity) {
+    if (need >= sink->capacity) { /* a zero byte follows the last byte */
         size_t capacity = attn__size_add(need, need);
         void *larger = attn__realloc(sink->context, picture->data, capacity);
         if (!larger) {
@@ -25,6 +25,7 @@ void attn__sink_put(attn__sink *sink, const void *data, size_t size)
     }
     memcpy(picture->data + picture->size, data, size);
     picture->size = need;
+    picture->data[need] = '\0';
 }
 
 void attn__sink_text(attn__sink *sink, const char *text)

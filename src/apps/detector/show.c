@@ -164,7 +164,7 @@ static attn_status draw_boxes(drawing *w, const attn_image *image, attn_plot_for
     if (status == ATTN_OK && w->found[0].score < w->view->threshold)
         status = attn__fail(
             w->d->context, ATTN_ERROR_ARGUMENT,
-            "no box has a score of %g or more; the best box, \"%.60s\", has %.3f; lower --threshold to show it",
+            "no box has a score of %g or more; the best box, \"%.60s\", has %.3f; a lower threshold shows it",
             w->view->threshold, w->d->classes.names[w->found[0].label], w->found[0].score);
     if (status != ATTN_OK)
         return status;
@@ -221,7 +221,7 @@ attn_status attn_detector_render_attention(attn_detector *d, const attn_image *i
     if (!w)
         return ATTN_ERROR_MEMORY;
     w->d = d;
-    w->view = view;
+    w->view = view ? view : &(attn_detector_view){0};
     attn_status status = attn__attention_begin(&w->attention, d->context);
     if (status == ATTN_OK)
         status = draw(w, image, format, picture);

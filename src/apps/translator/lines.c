@@ -106,6 +106,16 @@ static attn_status encode(const attn_translator *t, const char *text, bool numbe
     return s->ids ? attn_vocab_encode(t->source, text, &encoding, s->ids, room, &s->n, NULL) : ATTN_ERROR_MEMORY;
 }
 
+/* Puts the number of the sentence's line before the message of malformed text. */
+static attn_status at_line(const attn_translator *t, const attn__sentence *s, const char *what, attn_status status)
+{
+    if (status != ATTN_ERROR_FORMAT)
+        return status;
+    attn__error cause = *attn__call_error(t->context);
+    attn__call_forget(t->context);
+    return attn__fail(t->context, status, "line %lld: %s%s", (long long)s->line + 1, what, cause.text);
+}
+
 typedef struct beginning {
     const attn_translator *t;
     attn__sentence *sentence;
@@ -146,7 +156,7 @@ static attn_status begin_with(const attn_translator *t, const char *prefix, int6
     if (status == ATTN_OK)
         status = s->prefix ? attn__vocab_split(t->target, text, take_forced, &b) : ATTN_ERROR_MEMORY;
     attn__free(t->context, text);
-    return status != ATTN_OK ? status : b.status;
+    return status != ATTN_OK ? at_line(t, s, "the given beginning of the translation: ", status) : b.status;
 }
 
 attn_status attn__sentence_prepare(const attn_translator *t, const char *line, const attn_translator_options *options,
@@ -157,6 +167,7 @@ attn_status attn__sentence_prepare(const attn_translator *t, const char *line, c
     attn_status status = result->unknown_words ? attn__normalized(t, line, &text) : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK)
         status = encode(t, text, options->alignments, s, result);
+    status = at_line(t, s, "", status);
     attn__free(t->context, text);
     const char *prefix = options->prefixes ? options->prefixes[s->line] : NULL;
     if (status == ATTN_OK && prefix && prefix[0])

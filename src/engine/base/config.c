@@ -15,7 +15,7 @@ typedef struct entry {
 
 struct attn_config {
     attn_context *context;
-    entry *entries;
+    entry **entries; /* each in its own memory, so that attn_config_get's pointers stay valid when keys are added */
     int64_t n;
     attn__words keys; /* word i is the key of entry i */
 };
@@ -150,8 +150,9 @@ void attn_config_destroy(attn_config *config)
     if (!config)
         return;
     for (int64_t i = 0; i < config->n; i++) {
-        attn__free(config->context, config->entries[i].key);
-        free_value(config->context, &config->entries[i].value);
+        attn__free(config->context, config->entries[i]->key);
+        free_value(config->context, &config->entries[i]->value);
+        attn__free(config->context, config->entries[i]);
     }
     attn__free(config->context, config->entries);
     attn__words_destroy(&config->keys);
@@ -161,12 +162,12 @@ void attn_config_destroy(attn_config *config)
 static entry *find(const attn_config *config, const char *key)
 {
     int32_t i = attn__words_find(&config->keys, key, strlen(key));
-    return i < 0 ? NULL : &config->entries[i];
+    return i < 0 ? NULL : config->entries[i];
 }
 
 static bool has_room(attn_config *config)
 {
-    entry *entries = attn__grow(config->context, config->entries, config->n, sizeof *entries);
+    entry **entries = attn__grow(config->context, config->entries, config->n, sizeof *entries);
     config->entries = entries ? entries : config->entries;
     return entries != NULL;
 }
@@ -192,14 +193,17 @@ attn_status attn_config_set(attn_config *config, const char *key, const attn_con
         old->value = copy;
         return ATTN_OK;
     }
-    char *name = has_room(config) ? attn__strdup(config->context, key) : NULL;
+    entry *fresh = has_room(config) ? attn__alloc(config->context, sizeof *fresh) : NULL;
+    char *name = fresh ? attn__strdup(config->context, key) : NULL;
     attn_status status = name ? attn__words_count(&config->keys, name, strlen(name), 1) : ATTN_ERROR_MEMORY;
     if (status != ATTN_OK) {
         attn__free(config->context, name);
+        attn__free(config->context, fresh);
         free_value(config->context, &copy);
         return status;
     }
-    config->entries[config->n++] = (entry){name, copy};
+    *fresh = (entry){name, copy};
+    config->entries[config->n++] = fresh;
     return ATTN_OK;
 }
 
@@ -232,7 +236,7 @@ int64_t attn_config_size(const attn_config *config)
 
 const char *attn_config_key(const attn_config *config, int64_t i)
 {
-    return i >= 0 && i < config->n ? config->entries[i].key : NULL;
+    return i >= 0 && i < config->n ? config->entries[i]->key : NULL;
 }
 
 const attn_config_value *attn_config_get(const attn_config *config, const char *key)

@@ -104,6 +104,13 @@ static attn_status write_pnm(attn_context *context, const attn_image *image, con
 attn_status attn_image_write(attn_context *context, const attn_image *image, const char *path)
 {
     ATTN__CALL(context);
+    if (image->channels != 1 && image->channels != 3)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: the image has %d channels; expected 1 or 3", path,
+                          image->channels);
+    if (image->width < 1 || image->height < 1)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "%s: the image has %lld x %lld pixels; each side must be at least 1", path,
+                          (long long)image->width, (long long)image->height);
     const char *ending = attn__path_extension(path);
     bool pgm = strcasecmp(ending, ".pgm") == 0, ppm = strcasecmp(ending, ".ppm") == 0;
     if (pgm || ppm || strcasecmp(ending, ".pnm") == 0) {
