@@ -42,7 +42,7 @@ if(ATTN_SHARED)
 endif()
 attn_install(attn_engine attn-engine engine)
 attn_package(attn-engine SameMajorVersion) # as its soname
-install(FILES include/attn/attn.h include/attn/config.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/attn COMPONENT development)
+install(FILES include/attn/attn.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/attn COMPONENT development)
 
 if(PROJECT_IS_TOP_LEVEL) # removes what the last installation from this build has put in its place
   add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -DMANIFESTS=${CMAKE_BINARY_DIR} -P ${PROJECT_SOURCE_DIR}/cmake/uninstall.cmake)

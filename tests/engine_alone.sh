@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # labels: no-isa no-asan no-tsan
-# The engine builds with a plain compiler call, no configuration and nothing but libc, libm and threads, for C and C++
-# callers.
+# The engine builds with a plain compiler call, no configuration and nothing but libc, libm and threads, from the files that
+# docs/engine.md says to copy alone, for C and C++ callers.
 set -eu
 cd "$(dirname "$0")/.."
 dir=$(mktemp -d)
@@ -34,6 +34,16 @@ grep -qF "\`cc -O2 $line\`" README.md || { echo "README.md and docs/engine.md co
 # If the build was configured with a compiler launcher, such as ccache, the same files are compiled with the same flags by a call
 # for each, which the launcher can answer.
 launcher=$(sed -n 's/^CMAKE_C_COMPILER_LAUNCHER:[A-Z]*=//p' "${ATTN_BUILD:-build}/CMakeCache.txt" 2>/dev/null || true)
+# The files are the documents' own, too.
+copied=$(sed -n '/^To embed the engine, copy /,/into your project/p' docs/engine.md | tr '\n' ' ' | sed 's/ into your project.*//' |
+    grep -oE '`[^`]+`' | tr -d '`')
+[ "$copied" ] || { echo "docs/engine.md does not say which files are the engine"; exit 1; }
+root=$PWD
+for path in $copied; do
+    mkdir -p "$dir/embedded/$(dirname "$path")"
+    cp -r "$path" "$dir/embedded/$path"
+done
+cd "$dir/embedded"
 flags=
 if [ "$launcher" ]; then
     for word in $line; do
@@ -47,6 +57,7 @@ else
     cc -O0 $line "$dir/user.c" -lm -o "$dir/user"
 fi
 "$dir/user"
+cd "$root"
 if command -v c++ >/dev/null; then
     for header in include/attn/*.h; do
         echo "#include \"attn/$(basename "$header")\"" | c++ -x c++ -Iinclude -Wall -Werror -fsyntax-only -
