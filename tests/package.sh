@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 # labels: no-isa no-tsan
 # The Debian packages, unpacked into an empty root: the command runs from there, its man pages and completions are
-# where Debian looks for them, a program builds against headers and library and runs, and where MPI is there two processes
-# train together.
+# where Debian looks for them, the links of its documents hold, a program builds against headers and library and runs, and
+# where MPI is there two processes train together.
 set -eu
 cd "$(dirname "$0")/.."
 : "${ATTN_BUILD:?the build directory}"
@@ -23,6 +23,9 @@ packages="attn libattn1.0 libattn-engine1 libattn-dev"
 for package in $packages; do
     set -- "$dir"/out/${package}_*.deb
     dpkg-deb -x "$1" "$dir/root"
+    if [ $package = attn ]; then # alone, as it may be installed
+        sh tests/support/dead_links.sh "$dir/root/usr/share/doc/attn" || bad "package attn has links to files that it does not have"
+    fi
     mkdir "$dir/control"
     dpkg-deb -e "$1" "$dir/control"
     grep -q "^Package: $package$" "$dir/control/control" || bad "$1 is not package $package"
