@@ -33,6 +33,10 @@ untracked | cmp -s - "$dir/before" || { echo "building the wheel leaves files:";
 mkdir "$dir/site"
 "$python" -m zipfile -e "$dir"/dist/attn-*.whl "$dir/site"
 [ -s "$dir/dist/attn-$("$ATTN_BUILD/attn" version | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p').tar.gz" ] || { ls "$dir/dist"; echo "no source archive"; exit 1; }
+# The source archive has what its documents link, such as pictures.
+mkdir "$dir/sources"
+tar -xzf "$dir"/dist/attn-*.tar.gz -C "$dir/sources" --strip-components=1
+sh tests/support/dead_links.sh "$dir/sources"
 for notice in LICENSE data/LICENSE cmake/copyright; do
     [ -s "$(echo "$dir"/site/attn-*.dist-info)/licenses/$notice" ] || { echo "the wheel has no $notice"; exit 1; }
 done
