@@ -7,11 +7,17 @@
 set -eu
 cd "$(dirname "$0")/.."
 : "${ATTN_BUILD:?the build directory}"
+bad() { echo "$1"; exit 1; }
+# These files repeat the version of attn.h.
+version=$(sed -n 's/^#define ATTN_VERSION_[A-Z]* //p' include/attn/attn.h | paste -sd.)
+grep -qF "\"version\": \"$version\"" packaging/vcpkg/attn-engine/vcpkg.json || bad "packaging/vcpkg/attn-engine/vcpkg.json is not of version $version"
+head -1 packaging/debian/changelog | grep -qF "attn ($version-" || bad "packaging/debian/changelog does not begin with version $version"
+[ -f "packaging/debian/libattn${version%.*}.symbols" ] || bad "packaging/debian has no package libattn${version%.*}, whose name has the version of the soname"
+[ -f "packaging/debian/libattn-engine${version%%.*}.symbols" ] || bad "packaging/debian has no package libattn-engine${version%%.*}"
 command -v dpkg-deb >/dev/null || { echo "not tried: no dpkg-deb here"; exit 77; }
 [ -d "$ATTN_BUILD/share/man" ] || { echo "not tried: this build has no man pages (a sanitizer's, or for another machine)"; exit 77; }
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-bad() { echo "$1"; exit 1; }
 
 # CPack makes all of the build first, which other tests use at the same time; for Ninja it leaves that to the caller.
 SOURCE_DATE_EPOCH=1700000000 cpack --config "$ATTN_BUILD/CPackConfig.cmake" -G DEB -B "$dir/out" \
