@@ -7,7 +7,7 @@
 #   make tsan   the tests under the thread sanitizer             make docs    run every command of the documents
 #   make test-isa   with each instruction set                    make test-amx   with AMX emulated, where it is not there
 #   make test-parity   against PyTorch (installs it in build/venv)
-#   make install PREFIX=/usr/local (make uninstall)                            make package  .deb and .tar.gz in build/packages
+#   make install PREFIX=/usr/local (make uninstall)              make package  .deb and .tar.gz in build/packages
 #   make api    the reference of the C interface, in build/api   make wheel    the Python package, in build/packages
 #   make wheels  Python packages for every Linux, x86-64 and aarch64
 #   make test-arm   the tests on arm64, by qemu (root and debootstrap); make packages: .deb and wheels on bare Debian systems
@@ -121,6 +121,10 @@ install: all
 uninstall:
 	cmake --build $(BUILD) --target uninstall
 
+# Every way to build a program on attn, which compiles the library several times; `pip` fetches from the network.
+check-install: build/.deps
+	sh scripts/check-install
+
 package: all
 	cd $(BUILD) && cpack
 
@@ -145,4 +149,4 @@ api:
 clean:
 	rm -rf build build-asan build-tsan build-debug out
 
-.PHONY: all run test test-isa test-amx asan tsan test-parity bench figures lint fuzz docs install uninstall package wheel wheels test-arm packages api clean
+.PHONY: all run test test-isa test-amx asan tsan test-parity bench figures lint fuzz docs install uninstall check-install package wheel wheels test-arm packages api clean

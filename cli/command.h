@@ -10,7 +10,7 @@
 
 #include "io/directory.h"
 #include "io/json_writer.h"
-#include "base/nearest.h"
+#include "config/nearest.h"
 #include "attn/io.h"
 #include "attn/translate.h"
 

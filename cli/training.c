@@ -6,7 +6,7 @@
 
 #include "dist/join.h"
 #include "base/context.h"
-#include "base/keys.h"
+#include "config/keys.h"
 
 #include <signal.h>
 #include <string.h>

@@ -42,7 +42,7 @@ if(ATTN_SHARED)
 endif()
 attn_install(attn_engine attn-engine engine)
 attn_package(attn-engine SameMajorVersion) # as its soname
-install(FILES include/attn/attn.h include/attn/config.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/attn COMPONENT development)
+install(FILES include/attn/attn.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/attn COMPONENT development)
 
 if(PROJECT_IS_TOP_LEVEL) # removes what the last installation from this build has put in its place
   add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -DMANIFESTS=${CMAKE_BINARY_DIR} -P ${PROJECT_SOURCE_DIR}/cmake/uninstall.cmake)
@@ -105,7 +105,8 @@ if(TARGET attn_mpi) # loaded where a training runs under mpirun; apart, so that 
   install(TARGETS attn_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/attn COMPONENT mpi)
 endif()
 
-# The documents lie to each other as in the sources, so that their links hold; `include` there is a link to the headers.
+# The documents lie to each other as in the sources, so that their links hold. The headers are among them, because the
+# package of the command has no others.
 if(TARGET attn)
   install(TARGETS attn RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT command)
   install(TARGETS attn-bench RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT development)
@@ -116,9 +117,7 @@ if(TARGET attn)
   install(DIRECTORY data/names DESTINATION ${CMAKE_INSTALL_DOCDIR}/data COMPONENT command)
   install(DIRECTORY examples ${doc} FILES_MATCHING PATTERN "*.[ch]" PATTERN "*.py")
   install(DIRECTORY python/examples DESTINATION ${CMAKE_INSTALL_DOCDIR}/python COMPONENT command FILES_MATCHING PATTERN "*.py")
-  file(RELATIVE_PATH headers ${CMAKE_INSTALL_FULL_DOCDIR} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
-  file(CREATE_LINK ${headers} ${CMAKE_CURRENT_BINARY_DIR}/include SYMBOLIC)
-  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/include DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
+  install(DIRECTORY include/attn DESTINATION ${CMAKE_INSTALL_DOCDIR}/include COMPONENT command FILES_MATCHING PATTERN "*.h")
 endif()
 
 # Man pages and completions are asked of the command, which therefore must run on the machine that builds.

@@ -89,12 +89,7 @@ needed=$(readelf -d "$lib/libattn-engine.so" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1
 
 # Every link of the installed documents leads to a file.
 doc=$(dirname "$(find "$dir/usr" -name README.md -path '*doc/attn/README.md')")
-find "$doc" -name '*.md' | while read -r page; do
-    grep -oE '\]\([^)#]+' "$page" | sed 's/](//' | grep -vE '^(https?:|mailto:)' | while read -r link; do
-        [ -e "$(dirname "$page")/$link" ] || echo "${page#"$doc"/} links $link, which is not installed"
-    done
-done > "$dir/dead"
-[ ! -s "$dir/dead" ] || { cat "$dir/dead"; exit 1; }
+sh tests/support/dead_links.sh "$doc"
 
 cmake -DMANIFESTS="$dir/manifests" -P cmake/uninstall.cmake
 left=$(find "$dir/usr" ! -type d)

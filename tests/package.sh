@@ -2,16 +2,22 @@
 # SPDX-License-Identifier: MIT
 # labels: no-isa no-tsan
 # The Debian packages, unpacked into an empty root: the command runs from there, its man pages and completions are
-# where Debian looks for them, a program builds against headers and library and runs, and where MPI is there two processes
-# train together.
+# where Debian looks for them, the links of its documents hold, a program builds against headers and library and runs, and
+# where MPI is there two processes train together.
 set -eu
 cd "$(dirname "$0")/.."
 : "${ATTN_BUILD:?the build directory}"
+bad() { echo "$1"; exit 1; }
+# These files repeat the version of attn.h.
+version=$(sed -n 's/^#define ATTN_VERSION_[A-Z]* //p' include/attn/attn.h | paste -sd.)
+grep -qF "\"version\": \"$version\"" packaging/vcpkg/attn-engine/vcpkg.json || bad "packaging/vcpkg/attn-engine/vcpkg.json is not of version $version"
+head -1 packaging/debian/changelog | grep -qF "attn ($version-" || bad "packaging/debian/changelog does not begin with version $version"
+[ -f "packaging/debian/libattn${version%.*}.symbols" ] || bad "packaging/debian has no package libattn${version%.*}, whose name has the version of the soname"
+[ -f "packaging/debian/libattn-engine${version%%.*}.symbols" ] || bad "packaging/debian has no package libattn-engine${version%%.*}"
 command -v dpkg-deb >/dev/null || { echo "not tried: no dpkg-deb here"; exit 77; }
 [ -d "$ATTN_BUILD/share/man" ] || { echo "not tried: this build has no man pages (a sanitizer's, or for another machine)"; exit 77; }
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-bad() { echo "$1"; exit 1; }
 
 # CPack makes all of the build first, which other tests use at the same time; for Ninja it leaves that to the caller.
 SOURCE_DATE_EPOCH=1700000000 cpack --config "$ATTN_BUILD/CPackConfig.cmake" -G DEB -B "$dir/out" \
@@ -23,6 +29,9 @@ packages="attn libattn1.0 libattn-engine1 libattn-dev"
 for package in $packages; do
     set -- "$dir"/out/${package}_*.deb
     dpkg-deb -x "$1" "$dir/root"
+    if [ $package = attn ]; then # alone, as it may be installed
+        sh tests/support/dead_links.sh "$dir/root/usr/share/doc/attn" || bad "package attn has links to files that it does not have"
+    fi
     mkdir "$dir/control"
     dpkg-deb -e "$1" "$dir/control"
     grep -q "^Package: $package$" "$dir/control/control" || bad "$1 is not package $package"

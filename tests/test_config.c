@@ -7,7 +7,7 @@
 #include "support/faults.h"
 
 #include "attn/config.h"
-#include "base/keys.h"
+#include "config/keys.h"
 
 #include <stdio.h>
 #include <string.h>

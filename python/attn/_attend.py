@@ -202,6 +202,12 @@ def _steps(x: Array) -> tuple[int, ...]:
     return tuple(0 if n == 1 else stride // x.itemsize for n, stride in zip(x.shape, x.strides))
 
 
+def _int32(x: Array, most: int) -> Array:
+    """Integers of any type; those below -1 or above `most` become -1 or `most`. NumPy 2.0 refuses a bound that is a Python
+    integer outside of the array's type."""
+    return np.clip(x, np.int64(-1), np.int64(most)).astype(np.int32)
+
+
 def _is_real(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) or getattr(value, "shape", None) == ()
 
@@ -328,7 +334,7 @@ class _Call:
         if array.dtype.kind not in "iu" or array.shape not in ((self.batch,), (self.batch, self.queries)):
             raise ShapeError(f"key_lengths is {array.dtype} {array.shape}; expected integers [B] = [{self.batch}] or [B,Tq] = "
                              f"[{self.batch},{self.queries}]")
-        array = np.clip(array, -1, min(self.keys, 2**31 - 1)).astype(np.int32)
+        array = _int32(array, min(self.keys, 2**31 - 1))
         steps = _steps(array)
         self._place("lens", [steps[0], 0, 0, steps[1] if array.ndim == 2 else 0, 0, 0, 0])
         self._point("lens", array)
@@ -493,7 +499,7 @@ class _Call:
             raise ShapeError(f"the index of relative_bias is {rows.dtype} {rows.shape}; expected integers [{distances}] by "
                              f"distance or [{self.queries},{self.keys}]")
         by_distance = rows.ndim == 1
-        rows = np.ascontiguousarray(np.clip(rows, -1, 2**31 - 1).astype(np.int32))  # invalid entries stay so
+        rows = np.ascontiguousarray(_int32(rows, 2**31 - 1))  # invalid entries stay so
         self.place_heads("bias", 1)
         self.problem.dims[3].bias, self.problem.dims[4].bias = (-1, 1) if by_distance else (self.keys, 1)
         self.problem.bias_index = c.BiasIndex(len(self.table), self.heads)

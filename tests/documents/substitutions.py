@@ -72,7 +72,7 @@ RULES = [
 NOT_RUN = [
     (r"make install", "tests/install.sh installs into a directory of its own and builds on it"),
     (r"make package", "tests/package.sh makes the packages, unpacks and uses them"),
-    (r"make wheel", "tests/python.sh makes the wheel, installs and uses it"),
+    (r"make wheel", "tests/wheel.sh makes the wheel, installs and uses it"),
     (r"make( |$)", "the build itself, which came before; tests/docs.sh checks that the targets exist"),
     (r"sh scripts/install-deps", "installs packages; .ci/run begins with it"),
     (r"scripts/install-parity", "installs PyTorch; make test-parity and bench/peers are for a machine that has it"),

@@ -499,6 +499,13 @@ E __m512i emu512_alignr_epi32(__m512i a, __m512i b, const int n)
         r.U32[i] = i + n < 16 ? y.U32[i + n] : x.U32[i + n - 16];
     return r.i;
 }
+E __m512 emu512_shuffle_ps(__m512 a, __m512 b, const int how)
+{
+    emu512 x = {.f = a}, y = {.f = b}, r;
+    for (int i = 0; i < 16; i++)
+        r.U32[i] = (i % 4 < 2 ? x : y).U32[i / 4 * 4 + (how >> i % 4 * 2 & 3)];
+    return r.f;
+}
 E __m512 emu512_shuffle_f32x4(__m512 a, __m512 b, const int how)
 {
     emu512 x = {.f = a}, y = {.f = b}, r;

@@ -10,7 +10,7 @@
 #include "apps/checkpoint/model_config.h"
 #include "apps/checkpoint/vit_config.h"
 #include "base/context.h"
-#include "base/keys.h"
+#include "config/keys.h"
 #include "io/tensors/adapter.h"
 #include "io/file.h"
 #include "io/directory.h"

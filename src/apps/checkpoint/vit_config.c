@@ -4,7 +4,7 @@
 #include "apps/checkpoint/plain_settings.h"
 #include "attn/io.h"
 #include "base/context.h"
-#include "base/keys.h"
+#include "config/keys.h"
 #include "io/file.h"
 #include "io/directory.h"
 

@@ -4,7 +4,7 @@
 
 #include "attn/io.h"
 #include "base/context.h"
-#include "base/keys.h"
+#include "config/keys.h"
 #include "io/images/image.h"
 #include "io/tensors/weights.h"
 #include "io/directory.h"

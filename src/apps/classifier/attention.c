@@ -6,7 +6,7 @@
 #include "apps/classifier/classifier.h"
 
 #include "base/context.h"
-#include "base/keys.h"
+#include "config/keys.h"
 
 #include <math.h>
 #include <string.h>

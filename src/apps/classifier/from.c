@@ -9,7 +9,7 @@
 #include "apps/checkpoint/vit.h"
 #include "apps/checkpoint/warm_start.h"
 #include "base/context.h"
-#include "base/keys.h"
+#include "config/keys.h"
 #include "io/names/names.h"
 #include "models/kind.h"
 

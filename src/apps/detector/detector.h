@@ -12,7 +12,7 @@
 #include "attn/models.h"
 #include "attn/plot.h"
 #include "attn/trainer.h"
-#include "base/keys.h"
+#include "config/keys.h"
 #include "data/boxes.h"
 
 /* How pictures are prepared. They are resized. Then each channel becomes (value / 255 - mean) / std. */

@@ -21,7 +21,7 @@
 #include "attn/train.h"
 #include "attn/trainer.h"
 #include "base/cpu.h"
-#include "base/keys.h"
+#include "config/keys.h"
 #include "tensor/tape_state.h"
 #include "train/loop.h"
 

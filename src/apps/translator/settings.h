@@ -4,7 +4,7 @@
 #define ATTN_APPS_SETTINGS_H
 
 #include "attn/trainer.h"
-#include "base/keys.h"
+#include "config/keys.h"
 #include "data/sentences.h"
 
 extern const attn__keys attn__translator_keys;

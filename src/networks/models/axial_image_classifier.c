@@ -5,7 +5,7 @@
  * the blocks are reversible, the memory of a training step does not depend on the depth. The parameters of the blocks
  * have the same names with and without the classifier, so weights can be exchanged between both. */
 #include "base/context.h"
-#include "base/keys.h"
+#include "config/keys.h"
 #include "models/axial_image.h"
 #include "models/vision_parts.h"
 #include "nn/named.h"

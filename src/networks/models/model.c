@@ -5,9 +5,9 @@
 
 #include "base/context.h"
 #include "base/integers.h"
-#include "base/keys.h"
+#include "config/keys.h"
+#include "config/nearest.h"
 #include "tensor/packed_weights.h"
-#include "base/nearest.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
  */
 #include "models/kind.h"
 
-#include "base/keys.h"
+#include "config/keys.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #include "models/resnet_parts.h"
 
 #include "base/context.h"
-#include "base/keys.h"
+#include "config/keys.h"
 #include "nn/named.h"
 #include "tensor/tape_state.h"
 

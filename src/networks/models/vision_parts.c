@@ -5,7 +5,7 @@
 #include "models/vision_parts.h"
 
 #include "base/context.h"
-#include "base/keys.h"
+#include "config/keys.h"
 #include "tensor/tape_state.h"
 
 #include <stdio.h>

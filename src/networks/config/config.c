@@ -4,7 +4,7 @@
 
 #include "base/context.h"
 #include "base/words.h"
-#include "base/keys.h"
+#include "config/keys.h"
 
 #include <string.h>
 

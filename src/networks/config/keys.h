@@ -2,8 +2,8 @@
  *
  * keys.h - checks settings against a table of the allowed settings, and fills in the defaults. Settings of
  * architectures, trainings and files are all checked here, so that they have the same error messages. */
-#ifndef ATTN_BASE_KEYS_H
-#define ATTN_BASE_KEYS_H
+#ifndef ATTN_CONFIG_KEYS_H
+#define ATTN_CONFIG_KEYS_H
 
 #include "attn/config.h"
 

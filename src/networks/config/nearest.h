@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef ATTN_BASE_NEAREST_H
-#define ATTN_BASE_NEAREST_H
+#ifndef ATTN_CONFIG_NEAREST_H
+#define ATTN_CONFIG_NEAREST_H
 
 #include <stdbool.h>
 

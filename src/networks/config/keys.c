@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-#include "base/keys.h"
+#include "config/keys.h"
 
 #include "base/context.h"
 #include "base/real.h"
-#include "base/nearest.h"
+#include "config/nearest.h"
 
 #include <stdio.h>
 #include <stdlib.h>

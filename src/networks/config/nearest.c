@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "attn/config.h"
-#include "base/nearest.h"
+#include "config/nearest.h"
 
 #include <stdio.h>
 #include <string.h>
