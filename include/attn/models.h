@@ -224,9 +224,9 @@ typedef struct attn_beam_search_options {
     const attn_token_sequence *banned_sequences;
     int64_t nbanned_sequences;
     /* Patience (Kasai et al. 2022, arXiv:2204.05424). The search of a sentence ends when beam * patience hypotheses,
-     * rounded and at least 1, have finished, whatever `rule` and `stopping` say, or earlier if no open hypothesis can
-     * become one of the results. It must be finite and not negative, and beam * patience at least nbest. Without a beam
-     * it has no effect. 0, 1: the search ends as `rule` and `stopping` say. */
+     * rounded and at least 1, have finished, or earlier if no open hypothesis can become one of the results. It must be
+     * finite and not negative, and beam * patience at least nbest. Without a beam it has no effect. 0, 1: `rule` and
+     * `stopping` decide when the search ends. */
     double patience;
     int64_t reserved[1];
 } attn_beam_search_options;

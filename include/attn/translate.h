@@ -87,14 +87,14 @@ typedef struct attn_translator_options {
      * "la porte", which is normalized and divided like a translation of the training. A text with words that the
      * vocabulary does not have suppresses nothing, because no translation can contain it. With a vocabulary of pieces,
      * the same letters may still occur as other pieces, and a word that only begins with the last piece is suppressed
-     * too. With `sequences_are_tokens`, each sequence consists of tokens of the target vocabulary with spaces between, as in
-     * `tokens` of a translation. A forced prefix may contain the sequences. NULL: nothing is suppressed. */
+     * too. With `sequences_are_tokens`, each sequence consists of tokens of the target vocabulary with spaces between,
+     * as in `tokens` of a translation. A forced prefix may contain the sequences. NULL: nothing is suppressed. */
     const char *const *suppressed_sequences;
     /* maximum number of tokens of a line that the model reads, including the end. A longer line is cut, and `truncated`
      * is set. 0, or more than the model supports: the number that the model supports */
     int64_t max_input;
     /* When the search of a line ends: after beam * patience finished hypotheses, as in attn_beam_search_options.
-     * 0, 1: as the model's own settings say. */
+     * 0, 1: the model's own settings decide. */
     double patience;
     int64_t reserved[1];
 } attn_translator_options;
@@ -122,12 +122,12 @@ typedef struct attn_translation {
 /* Translates n lines. `results` has room for n * nbest translations and is freed by attn_translations_free with that
  * number. The translations of line i start at results[i * nbest], with the best one first. The first one also describes
  * the line (words, unknown, unknown_words, truncated). If there are fewer than nbest translations, the `text` of the
- * remaining results is NULL. ATTN_ERROR_FORMAT: a line is not UTF-8, and the error has its number. ATTN_ERROR_ARGUMENT:
- * nbest is above the beam, or above the number of hypotheses with which `patience` ends the search; mbr is set without a
- * beam; a suppressed sequence has no tokens, or a token that the vocabulary does not have; all tokens that could follow
- * are suppressed; or a prefix is too long or has a word that the vocabulary does not have. The error has the number of
- * the sequence, line or prefix, which counts from 1. ATTN_ERROR_UNSUPPORTED: alignments are requested, and the model's
- * decoder does not attend to the source. */
+ * remaining results is NULL. ATTN_ERROR_FORMAT: a line is not UTF-8, and the error has its number.
+ * ATTN_ERROR_ARGUMENT: nbest is above the beam, or above the number of hypotheses with which `patience` ends the
+ * search; mbr is set without a beam; a suppressed sequence has no tokens, or a token that the vocabulary does not
+ * have; all tokens that could follow are suppressed; or a prefix is too long or has a word that the vocabulary does
+ * not have. The error has the number of the sequence, line or prefix, which counts from 1. ATTN_ERROR_UNSUPPORTED:
+ * alignments are requested, and the model's decoder does not attend to the source. */
 ATTN_API attn_status attn_translator_translate(attn_translator *translator, const char *const *lines, int64_t n,
                                                const attn_translator_options *options, attn_translation *results);
 ATTN_API void attn_translations_free(attn_context *context, attn_translation *results, int64_t n);
