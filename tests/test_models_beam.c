@@ -1028,7 +1028,7 @@ static void wrong_patience_is_refused(void **state)
     } cases[] = {{-1, "the patience of the beam cannot be -1"},
                  {NAN, "the patience of the beam cannot be nan"},
                  {INFINITY, "the patience of the beam cannot be inf"},
-                 {0.5, "3 hypotheses are requested, but with the patience 0.5 a beam of 4 ends when 2 have finished"}};
+                 {0.5, "3 hypotheses are requested, but with the patience 0.5 a beam of 4 finishes only 2"}};
     attn_context *context = *state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         attn__beam beam;

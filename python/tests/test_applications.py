@@ -181,7 +181,7 @@ class Translators(Folder):
                                ({"no_repeat_ngram_size": -1}, "do not repeat cannot be -1"),
                                ({"max_input_length": -1}, "tokens of a line cannot be -1"),
                                ({"patience": float("nan"), "beam_size": 2}, "patience of the beam cannot be nan"),
-                               ({"patience": 0.5, "beam_size": 4, "num_hypotheses": 3}, "a beam of 4 ends when 2 have finished"),
+                               ({"patience": 0.5, "beam_size": 4, "num_hypotheses": 3}, "a beam of 4 finishes only 2"),
                                ({"suppress_sequences": "le la"}, "must be a list of texts or of lists of tokens, not 'le la'"),
                                ({"suppress_sequences": ["le", 3]}, "must be a list of texts"), ({"suppress_sequences": 3}, "not 3"),
                                ({"suppress_sequences": ["le", ["la"]]}, "texts and lists of tokens; expected one of the two"),

@@ -93,8 +93,7 @@ static attn_status set_patience(attn__beam *beam)
         beam->enough = most < 1 ? 1 : most < 1e15 ? (int64_t)round(most) : (int64_t)1e15;
     if (beam->enough < beam->wanted)
         return attn__fail(beam->context, ATTN_ERROR_ARGUMENT,
-                          "%lld hypotheses are requested, but with the patience %g a beam of %lld ends when %lld have "
-                          "finished",
+                          "%lld hypotheses are requested, but with the patience %g a beam of %lld finishes only %lld",
                           (long long)beam->wanted, patience, (long long)beam->width, (long long)beam->enough);
     return ATTN_OK;
 }
