@@ -198,6 +198,105 @@ static void searches_obey_their_settings(void **state)
     }
 }
 
+/* A text, its tokens, and the ids in the model's file suppress the same sequence. */
+static void sequences_are_suppressed(void **state)
+{
+    static const struct {
+        const char *text, *tokens, *ids, *said;
+    } cases[] = {{"b b", M "b " M "b", "[4, 4]", M "b " M "a " M "b"},
+                 {" b ", M "b", "[4]", M "a " M "a " M "a"},
+                 {"b b b", M "b " M "b " M "b", "[4, 4, 4]", M "b " M "b " M "a"},
+                 {"a b", M "a " M "b", "[3, 4]", M "b " M "b " M "b"},
+                 {"b zz b", "<unk> " M "b", "[1, 4]", M "b " M "b " M "b"}};
+    fixture *f = *state;
+    const char *line = "a b";
+    put_biases(f, (const float[V]){0.75F, -9, -9, 1, 2, 9});
+    for (size_t i = 0; i < 3 * sizeof cases / sizeof *cases; i++) {
+        const size_t at = i / 3, way = i % 3;
+        const char *const given[] = {"a a a", way == 1 ? cases[at].tokens : cases[at].text, NULL};
+        attn_translator_options options = {.suppressed_sequences = way == 1 ? given + 1 : given,
+                                           .sequences_are_tokens = way == 1};
+        char text[128];
+        attn_translator *t;
+        attn_translation said;
+        int n =
+            snprintf(text, sizeof text, "{\"bad_words_ids\": [[5], %s], \"forced_eos_token_id\": 0, \"max_length\": 5}",
+                     way == 2 ? cases[at].ids : "[0]");
+        put(f, "generation_config.json", text, (size_t)n);
+        assert_int_equal(attn_translator_load(&t, f->c, f->directory, NULL), ATTN_OK);
+        assert_int_equal(attn_translator_translate(t, &line, 1, way == 2 ? NULL : &options, &said), ATTN_OK);
+        /* the first way also suppresses "a a a", of which the second case is made */
+        assert_string_equal(said.tokens, way == 0 && at == 1 ? M "a " M "a" : cases[at].said);
+        attn_translations_free(f->c, &said, 1);
+        attn_translator_destroy(t);
+    }
+}
+
+static void wrong_sequences_are_refused(void **state)
+{
+    static const struct {
+        const char *given;
+        bool tokens;
+        const char *why;
+    } cases[] = {{" ", false, "suppressed sequence 2 has no tokens"},
+                 {"", true, "suppressed sequence 2 has no tokens"},
+                 {M "b b", true, "suppressed sequence 2: \"b\" is not a token of the target vocabulary"}};
+    fixture *f = *state;
+    attn_translator *t;
+    attn_translation said;
+    const char *line = "a b";
+    put_weights(f);
+    assert_int_equal(attn_translator_load(&t, f->c, f->directory, NULL), ATTN_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *const given[] = {M "a", cases[i].given, NULL};
+        attn_translator_options options = {.suppressed_sequences = given, .sequences_are_tokens = cases[i].tokens};
+        assert_refused(f->c, attn_translator_translate(t, &line, 1, &options, &said), ATTN_ERROR_ARGUMENT,
+                       cases[i].why);
+    }
+    attn_translator_destroy(t);
+}
+
+/* <unk> is the most likely token. */
+static void the_unknown_token_can_be_suppressed(void **state)
+{
+    fixture *f = *state;
+    attn_translator *t;
+    put_biases(f, (const float[V]){0, 5, 0, 0, 2, 9});
+    assert_int_equal(attn_translator_load(&t, f->c, f->directory, NULL), ATTN_OK);
+    for (int i = 0; i < 2; i++) {
+        attn_translation said;
+        const char *line = "a b";
+        attn_translator_options options = {.suppress_unk = i > 0};
+        assert_int_equal(attn_translator_translate(t, &line, 1, &options, &said), ATTN_OK);
+        assert_string_equal(said.tokens, i ? M "b " M "b " M "b" : "<unk> <unk> <unk>");
+        attn_translations_free(f->c, &said, 1);
+    }
+    attn_translator_destroy(t);
+}
+
+/* The model reads at most 8 tokens with the end. */
+static void lines_are_cut_at_the_given_maximum(void **state)
+{
+    static const struct {
+        int64_t most;
+        const char *line;
+        bool cut;
+    } cases[] = {{0, "a b a b a b a", false},  {0, "a b a b a b a b", true},  {4, "a b a", false}, {4, "a b a b", true},
+                 {99, "a b a b a b a", false}, {99, "a b a b a b a b", true}, {1, "a", true}};
+    fixture *f = *state;
+    attn_translator *t;
+    put_weights(f);
+    assert_int_equal(attn_translator_load(&t, f->c, f->directory, NULL), ATTN_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_translation said;
+        attn_translator_options options = {.max_input = cases[i].most};
+        assert_int_equal(attn_translator_translate(t, &cases[i].line, 1, &options, &said), ATTN_OK);
+        assert_true(said.truncated == cases[i].cut);
+        attn_translations_free(f->c, &said, 1);
+    }
+    attn_translator_destroy(t);
+}
+
 /* Adds a constant to all biases except that of <pad>. This changes the scores only if <pad> has a share of the
  * probability. */
 static void banned_tokens_have_a_share_or_none(void **state)
@@ -337,7 +436,9 @@ static void wrong_checkpoints_are_refused(void **state)
         {"{\"suppress_tokens\": \"a\"}", "\"suppress_tokens\" is not a list of tokens"},
         {"{\"bad_words_ids\": 3}", "\"bad_words_ids\" is not a list of lists"},
         {"{\"bad_words_ids\": [[4294967298]]}", "holds 4294967298, which is not a token's id"},
-        {"{\"bad_words_ids\": [[-1]]}", "holds -1, which is not a token's id"}};
+        {"{\"bad_words_ids\": [[-1]]}", "holds -1, which is not a token's id"},
+        {"{\"bad_words_ids\": [[3, -1]]}", "holds -1, which is not a token's id"},
+        {"{\"bad_words_ids\": [[3], []]}", "\"bad_words_ids.1\" is not a list of one token or more"}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         put(f, "generation_config.json", numbers[i][0], strlen(numbers[i][0]));
         check_refused(f, ATTN_ERROR_FORMAT, numbers[i][1]);
@@ -802,6 +903,10 @@ int main(void)
     const struct CMUnitTest tests[] = {TEST_PREPARED(banned_and_forced_tokens),
                                        TEST_PREPARED(one_file_describes_the_search),
                                        TEST_PREPARED(searches_obey_their_settings),
+                                       TEST_PREPARED(sequences_are_suppressed),
+                                       TEST_PREPARED(wrong_sequences_are_refused),
+                                       TEST_PREPARED(the_unknown_token_can_be_suppressed),
+                                       TEST_PREPARED(lines_are_cut_at_the_given_maximum),
                                        TEST_PREPARED(banned_tokens_have_a_share_or_none),
                                        TEST_PREPARED(generated_text_is_one_line_with_tidy_spaces),
                                        TEST_PREPARED(added_tokens_are_tokens),

@@ -94,6 +94,103 @@ static void wide_beam_matches_exhaustive_search(void **state)
     }
 }
 
+/* Reports whether the n tokens end with one of the sequences. */
+static bool ends_with_one(const int32_t *ids, int n, const attn_token_sequence *sequences, int count)
+{
+    for (int i = 0; i < count; i++) {
+        int64_t length = sequences[i].n;
+        if (length <= n && memcmp(ids + n - length, sequences[i].ids, (size_t)length * sizeof *ids) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Does the same as try_all for sentences that do not contain a sequence. ids[0] is BOS. */
+static void try_without(best *found, int32_t *ids, int n, double sum, const attn_token_sequence *banned, int count)
+{
+    for (int v = 0; v < V; v++) {
+        double more = sum + log_prob(ids[n - 1], v);
+        ids[n] = v;
+        if (ends_with_one(ids, n + 1, banned, count))
+            continue;
+        if (v != EOS && n < MOST - 1)
+            try_without(found, ids, n + 1, more, banned, count);
+        if (v == EOS && more > found->score) {
+            *found = (best){.score = more, .n = n - 1};
+            memcpy(found->ids, ids + 1, (size_t)(n - 1) * sizeof *ids);
+        }
+    }
+}
+
+static void banned_sequences_never_occur(void **state)
+{
+    enum { CASES = 6, MOST_SEQUENCES = 2 };
+    static const struct {
+        int32_t ids[MOST_SEQUENCES][3];
+        int64_t n[MOST_SEQUENCES];
+    } cases[CASES] = {
+        {{{2, EOS}}, {2}}, {{{3, 2}, {2, EOS}}, {2, 2}},     {{{BOS, 2}, {BOS, 3}}, {2, 2}}, {{{3}, {2, 3, 2}}, {1, 3}},
+        {{{EOS}}, {1}},    {{{BOS, 3, 2}, {2, EOS}}, {3, 2}}};
+    attn_context *context = *state;
+    for (int i = 0; i < CASES; i++) {
+        attn_token_sequence banned[MOST_SEQUENCES];
+        int count = cases[i].n[1] > 0 ? 2 : 1;
+        for (int j = 0; j < count; j++)
+            banned[j] = (attn_token_sequence){cases[i].ids[j], cases[i].n[j]};
+        best found = {.score = -INFINITY};
+        attn_hypothesis result[2], scored[2], unscored[2];
+        try_without(&found, (int32_t[MOST + 1]){BOS}, 1, 0, banned, count);
+        attn_beam_search_options options = {.bos = BOS,
+                                            .eos = EOS,
+                                            .max_len = MOST,
+                                            .beam = 300,
+                                            .banned_sequences = banned,
+                                            .nbanned_sequences = count};
+        search(context, &options, result);
+        assert_true(result[1].finished == isfinite(found.score));
+        if (result[1].finished) {
+            assert_int_equal(result[1].n, found.n);
+            assert_memory_equal(result[1].ids, found.ids, (size_t)found.n * sizeof *found.ids);
+            assert_true(fabs(result[1].score - found.score) < 1e-6);
+        }
+        options.beam = 1;
+        search(context, &options, scored);
+        options.unscored = true;
+        search(context, &options, unscored);
+        int32_t said[MOST + 2] = {BOS};
+        memcpy(said + 1, scored[0].ids, (size_t)scored[0].n * sizeof *said);
+        for (int n = 1; n < 2 + scored[0].n + scored[0].finished; n++)
+            assert_false(ends_with_one(said, n, banned, count));
+        assert_int_equal(unscored[0].n, scored[0].n);
+        assert_memory_equal(unscored[0].ids, scored[0].ids, (size_t)scored[0].n * sizeof *said);
+        attn_hypotheses_free(context, result, 2);
+        attn_hypotheses_free(context, scored, 2);
+        attn_hypotheses_free(context, unscored, 2);
+    }
+}
+
+static void wrong_sequences_are_refused(void **state)
+{
+    static const int32_t starts[V][2] = {{BOS, 0}, {BOS, 1}, {BOS, 2}, {BOS, 3}};
+    attn_context *context = *state;
+    attn_token_sequence banned[V] = {{starts[0], 2}, {starts[1], 2}, {starts[2], 2}, {starts[3], 2}};
+    attn_beam_search_options options = {
+        .bos = BOS, .eos = EOS, .max_len = MOST, .beam = 2, .banned_sequences = banned, .nbanned_sequences = V};
+    attn__beam beam;
+    attn_tensor *logits = NULL;
+    attn_hypothesis result;
+    assert_int_equal(attn__beam_create(&beam, context, 1, V, &options), ATTN_OK);
+    attn_tensor_create(&logits, context, ATTN_F32, 2, (int64_t[]){beam.width, V});
+    assert_false(attn__beam_advance(&beam, logits));
+    assert_refused(context, attn__beam_results(&beam, &result), ATTN_ERROR_ARGUMENT, "has no translation");
+    attn__beam_destroy(&beam);
+    attn_tensor_destroy(logits);
+    banned[2].n = 0;
+    assert_refused(context, attn__beam_create(&beam, context, 1, V, &options), ATTN_ERROR_ARGUMENT,
+                   "banned sequence 3 has 0 tokens");
+    attn__beam_destroy(&beam);
+}
+
 /* Stores the score of every sentence of up to MOST - 1 tokens and the end token. Returns the number of scores. */
 static int all_scores(double *scores, int count, int n, int last, double sum, double alpha)
 {
@@ -873,7 +970,78 @@ static void search_ends_by_its_stopping_rule(void **state)
     assert_true(steps[1][ATTN_STOP_LIKELY] < steps[1][ATTN_STOP_NEVER]);
 }
 
-RUN_TESTS(TEST_WITH_CONTEXT(search_ends_by_its_stopping_rule), TEST_WITH_CONTEXT(wide_beam_matches_exhaustive_search),
+/* With a patience, a search ends when beam * patience hypotheses have finished, or if no open one can become the best.
+ * Greedy search has no patience. */
+static void patient_searches_find_more(void **state)
+{
+    enum { WIDTH = 3, MOST_STEPS = 30, CASES = 4 };
+    static const double patience[CASES] = {0.2, 1.5, 4, 1e300}, enough[CASES] = {1, 5, 12, INFINITY}, alpha = 2;
+    attn_context *context = *state;
+    for (int rule = ATTN_LENGTH_WU; rule <= ATTN_LENGTH_POWER; rule++) {
+        double score[CASES];
+        int64_t finished[CASES];
+        for (int i = 0; i < CASES; i++) {
+            attn_beam_search_options options = {.bos = BOS,
+                                                .eos = EOS,
+                                                .max_len = MOST_STEPS,
+                                                .beam = WIDTH,
+                                                .length_penalty = alpha,
+                                                .rule = (attn_length_rule)rule,
+                                                .stopping = ATTN_STOP_FULL,
+                                                .patience = patience[i]};
+            attn__beam beam;
+            assert_int_equal(attn__beam_create(&beam, context, 1, V, &options), ATTN_OK);
+            for (bool left = true; left;) {
+                attn_tensor *logits = NULL;
+                assert_true((double)beam.finished[0] < enough[i]);
+                attn_tensor_create(&logits, context, ATTN_F32, 2, (int64_t[]){WIDTH, V});
+                for (int64_t k = 0; k < WIDTH * V; k++)
+                    test_set(logits, k, (double)chain[beam.tokens[k / V]][k % V]);
+                left = attn__beam_advance(&beam, logits);
+                attn_tensor_destroy(logits);
+            }
+            double base = rule == ATTN_LENGTH_POWER ? MOST_STEPS : (5.0 + MOST_STEPS) / 6;
+            assert_true((double)beam.finished[0] >= enough[i] || beam.step == MOST_STEPS ||
+                        beam.log_prob[0] / pow(base, alpha) <= beam.best_score[0]);
+            score[i] = beam.best_score[0];
+            finished[i] = beam.finished[0];
+            attn__beam_destroy(&beam);
+        }
+        for (int i = 1; i < CASES; i++)
+            assert_true(finished[i] > finished[i - 1] && score[i] >= score[i - 1]);
+        assert_true(score[2] > score[0]);
+    }
+    attn_hypothesis greedy[2], patient[2];
+    search(context, &(attn_beam_search_options){.bos = BOS, .eos = EOS, .max_len = MOST}, greedy);
+    search(context, &(attn_beam_search_options){.bos = BOS, .eos = EOS, .max_len = MOST, .patience = 4}, patient);
+    assert_int_equal(patient[0].n, greedy[0].n);
+    assert_true(patient[0].score == greedy[0].score);
+    attn_hypotheses_free(context, greedy, 2);
+    attn_hypotheses_free(context, patient, 2);
+}
+
+static void wrong_patience_is_refused(void **state)
+{
+    static const struct {
+        double patience;
+        const char *why;
+    } cases[] = {{-1, "the patience of the beam cannot be -1"},
+                 {NAN, "the patience of the beam cannot be nan"},
+                 {INFINITY, "the patience of the beam cannot be inf"},
+                 {0.5, "3 hypotheses are requested, but with the patience 0.5 a beam of 4 finishes only 2"}};
+    attn_context *context = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn__beam beam;
+        attn_beam_search_options options = {
+            .bos = BOS, .eos = EOS, .beam = 4, .nbest = 3, .patience = cases[i].patience};
+        assert_refused(context, attn__beam_create(&beam, context, 1, V, &options), ATTN_ERROR_ARGUMENT, cases[i].why);
+        attn__beam_destroy(&beam);
+    }
+}
+
+RUN_TESTS(TEST_WITH_CONTEXT(search_ends_by_its_stopping_rule), TEST_WITH_CONTEXT(patient_searches_find_more),
+          TEST_WITH_CONTEXT(wrong_patience_is_refused), TEST_WITH_CONTEXT(banned_sequences_never_occur),
+          TEST_WITH_CONTEXT(wrong_sequences_are_refused), TEST_WITH_CONTEXT(wide_beam_matches_exhaustive_search),
           TEST_WITH_CONTEXT(nbest_matches_exhaustive_search), TEST_WITH_CONTEXT(missing_hypotheses_are_empty),
           TEST_WITH_CONTEXT(prefixes_are_followed), TEST_WITH_CONTEXT(wrong_prefixes_are_refused),
           TEST_WITH_CONTEXT(nbest_above_beam_is_refused), TEST_WITH_CONTEXT(width_one_is_greedy),

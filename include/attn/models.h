@@ -184,6 +184,12 @@ typedef struct attn_beam_sentence {
     int64_t reserved[4];
 } attn_beam_sentence;
 
+/* Tokens that follow each other. */
+typedef struct attn_token_sequence {
+    const int32_t *ids;
+    int64_t n; /* number of tokens, at least 1 */
+} attn_token_sequence;
+
 /* Options of a beam search. Zero means the default. The ids have no default. */
 typedef struct attn_beam_search_options {
     int32_t bos, eos;      /* first and last token of a sentence */
@@ -213,7 +219,17 @@ typedef struct attn_beam_search_options {
     /* true: greedy search compares logits instead of probabilities, and log_prob and score are 0. The result can
      * change only if two different logits have probabilities that are equal as doubles. */
     bool unscored;
-    int64_t reserved[4];
+    /* Sequences of tokens that no hypothesis contains, where `bos` counts too. A hypothesis that ends with the first
+     * n - 1 tokens of a sequence does not continue with the last token. A forced prefix is not changed, but its tokens
+     * count. There are nbanned_sequences of them. */
+    const attn_token_sequence *banned_sequences;
+    int64_t nbanned_sequences;
+    /* Patience (Kasai et al. 2022, arXiv:2204.05424). The search of a sentence ends when beam * patience hypotheses,
+     * rounded and at least 1, have finished, or earlier if no open hypothesis can become one of the results. It must be
+     * finite and not negative, and beam * patience at least nbest. Without a beam it has no effect. 0, 1: `rule` and
+     * `stopping` decide when the search ends. */
+    double patience;
+    int64_t reserved[1];
 } attn_beam_search_options;
 
 typedef struct attn_hypothesis {

@@ -80,8 +80,23 @@ typedef struct attn_translator_options {
     int64_t shortlist_first;
     /* number of the likeliest translations that the lexicon gives for each token of the line; 0: 100 */
     int64_t shortlist_best;
-    bool unscored; /* true: a greedy search saves time, and `score` is 0 */
-    int64_t reserved[4];
+    bool unscored;             /* true: a greedy search saves time, and `score` is 0 */
+    bool suppress_unk;         /* true: no translation contains the unknown token */
+    bool sequences_are_tokens; /* true: `suppressed_sequences` has tokens in place of texts */
+    /* Sequences of tokens that no translation contains, after which NULL follows. By default, each is a text, such as
+     * "la porte", which is normalized and divided like a translation of the training. A text with words that the
+     * vocabulary does not have suppresses nothing, because no translation can contain it. With a vocabulary of pieces,
+     * the same letters may still occur as other pieces, and a word that only begins with the last piece is suppressed
+     * too. With `sequences_are_tokens`, each sequence consists of tokens of the target vocabulary with spaces between,
+     * as in `tokens` of a translation. A forced prefix may contain the sequences. NULL: nothing is suppressed. */
+    const char *const *suppressed_sequences;
+    /* maximum number of tokens of a line that the model reads, including the end. A longer line is cut, and `truncated`
+     * is set. 0, or more than the model supports: the number that the model supports */
+    int64_t max_input;
+    /* When the search of a line ends: after beam * patience finished hypotheses, as in attn_beam_search_options.
+     * 0, 1: the model's own settings decide. */
+    double patience;
+    int64_t reserved[1];
 } attn_translator_options;
 
 typedef struct attn_translation {
@@ -91,7 +106,7 @@ typedef struct attn_translation {
     /* number of tokens of the source sentence, and how many of them are not in the vocabulary */
     int64_t words, unknown;
     char *unknown_words; /* the unknown words, joined by ", "; "" if there are none */
-    bool truncated;      /* true if the sentence was longer than the model allows and was cut */
+    bool truncated;      /* true if the sentence was longer than the model or `max_input` allows and was cut */
     /* true if the line has unknown words, or if the log-probability of the translation divided by its number of tokens,
      * with the end token, is below the translator's limit. When a training ends, it translates up to 500 sentences of
      * its validation part. The limit is the value that 98 % of these translations reach. A published model has no limit,
@@ -107,10 +122,12 @@ typedef struct attn_translation {
 /* Translates n lines. `results` has room for n * nbest translations and is freed by attn_translations_free with that
  * number. The translations of line i start at results[i * nbest], with the best one first. The first one also describes
  * the line (words, unknown, unknown_words, truncated). If there are fewer than nbest translations, the `text` of the
- * remaining results is NULL. ATTN_ERROR_FORMAT: a line is not UTF-8, and the error has its number. ATTN_ERROR_ARGUMENT:
- * nbest is above the beam, mbr is set without a beam, or a prefix is too long or has a word that the vocabulary does
- * not have. The error has the prefix's number. ATTN_ERROR_UNSUPPORTED: alignments are requested, and the model's
- * decoder does not attend to the source. */
+ * remaining results is NULL. ATTN_ERROR_FORMAT: a line is not UTF-8, and the error has its number.
+ * ATTN_ERROR_ARGUMENT: nbest is above the beam, or above the number of hypotheses with which `patience` ends the
+ * search; mbr is set without a beam; a suppressed sequence has no tokens, or a token that the vocabulary does not
+ * have; all tokens that could follow are suppressed; or a prefix is too long or has a word that the vocabulary does
+ * not have. The error has the number of the sequence, line or prefix, which counts from 1. ATTN_ERROR_UNSUPPORTED:
+ * alignments are requested, and the model's decoder does not attend to the source. */
 ATTN_API attn_status attn_translator_translate(attn_translator *translator, const char *const *lines, int64_t n,
                                                const attn_translator_options *options, attn_translation *results);
 ATTN_API void attn_translations_free(attn_context *context, attn_translation *results, int64_t n);

@@ -256,7 +256,9 @@ class TranslatorOptions(c.Structure):
                 ("repetition_penalty", c.c_double), ("suppressed", c.POINTER(c.c_int32)), ("nsuppressed", c.c_int64),
                 ("nbest", c.c_int64), ("mbr", c.c_bool), ("prefixes", c.POINTER(c.c_char_p)), ("alignments", c.c_bool),
                 ("shortlist", c.c_void_p), ("shortlist_first", c.c_int64), ("shortlist_best", c.c_int64),
-                ("unscored", c.c_bool), ("reserved", c.c_int64 * 4)]
+                ("unscored", c.c_bool), ("suppress_unk", c.c_bool), ("sequences_are_tokens", c.c_bool),
+                ("suppressed_sequences", c.POINTER(c.c_char_p)), ("max_input", c.c_int64), ("patience", c.c_double),
+                ("reserved", c.c_int64 * 1)]
 
 
 class Translation(c.Structure):

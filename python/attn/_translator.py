@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union, overload
+from typing import Any, Iterable, Iterator, List, NamedTuple, NoReturn, Optional, Sequence, Tuple, Union, overload
 
 from . import _library as c
 from ._application import Application, optional_path, text_array, text_lines
@@ -21,15 +21,65 @@ class Translation(NamedTuple):
     scores: List[float]  # log-probabilities after the length penalty; with mbr=True the expected chrF
     tokens: List[List[str]]  # the words or pieces as the model produced them
     unknown: List[str]  # words of the line that the vocabulary does not have
-    truncated: bool  # whether the line was longer than the model allows, and was cut
+    truncated: bool  # whether the line was longer than the model or max_input_length allows, and was cut
     # whether the line has unknown words, or the best translation has a lower log-probability per token than 98 % of the
     # translations of sentences that its training held out (attn_translation.doubtful in attn/translate.h)
     doubtful: bool
     alignments: List[List[Tuple[int, int]]]  # with return_alignments: (word of the line, word of the translation)
 
 
+# CTranslate2's options that attn does not have, with what attn has in their place.
+_ELSEWHERE = {
+    "asynchronous": "call translate_batch in a thread, which does not hold Python's lock meanwhile",
+    "batch_type": "max_batch_size counts lines",
+    "callback": "translate_iterable gives the translations of one batch after the other",
+    "coverage_penalty": "attn has no coverage penalty; repetition_penalty and no_repeat_ngram_size prevent repetition",
+    "end_token": "a translation ends with the end token of the model's vocabulary",
+    "min_alternative_expansion_prob": "num_hypotheses gives several translations",
+    "prefix_bias_beta": "target_prefix forces the beginning of a translation",
+    "replace_unknowns": "`unknown` has the unknown words of a line, and with disable_unk=True a translation has none",
+    "return_alternatives": "num_hypotheses gives several translations, also after a target_prefix",
+    "return_attention": "return_alignments=True gives the words with the largest weights, and `attn show` draws all weights",
+    "return_end_token": "`tokens` never has the end token",
+    "return_logits_vocab": "`scores` has the log-probability of each translation",
+    "sampling_temperature": "attn does not sample; num_hypotheses gives several translations",
+    "sampling_topk": "attn does not sample; num_hypotheses gives several translations",
+    "sampling_topp": "attn does not sample; num_hypotheses gives several translations",
+    "use_vmap": "shortlist=FILE limits the vocabulary by a lexicon",
+}
+
+
+def _refuse_option(name: str) -> NoReturn:
+    instead = f": {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+    raise TypeError(f"translate_batch() got an unexpected keyword argument {name!r}{instead}")
+
+
 def _decode(value: Optional[bytes]) -> str:
     return value.decode("utf-8", "replace") if value else ""
+
+
+def _tokens(sequence: Iterable[str], what: str) -> bytes:
+    """The tokens of a sequence for the library, with spaces between."""
+    tokens = [c.text(token, f"a token of {what}") for token in sequence]
+    for token in tokens:
+        if not token or b" " in token:
+            raise ArgumentError(f"{what} has the token {token.decode()!r}; a token has no spaces")
+    return b" ".join(tokens)
+
+
+def _sequences(given: Iterable[Union[str, Sequence[str]]]) -> Tuple[List[bytes], bool]:
+    """The suppressed sequences for the library, and whether they are tokens."""
+    try:
+        if isinstance(given, (str, bytes)):
+            raise TypeError
+        found = [one if isinstance(one, str) else list(one) for one in given]
+    except TypeError:
+        raise ArgumentError(f"suppress_sequences must be a list of texts or of lists of tokens, not {given!r}") from None
+    texts = [one for one in found if isinstance(one, str)]
+    if texts and len(texts) < len(found):
+        raise ArgumentError("suppress_sequences has texts and lists of tokens; expected one of the two kinds")
+    names = (f"suppressed sequence {i + 1}" for i in range(len(found)))
+    return [c.text(one, name) if isinstance(one, str) else _tokens(one, name) for one, name in zip(found, names)], not texts
 
 
 class Translator(Application):
@@ -68,19 +118,27 @@ class Translator(Application):
         return self._lexicons[name]
 
     def translate_batch(self, source: Iterable[str], target_prefix: Optional[Iterable[Optional[str]]] = None, *,
-                        max_batch_size: int = 0, beam_size: int = 0, num_hypotheses: int = 1, length_penalty: float = 0,
-                        repetition_penalty: float = 0, no_repeat_ngram_size: int = 0,
+                        max_batch_size: int = 0, beam_size: int = 0, patience: float = 1, num_hypotheses: int = 1,
+                        length_penalty: float = 0, repetition_penalty: float = 0, no_repeat_ngram_size: int = 0,
+                        disable_unk: bool = False,
+                        suppress_sequences: Optional[Iterable[Union[str, Sequence[str]]]] = None, max_input_length: int = 0,
                         max_decoding_length: int = 0, min_decoding_length: int = 0, return_scores: bool = True,
-                        return_alignments: bool = False, mbr: bool = False,
-                        shortlist: Optional[Path] = None) -> List[Translation]:
+                        return_alignments: bool = False, mbr: bool = False, shortlist: Optional[Path] = None,
+                        **others: NoReturn) -> List[Translation]:
         """Translates lines, and returns what is known of each.
 
         beam_size: 1 is greedy search. num_hypotheses: how many translations of a line, at most beam_size.
         length_penalty, repetition_penalty, no_repeat_ngram_size, max_decoding_length and min_decoding_length (in tokens
-        with the end): as in CTranslate2. target_prefix: for each line a text of whole words with which the translation
+        with the end): as in CTranslate2. patience: beam search ends when beam_size * patience translations have
+        finished; 1: the model's own settings decide. disable_unk: no translation contains the unknown token.
+        suppress_sequences: texts that no translation contains, as the vocabulary divides them; or lists of tokens as
+        `tokens` of a Translation has them. max_input_length: how many tokens of a line are read, with the end (0: as
+        many as the model supports). target_prefix: for each line a text of whole words with which the translation
         begins. max_batch_size: how many lines are translated at once (0: 32). return_scores=False saves time in greedy
         search. mbr: sorts the hypotheses by expected chrF (minimum Bayes risk). shortlist: a lexicon's file, to whose
         words the translations are limited."""
+        for name in others:
+            _refuse_option(name)
         lines, single = text_lines(source, "line")
         if single:
             raise ArgumentError("source is a single text; translate_batch takes a list of lines (translate takes a single line too)")
@@ -88,7 +146,11 @@ class Translator(Application):
         options = c.TranslatorOptions(
             beam=beam_size, batch=max_batch_size, nbest=num_hypotheses, length_penalty=length_penalty,
             repetition_penalty=repetition_penalty, no_repeat_ngram=no_repeat_ngram_size, max_len=max_decoding_length,
-            min_len=min_decoding_length, mbr=mbr, alignments=return_alignments, unscored=not return_scores)
+            min_len=min_decoding_length, mbr=mbr, alignments=return_alignments, unscored=not return_scores,
+            suppress_unk=disable_unk, max_input=max_input_length, patience=patience)
+        if suppress_sequences is not None:
+            sequences, options.sequences_are_tokens = _sequences(suppress_sequences)
+            options.suppressed_sequences = (ctypes.c_char_p * (len(sequences) + 1))(*sequences, None)
         if target_prefix is not None:
             prefixes = [None if p is None else c.text(p, "a prefix") for p in target_prefix]
             if len(prefixes) != n:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The applications: results against the command's, the model's own and independent formulas; refusals; threads."""
+import inspect
 import json
 import os
 import shutil
@@ -84,6 +85,93 @@ class Translators(Folder):
         self.assertEqual(self.translator.translate_batch(SENTENCES, beam_size=1, return_scores=False)[0].scores, [0.0])
         self.assertEqual(self.translator.translate_batch(["Zyzzyva is the door?"])[0].unknown, ["zyzzyva"])
 
+    def fixed(self, logits):
+        """A translator whose words have these logits at every step; those of the others are far lower."""
+        folder, kept = self.path("fixed"), self.path("fixed-weights")
+        for path in (folder, kept):
+            shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(self.model, folder)
+        with open(os.path.join(folder, "target.vocab"), encoding="utf-8") as file:
+            words = file.read().split()
+        model = attn.load(self.model)
+        state = {name: array.copy() for name, array in model.state_dict().items()}
+        state["decoder.dense.weight"][:] = 0
+        state["decoder.dense.bias"][:] = -12
+        for word, logit in logits.items():
+            state["decoder.dense.bias"][words.index(word)] = logit
+        model.load_state_dict(state)
+        model.save(kept)
+        shutil.copy(os.path.join(kept, "model.safetensors"), folder)
+        return attn.Translator(folder, intra_threads=1), words
+
+    def test_options_of_the_search_change_the_words(self):
+        translator, words = self.fixed({"le": 3, "la": 2, "est": 1, "<eos>": 0})
+        for wanted, options in (("le le le le", {}), ("le le le", {"max_decoding_length": 3}),
+                                ("le la est", {"no_repeat_ngram_size": 1}), ("le le la le", {"no_repeat_ngram_size": 2}),
+                                ("le la est le", {"repetition_penalty": 4}),
+                                ("le la le la", {"suppress_sequences": ["le le"]}),
+                                ("le la le la", {"suppress_sequences": [["le", "le"]]}),
+                                ("la la la la", {"suppress_sequences": ["Le"]}), ("la la la la", {"suppress_sequences": [("le",)]}),
+                                ("le est le est", {"suppress_sequences": ["le le", "le la", "la la"]}),
+                                ("le le la le", {"suppress_sequences": ("le le le",)}),
+                                ("le le le le", {"suppress_sequences": ["le zyzzyva", "le <eos>"]}),
+                                ("la la la la", {"suppress_sequences": [["le", "<eos>"], ["le"], ["la", "<eos>"]]}),
+                                ("le le le le", {"suppress_sequences": []})):
+            for scores in (True, False):
+                found = translator.translate(SENTENCES[0], **{"max_decoding_length": 4, "return_scores": scores, **options})
+                self.assertEqual(found, wanted, options)
+        with self.assertRaisesRegex(attn.ArgumentError, "sentence 1 has no translation: all tokens"):
+            translator.translate(SENTENCES[0], suppress_sequences=([word] for word in words))
+
+    def test_the_unknown_token_can_be_disabled(self):
+        translator, _ = self.fixed({"<unk>": 3, "le": 2})
+        for beam in (1, 3):
+            def tokens(disable_unk):
+                return translator.translate_batch(SENTENCES[:1], disable_unk=disable_unk, max_decoding_length=3, beam_size=beam)[0].tokens[0]
+            self.assertEqual((tokens(False), tokens(True)), (["<unk>"] * 3, ["le"] * 3))
+
+    def test_lengths_and_patience_change_the_length(self):
+        translator, _ = self.fixed({"<eos>": 1.2, "le": 1})
+
+        def best(**options):
+            found = translator.translate_batch(SENTENCES[:1], beam_size=4, **{"num_hypotheses": 2, "max_decoding_length": 40, **options})[0]
+            return len(found.tokens[0]), dict(zip(found.hypotheses, found.scores))
+        length, scores = best()
+        self.assertEqual(length, 0)
+        self.assertEqual(best(patience=1), (length, scores))
+        self.assertEqual(best(min_decoding_length=3)[0], 2)  # and the end
+        longer, penalized = best(length_penalty=10)
+        self.assertEqual(longer, 1)
+        for n, text in enumerate(("", "le")):  # the score is the log-probability divided by the penalty
+            self.assertAlmostEqual(penalized[text], scores[text] / ((5 + n + 1) / 6) ** 10, places=6)
+        longest, patient = best(length_penalty=10, patience=5)
+        self.assertGreater(longest, longer)
+        self.assertGreater(max(patient.values()), max(penalized.values()))
+        self.assertEqual(best(length_penalty=10, patience=0.25, num_hypotheses=1)[0], 0)
+
+    def test_lines_are_cut_at_the_maximum_input(self):
+        for most, line in ((4, "Is the door"), (6, SENTENCES[1]), (0, SENTENCES[1]), (1000000, SENTENCES[1])):
+            found = self.translator.translate_batch([SENTENCES[1]], max_input_length=most, beam_size=2)[0]
+            self.assertEqual(found.truncated, line != SENTENCES[1])
+            self.assertEqual(found.hypotheses, self.translator.translate_batch([line], beam_size=2)[0].hypotheses)
+
+    def test_every_option_of_ctranslate2_is_taken_or_refused_with_what_there_is(self):
+        refused = {"batch_type": "max_batch_size", "asynchronous": "thread", "coverage_penalty": "no_repeat_ngram_size", "end_token": "",
+                   "return_end_token": "tokens", "prefix_bias_beta": "target_prefix", "use_vmap": "shortlist=", "return_logits_vocab": "scores",
+                   "return_attention": "return_alignments=True", "return_alternatives": "num_hypotheses", "replace_unknowns": "unknown",
+                   "min_alternative_expansion_prob": "num_hypotheses", "sampling_topk": "does not sample",
+                   "sampling_topp": "does not sample", "sampling_temperature": "does not sample", "callback": "translate_iterable"}
+        taken = ("max_batch_size", "beam_size", "patience", "num_hypotheses", "length_penalty", "repetition_penalty", "no_repeat_ngram_size",
+                 "disable_unk", "suppress_sequences", "max_input_length", "max_decoding_length", "min_decoding_length", "return_scores")
+        self.assertEqual(len(refused) + len(taken), 29)
+        self.assertLessEqual(set(taken), set(inspect.signature(self.translator.translate_batch).parameters))
+        for name, instead in refused.items():
+            for call in (self.translator.translate_batch, self.translator.translate, lambda *a, **o: list(self.translator.translate_iterable(*a, **o))):
+                with self.assertRaisesRegex(TypeError, f"unexpected keyword argument '{name}': .*{instead}"):
+                    call(SENTENCES, **{name: 1})
+        with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'beam'$"):
+            self.translator.translate(SENTENCES, beam=4)
+
     def test_wrong_options_are_refused_by_name(self):
         for options, words in (({"num_hypotheses": 3, "beam_size": 2}, "3 translations of a line"), ({"target_prefix": ["a"]}, "1 prefixes"),
                                ({"target_prefix": ["qqqq", None, None]}, "qqqq"), ({"beam_size": -1}, "beam cannot be -1"),
@@ -91,6 +179,17 @@ class Translators(Folder):
                                ({"length_penalty": float("nan")}, "length penalty cannot be nan"),
                                ({"repetition_penalty": -0.5}, "repetition penalty cannot be -0.5"),
                                ({"no_repeat_ngram_size": -1}, "do not repeat cannot be -1"),
+                               ({"max_input_length": -1}, "tokens of a line cannot be -1"),
+                               ({"patience": float("nan"), "beam_size": 2}, "patience of the beam cannot be nan"),
+                               ({"patience": 0.5, "beam_size": 4, "num_hypotheses": 3}, "a beam of 4 finishes only 2"),
+                               ({"suppress_sequences": "le la"}, "must be a list of texts or of lists of tokens, not 'le la'"),
+                               ({"suppress_sequences": ["le", 3]}, "must be a list of texts"), ({"suppress_sequences": 3}, "not 3"),
+                               ({"suppress_sequences": ["le", ["la"]]}, "texts and lists of tokens; expected one of the two"),
+                               ({"suppress_sequences": [["le", "la est"]]}, "suppressed sequence 1 has the token 'la est'"),
+                               ({"suppress_sequences": [["le", b"la"]]}, "a token of suppressed sequence 1 must be a text"),
+                               ({"suppress_sequences": [["le"], ["zyzzyva"]]}, 'suppressed sequence 2: "zyzzyva" is not a token'),
+                               ({"suppress_sequences": ["le", " "]}, "suppressed sequence 2 has no tokens"),
+                               ({"suppress_sequences": [[]]}, "suppressed sequence 1 has no tokens"),
                                ({"min_decoding_length": 9, "max_decoding_length": 5}, "the minimum number of tokens is 9, but a translation can have at most 5")):
             with self.assertRaisesRegex(attn.ArgumentError, words):
                 self.translator.translate_batch(SENTENCES, **options)

@@ -72,7 +72,9 @@ def applications(directory: str) -> str:
         return ""
     if isinstance(opened, attn.Translator):
         one: str = opened.translate("a", beam_size=2)
-        several: List[attn.Translation] = opened.translate_batch(["a"], num_hypotheses=2, beam_size=2)
+        several: List[attn.Translation] = opened.translate_batch(
+            ["a"], num_hypotheses=2, beam_size=2, patience=1.5, disable_unk=True, suppress_sequences=["a b"], max_input_length=9)
+        several += opened.translate_batch(["a"], suppress_sequences=[["a", "b"]])
         return one + several[0].hypotheses[0] + "".join(opened.translate(iter(["a"])))
     if isinstance(opened, attn.Classifier):
         return opened("a.png", top_k=1)[0]["label"] + opened(["a.png"])[0][0]["label"]

@@ -174,12 +174,20 @@ SEARCHES = [
 ]
 
 
+def pairs_of_tokens(model, tokenizer, lines):
+    """Pairs of tokens that follow each other in translations, also the last token and the end."""
+    with torch.no_grad():
+        rows = model.generate(**tokenizer(lines[:16], return_tensors="pt", padding=True), num_beams=1).tolist()
+    return [list(pair) for pair in dict.fromkeys(pair for row in rows for pair in zip(row[1:], row[2:]))][:40]
+
+
 def compare_searches(folder, model, tokenizer, lines):
     """Each of these settings, from the file and as options."""
     path, wrong = os.path.join(folder, "generation_config.json"), 0
     with open(path) as file:
         own = json.load(file)
-    for settings, options in SEARCHES:
+    sequences = own["bad_words_ids"] + pairs_of_tokens(model, tokenizer, lines)
+    for settings, options in [*SEARCHES, ({"bad_words_ids": sequences}, [])]:
         if options == ["--suppress-tokens"]:
             options = options + [" ".join(tokenizer.convert_ids_to_tokens(settings["suppress_tokens"]))]
         print(settings, flush=True)

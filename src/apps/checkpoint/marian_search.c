@@ -23,12 +23,20 @@ static double number_of(const attn_config *how, const char *key, double otherwis
 
 /* -------------------------------------------------------------------------------------- banned tokens */
 
+static attn_status check_token(const attn_translator *t, int64_t token, const char *key, const char *path)
+{
+    if (token >= 0 && token <= INT32_MAX)
+        return ATTN_OK;
+    return attn__fail(t->context, ATTN_ERROR_FORMAT,
+                      "%s: \"%s\" holds %lld, which is not a token's id; expected 0 to 2147483647", path, key,
+                      (long long)token);
+}
+
 static attn_status ban(attn_translator *t, int64_t token, const char *key, const char *path)
 {
-    if (token < 0 || token > INT32_MAX)
-        return attn__fail(t->context, ATTN_ERROR_FORMAT,
-                          "%s: \"%s\" holds %lld, which is not a token's id; expected 0 to 2147483647", path, key,
-                          (long long)token);
+    attn_status status = check_token(t, token, key, path);
+    if (status != ATTN_OK)
+        return status;
     int32_t *more = attn__grow(t->context, t->search.banned, t->search.nbanned, sizeof *more);
     if (!more)
         return ATTN_ERROR_MEMORY;
@@ -37,8 +45,25 @@ static attn_status ban(attn_translator *t, int64_t token, const char *key, const
     return ATTN_OK;
 }
 
-/* Each list must have exactly one token, because Marian's files have no other lists. As in transformers, a list that
- * bans the end token is ignored. */
+static attn_status ban_sequence(attn_translator *t, const attn_config_value *list, const char *key, const char *path)
+{
+    attn_token_sequence *more = attn__grow(t->context, t->search.sequences, t->search.nsequences, sizeof *more);
+    if (!more)
+        return ATTN_ERROR_MEMORY;
+    t->search.sequences = more;
+    int32_t *ids = attn__alloc(t->context, attn__size_mul((size_t)list->n, sizeof *ids));
+    if (!ids)
+        return ATTN_ERROR_MEMORY;
+    more[t->search.nsequences++] = (attn_token_sequence){ids, list->n};
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < list->n && status == ATTN_OK; i++) {
+        status = check_token(t, list->integers[i], key, path);
+        ids[i] = (int32_t)list->integers[i];
+    }
+    return status;
+}
+
+/* As in transformers, a list that has only the end token is ignored. */
 static attn_status read_bad_words(attn_translator *t, const attn_config *how, const char *path)
 {
     const int32_t end = attn_vocab_special(t->target, ATTN_SPECIAL_EOS);
@@ -53,10 +78,12 @@ static attn_status read_bad_words(attn_translator *t, const attn_config *how, co
         value = attn_config_get(how, key);
         if (!value)
             break;
-        if (value->type != ATTN_CONFIG_TYPE_INTS || value->n != 1)
-            return attn__fail(t->context, ATTN_ERROR_UNSUPPORTED,
-                              "%s: \"%s\" bans a sequence of tokens; only single tokens are supported", path, key);
-        if (value->integers[0] != end)
+        if (value->type != ATTN_CONFIG_TYPE_INTS || value->n < 1)
+            return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"%s\" is not a list of one token or more", path,
+                              key);
+        if (value->n > 1)
+            status = ban_sequence(t, value, key, path);
+        else if (value->integers[0] != end)
             status = ban(t, value->integers[0], key, path);
     }
     return status;

@@ -272,6 +272,9 @@ void attn_translator_destroy(attn_translator *t)
     attn_vocab_destroy(t->target);
     attn_config_destroy(t->config);
     attn__free(t->context, t->search.banned);
+    for (int64_t i = 0; i < t->search.nsequences; i++)
+        attn__free(t->context, (void *)(uintptr_t)t->search.sequences[i].ids);
+    attn__free(t->context, t->search.sequences);
     attn__free(t->context, t->search.shortlist);
     attn__free(t->context, t);
 }

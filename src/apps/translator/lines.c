@@ -91,7 +91,8 @@ static attn_status number_words(const attn_translator *t, const char *text, attn
     return s->words ? attn__vocab_split(t->source, text, number_token, &n) : ATTN_ERROR_MEMORY;
 }
 
-static attn_status encode(const attn_translator *t, const char *text, bool numbered, attn__sentence *s,
+/* Encodes a line, of which the model reads at most `most` tokens with the end. */
+static attn_status encode(const attn_translator *t, const char *text, int64_t most, bool numbered, attn__sentence *s,
                           attn_translation *result)
 {
     attn_status status = note_unknown(t, text, result);
@@ -99,9 +100,10 @@ static attn_status encode(const attn_translator *t, const char *text, bool numbe
         status = number_words(t, text, s, result->words);
     if (status != ATTN_OK || result->words == 0)
         return status;
-    result->truncated = result->words + 1 > t->max_tokens;
+    result->truncated = result->words + 1 > most;
     attn_encode_options encoding = attn__encoding(t);
-    int64_t room = t->compat == ATTN_COMPAT_D2L || result->truncated ? t->max_tokens : result->words + 1;
+    encoding.steps = most;
+    int64_t room = t->compat == ATTN_COMPAT_D2L || result->truncated ? most : result->words + 1;
     s->ids = attn__alloc_zero(t->context, attn__size_mul((size_t)room, sizeof *s->ids));
     return s->ids ? attn_vocab_encode(t->source, text, &encoding, s->ids, room, &s->n, NULL) : ATTN_ERROR_MEMORY;
 }
@@ -166,7 +168,7 @@ attn_status attn__sentence_prepare(const attn_translator *t, const char *line, c
     result->unknown_words = attn__strdup(t->context, "");
     attn_status status = result->unknown_words ? attn__normalized(t, line, &text) : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK)
-        status = encode(t, text, options->alignments, s, result);
+        status = encode(t, text, options->max_input, options->alignments, s, result);
     status = at_line(t, s, "", status);
     attn__free(t->context, text);
     const char *prefix = options->prefixes ? options->prefixes[s->line] : NULL;

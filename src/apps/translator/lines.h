@@ -27,10 +27,26 @@ attn_status attn__shortlist_fits(const attn_translator *translator, const attn_t
 attn_status attn__sentence_allow(const attn_translator *translator, const attn_translator_options *options,
                                  attn__sentence *sentence);
 
-/* Copies the caller's options, which may be NULL, and fills in the defaults. `suppressed` of the result also contains
- * the model's suppressed tokens, and must be freed with attn__free. The functions below need such complete options. */
+/* The options of a call. */
+typedef struct attn__resolved {
+    attn_translator_options options; /* `suppressed` is the array of this struct */
+    /* tokens that no translation contains: the model's, the caller's, and sequences of one token */
+    int32_t *suppressed;
+    int64_t nsuppressed;
+    /* the other sequences that no translation contains, and the array of all their tokens */
+    attn_token_sequence *sequences;
+    int64_t nsequences;
+    int32_t *ids;
+    int64_t nids;
+} attn__resolved;
+
+/* Copies the caller's options, which may be NULL, and fills in the defaults. The functions below need such complete
+ * options. `resolved` must be freed even on failure. */
 attn_status attn__search_resolve(const attn_translator *translator, const attn_translator_options *options,
-                                 attn_translator_options *resolved);
+                                 attn__resolved *resolved);
+/* Fills in what no translation contains, by the options of `resolved` and the model's own settings. */
+attn_status attn__suppress(const attn_translator *translator, attn__resolved *resolved);
+void attn__resolved_free(const attn_translator *translator, attn__resolved *resolved);
 /* Returns the maximum number of tokens in the translation of an encoded line, including the end token. */
 int64_t attn__translation_limit(const attn_translator *translator, const attn_translator_options *options,
                                 const attn__sentence *sentence);

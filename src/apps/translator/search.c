@@ -8,7 +8,6 @@
 #include "base/context.h"
 
 #include <math.h>
-#include <string.h>
 
 attn_translator_search attn_translator_own_search(const attn_translator *t)
 {
@@ -26,22 +25,6 @@ attn_translator_search attn_translator_own_search(const attn_translator *t)
                                     .shortlist = t->search.shortlist};
 }
 
-/* Joins the suppressed tokens of the caller and of the model. */
-static attn_status join_banned(const attn_translator *t, attn_translator_options *o)
-{
-    const int64_t own = t->search.nbanned, n = own + (o->suppressed ? o->nsuppressed : 0);
-    int32_t *all = attn__alloc(t->context, attn__size_mul((size_t)n + 1, sizeof *all));
-    if (!all)
-        return ATTN_ERROR_MEMORY;
-    if (own > 0)
-        memcpy(all, t->search.banned, (size_t)own * sizeof *all);
-    if (n > own)
-        memcpy(all + own, o->suppressed, (size_t)(n - own) * sizeof *all);
-    o->suppressed = all;
-    o->nsuppressed = n;
-    return ATTN_OK;
-}
-
 /* Refuses numbers that would otherwise count as "not given", and a minimum that the maximum does not allow. */
 static attn_status check_given(const attn_translator *t, const attn_translator_options *o)
 {
@@ -56,6 +39,8 @@ static attn_status check_given(const attn_translator *t, const attn_translator_o
                  {"repetition penalty", o->repetition_penalty},
                  {"minimum number of tokens", (double)o->min_len},
                  {"maximum number of tokens", (double)o->max_len},
+                 {"maximum number of tokens of a line", (double)o->max_input},
+                 {"patience of the beam", o->patience},
                  {"number of tokens for each token of the line", o->length_factor}};
     for (size_t i = 0; i < sizeof given / sizeof *given; i++)
         if (!(given[i].value >= 0 && isfinite(given[i].value)))
@@ -72,10 +57,11 @@ static attn_status check_given(const attn_translator *t, const attn_translator_o
 /* Fills in the defaults of the search options. If the caller gives a maximum length, it is used instead of the
  * model's maximum, which grows with the line. */
 attn_status attn__search_resolve(const attn_translator *t, const attn_translator_options *options,
-                                 attn_translator_options *o)
+                                 attn__resolved *resolved)
 {
     const attn_translator_options own = attn_translator_own_search(t).options;
-    *o = options ? *options : (attn_translator_options){0};
+    *resolved = (attn__resolved){.options = options ? *options : (attn_translator_options){0}};
+    attn_translator_options *o = &resolved->options;
     attn_status status = check_given(t, o);
     if (status != ATTN_OK)
         return status;
@@ -88,7 +74,8 @@ attn_status attn__search_resolve(const attn_translator *t, const attn_translator
     o->min_len = o->min_len > 0 ? o->min_len : own.min_len;
     o->length_factor = o->length_factor > 0 ? o->length_factor : o->max_len > 0 ? 0 : own.length_factor;
     o->max_len = o->max_len > 0 && o->max_len < own.max_len ? o->max_len : own.max_len;
-    return join_banned(t, o);
+    o->max_input = o->max_input > 0 && o->max_input < t->max_tokens ? o->max_input : t->max_tokens;
+    return attn__suppress(t, resolved);
 }
 
 int64_t attn__translation_limit(const attn_translator *t, const attn_translator_options *o, const attn__sentence *s)

@@ -45,8 +45,9 @@ static int64_t searched(const attn_translator_options *options)
     return options->mbr ? options->beam : options->nbest;
 }
 
-static attn_beam_search_options decoding_options(const attn_translator *t, const attn_translator_options *options)
+static attn_beam_search_options decoding_options(const attn_translator *t, const attn__resolved *how)
 {
+    const attn_translator_options *options = &how->options;
     return (attn_beam_search_options){
         .bos = attn_vocab_special(t->target, ATTN_SPECIAL_BOS),
         .eos = attn_vocab_special(t->target, ATTN_SPECIAL_EOS),
@@ -64,6 +65,9 @@ static attn_beam_search_options decoding_options(const attn_translator *t, const
         .repetition_penalty = options->repetition_penalty,
         .min_len = options->min_len,
         .unscored = options->unscored,
+        .banned_sequences = how->sequences,
+        .nbanned_sequences = how->nsequences,
+        .patience = options->patience,
     };
 }
 
@@ -102,11 +106,11 @@ typedef struct batch_of {
 } batch_of;
 
 /* Translates a batch by beam search and fills `hypotheses`. */
-static attn_status search(const attn_translator *t, const tapes *on, const batch_of *batch,
-                          const attn_translator_options *options, attn_hypothesis *hypotheses)
+static attn_status search(const attn_translator *t, const tapes *on, const batch_of *batch, const attn__resolved *how,
+                          attn_hypothesis *hypotheses)
 {
     attn_tensor *source, *lens;
-    attn_beam_search_options decoding = decoding_options(t, options);
+    attn_beam_search_options decoding = decoding_options(t, how);
     for (int64_t i = 0; i < batch->n; i++) {
         const attn__sentence *s = &batch->sentences[i];
         batch->limits[i] = (attn_beam_sentence){.max_len = s->most,
@@ -185,10 +189,11 @@ static attn_status keep_tokens(const attn_translator *t, const attn__sentence *s
 
 /* Searches a batch, keeps its best hypotheses, and writes their texts and alignments to the results. */
 static attn_status finish_batch(const attn_translator *t, const tapes *on, const batch_of *batch,
-                                const attn_translator_options *options, attn_hypothesis *hypotheses,
-                                attn_translation *results, attn__attended *attended)
+                                const attn__resolved *how, attn_hypothesis *hypotheses, attn_translation *results,
+                                attn__attended *attended)
 {
-    attn_status status = search(t, on, batch, options, hypotheses);
+    const attn_translator_options *options = &how->options;
+    attn_status status = search(t, on, batch, how, hypotheses);
     if (status == ATTN_OK && options->mbr)
         status = choose(t, batch->n, options, hypotheses);
     if (status != ATTN_OK)
@@ -224,7 +229,7 @@ typedef struct batches {
     const attn_translator *t;
     const attn__sentence *sentences;
     int64_t n, size; /* n: number of sentences that are not empty; size: maximum number of sentences in a batch */
-    const attn_translator_options *options;
+    const attn__resolved *how;
     attn_translation *results;
     attn__attended *attended; /* gets the tokens of the only sentence, unless it is NULL */
     attn_tape *weights;       /* tape that keeps packed weights for all threads */
@@ -296,7 +301,7 @@ static attn_status begin_worker(worker *w, const batches *all, bool alone)
         return w->status;
     attn_context *context = w->t->context;
     w->hypotheses =
-        attn__alloc_zero(context, attn__size_mul(size * (size_t)searched(all->options), sizeof *w->hypotheses));
+        attn__alloc_zero(context, attn__size_mul(size * (size_t)searched(&all->how->options), sizeof *w->hypotheses));
     w->batch =
         (batch_of){.owner = all->t, .limits = attn__alloc(context, attn__size_mul(size, sizeof *w->batch.limits))};
     w->status = w->hypotheses && w->batch.limits ? ATTN_OK : ATTN_ERROR_MEMORY;
@@ -334,7 +339,7 @@ static void run_worker_item(void *user, int64_t item, int thread)
     ATTN__CALL(w->t->context); /* the call is the outermost one if the worker has a context of its own */
     w->batch.sentences = all->sentences + at;
     w->batch.n = left < all->size ? left : all->size;
-    w->status = finish_batch(w->t, &w->on, &w->batch, all->options, w->hypotheses, all->results, all->attended);
+    w->status = finish_batch(w->t, &w->on, &w->batch, all->how, w->hypotheses, all->results, all->attended);
     int64_t done = atomic_fetch_add(&all->done, w->batch.n) + w->batch.n;
     if (thread == 0 && w->status == ATTN_OK)
         w->status = attn__work(all->t->context, "sentences", done, all->n);
@@ -421,10 +426,10 @@ static attn_status run_on_workers(batches *all)
 
 /* Divides sorted sentences into batches and runs them. Sentences without tokens come last, and have empty results. */
 static attn_status divide_into_batches(attn_translator *t, const attn__sentence *sentences, int64_t n,
-                                       const attn_translator_options *options, attn_translation *results,
-                                       attn__attended *attended)
+                                       const attn__resolved *how, attn_translation *results, attn__attended *attended)
 {
-    batches all = {.t = t, .sentences = sentences, .options = options, .results = results, .attended = attended};
+    const attn_translator_options *options = &how->options;
+    batches all = {.t = t, .sentences = sentences, .how = how, .results = results, .attended = attended};
     attn_status status = ATTN_OK;
     while (all.n < n && sentences[all.n].n > 0)
         all.n++;
@@ -451,9 +456,10 @@ static attn_status check_options(const attn_translator *t, const attn_translator
 }
 
 /* Encodes the lines, and runs them sorted by length. */
-static attn_status encode_lines(attn_translator *t, const char *const *lines, int64_t n,
-                                const attn_translator_options *o, attn_translation *results, attn__attended *attended)
+static attn_status encode_lines(attn_translator *t, const char *const *lines, int64_t n, const attn__resolved *how,
+                                attn_translation *results, attn__attended *attended)
 {
+    const attn_translator_options *o = &how->options;
     memset(results, 0, (size_t)(n * o->nbest) * sizeof *results);
     attn__sentence *sentences = attn__alloc_zero(t->context, attn__size_mul((size_t)n, sizeof *sentences));
     attn_status status = sentences ? ATTN_OK : ATTN_ERROR_MEMORY;
@@ -463,7 +469,7 @@ static attn_status encode_lines(attn_translator *t, const char *const *lines, in
     }
     if (status == ATTN_OK) {
         qsort(sentences, (size_t)n, sizeof *sentences, longer_first);
-        status = divide_into_batches(t, sentences, n, o, results, attended);
+        status = divide_into_batches(t, sentences, n, how, results, attended);
     }
     attn__sentences_free(t->context, sentences, n);
     if (status != ATTN_OK)
@@ -478,14 +484,13 @@ static attn_status resolve_options(attn_translator *t, const char *const *lines,
 {
     if (ATTN__CHECK_RESERVED(t->context, options, attn_translator_options) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
-    attn_translator_options resolved;
+    attn__resolved resolved;
     attn_status status = attn__search_resolve(t, options, &resolved);
-    if (status != ATTN_OK)
-        return status;
-    status = check_options(t, &resolved);
+    if (status == ATTN_OK)
+        status = check_options(t, &resolved.options);
     if (status == ATTN_OK)
         status = encode_lines(t, lines, n, &resolved, results, attended);
-    attn__free(t->context, (void *)(uintptr_t)resolved.suppressed);
+    attn__resolved_free(t, &resolved);
     return status;
 }
 

@@ -25,6 +25,9 @@ struct attn_translator {
         int64_t least_limit;  /* minimum of the limit that follows from length_factor, in tokens */
         int64_t nbanned;
         int32_t *banned;
+        /* banned sequences of several tokens; each of them owns its tokens */
+        int64_t nsequences;
+        attn_token_sequence *sequences;
         char *shortlist; /* path of the lexicon */
         int64_t shortlist_first, shortlist_best;
     } search;

@@ -69,6 +69,35 @@ static attn_status check_prefixes(const attn__beam *beam, int64_t vocabulary)
     return ATTN_OK;
 }
 
+static attn_status check_sequences(const attn__beam *beam)
+{
+    const attn_beam_search_options *o = &beam->options;
+    for (int64_t i = 0; i < o->nbanned_sequences; i++)
+        if (o->banned_sequences[i].n < 1)
+            return attn__fail(beam->context, ATTN_ERROR_ARGUMENT,
+                              "banned sequence %lld has %lld tokens; expected 1 or more", (long long)i + 1,
+                              (long long)o->banned_sequences[i].n);
+    return ATTN_OK;
+}
+
+/* Sets the number of finished hypotheses with which a search ends. */
+static attn_status set_patience(attn__beam *beam)
+{
+    double patience = beam->options.patience, most = (double)beam->width * patience;
+    if (!(patience >= 0 && isfinite(patience)))
+        return attn__fail(beam->context, ATTN_ERROR_ARGUMENT,
+                          "the patience of the beam cannot be %g; it must be 0 (the default) or more", patience);
+    beam->enough = beam->width;
+    beam->patient = beam->width > 1 && patience > 0 && patience != 1;
+    if (beam->patient) /* a number that no search reaches is enough */
+        beam->enough = most < 1 ? 1 : most < 1e15 ? (int64_t)round(most) : (int64_t)1e15;
+    if (beam->enough < beam->wanted)
+        return attn__fail(beam->context, ATTN_ERROR_ARGUMENT,
+                          "%lld hypotheses are requested, but with the patience %g a beam of %lld finishes only %lld",
+                          (long long)beam->wanted, patience, (long long)beam->width, (long long)beam->enough);
+    return ATTN_OK;
+}
+
 attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t batch, int64_t vocabulary,
                               const attn_beam_search_options *options)
 {
@@ -94,6 +123,10 @@ attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t b
                           (int)options->eos, (long long)vocabulary);
     }
     status = check_prefixes(beam, vocabulary);
+    if (status == ATTN_OK)
+        status = check_sequences(beam);
+    if (status == ATTN_OK)
+        status = set_patience(beam);
     if (status != ATTN_OK)
         return status;
     int64_t hypotheses = batch * width;
@@ -381,10 +414,10 @@ static bool power_is_done(const attn__beam *beam, int64_t sentence)
  * helps most. */
 static bool is_done(const attn__beam *beam, int64_t sentence)
 {
-    if (beam->options.rule == ATTN_LENGTH_POWER && beam->width > 1)
+    if (beam->options.rule == ATTN_LENGTH_POWER && beam->width > 1 && !beam->patient)
         return power_is_done(beam, sentence);
     double live = beam->log_prob[sentence * beam->width];
-    if (live == -INFINITY || beam->finished[sentence] >= beam->width)
+    if (live == -INFINITY || beam->finished[sentence] >= beam->enough)
         return true;
     int64_t length = beam->options.length_penalty > 0 ? limit(beam, sentence) : beam->step + 2;
     return beam->kept[sentence] >= beam->wanted &&

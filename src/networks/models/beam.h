@@ -34,6 +34,8 @@ typedef struct attn__beam {
     attn_beam_search_options options;
     int64_t batch, width, max_len;
     int64_t wanted;         /* number of hypotheses to return for each sentence */
+    bool patient;           /* true: the option `patience` decides when a search ends */
+    int64_t enough;         /* number of finished hypotheses with which the search of a sentence ends */
     bool unscored;          /* true: the caller does not need scores, so log_prob may be any finite value */
     int64_t step;           /* number of tokens of each live hypothesis so far */
     double *log_prob;       /* [batch,width]: log-probabilities of the live hypotheses; -inf: there is no hypothesis */

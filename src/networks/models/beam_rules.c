@@ -77,6 +77,21 @@ static void forbid_repeated(const attn__beam *beam, const int32_t *ids, const at
     }
 }
 
+/* Forbids the last token of each banned sequence whose other tokens are the newest tokens of the hypothesis. The newest
+ * token is compared first, because it usually differs. */
+static void forbid_sequences(const attn__beam *beam, const int32_t *ids, const attn__beam_row *x)
+{
+    const int64_t n = beam->step + 1;
+    for (int64_t i = 0; i < beam->options.nbanned_sequences; i++) {
+        const attn_token_sequence *banned = &beam->options.banned_sequences[i];
+        int64_t left = banned->n - 1, after = n - left;
+        while (left > 0 && after >= 0 && token_at(beam, ids, after + left - 1) == banned->ids[left - 1])
+            left--;
+        if (left == 0)
+            forbid(x, banned->ids[banned->n - 1]);
+    }
+}
+
 void attn__beam_rules(const attn__beam *beam, int64_t row, const attn__beam_row *x, double lse)
 {
     const attn_beam_search_options *o = &beam->options;
@@ -85,6 +100,7 @@ void attn__beam_rules(const attn__beam *beam, int64_t row, const attn__beam_row 
         penalize(beam, ids, x, lse);
     if (o->no_repeat_ngram > 0)
         forbid_repeated(beam, ids, x);
+    forbid_sequences(beam, ids, x);
     if (beam->step + 1 < o->min_len)
         forbid(x, o->eos);
 }
