@@ -345,7 +345,7 @@ static int check_signal(const contacts *c)
 
 static int report(const contacts *c)
 {
-    char paths[3][ATTN__PATH];
+    char paths[3][ATTN__PATH] = {"", "", ""};
     int code = write_all(c, paths);
     if (code != CLI_OK)
         return code;
