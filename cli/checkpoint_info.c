@@ -107,7 +107,7 @@ static attn_status print_fitting(const cli_call *cli, const attn_checkpoint *wei
     bool any = false;
     if (cli_print_other_network(weights))
         return ATTN_OK;
-    attn_status status = attn_name_map_detect(&builtin, weights, &known);
+    attn_status status = attn_name_map_detect(&builtin, weights, &known, NULL);
     puts("\nArchitectures with these tensor names");
     for (int i = 0; status == ATTN_OK && i < attn_architecture_count(); i++) {
         const attn_architecture *architecture = attn_architecture_at(i);

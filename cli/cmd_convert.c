@@ -114,7 +114,7 @@ static void tell_passed(const cli_call *cli)
     const char *name = NULL;
     attn_status status = attn_checkpoint_open(&plain, cli->context, cli->words[0], NULL, NULL);
     if (status == ATTN_OK)
-        status = attn_name_map_detect(&name, plain, NULL);
+        status = attn_name_map_detect(&name, plain, NULL, NULL);
     attn_checkpoint_close(plain);
     if (status == ATTN_OK)
         status = attn_name_map_read(&names, cli->context, name);

@@ -227,7 +227,7 @@ static int evaluate_one(cli_call *cli)
         code = cli_fail(CLI_BAD,
                         "%s is a detector: attn detect --coco writes its detections, which attn eval --coco evaluates",
                         cli->words[0]);
-    else if (!data[0] && attn_file_exists(path))
+    else if (!data[0] && (kind == CLI_CLASSIFIES || attn_file_exists(path)))
         code = cli_fail(CLI_BAD, "%s does not record its training data; eval needs --data", cli->words[0]);
     else if (kind == CLI_DRAWS)
         code = cli_eval_generator(cli, data, part_of(part), part);

@@ -215,7 +215,7 @@ static int suggest_builtin(const dry_run *d)
     int64_t known;
     if (cli_print_other_network(d->weights))
         return CLI_OK;
-    if (attn_name_map_detect(&name, d->weights, &known) != ATTN_OK)
+    if (attn_name_map_detect(&name, d->weights, &known, NULL) != ATTN_OK)
         return cli_failed(d->cli, NULL);
     if (name && known * 2 > d->tensors)
         printf("\n%lld of %lld tensors have the names of %s: --names %s\n", (long long)known, (long long)d->tensors,

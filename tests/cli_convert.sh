@@ -129,7 +129,7 @@ printf '{"num_attention_heads": 1, "layer_norm_eps": 1e-6, "id2label": {"0": "ca
 for name in dark light; do
     awk -v k=$name 'BEGIN { print "P3 4 4 255"; for (i = 0; i < 48; i++) print k == "dark" ? i % 5 * 9 : 255 - i * i % 50 }' > $name.ppm
 done
-expect 2 'set --heads' "$attn" convert timm.safetensors -o none
+expect 2 'attn convert --heads sets it' "$attn" convert timm.safetensors -o none
 expect 2 '[-]-regression applies only to an MSA' "$attn" convert hf -o none --regression none.pt
 expect 2 '[-]-config applies only with --arch' "$attn" convert hf -o none --config '{"num_heads": 2}'
 expect 2 '[-]-mean applies only to a Vision' "$attn" convert timm.safetensors -o none.safetensors --mean 0,0,0

@@ -72,11 +72,11 @@ outer() {
     [ -z "$(find "$dir/$1/build" -type d -path '*attn*/tests')" ] || { echo "by $1 a project has attn's tests, too"; exit 1; }
 }
 outer add_subdirectory <<END
-add_subdirectory($root attn)
+add_subdirectory("$root" attn)
 END
 outer FetchContent <<END
 include(FetchContent)
-FetchContent_Declare(attn SOURCE_DIR $root)
+FetchContent_Declare(attn SOURCE_DIR "$root")
 FetchContent_MakeAvailable(attn)
 END
 if command -v c++ >/dev/null; then

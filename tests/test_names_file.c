@@ -530,7 +530,7 @@ static void the_family_of_a_file_is_found(void **state)
         for (int i = 0; tensors[i]; i++)
             names[i] = tensors[i] + (prefixed ? 0 : strlen("model."));
         assert_int_equal(attn_checkpoint_open(&weights, c, numbered(names), NULL, NULL), ATTN_OK);
-        assert_int_equal(attn_name_map_detect(&found, weights, &known), ATTN_OK);
+        assert_int_equal(attn_name_map_detect(&found, weights, &known, NULL), ATTN_OK);
         assert_non_null(found);
         assert_string_equal(found, "detr-facebook");
         assert_int_equal(known, 6);

@@ -773,7 +773,7 @@ static void pictures_are_prepared_as_the_files_say(void **state)
          "bicubic", "squash", 0},
         {false, "{\"num_attention_heads\": 2}", "{\"resample\": 1}", 0, 0, "lanczos interpolation", NULL, 0},
         {false, "{\"num_attention_heads\": 2}", "{\"image_mean\": [123, 117, 104]}", 0, 0,
-         "the mean that is subtracted from pixels is 123; it must be 0 to 1; give --mean", NULL, 0},
+         "the mean that is subtracted from pixels is 123; it must be 0 to 1; attn convert --mean sets it", NULL, 0},
         {true,
          "{\"pretrained_cfg\": {\"mean\": [0.25, 0.5, 0.5], \"std\": [0.125, 1, 1], \"interpolation\": \"bilinear\"}}",
          NULL, 0.25, 0.125, "bilinear", "cover", 0},

@@ -62,6 +62,12 @@ static bool classifies(const attn__identity *is)
                                                  (attn_config_get(c, "num_classes") || attn_config_get(c, "classes")));
 }
 
+/* The types of Hugging Face's Vision Transformers without further parts. */
+static bool is_vit_type(const char *type)
+{
+    return strcmp(type, "vit") == 0 || strcmp(type, "vit_msn") == 0;
+}
+
 static attn__application product_of(const attn__identity *is)
 {
     /* ESM's file; attn__identify_tensors tells an ESM-2 from an MSA Transformer */
@@ -78,6 +84,8 @@ static attn__application product_of(const attn__identity *is)
         return ATTN__PRODUCT_CLASSIFIER;
     return own != ATTN__PRODUCT_CLASSIFIER                              ? own
            : strcmp(is->type, "marian") == 0                            ? ATTN__PRODUCT_TRANSLATOR
+           : strcmp(is->type, "detr") == 0                              ? ATTN__PRODUCT_DETECTOR
+           : is_vit_type(is->type)                                      ? ATTN__PRODUCT_CLASSIFIER
            : is->names || strcmp(is->named, "transformer-encoder") == 0 ? ATTN__PRODUCT_ENCODER
                                                                         : ATTN__PRODUCT_NONE;
 }
@@ -186,16 +194,15 @@ attn_status attn__identify(attn__identity *is, attn_context *context, const char
     return status;
 }
 
-/* Finds the names file and the product of the tensors. A few names of another model can match by chance. */
+/* Finds the names file and the product of the tensors. A few names of another model can match by chance, and the tensors
+ * of an optimizer match no rule. */
 static attn_status recognize(attn__identity *is)
 {
-    attn_checkpoint_entry entry;
-    int64_t known, n = 0;
-    attn_status status = attn_name_map_detect(&is->tensor_names, is->tensors, &known);
-    while (attn_checkpoint_at(is->tensors, n, &entry))
-        n++;
-    const char *names = is->tensor_names && 2 * known >= n ? is->tensor_names : "";
-    is->vit = strncmp(names, "vit-", strlen("vit-")) == 0;
+    double rules;
+    attn_status status = attn_name_map_detect(&is->tensor_names, is->tensors, NULL, &rules);
+    const char *names = is->tensor_names && rules > 1.0 / 3 ? is->tensor_names : "";
+    bool plain = !*is->type || is_vit_type(is->type);
+    is->vit = plain && strncmp(names, "vit-", strlen("vit-")) == 0;
     if (is->directory && is->product != ATTN__PRODUCT_NONE)
         return status;
     bool esm2 = !is->directory && !attn_config_text(is->saved, "args.arch", NULL) &&

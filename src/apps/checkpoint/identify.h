@@ -52,7 +52,7 @@ typedef struct attn__identity {
     attn_checkpoint *tensors; /* the weights with their own names; NULL: not opened */
     attn_config *saved;       /* settings that are stored with the weights, such as the arguments of a training */
     const char *tensor_names; /* built-in names file that matches the most names of tensors; NULL: none does */
-    bool vit;                 /* half of the tensors have the names of a Vision Transformer of Hugging Face or timm */
+    bool vit;                 /* the tensors are those of a Vision Transformer of Hugging Face or timm */
 } attn__identity;
 
 /* Reads config.json and lists the directory, but reads no weights. Free the result with attn__identity_end, even on

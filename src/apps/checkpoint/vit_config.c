@@ -82,7 +82,7 @@ attn_status attn__vit_heads(const attn__vit_config *v, int64_t width, int64_t *h
                ? ATTN_OK
                : attn__fail(
                      v->context, ATTN_ERROR_ARGUMENT,
-                     "%s: neither the tensors nor a config.json give the number of heads; set --heads (num_heads). The "
+                     "%s: neither the tensors nor a config.json give the number of heads; attn convert --heads sets it. The "
                      "model has %" PRId64
                      " channels; timm's own models have 3 heads for 192 channels, 6 for 384, 12 for "
                      "768 and 16 for more",
@@ -212,14 +212,15 @@ static attn_status check_pixels(const attn__vit_config *v, const attn__pixels *p
 {
     for (int i = 0; i < 3; i++) {
         if (!(pixels->mean[i] >= 0 && pixels->mean[i] <= 1))
-            return attn__fail(v->context, ATTN_ERROR_UNSUPPORTED,
-                              "%s: the mean that is subtracted from pixels is %g; it must be 0 to 1; give --mean",
-                              v->is.path, (double)pixels->mean[i]);
+            return attn__fail(
+                v->context, ATTN_ERROR_UNSUPPORTED,
+                "%s: the mean that is subtracted from pixels is %g; it must be 0 to 1; attn convert --mean sets it",
+                v->is.path, (double)pixels->mean[i]);
         if (!(pixels->std[i] >= 1e-6f && pixels->std[i] <= 1))
             return attn__fail(
                 v->context, ATTN_ERROR_UNSUPPORTED,
-                "%s: the standard deviation by which pixels are divided is %g; it must be 1e-06 to 1; give "
-                "--std",
+                "%s: the standard deviation by which pixels are divided is %g; it must be 1e-06 to 1; attn convert "
+                "--std sets it",
                 v->is.path, (double)pixels->std[i]);
     }
     return ATTN_OK;

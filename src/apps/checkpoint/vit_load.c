@@ -176,8 +176,8 @@ static attn_status choose(checkpoint *c, const attn_vit_options *o, attn_config 
     int64_t classes = attn_config_int(config, "num_classes", 0), heads = o->num_heads;
     c->has_head = classes > 0 && (!o->num_classes || o->num_classes == classes);
     if (classes < 1 && !o->num_classes)
-        return attn__fail(c->context, ATTN_ERROR_ARGUMENT, "%s has no classifier; set num_classes to add a new one",
-                          c->path);
+        return attn__fail(c->context, ATTN_ERROR_ARGUMENT,
+                          "%s: the weights have no classifier; attn train classify --from adds one", c->path);
     attn_status status = attn__vit_agrees(c->beside, config);
     if (status == ATTN_OK && heads == 0)
         status = attn__vit_heads(c->beside, width, &heads);

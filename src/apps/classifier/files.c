@@ -222,11 +222,19 @@ static attn_status load_parts(attn_classifier *c, const char *path, const char *
 {
     attn__foreign foreign;
     attn_status status = attn__foreign_open(&foreign, c->context, path);
-    bool unnamed = !names && !foreign.is.architecture && foreign.is.form != ATTN__FORM_NONE;
-    if (status == ATTN_OK && unnamed)
+    const attn__identity *is = &foreign.is;
+    bool foreign_vit = is->form == ATTN__FORM_HUGGING_FACE && is->product == ATTN__PRODUCT_CLASSIFIER;
+    if (status == ATTN_OK && !names && (is->form == ATTN__FORM_FILE || foreign_vit))
+        status = attn__identify_tensors(&foreign.is);
+    else if (status == ATTN_OK && !names && is->form == ATTN__FORM_OTHER)
         status = attn__identify_weights(&foreign.is);
-    if (status == ATTN_OK && foreign.is.vit)
+    if (status == ATTN_OK && is->vit)
         status = load_vit(c, path);
+    else if (status == ATTN_OK && !names && is->form == ATTN__FORM_FILE)
+        status = attn__fail(c->context, ATTN_ERROR_UNSUPPORTED,
+                            "%s: the tensors do not have the names of a Vision Transformer of Hugging Face or timm; a "
+                            "classifier with other names needs --names FILE",
+                            path);
     else if (status == ATTN_OK)
         status = load_described(c, &foreign, names);
     attn__foreign_end(&foreign);

@@ -449,6 +449,10 @@ static attn_status check_options(const attn_translator *t, const attn_translator
             t->context, ATTN_ERROR_ARGUMENT,
             "%lld translations of a line are requested, but the beam is %lld; the beam must be at least as large",
             (long long)o->nbest, (long long)o->beam);
+    if (o->mbr && o->patience > 0 && o->patience < 1)
+        return attn__fail(t->context, ATTN_ERROR_ARGUMENT,
+                          "mbr compares all hypotheses of a beam, but with the patience %g the search finds fewer",
+                          o->patience);
     if (o->mbr && o->beam < 2)
         return attn__fail(t->context, ATTN_ERROR_ARGUMENT, "mbr needs a beam of 2 or more; the beam is %lld",
                           (long long)o->beam);

@@ -76,11 +76,12 @@ bool attn__names_builtin_size(const char *name, const char **text, size_t *size)
 }
 
 /* Counts how many tensors of the checkpoint a built-in names file would map, and how many targets they would make.
- * All tensors of a rule with the operation "same" count as one target. */
+ * All tensors of a rule with the operation "same" count as one target. *share is the share of the rules that match. */
 static attn_status count_known(const attn_checkpoint *weights, const char *name, bool wrapped, int64_t *known,
-                               int64_t *places)
+                               int64_t *places, double *share)
 {
     enum { MOST_RULES = 64 };
+    int used = 0;
     bool seen[MOST_RULES] = {false};
     attn_name_map *names;
     attn_checkpoint_entry entry;
@@ -95,13 +96,17 @@ static attn_status count_known(const attn_checkpoint *weights, const char *name,
         if (rule >= 0 && rule < MOST_RULES)
             seen[rule] = true;
     }
+    for (int i = 0; i < MOST_RULES; i++)
+        used += seen[i];
+    *share = status == ATTN_OK && names->n > 0 ? (double)used / names->n : 0;
     attn_name_map_destroy(names);
     return status;
 }
 
-attn_status attn_name_map_detect(const char **name, const attn_checkpoint *weights, int64_t *known)
+attn_status attn_name_map_detect(const char **name, const attn_checkpoint *weights, int64_t *known, double *rules)
 {
     int64_t most = 0, of_best = 0, all = 0;
+    double share, of_rules = 0;
     attn_status status = ATTN_OK;
     attn_checkpoint_entry entry;
     *name = NULL;
@@ -112,14 +117,17 @@ attn_status attn_name_map_detect(const char **name, const attn_checkpoint *weigh
      * names come first, because a part of a name may be a whole name in another family. */
     for (int i = 0; i < 2 * COUNT && status == ATTN_OK && !(i == COUNT && *name && 2 * of_best >= all); i++) {
         int64_t n, places;
-        status = count_known(weights, builtin[i % COUNT].name, i >= COUNT, &n, &places);
+        status = count_known(weights, builtin[i % COUNT].name, i >= COUNT, &n, &places, &share);
         if (status == ATTN_OK && places > most) {
             *name = builtin[i % COUNT].name;
             most = places;
             of_best = n;
+            of_rules = share;
         }
     }
     if (known)
         *known = of_best;
+    if (rules)
+        *rules = of_rules;
     return status;
 }

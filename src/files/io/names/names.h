@@ -127,7 +127,8 @@ attn_status attn_name_map_infer_config(const attn_name_map *names, const attn_ch
 const char *attn_name_map_builtin(int i, const char **text);
 
 /* Finds the built-in names file whose rules match the most tensors. If no file matches any tensor, *name is NULL.
- * *known becomes the number of matched tensors; `known` may be NULL. May return ATTN_ERROR_MEMORY. */
-attn_status attn_name_map_detect(const char **name, const attn_checkpoint *weights, int64_t *known);
+ * *known becomes the number of matched tensors, and *rules the share of the file's rules that match a tensor; both
+ * pointers may be NULL. May return ATTN_ERROR_MEMORY. */
+attn_status attn_name_map_detect(const char **name, const attn_checkpoint *weights, int64_t *known, double *rules);
 
 #endif
