@@ -40,6 +40,31 @@ static const char *const examples[] = {"attn info out/demo", "attn info out/demo
 /* Training with Adam needs four numbers for each parameter: the parameter, its gradient and two moments. */
 static const double TRAINING_COPIES = 4;
 
+/* Reports whether the encoder and the decoder each have their own value of the key, so that its own is not used. */
+static bool halved(const attn_config *config, const char *key)
+{
+    char encoder[80], decoder[80];
+    snprintf(encoder, sizeof encoder, "enc_%s", key);
+    snprintf(decoder, sizeof decoder, "dec_%s", key);
+    return attn_config_get(config, encoder) && attn_config_get(config, decoder);
+}
+
+/* Returns the settings that the model uses, which the caller destroys; NULL: there was no memory. */
+static attn_config *settings_of(const cli_call *cli, const attn_model *model)
+{
+    const attn_config *config = attn_model_config(model);
+    attn_config *used = NULL;
+    attn_status status = attn_config_create(&used, cli->context);
+    for (int64_t i = 0; status == ATTN_OK && i < attn_config_size(config); i++) {
+        const char *key = attn_config_key(config, i);
+        status = halved(config, key) ? ATTN_OK : attn_config_set(used, key, attn_config_get(config, key));
+    }
+    if (status == ATTN_OK)
+        return used;
+    attn_config_destroy(used);
+    return NULL;
+}
+
 static void print_config(const attn_config *config)
 {
     char text[512];
@@ -88,7 +113,7 @@ static void print_contacts(const attn_msa *msa)
            attn_msa_has_regression(msa) ? "fitted" : "none: attn train contacts fits it");
 }
 
-static void print_info(const cli_call *cli, const subject *of)
+static void print_info(const cli_call *cli, const subject *of, const attn_config *settings)
 {
     const attn_model *model = of->model;
     const attn_architecture *architecture = attn_model_architecture(model);
@@ -98,7 +123,7 @@ static void print_info(const cli_call *cli, const subject *of)
     size_t held;
     attn_context_memory(cli->context, &held, NULL, NULL);
     printf("%s: %s\n%s\n\nSettings\n", architecture->name, architecture->summary, architecture->source);
-    print_config(attn_model_config(model));
+    print_config(settings);
     if (of->translator)
         print_vocabularies(of->translator);
     else if (of->classifier)
@@ -116,7 +141,7 @@ static void print_info(const cli_call *cli, const subject *of)
     cli_parameters_print(list);
 }
 
-static int print_json(const cli_call *cli, const subject *of)
+static int print_json(const cli_call *cli, const subject *of, const attn_config *settings)
 {
     const attn_model *model = of->model;
     cli_totals totals = cli_parameters_total(attn_model_parameters(model));
@@ -126,7 +151,7 @@ static int print_json(const cli_call *cli, const subject *of)
     attn_json_begin(&json, cli->context, true);
     attn_json_object(&json, NULL);
     attn_json_text(&json, "architecture", attn_model_architecture(model)->name);
-    attn_json_config(&json, "settings", attn_model_config(model));
+    attn_json_config(&json, "settings", settings);
     if (of->translator) {
         attn_json_int(&json, "source_words", attn_vocab_size(attn_translator_vocab(of->translator, ATTN_SIDE_SOURCE)));
         attn_json_int(&json, "target_words", attn_vocab_size(attn_translator_vocab(of->translator, ATTN_SIDE_TARGET)));
@@ -210,10 +235,14 @@ static int run(cli_call *cli)
     if (status != ATTN_OK)
         return cli_failed(cli, NULL);
     int code = CLI_OK;
-    if (cli->json)
-        code = print_json(cli, &of);
+    attn_config *settings = settings_of(cli, of.model);
+    if (!settings)
+        code = cli_failed(cli, NULL);
+    else if (cli->json)
+        code = print_json(cli, &of, settings);
     else
-        print_info(cli, &of);
+        print_info(cli, &of, settings);
+    attn_config_destroy(settings);
     attn_translator_destroy(of.translator);
     attn_classifier_destroy(of.classifier);
     attn_generator_destroy(of.generator);

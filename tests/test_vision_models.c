@@ -505,7 +505,7 @@ static void number_of_heads_comes_from_config_or_metadata(void **state)
         if (cases[i].heads)
             assert_int_equal(attn_config_int(attn_model_config(loaded), "num_heads", 0), cases[i].heads);
         else
-            assert_says(f->context, "--heads (num_heads)");
+            assert_says(f->context, "attn convert --heads sets it");
         attn_context_clear_error(f->context);
         attn_model_destroy(loaded);
     }
@@ -972,7 +972,8 @@ static void a_fresh_head_for_other_classes(void **state)
     rename_all(&f->renamed, own, timm_names, all - 2);
     pack(f->tape, &f->renamed, own, "weight");
     assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
-    assert_refused(f->context, attn_vit_load(&loaded, f->context, f->file, NULL), ATTN_ERROR_ARGUMENT, "num_classes");
+    assert_refused(f->context, attn_vit_load(&loaded, f->context, f->file, NULL), ATTN_ERROR_ARGUMENT,
+                   "the weights have no classifier");
     attn_vit_options seven = {.num_heads = 2, .num_classes = 7};
     assert_int_equal(attn_vit_load(&loaded, f->context, f->file, &seven), ATTN_OK);
     assert_int_equal(attn_tensor_length(logits_of(loaded, f->tape, 8), 1), 7);

@@ -32,7 +32,12 @@ static attn_status load(attn_model **model, attn_context *context, const char *p
     attn_status status = attn__foreign_begin(from, context, path, &wish);
     if (status != ATTN_OK)
         return status;
-    if (!attn_config_text(from->config, "architecture", NULL))
+    bool named = attn_config_text(from->config, "architecture", NULL) != NULL;
+    if (!named && !o->config && (from->is.form == ATTN__FORM_CTRANSLATE2 || from->is.form == ATTN__FORM_BERGAMOT))
+        return attn__identity_translates(&from->is);
+    if (!named && !o->config && from->is.form == ATTN__FORM_HUGGING_FACE)
+        return attn__foreign_type_refuse(context, from->settings, from->config);
+    if (!named)
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
                           "%s: the architecture is unknown: the setting \"architecture\" is missing in %s", path,
                           o->config ? "the config" : from->settings);

@@ -232,8 +232,10 @@ static attn_status load_parts(attn_classifier *c, const char *path, const char *
         status = load_vit(c, path);
     else if (status == ATTN_OK && !names && is->form == ATTN__FORM_FILE)
         status = attn__fail(c->context, ATTN_ERROR_UNSUPPORTED,
-                            "%s: the tensors do not have the names of a Vision Transformer of Hugging Face or timm; a "
-                            "classifier with other names needs --names FILE",
+                            is->product == ATTN__PRODUCT_DETECTOR
+                                ? "%s: this is a DETR; attn detect uses it"
+                                : "%s: the tensors do not have the names of a Vision Transformer of Hugging Face or "
+                                  "timm; a classifier with other names needs --names FILE",
                             path);
     else if (status == ATTN_OK)
         status = load_described(c, &foreign, names);
