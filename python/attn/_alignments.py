@@ -49,8 +49,8 @@ class Alignments(Application):
         """regression: the contact regression's file; default: the one beside the checkpoint."""
         folder = _path(path)
         options = c.MsaLoadOptions(regression=optional_path(regression), names=optional_path(names))
-        super().__init__(lambda made, context: int(lib.msa_load(made, context, folder, ctypes.byref(options))), lib.msa_destroy,
-                         precision, threads)
+        super().__init__(path, lambda made, context: int(lib.msa_load(made, context, folder, ctypes.byref(options))),
+                         lib.msa_destroy, precision, threads)
         self._memory = memory
 
     def _read(self, family: Family, depth: int, select: str, seed: int) -> "_Read":

@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterable, List, NoReturn, Optional, Protocol, 
 import numpy as np
 
 from . import _library as c
-from ._arrays import Array, as_array
+from ._arrays import Array, as_array, shown
 from ._errors import ArgumentError
 from ._library import Context, lib
 from ._model import Path, _path, _precision
@@ -19,10 +19,13 @@ _COMPUTE_TYPES = {"default": None, "auto": None, "float32": "f32", "bfloat16": "
                   "int8_bfloat16": "int8", "f32": "f32", "fma": "fma", "bf16": "bf16"}
 
 
-def precision_of(compute_type: Optional[str]) -> Optional[str]:
-    if compute_type is None or compute_type in _COMPUTE_TYPES:
-        return _COMPUTE_TYPES[compute_type or "default"]
-    raise ArgumentError(f"compute_type must be one of {', '.join(_COMPUTE_TYPES)}, not {compute_type!r}")
+def precision_of(given: Optional[str], argument: str) -> Optional[str]:
+    """The library's name of a number format. `argument` is what the caller's argument is called."""
+    if given is None:
+        return None
+    if isinstance(given, str) and given in _COMPUTE_TYPES:
+        return _COMPUTE_TYPES[given]
+    raise ArgumentError(f"{argument} must be one of {', '.join(_COMPUTE_TYPES)}, not {given!r}")
 
 
 def optional_path(path: Optional[Path]) -> Optional[bytes]:
@@ -35,10 +38,11 @@ class Application:
 
     _destroy: Callable[[Any], None]
 
-    def __init__(self, load: Callable[[Any, Any], int], destroy: Callable[[Any], None], precision: Optional[str],
+    def __init__(self, path: Path, load: Callable[[Any, Any], int], destroy: Callable[[Any], None], precision: Optional[str],
                  threads: int) -> None:
         """`load(address, context)` stores the library's object and returns a status."""
-        self._context = Context(threads, _precision(precision_of(precision)))
+        self._path = os.fspath(path)
+        self._context = Context(threads, _precision(precision_of(precision, "precision")))
         self._handle, self._destroy = ctypes.c_void_p(), destroy
         self._context.hold(id(self))
         lib.context_set_inference(self._context.pointer, True)
@@ -56,6 +60,13 @@ class Application:
 
     __copy__ = __deepcopy__ = __reduce__ = _refuse_copy
 
+    def _about(self) -> str:
+        """What a subclass adds to its representation."""
+        return ""
+
+    def __repr__(self) -> str:
+        return f"<attn.{type(self).__name__} of {self._path!r}: {self._about()}precision {self.precision}>"
+
     @property
     def precision(self) -> str:
         """The precision of products: "f32", "fma", "bf16" or "int8"."""
@@ -67,6 +78,14 @@ class Application:
         return self._context.memory()
 
 
+def undivided(value: object, what: str) -> bytes:
+    """A text for the library. CTranslate2 takes lists of tokens, for which the error says what attn takes."""
+    if isinstance(value, (list, tuple)):
+        raise ArgumentError(f"{what} must be a text, not {shown(value)}: attn divides texts into tokens itself; give one text in "
+                            "place of the list")
+    return c.text(value, what)
+
+
 def text_lines(lines: Union[str, Iterable[str]], what: str) -> Tuple[List[bytes], bool]:
     """The lines for the library, and whether a single one was given."""
     single = isinstance(lines, str)
@@ -74,7 +93,7 @@ def text_lines(lines: Union[str, Iterable[str]], what: str) -> Tuple[List[bytes]
     try:
         if isinstance(lines, (bytes, bytearray)):
             raise TypeError
-        return [c.text(line, f"{what} {i}") for i, line in enumerate(given)], single
+        return [undivided(line, f"{what} {i}") for i, line in enumerate(given)], single
     except TypeError:
         raise ArgumentError(f"{what}s must be a text or several texts, not {lines!r}") from None
 
@@ -127,7 +146,14 @@ class Images:
         self.single = (isinstance(pictures, (str, os.PathLike)) or hasattr(pictures, "convert") or
                        (hasattr(pictures, "ndim") and pictures.ndim in (2, 3)) or
                        (hasattr(pictures, "__dlpack__") and len(pictures.shape) in (2, 3)))
-        given = [pictures] if self.single else list(pictures)
+        try:
+            if isinstance(pictures, (bytes, bytearray)):
+                raise TypeError
+            several = iter([pictures] if self.single else pictures)
+        except TypeError:
+            raise ArgumentError("images must be a picture (a path, an array of uint8 or PIL's) or several pictures, not "
+                                f"{shown(pictures)}") from None
+        given = list(several)
         self._context, self._given, self._read = context, given, 0
         self.n = len(given)
         self.structs = (c.Image * max(self.n, 1))()

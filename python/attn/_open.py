@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Optional, Union
 
 from . import _library as c
 from ._alignments import Alignments
-from ._application import optional_path
+from ._application import optional_path, precision_of
 from ._encoder import Encoder
 from ._library import Context, lib
 from ._model import Model, Path, _path, load
@@ -17,8 +17,8 @@ from ._vision import Classifier, Detector, Generator
 
 # By the kind of training that makes such a model (attn_trainer_of). An application of a new kind is one more row.
 _KINDS: Dict[str, Callable[..., Any]] = {
-    "translate": lambda path, precision, threads, names: Translator(path, compute_type=precision, intra_threads=threads,
-                                                                    names=names),
+    "translate": lambda path, precision, threads, names: Translator(path, names=names, intra_threads=threads,
+                                                                    compute_type=precision_of(precision, "precision")),
     "classify": lambda path, precision, threads, names: Classifier(path, precision=precision, threads=threads, names=names),
     "detect": lambda path, precision, threads, names: Detector(path, precision=precision, threads=threads, names=names),
     "images": lambda path, precision, threads, names: Generator(path, precision=precision, threads=threads, names=names),

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from typing import Any, Iterable, Iterator, List, NamedTuple, NoReturn, Optional, Sequence, Tuple, Union, overload
+from typing import (Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple, Union,
+                    overload)
+
+import numpy as np
 
 from . import _library as c
-from ._application import Application, optional_path, text_array, text_lines
-from ._errors import ArgumentError
+from ._application import Application, optional_path, precision_of, text_array, text_lines, undivided
+from ._errors import ArgumentError, UnsupportedError
 from ._library import lib
 from ._model import Path, _path
 
@@ -28,30 +31,45 @@ class Translation(NamedTuple):
     alignments: List[List[Tuple[int, int]]]  # with return_alignments: (word of the line, word of the translation)
 
 
-# CTranslate2's options that attn does not have, with what attn has in their place.
-_ELSEWHERE = {
-    "asynchronous": "call translate_batch in a thread, which does not hold Python's lock meanwhile",
-    "batch_type": "max_batch_size counts lines",
-    "callback": "translate_iterable gives the translations of one batch after the other",
-    "coverage_penalty": "attn has no coverage penalty; repetition_penalty and no_repeat_ngram_size prevent repetition",
-    "end_token": "a translation ends with the end token of the model's vocabulary",
-    "min_alternative_expansion_prob": "num_hypotheses gives several translations",
-    "prefix_bias_beta": "target_prefix forces the beginning of a translation",
-    "replace_unknowns": "`unknown` has the unknown words of a line, and with disable_unk=True a translation has none",
-    "return_alternatives": "num_hypotheses gives several translations, also after a target_prefix",
-    "return_attention": "return_alignments=True gives the words with the largest weights, and `attn show` draws all weights",
-    "return_end_token": "`tokens` never has the end token",
-    "return_logits_vocab": "`scores` has the log-probability of each translation",
-    "sampling_temperature": "attn does not sample; num_hypotheses gives several translations",
-    "sampling_topk": "attn does not sample; num_hypotheses gives several translations",
-    "sampling_topp": "attn does not sample; num_hypotheses gives several translations",
-    "use_vmap": "shortlist=FILE limits the vocabulary by a lexicon",
+# CTranslate2's options that attn does not have, by call: the value that asks for nothing, and what attn has in their place.
+_ELSEWHERE: Dict[str, Dict[str, Tuple[Any, str]]] = {
+    "Translator": {
+        "device_index": (0, "attn computes on the processor"),
+        "files": (None, "`path` is the directory"),
+        "flash_attention": (False, "attn chooses itself how it computes attention"),
+        "inter_threads": (1, "load a Translator for each thread, or give intra_threads, the number of threads of a call"),
+        "max_queued_batches": (0, "there is no queue; translate_batch returns when its lines are translated"),
+        "tensor_parallel": (False, "a translator computes in one process, with intra_threads threads"),
+    },
+    "translate_batch": {
+        "asynchronous": (False, "call translate_batch in a thread, which does not hold Python's lock meanwhile"),
+        "batch_type": ("examples", "max_batch_size counts lines"),
+        "callback": (None, "translate_iterable gives the translations of one batch after the other"),
+        "coverage_penalty": (0, "attn has no coverage penalty; repetition_penalty and no_repeat_ngram_size prevent repetition"),
+        "end_token": (None, "a translation ends with the end token of the model's vocabulary"),
+        "min_alternative_expansion_prob": (0, "num_hypotheses gives several translations"),
+        "prefix_bias_beta": (0, "target_prefix forces the beginning of a translation"),
+        "replace_unknowns": (False, "`unknown` has the unknown words of a line, and with disable_unk=True a translation has none"),
+        "return_alternatives": (False, "num_hypotheses gives several translations, also after a target_prefix"),
+        "return_attention": (False, "return_alignments=True gives the words with the largest weights, and `attn show` draws all "
+                             "weights"),
+        "return_end_token": (False, "`tokens` never has the end token"),
+        "return_logits_vocab": (False, "`scores` has the log-probability of each translation"),
+        "sampling_temperature": (1, "attn does not sample; num_hypotheses gives several translations"),
+        "sampling_topk": (1, "attn does not sample; num_hypotheses gives several translations"),
+        "sampling_topp": (1, "attn does not sample; num_hypotheses gives several translations"),
+        "use_vmap": (False, "shortlist=FILE limits the vocabulary by a lexicon"),
+    },
 }
 
 
-def _refuse_option(name: str) -> NoReturn:
-    instead = f": {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
-    raise TypeError(f"translate_batch() got an unexpected keyword argument {name!r}{instead}")
+def _refuse_options(call: str, given: Mapping[str, Any]) -> None:
+    """Raises TypeError for options that attn does not have, unless they ask for nothing."""
+    for name, value in given.items():
+        harmless, instead = _ELSEWHERE[call].get(name, (None, ""))
+        if instead and (value is harmless or (isinstance(value, (str, int, float, np.generic)) and value == harmless)):
+            continue
+        raise TypeError(f"{call}() got an unexpected keyword argument {name!r}" + (f": {instead}" if instead else ""))
 
 
 def _decode(value: Optional[bytes]) -> str:
@@ -93,13 +111,20 @@ class Translator(Application):
     the model's own setting. One translator serves several threads.
     """
 
-    def __init__(self, path: Path, *, compute_type: Optional[str] = None, intra_threads: int = 0,
-                 names: Optional[Path] = None) -> None:
-        """compute_type: "float32", "bfloat16" or "int8"; default: ATTN_PRECISION or float32. intra_threads: the number
-        of threads of a call. `names`: a names file for weights with foreign names, or the name of a built-in one."""
+    def __init__(self, path: Path, device: str = "cpu", *, compute_type: Union[None, str, Mapping[str, str]] = None,
+                 intra_threads: int = 0, names: Optional[Path] = None, **others: NoReturn) -> None:
+        """device: "cpu", or "auto", which is the same. compute_type: "float32", "bfloat16" or "int8", or a dict with the one of
+        "cpu"; default: ATTN_PRECISION or float32. intra_threads: the number of threads of a call. `names`: a names file for
+        weights with foreign names, or the name of a built-in one."""
+        _refuse_options("Translator", others)
+        if device not in ("cpu", "auto"):
+            raise UnsupportedError(f'device is {device!r}; only "cpu" and "auto", which is the same, are supported')
+        if isinstance(compute_type, Mapping):
+            compute_type = compute_type.get("cpu")
+        precision = precision_of(compute_type, "compute_type")
         folder, foreign = _path(path), optional_path(names)
-        super().__init__(lambda made, context: int(lib.translator_load(made, context, folder, foreign)), lib.translator_destroy,
-                         compute_type, intra_threads)
+        super().__init__(path, lambda made, context: int(lib.translator_load(made, context, folder, foreign)),
+                         lib.translator_destroy, precision, intra_threads)
         self._lexicons: dict[bytes, ctypes.c_void_p] = {}
         self._context.check(lib.translator_pack_weights(self._handle))
 
@@ -137,8 +162,7 @@ class Translator(Application):
         begins. max_batch_size: how many lines are translated at once (0: 32). return_scores=False saves time in greedy
         search. mbr: sorts the hypotheses by expected chrF (minimum Bayes risk). shortlist: a lexicon's file, to whose
         words the translations are limited."""
-        for name in others:
-            _refuse_option(name)
+        _refuse_options("translate_batch", others)
         lines, single = text_lines(source, "line")
         if single:
             raise ArgumentError("source is a single text; translate_batch takes a list of lines (translate takes a single line too)")
@@ -152,7 +176,7 @@ class Translator(Application):
             sequences, options.sequences_are_tokens = _sequences(suppress_sequences)
             options.suppressed_sequences = (ctypes.c_char_p * (len(sequences) + 1))(*sequences, None)
         if target_prefix is not None:
-            prefixes = [None if p is None else c.text(p, "a prefix") for p in target_prefix]
+            prefixes = [None if p is None else undivided(p, f"prefix {i}") for i, p in enumerate(target_prefix)]
             if len(prefixes) != n:
                 raise ArgumentError(f"{len(prefixes)} prefixes are given for {n} lines; expected one for each")
             options.prefixes = (ctypes.c_char_p * max(n, 1))(*prefixes)

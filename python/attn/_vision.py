@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 from typing import Any, Iterable, List, Optional, Tuple, TypedDict, Union, overload
 
 import numpy as np
 
 from . import _library as c
 from ._application import Application, Images, Picture, optional_path, taken
-from ._arrays import Array
+from ._arrays import Array, shown
 from ._errors import ArgumentError
 from ._library import lib
 from ._model import Path, _path
@@ -61,9 +62,12 @@ class Classifier(Application):
 
     def __init__(self, path: Path, *, names: Optional[Path] = None, precision: Optional[str] = None, threads: int = 0) -> None:
         folder, foreign = _path(path), optional_path(names)
-        super().__init__(lambda made, context: int(lib.classifier_load(made, context, folder, foreign)), lib.classifier_destroy,
-                         precision, threads)
+        super().__init__(path, lambda made, context: int(lib.classifier_load(made, context, folder, foreign)),
+                         lib.classifier_destroy, precision, threads)
         self.labels: List[str] = _names(lib.classifier_class_name, self._handle)
+
+    def _about(self) -> str:
+        return f"{len(self.labels)} classes, "
 
     @overload
     def __call__(self, images: Picture, top_k: int = 5) -> List[ClassScore]: ...  # type: ignore
@@ -74,7 +78,10 @@ class Classifier(Application):
     def __call__(self, images: Union[Picture, Iterable[Picture]], top_k: int = 5
                  ) -> Union[List[ClassScore], List[List[ClassScore]]]:
         """The top_k likeliest classes of a picture, or of each of several: [{"label", "score"}], the best first."""
-        best = min(top_k, len(self.labels))
+        try:
+            best = min(operator.index(top_k), len(self.labels))
+        except TypeError:
+            raise ArgumentError(f"top_k is {shown(top_k)}, which is not a whole number") from None
         if best < 1:
             raise ArgumentError(f"top_k is {top_k}; it must be at least 1")
         with self._context.lock, Images(self._context, images) as given:
@@ -101,10 +108,13 @@ class Detector(Application):
         """size: the short side in pixels to which pictures are resized; 0: the model's own."""
         folder = _path(path)
         options = c.DetectorOptions(names=optional_path(names), class_names=optional_path(class_names), size=size)
-        super().__init__(lambda made, context: int(lib.detector_load(made, context, folder, ctypes.byref(options))),
+        super().__init__(path, lambda made, context: int(lib.detector_load(made, context, folder, ctypes.byref(options))),
                          lib.detector_destroy, precision, threads)
         self.labels: List[str] = _names(lib.detector_class_name, self._handle)
         self._ids = [lib.detector_class_id(self._handle, i) for i in range(len(self.labels))]
+
+    def _about(self) -> str:
+        return f"{len(self.labels)} classes, "
 
     def _found(self, images: Union[Picture, Iterable[Picture]]) -> Tuple[List[Any], bool]:
         queries = lib.detector_queries(self._handle)
@@ -125,10 +135,14 @@ class Detector(Application):
     def __call__(self, images: Union[Picture, Iterable[Picture]], threshold: float = 0.5
                  ) -> Union[List[FoundObject], List[List[FoundObject]]]:
         """The objects of a picture, or of each of several, whose score is at least `threshold`, the best first."""
+        try:
+            least = float(threshold)
+        except (TypeError, ValueError):
+            raise ArgumentError(f"threshold is {shown(threshold)}, which is not a number") from None
         results, single = self._found(images)
         listed = [[FoundObject(score=f.score, label=self.labels[f.label],
                                box=Box(xmin=f.left, ymin=f.top, xmax=f.right, ymax=f.bottom))
-                   for f in found if f.score >= threshold] for found in results]
+                   for f in found if f.score >= least] for found in results]
         return listed[0] if single else listed
 
     def coco(self, images: Iterable[Picture], image_ids: Iterable[int]) -> List[CocoResult]:
@@ -152,9 +166,12 @@ class Generator(Application):
 
     def __init__(self, path: Path, *, names: Optional[Path] = None, precision: Optional[str] = None, threads: int = 0) -> None:
         folder, foreign = _path(path), optional_path(names)
-        super().__init__(lambda made, context: int(lib.generator_load(made, context, folder, foreign)), lib.generator_destroy,
-                         precision, threads)
+        super().__init__(path, lambda made, context: int(lib.generator_load(made, context, folder, foreign)),
+                         lib.generator_destroy, precision, threads)
         self.frames: int = lib.generator_frames(self._handle)
+
+    def _about(self) -> str:
+        return f"videos of {self.frames} frames, " if self.frames > 1 else "pictures, "
 
     def draw(self, n: int = 1, *, seed: int = 0, temperature: float = 1.0) -> Array:
         """Draws n pictures [n, height, width(, 3)], or videos [n, frames, height, width(, 3)]. The same seed gives the

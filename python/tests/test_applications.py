@@ -156,21 +156,67 @@ class Translators(Folder):
             self.assertEqual(found.hypotheses, self.translator.translate_batch([line], beam_size=2)[0].hypotheses)
 
     def test_every_option_of_ctranslate2_is_taken_or_refused_with_what_there_is(self):
-        refused = {"batch_type": "max_batch_size", "asynchronous": "thread", "coverage_penalty": "no_repeat_ngram_size", "end_token": "",
-                   "return_end_token": "tokens", "prefix_bias_beta": "target_prefix", "use_vmap": "shortlist=", "return_logits_vocab": "scores",
-                   "return_attention": "return_alignments=True", "return_alternatives": "num_hypotheses", "replace_unknowns": "unknown",
-                   "min_alternative_expansion_prob": "num_hypotheses", "sampling_topk": "does not sample",
-                   "sampling_topp": "does not sample", "sampling_temperature": "does not sample", "callback": "translate_iterable"}
+        refused = {"batch_type": ("examples", "max_batch_size"), "asynchronous": (False, "thread"),
+                   "coverage_penalty": (0, "no_repeat_ngram_size"), "end_token": (None, ""), "return_end_token": (False, "tokens"),
+                   "prefix_bias_beta": (0, "target_prefix"), "use_vmap": (False, "shortlist="),
+                   "return_logits_vocab": (False, "scores"), "return_attention": (False, "return_alignments=True"),
+                   "return_alternatives": (False, "num_hypotheses"), "replace_unknowns": (False, "unknown"),
+                   "min_alternative_expansion_prob": (0, "num_hypotheses"), "sampling_topk": (1, "does not sample"),
+                   "sampling_topp": (1, "does not sample"), "sampling_temperature": (1.0, "does not sample"),
+                   "callback": (None, "translate_iterable")}  # with CTranslate2's defaults
         taken = ("max_batch_size", "beam_size", "patience", "num_hypotheses", "length_penalty", "repetition_penalty", "no_repeat_ngram_size",
                  "disable_unk", "suppress_sequences", "max_input_length", "max_decoding_length", "min_decoding_length", "return_scores")
         self.assertEqual(len(refused) + len(taken), 29)
         self.assertLessEqual(set(taken), set(inspect.signature(self.translator.translate_batch).parameters))
-        for name, instead in refused.items():
-            for call in (self.translator.translate_batch, self.translator.translate, lambda *a, **o: list(self.translator.translate_iterable(*a, **o))):
-                with self.assertRaisesRegex(TypeError, f"unexpected keyword argument '{name}': .*{instead}"):
-                    call(SENTENCES, **{name: 1})
-        with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'beam'$"):
-            self.translator.translate(SENTENCES, beam=4)
+        defaults = {name: default for name, (default, _) in refused.items()}
+        for call in (self.translator.translate_batch, self.translator.translate, lambda *a, **o: list(self.translator.translate_iterable(*a, **o))):
+            self.assertEqual(call(SENTENCES, **defaults), call(SENTENCES))
+            for name, (_, instead) in refused.items():
+                for value in (2, "tokens", [0]):
+                    with self.assertRaisesRegex(TypeError, f"unexpected keyword argument '{name}': .*{instead}"):
+                        call(SENTENCES, **{name: value})
+        for value in (4, None):
+            with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'beam'$"):
+                self.translator.translate(SENTENCES, beam=value)
+
+    def test_every_argument_of_ctranslate2s_translator_is_taken_or_refused_with_what_there_is(self):
+        refused = {"device_index": (0, "processor"), "inter_threads": (1, "for each thread, or give intra_threads"),
+                   "max_queued_batches": (0, "no queue"), "flash_attention": (False, "itself"),
+                   "tensor_parallel": (False, "one process"), "files": (None, "directory")}
+        defaults = {name: default for name, (default, _) in refused.items()}
+        wanted = self.translator.translate(SENTENCES)
+        for device in ("cpu", "auto"):
+            for translator in (attn.Translator(self.model, device, compute_type="default", **defaults), attn.Translator(self.model, device=device)):
+                self.assertEqual(translator.translate(SENTENCES), wanted)
+        for name, (_, instead) in refused.items():
+            with self.assertRaisesRegex(TypeError, f"Translator.. got an unexpected keyword argument '{name}': .*{instead}"):
+                attn.Translator(self.model, **{name: 2})
+        with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'threads'$"):
+            attn.Translator(self.model, threads=2)
+        with self.assertRaisesRegex(attn.UnsupportedError, "device is 'cuda'; only \"cpu\" and \"auto\""):
+            attn.Translator(self.model, "cuda")
+
+    def test_compute_types_are_by_device_too(self):
+        for given, wanted in ({"cpu": "int8", "cuda": "float16"}, "int8"), ({"cuda": "float16"}, self.translator.precision), ("bfloat16", "bf16"):
+            self.assertEqual(attn.Translator(self.model, compute_type=given).precision, wanted)
+        for given in ("float16", "int16", "int8_float16", "int4", 8, ["int8"], {"cpu": "float16"}):
+            with self.assertRaisesRegex(attn.ArgumentError, "compute_type must be one of default, .*float32, bfloat16, int8, .*not"):
+                attn.Translator(self.model, compute_type=given)
+        for call in (attn.open, attn.Classifier, attn.Detector, attn.Generator, attn.Alignments):
+            with self.assertRaisesRegex(attn.ArgumentError, "^precision must be one of default, .*not 'fp16'"):
+                call(self.model, precision="fp16")
+
+    def test_lists_of_tokens_are_refused_with_what_to_give(self):
+        for call, what in ((lambda: self.translator.translate_batch([["is", "the"]]), "line 0"),
+                           (lambda: self.translator.translate(["Go.", ("is", "the")]), "line 1"),
+                           (lambda: self.translator.translate_batch(SENTENCES, [None, ["is", "the"], None]), "prefix 1")):
+            with self.assertRaisesRegex(attn.ArgumentError, f"^{what} must be a text, not .'is', 'the'.: attn divides texts into tokens itself"):
+                call()
+        with self.assertRaisesRegex(attn.ArgumentError, "^prefix 0 must be a text, not 3$"):
+            self.translator.translate_batch(SENTENCES[:1], [3])
+
+    def test_its_representation_has_the_path_and_the_precision(self):
+        self.assertEqual(repr(attn.open(self.model, precision="int8")), f"<attn.Translator of {self.model!r}: precision int8>")
 
     def test_wrong_options_are_refused_by_name(self):
         for options, words in (({"num_hypotheses": 3, "beam_size": 2}, "3 translations of a line"), ({"target_prefix": ["a"]}, "1 prefixes"),
@@ -261,6 +307,11 @@ class Pictures(Folder):
         self.assertEqual(classifier([picture, picture], top_k=1), [found[:1], found[:1]])
         self.assertEqual(classifier(iter([])), [])
         self.assertEqual(len(classifier(picture)), 3)
+        self.assertEqual(repr(classifier), f"<attn.Classifier of {folder!r}: 3 classes, precision {classifier.precision}>")
+        for bad, words in ((None, "which is not a whole number"), ("2", "whole number"), (1.5, "whole number"), (0, "at least 1")):
+            with self.assertRaisesRegex(attn.ArgumentError, f"top_k is {bad!r}[,;] .*{words}"):
+                classifier(picture, top_k=bad)
+        self.assertEqual(classifier(picture, top_k=np.int64(1)), found[:1])
 
     def test_pictures_come_as_paths_and_arrays_and_refusals_name_them(self):
         _, folder = self.save("vit", {"img_size": 8, "patch_size": 4, "num_hiddens": 8, "mlp_num_hiddens": 8, "num_heads": 2,
@@ -275,6 +326,11 @@ class Pictures(Folder):
         for bad, words in ((grey.astype(float), "uint8"), (np.zeros((2, 2, 4), np.uint8), r"\[2, 2, 4\]")):
             with self.assertRaisesRegex(attn.ArgumentError, words):
                 classifier([bad])
+        for bad in (None, 3, b"P5 1 1 255\n0"):
+            with self.assertRaisesRegex(attn.ArgumentError, "images must be a picture .* or several pictures, not "):
+                classifier(bad)
+        with self.assertRaisesRegex(attn.ArgumentError, "picture 1 holds None"):
+            classifier([path, None])
         with self.assertRaises(attn.NotFoundError):
             classifier(self.path("none.png"))
 
@@ -299,6 +355,11 @@ class Pictures(Folder):
         cx, cy, w, h = (boxes[0][order] * 16).T
         np.testing.assert_allclose([[f["box"][k] for k in ("xmin", "ymin", "xmax", "ymax")] for f in found],
                                    np.stack([cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2], 1), atol=1e-3)
+        self.assertEqual(repr(detector), f"<attn.Detector of {folder!r}: 2 classes, precision {detector.precision}>")
+        for bad in (None, "high", [0.5, 0.7]):
+            with self.assertRaisesRegex(attn.ArgumentError, "threshold is .*, which is not a number"):
+                detector(picture, threshold=bad)
+        self.assertEqual(detector(picture, threshold=np.float32(0)), found)
         cut = found[1]["score"]
         self.assertEqual(detector([picture], threshold=cut), [[f for f in found if f["score"] >= cut]])
         listed = detector.coco([picture], [7])
@@ -312,6 +373,7 @@ class Pictures(Folder):
         self.assertIsInstance(generator, attn.Generator)
         drawn = generator.draw(3, seed=2)
         self.assertEqual((drawn.shape, drawn.dtype), ((3, 4, 3, 3), np.uint8))
+        self.assertEqual(repr(generator), f"<attn.Generator of {folder!r}: pictures, precision {generator.precision}>")
         np.testing.assert_array_equal(generator.draw(2, seed=2), drawn[:2])
         self.assertTrue((generator.draw(1, seed=3) != drawn[:1]).any())
         given = self.random.integers(0, 256, (4, 3, 3), dtype=np.uint8)
@@ -333,6 +395,7 @@ class Families(Folder):
 
     def test_open_gives_alignments(self):
         self.assertIsInstance(self.model, attn.Alignments)
+        self.assertEqual(repr(self.model), f"<attn.Alignments of {self.path('msa')!r}: precision {self.model.precision}>")
 
     def tokens(self):
         order = "LAGVSERTIDPKQNFYMHWCXBUZO"

@@ -86,10 +86,34 @@ class Layers(unittest.TestCase):
         self.assertTrue(torch.equal(wanted.isinf(), found.isinf()))
 
     def test_bad_arguments(self):
-        with self.assertRaisesRegex(ValueError, "dtype is 'int4'"):
+        with self.assertRaisesRegex(ValueError, "dtype is 'int4'; expected None, \"f32\""):
             attn.torch.optimize(network(), "int4")
+        with self.assertRaisesRegex(ValueError, "dtype is torch.float16"):
+            attn.torch.optimize(network(), torch.float16)
         with self.assertRaisesRegex(ValueError, "expected a torch.nn.Module"):
             attn.torch.optimize(torch.ones(3))
+
+
+    def test_float32_is_the_default_and_converts_a_model_of_another_type(self):
+        for model in (network(), network().bfloat16(), network().double()):
+            whole = attn.torch.optimize(model, torch.float32)
+            self.assertEqual((whole[0].weight.dtype, whole[0].weight.form), (torch.float32, "f32"))
+            with torch.no_grad():
+                self.assertTrue(torch.equal(whole(X), attn.torch.optimize(copy.deepcopy(model).float())(X)))
+        packed = attn.torch.optimize(network(), "f32")
+        with torch.no_grad():
+            self.assertTrue(torch.equal(packed(X), attn.torch.optimize(network())(X)))
+        self.assertIn("2 Linear, packed as f32", attn.torch.report(packed))
+        half = attn.torch.optimize(network().bfloat16(), "f32")[0].weight
+        self.assertEqual((half.dtype, half.form), (torch.bfloat16, "f32"))
+
+    def test_an_optimizer_is_refused_with_what_there_is_for_training(self):
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for call in (lambda: attn.torch.optimize(model, optimizer=optimizer), lambda: attn.torch.optimize(model, None, optimizer)):
+            with self.assertRaisesRegex(TypeError, "makes models for inference.*attn.torch.enable"):
+                call()
+        self.assertIsInstance(attn.torch.optimize(model, optimizer=None)[0].weight, PackedWeight)
 
 
 class Weights(unittest.TestCase):

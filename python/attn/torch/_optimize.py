@@ -15,6 +15,7 @@ from . import _fuse, _linear, _multihead, _packed, _transformers
 from ._packed import PackedWeight
 
 _TYPES = (torch.float32, torch.bfloat16, torch.float16)
+_WHOLE = (torch.float32, torch.bfloat16)  # to which a whole model is converted
 
 
 # ------------------------------------------------------------------------------------------ what is taken
@@ -141,19 +142,21 @@ def _attend_by_attn(model: nn.Module) -> None:
 
 
 def _named_form(dtype: Union[None, str, torch.dtype]) -> Optional[str]:
-    if dtype is None or (isinstance(dtype, str) and dtype in ("bf16", "int8")):
+    if dtype is None or (isinstance(dtype, str) and dtype in _packed.FORMS):
         return dtype
-    if dtype is torch.bfloat16:
+    if dtype in _WHOLE:
         return None
-    raise ArgumentError(f'optimize: dtype is {dtype!r}; expected None, "bf16", torch.bfloat16 or "int8"')
+    raise ArgumentError(f'optimize: dtype is {dtype!r}; expected None, "f32", "bf16", "int8", torch.float32 or torch.bfloat16')
 
 
-def optimize(model: nn.Module, dtype: Union[None, str, torch.dtype] = None, inplace: bool = False) -> nn.Module:
+def optimize(model: nn.Module, dtype: Union[None, str, torch.dtype] = None, inplace: bool = False, *,
+             optimizer: None = None) -> nn.Module:
     """A model for inference: its linear layers (nn.Linear, transformers' Conv1D, the in_proj of nn.MultiheadAttention) hold
     their weights packed for attn's products on this machine, and only packed.
 
-    dtype: None, the numbers as they are; "bf16", weights rounded to bfloat16, with the numbers between layers as they are;
-    torch.bfloat16, the whole model converted; "int8", weights and inputs of linear layers rounded to 8 bits.
+    dtype: None, the numbers as they are; "f32", the same, with weights of a model in bfloat16 packed as float32; "bf16", weights
+    rounded to bfloat16, with the numbers between layers as they are; torch.float32 or torch.bfloat16, the whole model
+    converted; "int8", weights and inputs of linear layers rounded to 8 bits.  optimizer: None; for training there is enable().
 
     Models of transformers attend by attn too, as with attn_implementation="attn".
 
@@ -162,10 +165,13 @@ def optimize(model: nn.Module, dtype: Union[None, str, torch.dtype] = None, inpl
     have rounded them, it is refused.  report() tells what was packed and what was not, and why."""
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"optimize: the model is a {type(model).__name__}; expected a torch.nn.Module")
+    if optimizer is not None or isinstance(inplace, torch.optim.Optimizer):  # the third argument of ipex.optimize
+        raise TypeError("optimize() got an optimizer, but makes models for inference: for training call attn.torch.enable() once; "
+                        "model and optimizer stay as they are")
     form = _named_form(dtype)
     found = model if inplace else copy.deepcopy(model)
-    if dtype is torch.bfloat16:
-        found = found.to(torch.bfloat16)
+    if isinstance(dtype, torch.dtype):
+        found = found.to(dtype)
     found.eval().requires_grad_(False)
     packed: dict[int, PackedWeight] = {}  # by the parameter, which modules may share
     kept: list[Tensor] = []  # so that no other parameter gets the same id
