@@ -154,7 +154,7 @@ class Translator(Application):
 
         beam_size: 1 is greedy search. num_hypotheses: how many translations of a line, at most beam_size.
         length_penalty, repetition_penalty, no_repeat_ngram_size, max_decoding_length and min_decoding_length (in tokens
-        with the end): as in CTranslate2. patience: beam search ends when beam_size * patience translations have
+        with the end): as in transformers; 0 is the model's own setting. patience: beam search ends when beam_size * patience translations have
         finished; 1: the model's own settings decide. disable_unk: no translation contains the unknown token.
         suppress_sequences: texts that no translation contains, as the vocabulary divides them; or lists of tokens as
         `tokens` of a Translation has them. max_input_length: how many tokens of a line are read, with the end (0: as
