@@ -9,11 +9,7 @@ if nm -D "$ATTN_LIBRARY" 2>/dev/null | grep -qE '__(asan|tsan)_'; then
     echo "not tried: Python cannot load a library built with a sanitizer"
     exit 77
 fi
-python=
-for candidate in "${PYTHON:-}" python3 /usr/bin/python3 build/venv/bin/python; do
-    [ "$candidate" ] && "$candidate" -c 'import numpy' 2>/dev/null && python=$candidate && break
-done
-[ "$python" ] || { echo "not tried: no Python here has NumPy (Debian: python3-numpy)"; exit 77; }
+. tests/support/python_with_numpy.sh
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 export ATTN_LIBRARY ATTN_BUILD PYTHONDONTWRITEBYTECODE=1

@@ -5,11 +5,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 : "${ATTN_BUILD:?the build directory}"
-python=
-for candidate in "${PYTHON:-}" python3 /usr/bin/python3 build/venv/bin/python; do
-    [ "$candidate" ] && "$candidate" -c 'import numpy' 2>/dev/null && python=$candidate && break
-done
-[ "$python" ] || { echo "not tried: no Python here has NumPy (Debian: python3-numpy)"; exit 77; }
+. tests/support/python_with_numpy.sh
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 export PYTHONDONTWRITEBYTECODE=1

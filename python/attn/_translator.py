@@ -153,15 +153,15 @@ class Translator(Application):
         """Translates lines, and returns what is known of each.
 
         beam_size: 1 is greedy search. num_hypotheses: how many translations of a line, at most beam_size.
-        length_penalty, repetition_penalty, no_repeat_ngram_size, max_decoding_length and min_decoding_length (in tokens
-        with the end): as in transformers; 0 is the model's own setting. patience: beam search ends when beam_size * patience translations have
-        finished; 1: the model's own settings decide. disable_unk: no translation contains the unknown token.
-        suppress_sequences: texts that no translation contains, as the vocabulary divides them; or lists of tokens as
-        `tokens` of a Translation has them. max_input_length: how many tokens of a line are read, with the end (0: as
-        many as the model supports). target_prefix: for each line a text of whole words with which the translation
-        begins. max_batch_size: how many lines are translated at once (0: 32). return_scores=False saves time in greedy
-        search. mbr: sorts the hypotheses by expected chrF (minimum Bayes risk). shortlist: a lexicon's file, to whose
-        words the translations are limited."""
+        length_penalty, repetition_penalty, no_repeat_ngram_size, max_decoding_length and min_decoding_length (in
+        tokens with the end): as in transformers; 0 is the model's own setting. patience: beam search ends when
+        beam_size * patience translations have finished; 1: the model's own settings decide. disable_unk: no
+        translation contains the unknown token. suppress_sequences: texts that no translation contains, as the
+        vocabulary divides them; or lists of tokens as `tokens` of a Translation has them. max_input_length: how
+        many tokens of a line are read, with the end (0: as many as the model supports). target_prefix: for each
+        line a text of whole words with which the translation begins. max_batch_size: how many lines are translated
+        at once (0: 32). return_scores=False saves time in greedy search. mbr: sorts the hypotheses by expected chrF
+        (minimum Bayes risk). shortlist: a lexicon's file, to whose words the translations are limited."""
         _refuse_options("translate_batch", others)
         lines, single = text_lines(source, "line")
         if single:
